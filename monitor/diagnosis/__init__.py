@@ -1,0 +1,1 @@
+"""Pure: the state of a run in, findings out."""

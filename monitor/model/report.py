@@ -1,0 +1,257 @@
+"""What is known of a run at one moment: the one answer that screens, `report --json` and tests read.
+
+The names of the fields are the keys of `trainmon report --json`; they are stable. None is "unknown", never 0.
+Times are seconds, shares are fractions of 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Run:
+    id: str | None = None
+    name: str | None = None
+    command: list[str] = field(default_factory=list)
+    host: str | None = None
+    started: float | None = None  # Unix time
+    ranks: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Outcome:
+    state: str = "running"  # running | finished | failed | killed | lost
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str | None = None  # the exception that ended the program, where it is known
+
+
+@dataclass(slots=True)
+class Progress:
+    steps_done: int = 0
+    steps_total: int | None = None
+    steps_ok: int = 0
+    steps_skipped: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    fraction: float | None = None
+    eta_seconds: float | None = None
+    eta_low: float | None = None  # the range that the run's own past speeds give
+    eta_high: float | None = None
+    elapsed_seconds: float | None = None
+    cost: float | None = None
+    cost_total: float | None = None
+
+
+@dataclass(slots=True)
+class Rates:
+    steps_per_second: float | None = None
+    tokens_per_second: float | None = None
+    samples_per_second: float | None = None
+    mfu: float | None = None
+
+
+@dataclass(slots=True)
+class Throughput(Rates):
+    """Whole-run rates, from the first step's begin to the last step's end; `recent` is the latest stretch."""
+
+    recent: Rates = field(default_factory=Rates)
+
+
+@dataclass(slots=True)
+class Wall:
+    """Where the elapsed time went. All parts but `total` add up to `total`."""
+
+    total: float | None = None
+    startup: float | None = None
+    steps: float = 0.0
+    spans: dict[str, float] = field(default_factory=dict)
+    between_steps: float = 0.0
+    teardown: float = 0.0
+
+
+@dataclass(slots=True)
+class PhaseRow:
+    """`share` is of all step time; mean, p50, p95 and max are over the steps in which the phase occurs."""
+
+    name: str
+    share: float
+    mean: float
+    p50: float
+    p95: float
+    max: float
+    clock: str
+    count: int = 0  # steps in which it occurs
+
+
+@dataclass(slots=True)
+class MetricRow:
+    last: float | str | None = None
+    mean: float | None = None
+    min: float | None = None
+    max: float | None = None
+    count: int = 0
+    nonfinite: int = 0
+
+
+@dataclass(slots=True)
+class SlowStep:
+    step: int
+    rank: int
+    seconds: float
+    baseline: float  # the usual seconds of such a step
+    culprit: str  # the phase that grew most
+    phases: dict[str, float] = field(default_factory=dict)
+    usual_phases: dict[str, float] = field(default_factory=dict)
+    role: str | None = None
+    stage: str | None = None
+
+    def __str__(self) -> str:
+        """The line people know from their own logs."""
+        parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.phases.items())
+        return f"Slow step {self.step} ({self.seconds:.1f} s): {parts}; usual {self.baseline:.1f} s"
+
+
+@dataclass(slots=True)
+class NamedSeconds:
+    name: str
+    seconds: float
+
+
+@dataclass(slots=True)
+class GpuRow:
+    uuid: str
+    index: int
+    name: str | None = None
+    utilization: float | None = None
+    memory_used: int | None = None
+    memory_total: int | None = None
+    temperature: float | None = None
+    power: float | None = None
+    power_limit: float | None = None
+    sm_clock: int | None = None
+    sm_clock_max: int | None = None
+    reasons: list[str] = field(default_factory=list)  # clock event reasons in words
+    throttle: dict[str, float] = field(default_factory=dict)
+    simulated: bool = False
+
+
+@dataclass(slots=True)
+class HostRow:
+    """The newest host reading; bytes, percent, bytes a second. `note` says what cannot be read, and why."""
+
+    cores: int | None = None
+    cpu: float | None = None
+    load1: float | None = None
+    memory_used: int | None = None
+    memory_total: int | None = None
+    swap_used: int | None = None
+    disk_free: int | None = None
+    disk_read: float | None = None
+    disk_write: float | None = None
+    net_in: float | None = None
+    net_out: float | None = None
+    tree_cpu: float | None = None
+    tree_rss: int | None = None
+    tree_processes: int | None = None
+    tree_threads: int | None = None
+    note: str | None = None
+
+
+@dataclass(slots=True)
+class RankRow:
+    rank: int
+    step_seconds: float | None = None  # median seconds a step
+    wait_seconds: float | None = None
+    steps: int = 0
+
+
+@dataclass(slots=True)
+class Finding:
+    code: str
+    severity: str  # info | warning | critical
+    title: str
+    evidence: list[str] = field(default_factory=list)
+    advice: str = ""
+    lost_fraction: float | None = None  # share of wall time that fixing it can gain at most
+    steps: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Alert:
+    time: float  # Unix time
+    code: str
+    text: str
+
+
+@dataclass(slots=True)
+class Dropped:
+    events: int = 0  # by the producers, before they reached a journal
+    lines: int = 0  # by the reader: unreadable, oversized or missing lines
+
+
+@dataclass(slots=True)
+class Report:
+    run: Run
+    outcome: Outcome
+    progress: Progress
+    throughput: Throughput
+    wall: Wall
+    phases: list[PhaseRow]
+    metrics: dict[str, MetricRow]
+    slow_steps: list[SlowStep]
+    startup: list[NamedSeconds]
+    gpus: list[GpuRow]
+    host: HostRow
+    ranks: list[RankRow]
+    findings: list[Finding]
+    alerts: list[Alert]
+    dropped: Dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A bounded curve over steps (or readings): for each bucket its first x, and the mean, low and high in it.
+
+    A mean of nan is a gap: every value of that bucket was missing or non-finite.
+    """
+
+    x: list[float] = field(default_factory=list)
+    mean: list[float] = field(default_factory=list)
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+    width: int = 1  # steps a bucket
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWork:
+    """What the training is in the middle of, from its last pulse, aged to now."""
+
+    step: int | None = None
+    step_seconds: float | None = None
+    phase: str | None = None
+    phase_seconds: float | None = None
+    role: str | None = None
+    stage: str | None = None
+    spans: list[tuple[str, float]] = field(default_factory=list)
+    silent_for: float | None = None  # seconds since the process was last heard; None once it has ended
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One frozen snapshot for the screens: the report, and the curves and live facts beside it."""
+
+    report: Report
+    verdict: Finding  # the one line that says it: the first finding, or that nothing stands out
+    open: OpenWork
+    step_seconds: Curve
+    phase_seconds: dict[str, Curve]  # mean seconds of the phase a step, in the order of the steps' flow
+    metrics: dict[str, Curve]
+    tokens_per_second: Curve
+    host: dict[str, list[float]] = field(default_factory=dict)  # last readings: cpu, memory, tree_cpu, ... (nan = unknown)
+    gpus: dict[str, dict[str, list[float]]] = field(default_factory=dict)  # by uuid, likewise
+    notes: list[str] = field(default_factory=list)
+    label: str | None = None  # "REPLAY", "SIMULATED GPU"...: shown on every screen
+    loading: float | None = None  # share of the history read so far, while it is being read

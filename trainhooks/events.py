@@ -1,0 +1,281 @@
+"""Every event trainmon knows, as one dataclass each: the one schema of wire, journal and export.
+
+A journal is JSON Lines: one event a line, ``kind`` first, ``seq`` rising by one for each ``producer``.
+A line on the socket is the same line. All times are seconds; ``t`` and ``start`` are readings of the
+machine's monotonic clock, ``wall`` is the Unix time at ``t`` and serves display only. Optional fields are
+left out of a line while they hold their default. Readers ignore kinds and fields that they do not know.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any, Callable, ClassVar, Dict, List, Optional, Tuple, Union
+
+PROTOCOL = 1  # The major version; a reader refuses a higher one with a clear line.
+
+MAX_LINE = 64 * 1024  # bytes, newline included
+MAX_NAME = 128  # characters of a phase, metric, span, role... name
+MAX_TEXT = 4096  # characters of a note, a reason, a fact
+MAX_METRICS = 2000  # metric names a run; what comes after shares the bucket OVERFLOW
+MAX_INTEGER = 2**53  # beyond it JSON readers in other languages lose digits
+OVERFLOW = "overflow"
+
+Number = Union[int, float, str]  # a non-finite number travels as "nan", "inf" or "-inf"
+
+# Python 3.9 is supported inside trainings, and these annotations are read at run time (by the monitor's
+# decoder), so they are written without the newer `X | Y` and builtin-generic spellings.
+
+
+@dataclass
+class Event:
+    """What every event has: who made it, its place in that producer's sequence, and when (monotonic seconds)."""
+
+    kind: ClassVar[str] = ""
+    producer: str
+    seq: int
+    t: float
+
+
+@dataclass
+class Hello(Event):
+    """First line of a producer: who it is, and how its clock relates to the wall clock."""
+
+    kind: ClassVar[str] = "hello"
+    protocol: int = PROTOCOL
+    source: str = "hooks"  # hooks | recorder | console | native
+    wall: float = 0.0
+    process_started: Optional[float] = None  # monotonic seconds at which the process began
+    name: Optional[str] = None
+    host: Optional[str] = None
+    pid: Optional[int] = None
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    restart: int = 0  # elastic restarts so far
+    facts: Dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Facts(Event):
+    """Learnt after hello: configuration, total steps, torch flags, model size, devices. Later values win."""
+
+    kind: ClassVar[str] = "facts"
+    name: Optional[str] = None
+    total_steps: Optional[int] = None
+    start_step: Optional[int] = None  # steps done before this process began (resumed runs)
+    facts: Dict[str, Any] = field(default_factory=dict)
+
+
+Phase = Tuple[str, float, str, int]  # name, seconds, clock ("host" or "cuda"), times entered
+
+
+@dataclass
+class Step(Event):
+    """One finished step. The seconds of its phases and the unnamed rest (`other`) add up to ``duration``."""
+
+    kind: ClassVar[str] = "step"
+    index: int = 0  # counts from 1
+    start: float = 0.0
+    duration: float = 0.0
+    phases: List[Phase] = field(default_factory=list)
+    tokens: Optional[int] = None
+    padded_tokens: Optional[int] = None
+    samples: Optional[int] = None
+    lengths: Optional[Tuple[float, float, float]] = None  # sequence lengths: min, mean, max
+    metrics: Dict[str, Number] = field(default_factory=dict)
+    status: str = "ok"  # ok | skipped
+    reason: Optional[str] = None
+    role: Optional[str] = None
+    stage: Optional[str] = None
+    epoch: Optional[Number] = None
+    background: List[Phase] = field(default_factory=list)  # phases of other threads, beside the step
+    thread: Optional[str] = None  # set when the step ran beside the main loop, in a thread of its own
+
+
+@dataclass
+class Span(Event):
+    """A finished stretch with a name: load, checkpoint, eval... ``own`` is the part in no step and no inner span."""
+
+    kind: ClassVar[str] = "span"
+    name: str = ""
+    start: float = 0.0
+    duration: float = 0.0
+    own: Optional[float] = None  # None (a foreign writer): all of it
+    step: Optional[int] = None  # the step it lies in
+    thread: Optional[str] = None  # set when it ran beside the main loop
+    detail: Optional[str] = None
+
+
+@dataclass
+class Metrics(Event):
+    """Numbers logged outside a step, or ones that became readable only after their step was sent."""
+
+    kind: ClassVar[str] = "metrics"
+    values: Dict[str, Number] = field(default_factory=dict)
+    step: Optional[int] = None
+    role: Optional[str] = None
+
+
+@dataclass
+class Pulse(Event):
+    """Once a second: what is open now and for how long, so that a long phase is visible while it lasts."""
+
+    kind: ClassVar[str] = "pulse"
+    step: Optional[int] = None
+    step_open: Optional[float] = None
+    phase: Optional[str] = None
+    phase_open: Optional[float] = None
+    role: Optional[str] = None
+    stage: Optional[str] = None
+    spans: List[Tuple[str, float]] = field(default_factory=list)  # open spans, outermost first: name, seconds
+    frame: Optional[str] = None  # the main thread's innermost user frame, when something is open for long
+    dropped: int = 0  # events lost so far by this producer (full disk, full queue)
+
+
+@dataclass
+class Note(Event):
+    """A line for the people who watch."""
+
+    kind: ClassVar[str] = "note"
+    text: str = ""
+    level: str = "info"  # info | warning
+    code: Optional[str] = None
+
+
+@dataclass
+class Bye(Event):
+    """Last line of a producer that ended in good order."""
+
+    kind: ClassVar[str] = "bye"
+    error: Optional[str] = None  # the exception that ended the program, if one did
+    dropped: int = 0
+
+
+@dataclass
+class Gpu(Event):
+    """One reading of one GPU. What the driver does not tell is absent."""
+
+    kind: ClassVar[str] = "gpu"
+    uuid: str = ""
+    index: int = 0
+    name: Optional[str] = None
+    utilization: Optional[float] = None  # percent of time a kernel ran
+    memory_used: Optional[int] = None  # bytes
+    memory_total: Optional[int] = None
+    temperature: Optional[float] = None  # Celsius
+    power: Optional[float] = None  # watts
+    power_limit: Optional[float] = None
+    sm_clock: Optional[int] = None  # MHz
+    sm_clock_max: Optional[int] = None
+    memory_clock: Optional[int] = None
+    reasons: Optional[int] = None  # clock event reasons, the driver's bit mask
+    simulated: bool = False
+
+
+@dataclass
+class Host(Event):
+    """One reading of the host and of the training's process tree. Bytes, percent of one core, per-second rates."""
+
+    kind: ClassVar[str] = "host"
+    cores: Optional[int] = None
+    cpu: Optional[float] = None  # percent of the whole machine
+    load1: Optional[float] = None
+    memory_used: Optional[int] = None
+    memory_total: Optional[int] = None
+    swap_used: Optional[int] = None
+    disk_free: Optional[int] = None  # where the run directory lies
+    disk_read: Optional[float] = None  # bytes a second
+    disk_write: Optional[float] = None
+    net_in: Optional[float] = None
+    net_out: Optional[float] = None
+    tree_cpu: Optional[float] = None  # percent of one core, the training's process tree
+    tree_rss: Optional[int] = None
+    tree_processes: Optional[int] = None
+    tree_threads: Optional[int] = None
+    note: Optional[str] = None  # one honest line about what cannot be read (e.g. no NVIDIA driver)
+
+
+@dataclass
+class Exit(Event):
+    """The end of the training process, as its parent saw it."""
+
+    kind: ClassVar[str] = "exit"
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
+
+
+KINDS: Dict[str, type] = {
+    cls.kind: cls for cls in (Hello, Facts, Step, Span, Metrics, Pulse, Note, Bye, Gpu, Host, Exit)
+}
+
+# Control characters (C0, DEL, C1), line separators, bidirectional controls, zero-width and lone surrogates:
+# none of them has a meaning in a name, and each can corrupt a terminal or disguise a text.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
+
+
+def clean(text: Any, limit: int = MAX_TEXT) -> str:
+    """`text` as one printable line of at most `limit` characters; runs of control characters become one space."""
+    if not isinstance(text, str):
+        text = str(text)
+    return _UNPRINTABLE.sub(" ", text[: 4 * limit]).strip()[:limit]
+
+
+def number(value: Any) -> Optional[Number]:
+    """`value` as it travels: an int, a finite float, or "nan", "inf", "-inf"; None where it is no number."""
+    kind = type(value)
+    if kind is float:
+        return value if math.isfinite(value) else repr(value)  # type: ignore[no-any-return]
+    if kind is int:
+        return value if -MAX_INTEGER <= value <= MAX_INTEGER else _float(value)  # type: ignore[no-any-return]
+    if kind is bool:
+        return int(value)
+    if isinstance(value, (int, float)) or hasattr(value, "__float__"):
+        return _float(value)
+    return None
+
+
+def _float(value: Any) -> Optional[Number]:
+    try:
+        return number(float(value))
+    except OverflowError:
+        return "inf" if value > 0 else "-inf"
+    except Exception:  # a foreign __float__ may raise anything; then it is no number
+        return None
+
+
+_DEFAULTS: Dict[type, List[Tuple[str, Any]]] = {}
+
+
+def _defaults(cls: type) -> List[Tuple[str, Any]]:
+    rows = []
+    for f in dataclasses.fields(cls):
+        default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+        rows.append((f.name, default))
+    _DEFAULTS[cls] = rows
+    return rows
+
+
+def to_dict(event: Event) -> Dict[str, Any]:
+    """The event as the mapping that one line holds: `kind` first, defaults left out."""
+    cls = type(event)
+    out: Dict[str, Any] = {"kind": cls.kind}
+    for name, default in _DEFAULTS.get(cls) or _defaults(cls):
+        value = getattr(event, name)
+        if value is not default and value != default:
+            out[name] = value
+    return out
+
+
+def encoder() -> Callable[[Dict[str, Any]], bytes]:
+    """The fastest JSON encoder at hand: msgspec where it is installed, else the standard library."""
+    try:
+        import msgspec
+    except ImportError:
+        encode = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False, default=str).encode
+        return lambda mapping: encode(mapping).encode("ascii")
+    fast: Callable[[Dict[str, Any]], bytes] = msgspec.json.Encoder(enc_hook=str).encode
+    return fast

@@ -253,5 +253,7 @@ class View:
     host: dict[str, list[float]] = field(default_factory=dict)  # last readings: cpu, memory, tree_cpu, ... (nan = unknown)
     gpus: dict[str, dict[str, list[float]]] = field(default_factory=dict)  # by uuid, likewise
     notes: list[str] = field(default_factory=list)
+    console: tuple[str, ...] = ()  # the newest lines of the child's output, cleaned
+    console_lines: int = 0  # lines seen so far, so that a screen knows how many of `console` are new
     label: str | None = None  # "REPLAY", "SIMULATED GPU"...: shown on every screen
     loading: float | None = None  # share of the history read so far, while it is being read

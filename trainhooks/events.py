@@ -247,6 +247,8 @@ def _float(value: Any) -> Optional[Number]:
         return None
 
 
+_ALWAYS = frozenset(("protocol", "rank", "status"))  # written even where they hold their default
+
 _DEFAULTS: Dict[type, List[Tuple[str, Any]]] = {}
 
 
@@ -254,7 +256,7 @@ def _defaults(cls: type) -> List[Tuple[str, Any]]:
     rows = []
     for f in dataclasses.fields(cls):
         default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
-        rows.append((f.name, default))
+        rows.append((f.name, _DEFAULTS if f.name in _ALWAYS else default))
     _DEFAULTS[cls] = rows
     return rows
 

@@ -1,0 +1,204 @@
+"""A line of a journal or a frame, made into an event; anything else into None. The gate for foreign text.
+
+Every name and text that passes is printable, every number finite or said to be not, every size within its limit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from trainhooks import events
+from trainhooks.events import MAX_INTEGER, MAX_LINE, MAX_NAME, MAX_TEXT, Event, clean
+
+_KIND = re.compile(rb'^\s*\{\s*"kind"\s*:\s*"([a-z_]{1,32})"')
+_DECODERS: dict[bytes, msgspec.json.Decoder[Any]] = {
+    kind.encode(): msgspec.json.Decoder(cls) for kind, cls in events.KINDS.items()
+}
+
+
+class _KindOnly(msgspec.Struct):
+    kind: str
+
+
+_kind_only = msgspec.json.Decoder(_KindOnly)
+
+UNKNOWN = object()
+"""What `decode` gives for a well-formed line of a kind that this version does not know: to be passed over."""
+
+
+def decode(line: bytes) -> Event | object | None:
+    """One line as an event; UNKNOWN for a kind to be passed over; None for a line that cannot be read."""
+    if len(line) > MAX_LINE:
+        return None
+    try:
+        found = _KIND.match(line)
+        decoder = _DECODERS.get(found.group(1) if found else _kind_only.decode(line).kind.encode())
+        if decoder is None:
+            _kind_only.decode(line)
+            return UNKNOWN
+        event: Event = decoder.decode(line)
+    # A ValueError covers msgspec's own errors and bad UTF-8; deep nesting ends in a RecursionError.
+    except (ValueError, RecursionError, OverflowError):
+        return None
+    return event if _sane(event) else None
+
+
+def _sane(event: Event) -> bool:
+    """Clean the event's texts in place; False where its numbers cannot be true."""
+    event.producer = _name(event.producer)
+    if not (0 <= event.seq <= MAX_INTEGER and _time(event.t)):
+        return False
+    tidy = _TIDY.get(type(event))
+    return tidy is None or tidy(event)
+
+
+def _time(value: float) -> bool:
+    return -1e12 < value < 1e12  # false for nan, too
+
+
+_names: dict[str, str] = {}
+
+
+def _name(text: str) -> str:
+    """`clean(text)`, remembered: the same few names come with every step."""
+    known = _names.get(text)
+    if known is None:
+        known = clean(text, MAX_NAME)
+        if len(_names) < 10_000:
+            _names[text] = known
+    return known
+
+
+def _optional(text: str | None) -> str | None:
+    return None if text is None else _name(text)
+
+
+def _phases(rows: list[events.Phase]) -> list[events.Phase] | None:
+    out = []
+    for name, seconds, clock, times in rows:
+        if not 0 <= seconds < 1e12:
+            return None
+        out.append((_name(name), seconds, clock if clock == "cuda" else "host", times))
+    return out
+
+
+def _tidy_step(step: events.Step) -> bool:
+    phases = _phases(step.phases)
+    background = _phases(step.background) if step.background else step.background
+    if phases is None or background is None or not (_time(step.start) and 0 <= step.duration < 1e12):
+        return False
+    if not 0 <= step.index <= MAX_INTEGER:
+        return False
+    step.phases = phases
+    step.background = background
+    for counted in ("tokens", "padded_tokens", "samples"):
+        value = getattr(step, counted)
+        if value is not None and not 0 <= value <= MAX_INTEGER:
+            setattr(step, counted, None)
+    step.metrics = {_name(name): value for name, value in step.metrics.items()}
+    step.status = "skipped" if step.status == "skipped" else "ok"
+    step.reason = None if step.reason is None else clean(step.reason)
+    step.role = _optional(step.role)
+    step.stage = _optional(step.stage)
+    step.thread = _optional(step.thread)
+    return True
+
+
+def _tidy_span(span: events.Span) -> bool:
+    span.name = _name(span.name)
+    span.thread = _optional(span.thread)
+    span.detail = _optional(span.detail)
+    if span.own is not None and not 0 <= span.own < 1e12:
+        return False
+    return _time(span.start) and 0 <= span.duration < 1e12
+
+
+def _tidy_hello(hello: events.Hello) -> bool:
+    hello.name = _optional(hello.name)
+    hello.host = _optional(hello.host)
+    hello.facts = tidy_facts(hello.facts)
+    if hello.process_started is not None and not _time(hello.process_started):
+        hello.process_started = None
+    return 0 <= hello.rank < 2**20 and _time(hello.wall)
+
+
+def _tidy_facts(facts: events.Facts) -> bool:
+    facts.name = _optional(facts.name)
+    facts.facts = tidy_facts(facts.facts)
+    return all(each is None or 0 <= each <= MAX_INTEGER for each in (facts.total_steps, facts.start_step))
+
+
+def _tidy_metrics(metrics: events.Metrics) -> bool:
+    metrics.values = {_name(name): value for name, value in metrics.values.items()}
+    metrics.role = _optional(metrics.role)
+    return True
+
+
+def _tidy_pulse(pulse: events.Pulse) -> bool:
+    pulse.phase = _optional(pulse.phase)
+    pulse.role = _optional(pulse.role)
+    pulse.stage = _optional(pulse.stage)
+    pulse.frame = None if pulse.frame is None else clean(pulse.frame, 512)
+    pulse.spans = [(_name(name), seconds) for name, seconds in pulse.spans]
+    return True
+
+
+def _tidy_note(note: events.Note) -> bool:
+    note.text = clean(note.text)
+    note.level = "warning" if note.level == "warning" else "info"
+    note.code = _optional(note.code)
+    return True
+
+
+def _tidy_bye(bye: events.Bye) -> bool:
+    bye.error = None if bye.error is None else clean(bye.error)
+    return True
+
+
+def _tidy_gpu(gpu: events.Gpu) -> bool:
+    gpu.uuid = _name(gpu.uuid)
+    gpu.name = _optional(gpu.name)
+    return True
+
+
+def _tidy_host(host: events.Host) -> bool:
+    host.note = None if host.note is None else clean(host.note)
+    return True
+
+
+_TIDY: dict[type, Any] = {
+    events.Hello: _tidy_hello,
+    events.Facts: _tidy_facts,
+    events.Step: _tidy_step,
+    events.Span: _tidy_span,
+    events.Metrics: _tidy_metrics,
+    events.Pulse: _tidy_pulse,
+    events.Note: _tidy_note,
+    events.Bye: _tidy_bye,
+    events.Gpu: _tidy_gpu,
+    events.Host: _tidy_host,
+}
+
+
+def tidy_facts(facts: dict[str, Any], depth: int = 4) -> dict[str, Any]:
+    """Facts with every key and text cleaned, nesting and length limited."""
+    return {_name(key): _tidy_value(value, depth) for key, value in list(facts.items())[:500]}
+
+
+def _tidy_value(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return clean(value, MAX_TEXT)
+    if isinstance(value, dict):
+        return tidy_facts(value, depth - 1) if depth > 0 else None
+    if isinstance(value, list):
+        return [_tidy_value(item, depth - 1) for item in value[:500]] if depth > 0 else None
+    return value
+
+
+def lines_of(batch: bytes) -> Iterator[bytes]:
+    """The whole lines of a batch of bytes."""
+    return (line for line in batch.split(b"\n") if line)

@@ -1,0 +1,82 @@
+"""Metrics given as tensors: read without ever waiting for the GPU.
+
+A tensor in host memory is read at once. One on a CUDA device is copied into pinned memory behind the work that is
+already queued, and an event is recorded; a later step boundary, on the same thread, asks the event and reads the copy.
+(Asking from another thread can break a CUDA graph that is being captured.)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from typing import Any, Callable, Deque, Dict, Optional, Tuple
+
+from trainhooks.entries import LATE
+
+MAX_WAITING = 4096  # copies in flight; past that new ones are dropped
+
+waiting: Deque["Deferred"] = deque()
+
+
+class Deferred:
+    """A number on its way from the device. `step` and `role` are filled in by the assembler."""
+
+    __slots__ = ("event", "host", "name", "role", "step")
+
+    def __init__(self, name: str, host: Any, event: Any) -> None:
+        self.name = name
+        self.host = host
+        self.event = event
+        self.step: Optional[int] = None
+        self.role: Optional[str] = None
+
+
+def settled(metrics: Dict[str, Any]) -> Dict[str, Any]:
+    """`metrics` with every tensor read (host) or on its way (CUDA). What cannot be read without waiting is left out."""
+    out = {}
+    for name, value in metrics.items():
+        if hasattr(value, "detach"):
+            try:
+                value = _tensor(name, value)
+            except Exception:  # a tensor may refuse in many ways (meta, symbolic, deleted); it must not stop a training
+                value = None
+        elif hasattr(value, "item") and getattr(value, "size", 1) == 1:  # a numpy scalar or one-element array
+            value = value.item()
+        out[name] = value
+    return out
+
+
+def _tensor(name: str, tensor: Any) -> Any:
+    if tensor.numel() != 1:
+        return None
+    kind = tensor.device.type
+    if kind == "cpu":
+        return tensor.item()
+    if kind != "cuda" or len(waiting) >= MAX_WAITING:
+        return None
+    torch = sys.modules["torch"]
+    if torch.cuda.is_current_stream_capturing():
+        return None
+    host = torch.empty((), dtype=tensor.dtype, pin_memory=True)
+    host.copy_(tensor.detach().reshape(()), non_blocking=True)
+    event = torch.cuda.Event()
+    event.record()
+    arriving = Deferred(name, host, event)
+    waiting.append(arriving)
+    return arriving
+
+
+def poll(put: Callable[[Tuple[Any, ...]], None]) -> None:
+    """Hand on what has arrived, oldest first. Called at step boundaries, on the training thread."""
+    try:
+        capturing = sys.modules["torch"].cuda.is_current_stream_capturing
+        while waiting and not capturing() and waiting[0].event.query():
+            arrived = waiting.popleft()
+            put((LATE, arrived, arrived.host.item()))
+    except Exception:  # a device in error must show in the training's own calls, not here
+        waiting.clear()
+
+
+def forget() -> None:
+    """Drop what is in flight (after a fork: the copies are the parent's)."""
+    waiting.clear()

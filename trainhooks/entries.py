@@ -1,0 +1,18 @@
+"""The entries of a lane: small tuples, the first item says which.
+
+Two kinds need no code: ``(name, t)`` enters a phase, ``(None, t)`` leaves the innermost open thing.
+Times are nanoseconds of the host clock.
+"""
+
+STEP = 1  # t, loop: a step begins
+NEXT = 2  # t, loop, number: the loop's open step ends, another begins and waits for its item
+END = 3  # t, loop: the step ends
+QUIT = 4  # t, loop: the loop was left
+CANCEL = 5  # t, loop: an exception ended the step
+SPAN = 6  # t, name: a span begins
+LOG = 7  # metrics
+COUNT = 8  # tokens, padded tokens, samples
+SKIP = 9  # reason
+NOTE = 10  # t, text
+FACTS = 11  # what is known
+LATE = 12  # deferred, value

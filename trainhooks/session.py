@@ -1,0 +1,323 @@
+"""The public calls. Each one appends a small tuple to its thread's deque, and that is all it does.
+
+A background thread (`outbox`) makes events of the tuples (`assembler`). The calls are written for few bytecodes
+and few objects, because a training step leaves the caches cold and everything costs three times its usual price.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections import deque
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Tuple, TypeVar
+
+from trainhooks import deferred
+from trainhooks.assembler import Loop
+from trainhooks.clocks import host_clock
+from trainhooks.entries import CANCEL, COUNT, END, FACTS, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+# What a stalled writer may leave waiting, a thread: at about 200 bytes an entry, 26 MB. Older entries fall out first.
+MAX_WAITING = 131_072
+
+_PLAIN = frozenset((float, int, bool))
+
+
+class Lane:
+    """What one thread did, in the order it did it."""
+
+    __slots__ = ("ident", "name", "ops", "put")
+
+    def __init__(self) -> None:
+        thread = threading.current_thread()
+        self.ident = thread.ident
+        self.name = thread.name
+        self.ops: Deque[Tuple[Any, ...]] = deque(maxlen=MAX_WAITING)
+        self.put = self.ops.append
+
+
+class _Here(threading.local):
+    """This thread's lane. `put` is missing until the thread's first call."""
+
+    put: Callable[[Tuple[Any, ...]], None]
+
+
+class Session:
+    """This process's lanes, and whether its background thread has been started."""
+
+    def __init__(self, forked: bool = False) -> None:
+        self.lanes: List[Lane] = []
+        self.started = False
+        self.forked = forked
+        self.pid = os.getpid()
+        self.outbox: Optional[Any] = None
+        self._lock = threading.Lock()
+
+    def open_lane(self) -> Callable[[Tuple[Any, ...]], None]:
+        lane = Lane()
+        self.lanes.append(lane)
+        _here.put = lane.put
+        # A data loader's worker is no training: it stays silent unless it steps or calls init.
+        if not self.forked and not _spawned_worker():
+            self.start()
+        return lane.put
+
+    def start(self) -> None:
+        """Start the background thread, once. Never raises: a training without trainmon beats no training."""
+        if self.started:
+            return
+        with self._lock:
+            if self.started:
+                return
+            self.started = True
+            try:
+                from trainhooks.outbox import Outbox
+
+                self.outbox = Outbox(self)
+                self.outbox.start()
+            except Exception:  # no thread can be had (interpreter at its end, limits): then nothing is recorded
+                self.outbox = None
+
+
+_here = _Here()
+_session = Session()
+
+
+def _after_fork() -> None:
+    global _here, _session
+    _here = _Here()
+    _session = Session(forked=True)
+    deferred.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _spawned_worker() -> bool:
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
+
+
+class _Timed:
+    """What phases and spans share: leaving, and serving as a decorator."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        raise NotImplementedError
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        try:
+            _here.put((None, host_clock()))
+        except AttributeError:  # forked inside it: it was the parent's
+            pass
+
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return timed  # type: ignore[return-value]
+
+
+class Phase(_Timed):
+    """A named part of a step, as a context manager or a decorator. One object serves all its uses, in any thread."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        try:
+            _here.put((self._name, host_clock()))
+        except AttributeError:
+            _session.open_lane()((self._name, host_clock()))
+
+
+_phases: Dict[str, Phase] = {}
+
+
+def phase(name: str) -> Phase:
+    """Time a part of the step: ``with th.phase("generation"): ...`` or ``@th.phase("reward")``.
+
+    Phases nest, and time belongs to the innermost. Outside a step a phase is recorded as a span.
+
+    Args:
+        name: one of the field's own names where one fits (generation, log_probs, reward, execution, training...).
+    """
+    found = _phases.get(name)
+    if found is None:
+        found = Phase(str(name))
+        if len(_phases) < 2000:  # names made by the thousand (f"phase {i}") must not fill the memory
+            _phases[name] = found
+    return found
+
+
+class Span(_Timed):
+    """A stretch with a name: loading, a checkpoint, an evaluation."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        try:
+            _here.put((SPAN, host_clock(), self._name))
+        except AttributeError:
+            _session.open_lane()((SPAN, host_clock(), self._name))
+
+
+def span(name: str) -> Span:
+    """Time what lies outside the steps or is rare: ``with th.span("checkpoint"): ...``; also a decorator.
+
+    Shown while it lasts. Inside a step its time is also a phase of that step, of the same name.
+    """
+    return Span(str(name))
+
+
+class _Step:
+    __slots__ = ("_loop",)
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+
+    def __enter__(self) -> None:
+        _started()((STEP, host_clock(), self._loop))
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        try:
+            # A step that an exception ended did not do its work: it is not counted.
+            _here.put((END if kind is None else CANCEL, host_clock(), self._loop))
+        except AttributeError:  # forked inside the step
+            pass
+
+
+def step(*, role: Optional[str] = None, stage: Optional[str] = None, epoch: Optional[float] = None) -> _Step:
+    """One step of a loop that has no iterable: ``with th.step(role="generator", stage="3"): ...``
+
+    Args:
+        role: who trains in this step, where several take turns; each role has a baseline of its own.
+        stage: the stage of the training; likewise.
+        epoch: shown, nothing more.
+    """
+    return _Step(Loop(role, stage, epoch))
+
+
+def steps(
+    iterable: Iterable[T],
+    *,
+    total: Optional[int] = None,
+    role: Optional[str] = None,
+    stage: Optional[str] = None,
+    epoch: Optional[float] = None,
+) -> Iterator[T]:
+    """Iterate as over `iterable`; each item is one step, and the wait for the item is its phase `data`.
+
+    Args:
+        iterable: a data loader, a list, a generator...
+        total: how many steps the whole run takes, where it is known; as `init(total_steps=...)`.
+        role, stage, epoch: as in `step`.
+
+    Returns:
+        An iterator over the items. The step ends when the next item is asked for, or the loop is left.
+    """
+    if total is not None:
+        _started()((FACTS, {"total_steps": total}))
+    return _steps(iterable, Loop(role, stage, epoch))
+
+
+def _steps(iterable: Iterable[T], loop: Loop) -> Iterator[T]:
+    items = iter(iterable)
+    put = _started()
+    number = 0
+    try:
+        while True:
+            number += 1
+            put((NEXT, host_clock(), loop, number))
+            if deferred.waiting:
+                deferred.poll(put)
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+            put((None, host_clock()))
+            yield item
+    finally:
+        put((QUIT, host_clock(), loop))
+
+
+def _started() -> Callable[[Tuple[Any, ...]], None]:
+    """This thread's `put`, with the background thread running."""
+    try:
+        put = _here.put
+    except AttributeError:
+        put = _session.open_lane()
+    if not _session.started:
+        _session.start()
+    return put
+
+
+def log(**metrics: Any) -> None:
+    """Record numbers: of the open step, or of the run where no step is open.
+
+    Args:
+        metrics: numbers, or tensors of one element. A tensor on a GPU is copied without waiting and read later.
+            NaN and infinities are kept: they are news.
+    """
+    for value in metrics.values():
+        if type(value) not in _PLAIN:
+            metrics = deferred.settled(metrics)
+            break
+    try:
+        _here.put((LOG, metrics))
+    except AttributeError:
+        _session.open_lane()((LOG, metrics))
+
+
+def count(
+    tokens: Optional[int] = None, padded_tokens: Optional[int] = None, samples: Optional[int] = None
+) -> None:
+    """Add to the work of the open step; the rates (tokens/s, samples/s) come from these.
+
+    Args:
+        tokens: tokens that carry meaning.
+        padded_tokens: tokens as computed, padding included.
+        samples: sequences, images, episodes...
+    """
+    try:
+        _here.put((COUNT, tokens, padded_tokens, samples))
+    except AttributeError:
+        _session.open_lane()((COUNT, tokens, padded_tokens, samples))
+
+
+def skip(reason: str) -> None:
+    """Say that the open step does no work, and why. It is counted by its reason, and kept out of the baselines."""
+    _started()((SKIP, reason))
+
+
+def note(text: str) -> None:
+    """Leave a line for the people who watch."""
+    _started()((NOTE, host_clock(), text))
+
+
+def init(
+    name: Optional[str] = None,
+    total_steps: Optional[int] = None,
+    config: Optional[Dict[str, Any]] = None,
+    start_step: Optional[int] = None,
+) -> None:
+    """Name the run and say what is known of it. Optional, and may be called again when more is known.
+
+    Args:
+        name: shown to people; `trainmon attach NAME` finds it.
+        total_steps: how many steps the whole run takes; gives progress and time left.
+        config: settings, e.g. ``vars(args)``. Values under names that look like secrets are masked.
+        start_step: steps done before this process began, for a resumed run.
+    """
+    put = _started()
+    known = {"name": name, "total_steps": total_steps, "config": config, "start_step": start_step}
+    put((FACTS, {key: value for key, value in known.items() if value is not None}))

@@ -6,114 +6,83 @@ the part that lies in no step and in no inner span, so the parts of the elapsed 
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from trainhooks.clocks import NANOSECOND, monotonic_seconds
 from trainhooks.deferred import Deferred
-from trainhooks.entries import COUNT, CANCEL, END, FACTS, LATE, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP
+from trainhooks.entries import CANCEL, COUNT, END, FACTS, LATE, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Loop
 from trainhooks.events import (
-    MAX_INTEGER, MAX_METRICS, MAX_NAME, OVERFLOW, Event, Facts, Metrics, Note, Phase, Pulse, Span, clean, number, to_dict,
+    MAX_INTEGER,
+    MAX_NAME,
+    Event,
+    Facts,
+    Metrics,
+    Note,
+    Pulse,
+    Span,
+    clean,
+    number,
+    to_dict,
 )
 from trainhooks.facts import masked_config
+from trainhooks.open_work import Open, OpenStep, Row, Shared
 
 Mapping = Dict[str, Any]
 
 
-class Loop:
-    """What the steps of one loop have in common; its identity tells loops apart."""
-
-    __slots__ = ("epoch", "role", "stage")
-
-    def __init__(self, role: Optional[str], stage: Optional[str], epoch: Optional[float]) -> None:
-        self.role = role
-        self.stage = stage
-        self.epoch = epoch
-
-
-class _Open:
-    """Something entered and not yet left. `since` is where its own time outside steps begins to count."""
-
-    __slots__ = ("accounted", "is_span", "name", "since", "start")
-
-    def __init__(self, name: str, start: int, is_span: bool, accounted: int) -> None:
-        self.name = name
-        self.start = start
-        self.since = start
-        self.is_span = is_span
-        self.accounted = accounted
-
-
-class _OpenStep:
-    """The step that is being done."""
-
-    __slots__ = ("base", "began", "counts", "late", "loop", "mark", "metrics", "number", "phases", "skipped", "worked")
-
-    def __init__(self, loop: Loop, began: int, base: int, number: int) -> None:
-        self.loop = loop
-        self.began = began
-        self.mark = began  # up to where its time is given to phases
-        self.base = base  # height of the stack when it began
-        self.number = number  # its place in its own loop
-        self.phases: Dict[str, List[int]] = {}
-        self.metrics: Mapping = {}
-        self.counts: Optional[List[int]] = None
-        self.late: List[Deferred] = []
-        self.worked = False  # it holds more than the wait for its item
-        self.skipped: Optional[str] = None
-
-
-class Shared:
-    """What the lanes of one process share: the step count, the primary lane, names, work done beside it."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-        self.primary: Optional[Assembler] = None  # the lane whose time is the run's time: the first that steps
-        self.background: Dict[str, List[int]] = {}  # phases of other threads since the primary's last step
-        self.counts: Optional[List[int]] = None  # work counted by other threads, likewise
-        self.lost = 0  # entries that fell out of a full deque, as far as they can be told
-        self._metric_names: Dict[str, str] = {}
-        self._phase_names: Dict[str, str] = {}
-
-    def metric_name(self, name: str) -> str:
-        return self._metric_names.get(name) or _known(self._metric_names, name)
-
-    def phase_name(self, name: str) -> str:
-        return self._phase_names.get(name) or _known(self._phase_names, name)
-
-
-def _known(names: Dict[Any, str], name: Any) -> str:
-    """`name` as it is sent: cleaned, and past the limit of names one shared bucket."""
-    if len(names) >= MAX_METRICS:
-        return OVERFLOW
-    sent = clean(name, MAX_NAME) or "unnamed"
-    names[name] = sent
-    return sent
-
-
 class Assembler:
-    """One lane's state machine: `take` eats entries, `events` collects what came of them."""
+    """One lane's state machine: `digest` eats entries, `events` collects what came of them."""
 
     def __init__(self, shared: Shared, thread: str, is_main: bool) -> None:
         self.shared = shared
         self.thread = thread
         self.is_main = is_main
         self.events: List[Mapping] = []
-        self.stack: List[_Open] = []
-        self.step: Optional[_OpenStep] = None
+        self.step: Optional[OpenStep] = None
+        self.around: List[Open] = []  # open things that the open step, if there is one, lies in
         self.accounted = 0  # nanoseconds that closed steps and spans have claimed so far
+        self._body = 0  # nanoseconds of the last step without the wait for its item
         self._nested: Optional[Tuple[Loop, int]] = None  # a loop inside the open step, and the height it stands at
         self._warned_nested = False
         self._held: Optional[Mapping] = None
 
+    def digest(self, entries: Deque[Tuple[Any, ...]], most: int) -> None:
+        """Take up to `most` entries. An odd value in one must not cost those after it: it is counted as lost."""
+        for _ in range(min(most, len(entries))):
+            entry = entries.popleft()
+            try:
+                self.take(entry)
+            except Exception:  # a foreign object in an entry may raise anything
+                self.shared.lost += 1
+
     def take(self, entry: Tuple[Any, ...]) -> None:
-        """Digest one entry of the lane."""
-        if self._held is not None:
-            self.release_held()
+        """Take one entry. Entering and leaving a phase of a step come first: they are most of what there is."""
         what = entry[0]
+        step = self.step
+        if step is not None:
+            if what is None:
+                if step.opened:
+                    row = step.opened.pop()
+                    t = entry[1]
+                    row.ns += t - step.mark
+                    step.mark = t
+                    if row.is_span:
+                        self._leave_span_in_step(row, t)
+                    elif step.item is None:
+                        step.item = t
+                    return
+            elif type(what) is str:
+                self._enter_phase(step, what, entry[1])
+                return
+            elif what == LOG:
+                self._log_in_step(step, entry[1])
+                return
+        elif self._held is not None:
+            self.release_held()
         if what is None:
-            self._leave(entry[1])
+            self._leave_outside(entry[1])
         elif type(what) is str:
-            self._enter(what, entry[1], False)
+            self.around.append(Open(self.shared.phase_name(what), entry[1], False, self.accounted))
         else:
             _HANDLERS[what](self, *entry[1:])
 
@@ -127,66 +96,81 @@ class Assembler:
 
     def _next(self, t: int, loop: Loop, number: int) -> None:
         step = self.step
-        if step is not None and step.loop is loop:
-            if number > step.number + 1:  # entries fell out of the full deque, and whole steps with them
-                self.shared.lost += number - step.number - 1
-                self.shared.steps += number - step.number - 1
-            self._close_step(t)
-        elif self._nested is not None and self._nested[0] is loop:
-            self._leave_down_to(self._nested[1], t)
-            self._nested = None
+        if step is not None:
+            if step.loop is loop:
+                if number > step.number + 1:  # entries fell out of the full deque, and whole steps with them
+                    self.shared.lost += number - step.number - 1
+                    self.shared.steps += number - step.number - 1
+                self._close_step(step, t)
+            elif self._nested is not None and self._nested[0] is loop:
+                self._leave_nested(step, t)
         self._begin(t, loop, number)
-        self._enter("data", t, False)
-        if self.step is not None and self.step.loop is loop:
-            self.step.worked = False
-
-    def _begin(self, t: int, loop: Loop, number: int = 1) -> None:
         if self.step is not None:
-            self._begin_nested(t, loop)
+            self._enter_phase(self.step, "data", t)
+
+    def _begin(self, t: int, loop: Loop, number: int = 0) -> None:
+        if self.step is not None:
+            self._begin_nested(self.step, t, loop)
             return
         if self.shared.primary is None:
             self.shared.primary = self
             self._split_spans(t)
-        self.step = _OpenStep(loop, t, len(self.stack), number)
+        self.step = OpenStep(loop, t, number)
+        if number == 0:
+            self.step.item = t  # a step that waits for no item
 
-    def _begin_nested(self, t: int, loop: Loop) -> None:
+    def _begin_nested(self, step: OpenStep, t: int, loop: Loop) -> None:
         """Steps do not nest: the inner one becomes a phase of the outer one."""
         if self._nested is None:
-            self._nested = (loop, len(self.stack))
-        self._enter(loop.role or "step", t, False)
+            self._nested = (loop, len(step.opened))
+        self._enter_phase(step, loop.role or "step", t)
         if not self._warned_nested:
             self._warned_nested = True
             text = "a step inside a step is recorded as a phase of the outer one"
             self._emit(Note("", 0, t / NANOSECOND, text=text, level="warning", code="nested-step"))
 
+    def _leave_nested(self, step: OpenStep, t: int) -> None:
+        assert self._nested is not None
+        while len(step.opened) > self._nested[1]:
+            self.take((None, t))
+        self._nested = None
+
     def _end(self, t: int, loop: Loop) -> None:
-        if self.step is not None and self.step.loop is loop:
-            self._close_step(t)
+        step = self.step
+        if step is None:
+            return
+        if step.loop is loop:
+            self._close_step(step, t)
         elif self._nested is not None and self._nested[0] is loop:
-            self._leave_down_to(self._nested[1], t)
-            self._nested = None
-        elif self.step is not None:
-            self._leave(t)
+            self._leave_nested(step, t)
+        elif step.opened:  # nested deeper than once
+            self.take((None, t))
 
     def _quit(self, t: int, loop: Loop) -> None:
-        """A loop was left, by its end, a break or an exception."""
+        """A loop was left: by its end, a break or an exception."""
         step = self.step
         if step is None or step.loop is not loop:
             self._end(t, loop)
-        elif step.worked or step.skipped is not None:
+        elif self._did_work(step, t):
             # Whether the step was done or an exception cut it shows in what comes next: see release_held.
-            self._close_step(t)
+            self._close_step(step, t)
             self._held = self.events.pop()
         else:
             self._cancel(t, loop)
 
+    def _did_work(self, step: OpenStep, t: int) -> bool:
+        """Whether a step whose loop was left holds work, or the loop was left at once (`if done: break`)."""
+        if step.item is None:
+            return False  # its item never came
+        if step.metrics or step.counts or step.late or step.skipped is not None or len(step.phases) > 1:
+            return True
+        return 10 * (t - step.item) >= self._body
+
     def _cancel(self, t: int, loop: Loop) -> None:
         """The step came to nothing: its item never came, or an exception ended it."""
-        step = self.step
-        if step is None or step.loop is not loop:
+        if self.step is None or self.step.loop is not loop:
             self._end(t, loop)
         else:
-            del self.stack[step.base :]
             self.step = None
             self._nested = None
 
@@ -202,18 +186,13 @@ class Assembler:
             self._held = None
             self.shared.steps -= 1
 
-    def _close_step(self, t: int) -> None:
-        step, stack, shared = self.step, self.stack, self.shared
-        assert step is not None
-        if len(stack) > step.base:
-            self._credit(step, stack[-1].name, t)
+    def _close_step(self, step: OpenStep, t: int) -> None:
+        shared = self.shared
         duration = t - step.began
         self.accounted += duration
-        for entry in stack[step.base :]:  # entered in the step and not yet left: from here on it is a span
-            entry.since = t
-            entry.accounted = self.accounted
-            if not entry.is_span:
-                entry.start = t
+        if step.opened:
+            self._carry_over(step, t)
+        self._body = t - (step.item or t)
         self.step = None
         self._nested = None
         shared.steps += 1
@@ -223,22 +202,15 @@ class Assembler:
             "index": shared.steps,
             "start": step.began / NANOSECOND,
             "duration": duration / NANOSECOND,
-            "phases": _rows(step.phases),
+            "phases": [(row.name, row.ns / NANOSECOND, "host", row.times) for row in step.phases.values()],
             "status": "ok",
         }
         if shared.primary is not self:
             event["thread"] = self.thread
-        else:
-            if shared.background:
-                event["background"] = _rows(shared.background)
-                shared.background = {}
-            if shared.counts is not None:
-                step.counts = _added(step.counts, shared.counts)
-                shared.counts = None
+        elif shared.background or shared.counts is not None:
+            self._add_background(event, step)
         if step.counts is not None:
-            for name, total in zip(_COUNTED, step.counts):
-                if total:
-                    event[name] = total
+            event.update((name, total) for name, total in zip(_COUNTED, step.counts) if total)
         if step.metrics:
             event["metrics"] = step.metrics
         if step.skipped is not None:
@@ -250,6 +222,25 @@ class Assembler:
             deferred.role = event.get("role")
         self.events.append(event)
 
+    def _carry_over(self, step: OpenStep, t: int) -> None:
+        """What was entered in the step and outlasts it is a span from here on."""
+        step.opened[-1].ns += t - step.mark
+        for row in step.opened:
+            entry = Open(row.name, row.entered if row.is_span else t, row.is_span, self.accounted)
+            entry.since = t
+            self.around.append(entry)
+
+    def _add_background(self, event: Mapping, step: OpenStep) -> None:
+        """What other threads did since the last step goes with this one."""
+        shared = self.shared
+        if shared.background:
+            rows = shared.background.items()
+            event["background"] = [(name, ns / NANOSECOND, "host", times) for name, (ns, times) in rows]
+            shared.background = {}
+        if shared.counts is not None:
+            step.counts = _added(step.counts, shared.counts)
+            shared.counts = None
+
     def _label(self, event: Mapping, loop: Loop) -> None:
         if loop.role is not None:
             event["role"] = self.shared.phase_name(loop.role)
@@ -260,70 +251,59 @@ class Assembler:
 
     # Phases and spans
 
-    def _enter(self, name: str, t: int, is_span: bool) -> None:
-        name = self.shared.phase_name(name)
-        step = self.step
-        if step is not None:
-            step.worked = True
-            if len(self.stack) > step.base:
-                self._credit(step, self.stack[-1].name, t)
-            step.mark = t
-            row = step.phases.get(name)
-            if row is None:
-                step.phases[name] = [0, 1]
-            else:
-                row[1] += 1
-        self.stack.append(_Open(name, t, is_span, self.accounted))
+    def _enter_phase(self, step: OpenStep, name: str, t: int) -> None:
+        row = step.phases.get(name)
+        if row is None:
+            row = step.phases[name] = Row(self.shared.phase_name(name))
+        opened = step.opened
+        if opened:
+            opened[-1].ns += t - step.mark
+        step.mark = t
+        row.times += 1
+        row.entered = t
+        opened.append(row)
 
-    def _leave(self, t: int) -> None:
-        if not self.stack:  # entered before a fork, or lost from a full deque
+    def _span(self, t: int, name: str) -> None:
+        if self.step is None:
+            self.around.append(Open(self.shared.phase_name(name), t, True, self.accounted))
+        else:
+            self._enter_phase(self.step, name, t)
+            self.step.opened[-1].is_span = True
+
+    def _leave_span_in_step(self, row: Row, t: int) -> None:
+        """Its time is the step's; it is told apart so that checkpoints and evaluations can be listed."""
+        self._emit_span(row.name, row.entered, t, own=0)
+
+    def _leave_outside(self, t: int) -> None:
+        if not self.around:  # entered before a fork, or lost from a full deque
             return
-        step = self.step
-        if step is not None and len(self.stack) > step.base:
-            top = self.stack.pop()
-            self._credit(step, top.name, t)
-            if top.is_span:
-                self._emit_span(top, t, own=0)
-            return
-        top = self.stack.pop()
+        top = self.around.pop()
         own = (t - top.since) - (self.accounted - top.accounted)
-        if step is not None:  # it surrounded the open step's begin
-            step.base = len(self.stack)
-            own -= t - step.began
+        if self.step is not None:  # it surrounded the open step's begin
+            own -= t - self.step.began
+        own = max(0, own)
         if self.beside and not top.is_span:
             row = self.shared.background.setdefault(top.name, [0, 0])
             row[0] += t - top.start
             row[1] += 1
             return
-        self.accounted += max(0, own)
-        self._emit_span(top, t, max(0, own))
-
-    def _leave_down_to(self, height: int, t: int) -> None:
-        while len(self.stack) > height:
-            self._leave(t)
-
-    def _credit(self, step: _OpenStep, name: str, t: int) -> None:
-        row = step.phases.get(name)
-        if row is None:
-            row = step.phases[name] = [0, 1]
-        row[0] += t - step.mark
-        step.mark = t
+        self.accounted += own
+        self._emit_span(top.name, top.start, t, own)
 
     def _split_spans(self, t: int) -> None:
         """The first step begins inside these spans: cut them here, so that start-up and the rest add up."""
-        for entry in reversed(self.stack):
+        for entry in reversed(self.around):
             own = max(0, (t - entry.since) - (self.accounted - entry.accounted))
             self.accounted += own
-            self._emit_span(entry, t, own)
-        for entry in self.stack:
+            self._emit_span(entry.name, entry.start, t, own)
+        for entry in self.around:
             entry.start = entry.since = t
             entry.accounted = self.accounted
-            entry.is_span = True
 
-    def _emit_span(self, entry: _Open, t: int, own: int) -> None:
-        span = Span("", 0, t / NANOSECOND, name=entry.name)
-        span.start = entry.start / NANOSECOND
-        span.duration = (t - entry.start) / NANOSECOND
+    def _emit_span(self, name: str, start: int, t: int, own: int) -> None:
+        span = Span("", 0, t / NANOSECOND, name=name)
+        span.start = start / NANOSECOND
+        span.duration = (t - start) / NANOSECOND
         span.own = own / NANOSECOND
         span.step = self.shared.steps + 1 if self.step is not None else None
         span.thread = self.thread if self.beside else None
@@ -331,22 +311,28 @@ class Assembler:
 
     # What is said beside the timings
 
-    def _log(self, metrics: Mapping) -> None:
-        step = self.step
-        values: Mapping = {} if step is None else step.metrics
+    def _log_in_step(self, step: OpenStep, metrics: Mapping) -> None:
+        into = step.metrics
         name_of = self.shared.metric_name
         for name, value in metrics.items():
-            if type(value) is Deferred:
+            if type(value) is float and value - value == 0.0:  # finite: nearly all of them
+                into[name_of(name)] = value
+            elif type(value) is Deferred:
                 value.name = name_of(name)
-                if step is not None:
-                    step.late.append(value)
-                continue
-            sent = number(value)
+                step.late.append(value)
+            else:
+                sent = number(value)
+                if sent is not None:
+                    into[name_of(name)] = sent
+
+    def _log(self, metrics: Mapping) -> None:
+        """Metrics outside a step. Ones that are still on their way keep no step."""
+        values: Mapping = {}
+        for name, value in metrics.items():
+            sent = None if type(value) is Deferred else number(value)
             if sent is not None:
-                values[name_of(name)] = sent
-        if step is not None:
-            step.worked = True
-        elif values:
+                values[self.shared.metric_name(name)] = sent
+        if values:
             self._emit(Metrics("", 0, monotonic_seconds(), values=values))
 
     def _late(self, deferred: Deferred, value: Any) -> None:
@@ -358,7 +344,6 @@ class Assembler:
     def _count(self, *counted: Any) -> None:
         amounts = [_amount(value) for value in counted]
         if self.step is not None:
-            self.step.worked = True
             self.step.counts = _added(self.step.counts, amounts)
         else:
             self.shared.counts = _added(self.shared.counts, amounts)
@@ -390,18 +375,16 @@ class Assembler:
         """What is open at `t`, for those who watch."""
         pulse = Pulse("", 0, t / NANOSECOND)
         step = self.step
-        height = len(self.stack)
         if step is not None:
             pulse.step = self.shared.steps + 1
             pulse.step_open = (t - step.began) / NANOSECOND
             labels: Mapping = {}
             self._label(labels, step.loop)
             pulse.role, pulse.stage = labels.get("role"), labels.get("stage")
-            if height > step.base:
-                pulse.phase = self.stack[-1].name
-                pulse.phase_open = (t - self.stack[-1].start) / NANOSECOND
-            height = step.base
-        pulse.spans = [(entry.name, (t - entry.start) / NANOSECOND) for entry in self.stack[:height]]
+            if step.opened:
+                pulse.phase = step.opened[-1].name
+                pulse.phase_open = (t - step.opened[-1].entered) / NANOSECOND
+        pulse.spans = [(entry.name, (t - entry.start) / NANOSECOND) for entry in self.around]
         return pulse
 
 
@@ -411,7 +394,7 @@ _HANDLERS: Dict[int, Callable[..., None]] = {
     END: Assembler._end,
     QUIT: Assembler._quit,
     CANCEL: Assembler._cancel,
-    SPAN: lambda self, t, name: self._enter(name, t, True),
+    SPAN: Assembler._span,
     LOG: Assembler._log,
     COUNT: Assembler._count,
     SKIP: Assembler._skip,
@@ -421,10 +404,6 @@ _HANDLERS: Dict[int, Callable[..., None]] = {
 }
 
 _COUNTED = ("tokens", "padded_tokens", "samples")
-
-
-def _rows(phases: Dict[str, List[int]]) -> List[Phase]:
-    return [(name, row[0] / NANOSECOND, "host", row[1]) for name, row in phases.items()]
 
 
 def _added(counts: Optional[List[int]], more: List[int]) -> List[int]:

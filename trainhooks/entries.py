@@ -1,8 +1,13 @@
 """The entries of a lane: small tuples, the first item says which.
 
 Two kinds need no code: ``(name, t)`` enters a phase, ``(None, t)`` leaves the innermost open thing.
-Times are nanoseconds of the host clock.
+Times are nanoseconds of the host clock. This module is all that a training thread needs; what digests the entries
+is imported by the background thread.
 """
+
+from __future__ import annotations
+
+from typing import Optional
 
 STEP = 1  # t, loop: a step begins
 NEXT = 2  # t, loop, number: the loop's open step ends, another begins and waits for its item
@@ -16,3 +21,14 @@ SKIP = 9  # reason
 NOTE = 10  # t, text
 FACTS = 11  # what is known
 LATE = 12  # deferred, value
+
+
+class Loop:
+    """What the steps of one loop have in common; its identity tells loops apart."""
+
+    __slots__ = ("epoch", "role", "stage")
+
+    def __init__(self, role: Optional[str], stage: Optional[str], epoch: Optional[float]) -> None:
+        self.role = role
+        self.stage = stage
+        self.epoch = epoch

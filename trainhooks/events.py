@@ -214,7 +214,9 @@ KINDS: Dict[str, type] = {
 
 # Control characters (C0, DEL, C1), line separators, bidirectional controls, zero-width and lone surrogates:
 # none of them has a meaning in a name, and each can corrupt a terminal or disguise a text.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+"
+)
 
 
 def clean(text: Any, limit: int = MAX_TEXT) -> str:
@@ -228,9 +230,9 @@ def number(value: Any) -> Optional[Number]:
     """`value` as it travels: an int, a finite float, or "nan", "inf", "-inf"; None where it is no number."""
     kind = type(value)
     if kind is float:
-        return value if math.isfinite(value) else repr(value)  # type: ignore[no-any-return]
+        return value if math.isfinite(value) else repr(value)
     if kind is int:
-        return value if -MAX_INTEGER <= value <= MAX_INTEGER else _float(value)  # type: ignore[no-any-return]
+        return value if -MAX_INTEGER <= value <= MAX_INTEGER else _float(value)
     if kind is bool:
         return int(value)
     if isinstance(value, (int, float)) or hasattr(value, "__float__"):

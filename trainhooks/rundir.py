@@ -143,6 +143,16 @@ def read_json(path: Path) -> Optional[Dict[str, Any]]:
     return found if isinstance(found, dict) else None
 
 
+def rename(run: Path, name: str) -> None:
+    """Show the name that the program gave itself, unless the person who started it gave one."""
+    identity = read_json(run / IDENTITY)
+    if identity is None or identity.get("named") or identity.get("name") == name:
+        return
+    identity["name"] = name
+    with contextlib.suppress(OSError):
+        write_json(run / IDENTITY, identity)
+
+
 def rank_journal(run: Path, rank: int, producer: str) -> Path:
     return run / f"rank-{rank}-{producer}.jsonl"
 

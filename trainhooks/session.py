@@ -6,6 +6,7 @@ and few objects, because a training step leaves the caches cold and everything c
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import sys
@@ -14,15 +15,17 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Tuple, TypeVar
 
 from trainhooks import deferred
-from trainhooks.assembler import Loop
 from trainhooks.clocks import host_clock
-from trainhooks.entries import CANCEL, COUNT, END, FACTS, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP
+from trainhooks.entries import CANCEL, COUNT, END, FACTS, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Loop
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 # What a stalled writer may leave waiting, a thread: at about 200 bytes an entry, 26 MB. Older entries fall out first.
 MAX_WAITING = 131_072
+
+EXIT_FLUSH = 1.0  # seconds that the end of the program may wait for the last lines
+DEBUG_VARIABLE = "TRAINMON_DEBUG"  # set, it lets the background thread's own errors be seen
 
 _PLAIN = frozenset((float, int, bool))
 
@@ -54,7 +57,7 @@ class Session:
         self.started = False
         self.forked = forked
         self.pid = os.getpid()
-        self.outbox: Optional[Any] = None
+        self.stop = threading.Event()
         self._lock = threading.Lock()
 
     def open_lane(self) -> Callable[[Tuple[Any, ...]], None]:
@@ -75,12 +78,27 @@ class Session:
                 return
             self.started = True
             try:
-                from trainhooks.outbox import Outbox
+                thread = threading.Thread(target=_record, args=(self,), name="trainhooks", daemon=True)
+                thread.start()
+            except RuntimeError:  # no thread can be had (limits, the interpreter's end): then nothing is recorded
+                return
+            atexit.register(self._at_exit, thread)
 
-                self.outbox = Outbox(self)
-                self.outbox.start()
-            except Exception:  # no thread can be had (interpreter at its end, limits): then nothing is recorded
-                self.outbox = None
+    def _at_exit(self, thread: threading.Thread) -> None:
+        if os.getpid() == self.pid:
+            self.stop.set()
+            thread.join(EXIT_FLUSH)
+
+
+def _record(session: Session) -> None:
+    """The background thread. It imports what it needs by itself, so that `import trainhooks` stays quick."""
+    try:
+        from trainhooks.outbox import Outbox
+
+        Outbox(session.lanes, session.stop).run()
+    except Exception:  # whatever goes wrong here is trainmon's own trouble; the training must not hear of it
+        if os.environ.get(DEBUG_VARIABLE):
+            raise
 
 
 _here = _Here()
@@ -278,9 +296,7 @@ def log(**metrics: Any) -> None:
         _session.open_lane()((LOG, metrics))
 
 
-def count(
-    tokens: Optional[int] = None, padded_tokens: Optional[int] = None, samples: Optional[int] = None
-) -> None:
+def count(tokens: Optional[int] = None, padded_tokens: Optional[int] = None, samples: Optional[int] = None) -> None:
     """Add to the work of the open step; the rates (tokens/s, samples/s) come from these.
 
     Args:

@@ -1,0 +1,21 @@
+"""What a rule may look at: the state, the report read off it, and what is open now. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from monitor.model.report import OpenWork, Report
+from monitor.model.state import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    state: RunState
+    report: Report
+    open: OpenWork
+
+    @property
+    def step_time_is_all(self) -> float:
+        """Share of the elapsed time that lies in steps; 0.0 while nothing is known."""
+        wall = self.report.wall
+        return wall.steps / wall.total if wall.total else 0.0

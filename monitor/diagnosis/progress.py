@@ -1,0 +1,91 @@
+"""Is it moving? Steps that stall, spike, or do no work. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from monitor.diagnosis.evidence import Evidence
+from monitor.model.report import Finding
+
+STALL_RATIO = 10.0  # times the usual: far past every spike that ends by itself
+STALL_LEAST = 60.0  # seconds; nobody wants to be called for less
+SILENCE_IS_STALL = 30.0  # seconds without a pulse: the interpreter itself is held, stopped or starved
+
+SLOW_SHARE = 0.01  # slow steps that cost under one percent of the time are alerts, not a finding
+SKIPPED_SHARE = 0.02  # a run in which fewer steps than one in fifty do nothing is a normal run
+SKIPPED_ENOUGH = 3
+
+
+def stalled(evidence: Evidence) -> Finding | None:
+    """No step has ended for far longer than a step takes, or the process is silent."""
+    now, state = evidence.open, evidence.state
+    if evidence.report.outcome.state != "running":
+        return None
+    if now.silent_for is not None and now.silent_for > SILENCE_IS_STALL:
+        return Finding(
+            "stalled",
+            "critical",
+            f"No sign of life for {now.silent_for:.0f} s",
+            [f"the process lives, and its last pulse came {now.silent_for:.0f} s ago"],
+            "See whether it is stopped (kill -CONT), swapping, or holds the GIL in a C call: py-spy dump --pid PID.",
+        )
+    p50, p95 = state.step_seconds.quantiles.at(0.5, 0.95)
+    if now.step is None or now.step_seconds is None or state.step_seconds.count < 5:
+        return None
+    if now.step_seconds < max(STALL_LEAST, STALL_RATIO * p50, 2 * p95):
+        return None
+    where = f" in {now.phase}" if now.phase else ""
+    evidence_lines = [f"a step usually takes {p50:.1f} s (p95 {p95:.1f} s)"]
+    if now.phase is not None and now.phase_seconds is not None:
+        evidence_lines.append(f"{now.phase} has been open for {now.phase_seconds:.0f} s")
+    return Finding(
+        "stalled",
+        "critical",
+        f"Step {now.step} has been open for {now.step_seconds:.0f} s{where}",
+        evidence_lines,
+        "See where it stands: py-spy dump --pid PID. A collective, a queue or a subprocess that waits is usual.",
+        steps=[now.step],
+    )
+
+
+def slow_steps(evidence: Evidence) -> Finding | None:
+    """Single steps far beyond the usual, and what they cost together."""
+    state, wall = evidence.state, evidence.report.wall
+    if not state.slow_count or not wall.total:
+        return None
+    lost = state.slow_excess / wall.total
+    if lost < SLOW_SHARE:
+        return None
+    culprit, times = Counter(slow.culprit for slow in state.slow_steps).most_common(1)[0]
+    worst = max(state.slow_steps, key=lambda slow: slow.seconds - slow.baseline)
+    shown = len(state.slow_steps)
+    return Finding(
+        "slow-steps",
+        "warning",
+        f"{state.slow_count} slow steps cost {lost:.0%} of the time at most; {culprit} grew most in {times} of {shown}",
+        [str(worst), f"{state.slow_excess:.1f} s beyond the usual in all"],
+        f"Look at what {culprit} does in these steps: longer outputs, a time limit hit, a busy disk or box.",
+        lost,
+        [slow.step for slow in state.slow_steps[-20:]],
+    )
+
+
+def steps_skipped(evidence: Evidence) -> Finding | None:
+    """Steps that did no work: they make the run look faster than it is."""
+    progress = evidence.report.progress
+    done = progress.steps_ok + progress.steps_skipped
+    if progress.steps_skipped < SKIPPED_ENOUGH or progress.steps_skipped < SKIPPED_SHARE * done:
+        return None
+    reason, times = max(progress.skipped.items(), key=lambda item: item[1])
+    share = progress.steps_skipped / done
+    rate = evidence.report.throughput.steps_per_second
+    lines = [f"{name}: {count}" for name, count in sorted(progress.skipped.items(), key=lambda item: -item[1])[:5]]
+    if rate is not None:
+        lines.append(f"{rate:.3g} steps/s in all, {rate * (1 - share):.3g} steps/s that did work")
+    return Finding(
+        "steps-skipped",
+        "warning" if share > 0.1 else "info",
+        f"{progress.steps_skipped} of {done} steps ({share:.0%}) did no work; most often: {reason} ({times})",
+        lines,
+        "Compare speeds by the steps that did work; mend the cause of the skips before anything else.",
+    )

@@ -1,0 +1,44 @@
+"""Every rule, and the one way to run them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from monitor.diagnosis import progress
+from monitor.diagnosis.evidence import Evidence
+from monitor.model.fold import OTHER
+from monitor.model.report import Finding
+
+Rule = Callable[[Evidence], Finding | None]
+
+RULES: tuple[Rule, ...] = (progress.stalled, progress.slow_steps, progress.steps_skipped)
+
+SEVERITIES = ("critical", "warning", "info")
+ENOUGH_STEPS = 5
+
+
+def diagnose(evidence: Evidence) -> list[Finding]:
+    """The findings, gravest first; among equals the one whose mending can gain most."""
+    found = [finding for rule in RULES if (finding := rule(evidence)) is not None]
+    return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), -(each.lost_fraction or 0.0)))
+
+
+def verdict(findings: list[Finding], evidence: Evidence) -> Finding:
+    """The one line for the top of the screen: the first grave finding, else where the time goes."""
+    for finding in findings:
+        if finding.severity != "info":
+            return finding
+    return _where_the_time_goes(evidence)
+
+
+def _where_the_time_goes(evidence: Evidence) -> Finding:
+    report = evidence.report
+    if evidence.state.step_seconds.count == 0:
+        title = "Waiting for the first step" if report.outcome.state == "running" else "No step was seen"
+        return Finding("none", "info", title)
+    if evidence.state.step_seconds.count < ENOUGH_STEPS:
+        return Finding("none", "info", "Too few steps to judge")
+    slowest = max(report.phases, key=lambda row: row.share)
+    name = "time in no named phase" if slowest.name == OTHER else slowest.name
+    title = f"{slowest.share:.0%} of step time is {name} ({slowest.mean:.3g} s a step); no alert stands"
+    return Finding("none", "info", title)

@@ -1,0 +1,60 @@
+"""What is usual for a step, and which steps are not. Robust: median and median absolute deviation. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import median
+
+WINDOW = 64  # steps that say what is usual: enough for a stable median, few enough to follow a change of regime
+WARM_UP = 3  # first steps of a kind, left out: allocators, caches, autotuning and compilation make them slow
+ENOUGH = 8  # steps before anything is called unusual
+SIGMAS = 6.0  # beyond six robust standard deviations chance does not reach in any run's length
+LEAST_RATIO = 1.5  # and half as long again: people do not care for less in a single step
+BEYOND_P90 = 1.2  # and past what one step in ten does anyway: two-speed loops (caches, skips) are not news
+LEAST_EXCESS = 0.02  # seconds; less is what the scheduler of a shared box takes now and then
+RECHECK = 8  # steps between two looks at the window
+
+MAD_TO_SIGMA = 1.4826  # of a normal distribution
+
+
+@dataclass(slots=True)
+class Baseline:
+    """The usual step of one role and stage."""
+
+    seen: int = 0
+    durations: list[float] = field(default_factory=list)
+    phases: list[dict[str, float]] = field(default_factory=list)
+    limit: float = 0.0  # a step up to this long is usual; 0 while too little is known
+
+    def unusual(self, duration: float) -> bool:
+        """Whether a step this long is slow, judged by the steps before it."""
+        if self.limit == 0.0 or duration <= self.limit:
+            return False
+        self.limit = self._limit()  # it may have moved since the last look
+        return duration > self.limit
+
+    def add(self, duration: float, phases: dict[str, float]) -> None:
+        self.seen += 1
+        if self.seen <= WARM_UP:
+            return
+        self.durations.append(duration)
+        self.phases.append(phases)
+        if len(self.durations) > WINDOW:
+            del self.durations[0], self.phases[0]
+        if len(self.durations) >= ENOUGH and (self.limit == 0.0 or self.seen % RECHECK == 0):
+            self.limit = self._limit()
+
+    def _limit(self) -> float:
+        usual = median(self.durations)
+        spread = MAD_TO_SIGMA * median(abs(each - usual) for each in self.durations)
+        p90 = sorted(self.durations)[int(0.9 * (len(self.durations) - 1))]
+        return max(usual + SIGMAS * spread, LEAST_RATIO * usual, BEYOND_P90 * p90, usual + LEAST_EXCESS)
+
+    def usual(self) -> float:
+        """Seconds of the usual step."""
+        return median(self.durations) if self.durations else 0.0
+
+    def usual_phases(self) -> dict[str, float]:
+        """Seconds of each phase in the usual step; a phase that a step lacks counts as 0 there."""
+        names = {name: None for row in self.phases for name in row}
+        return {name: median(row.get(name, 0.0) for row in self.phases) for name in names}

@@ -1,0 +1,45 @@
+"""The curves of a view, read off the state. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from monitor.model.report import Curve
+from monitor.model.state import RunState
+
+_NOT_NUMBERS = {"producer", "seq", "t", "uuid", "index", "name", "note", "simulated", "reasons", "cores"}
+
+
+def curves(state: RunState) -> dict[str, Any]:
+    """The keyword arguments of a View that hold curves."""
+    return {
+        "step_seconds": state.step_seconds.series.curve(),
+        "phase_seconds": {name: stats.series.curve() for name, stats in state.phases.items()},
+        "metrics": {name: stats.series.curve() for name, stats in state.metrics.items()},
+        "tokens_per_second": _tokens_per_second(state),
+        "host": _histories(state.host),
+        "gpus": {uuid: _histories(readings) for uuid, readings in state.gpus.items()},
+    }
+
+
+def _tokens_per_second(state: RunState) -> Curve:
+    """Tokens by the time from step to step, pauses between steps included."""
+    tokens, seconds = state.token_series.curve(), state.gap_series.curve()
+    rates = [a / b if b > 0 else math.nan for a, b in zip(tokens.mean, seconds.mean, strict=False)]
+    return Curve(tokens.x, rates, list(rates), list(rates), tokens.width)
+
+
+def _histories(readings: Sequence[Any]) -> dict[str, list[float]]:
+    """The newest readings as one list a figure; nan where a reading lacks it."""
+    if not readings:
+        return {}
+    names = [f.name for f in fields(readings[0]) if f.name not in _NOT_NUMBERS]
+    table = {name: [getattr(each, name) for each in readings] for name in names}
+    return {
+        name: [math.nan if value is None else float(value) for value in column]
+        for name, column in table.items()
+        if any(value is not None for value in column)
+    }

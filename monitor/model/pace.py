@@ -1,0 +1,93 @@
+"""How fast, lately and over the whole run, and how long it will still take. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from monitor.model.report import Rates
+
+LEAST_GAP = 0.5  # seconds between two marks: finer says nothing to a reader
+RECENT_SECONDS = 30.0
+RECENT_STEPS = 10  # a recent rate is over at least this many steps, however long they take
+MAX_MARKS = 256
+
+Mark = tuple[float, int, int, int]  # end of a step, and steps, tokens, samples done by then
+
+
+@dataclass(slots=True)
+class Pace:
+    """Marks along the way: a dense line of recent ones, and a sparse one over the whole run."""
+
+    steps: int = 0
+    tokens: int = 0
+    samples: int = 0
+    start: float | None = None  # begin of the first step
+    end: float | None = None  # end of the last
+    recent: list[Mark] = field(default_factory=list)
+    whole: list[Mark] = field(default_factory=list)
+    stride: int = 1  # steps between two marks of `whole`
+
+    def add(self, start: float, end: float, tokens: int, samples: int) -> None:
+        """One more step, from `start` to `end`."""
+        if self.start is None:
+            self.start = start
+            self.recent.append((start, 0, 0, 0))
+            self.whole.append((start, 0, 0, 0))
+        self.end = end if self.end is None or end > self.end else self.end
+        self.steps += 1
+        self.tokens += tokens
+        self.samples += samples
+        if end - self.recent[-1][0] >= LEAST_GAP:
+            self.recent.append((end, self.steps, self.tokens, self.samples))
+            if len(self.recent) > MAX_MARKS:
+                del self.recent[: MAX_MARKS // 4]
+        if self.steps % self.stride == 0:
+            self.whole.append((end, self.steps, self.tokens, self.samples))
+            if len(self.whole) > MAX_MARKS:
+                self.whole = self.whole[:1] + [mark for mark in self.whole[1:] if mark[1] % (2 * self.stride) == 0]
+                self.stride *= 2
+
+    def whole_run(self) -> Rates:
+        """From the first step's begin to the last step's end, pauses between steps included."""
+        if self.start is None or self.end is None:
+            return Rates()
+        return self._rates((self.start, 0, 0, 0))
+
+    def lately(self) -> Rates:
+        """Over the last half minute, or the last ten steps where those took longer."""
+        if self.end is None:
+            return Rates()
+        for mark in reversed(self.recent):
+            if self.end - mark[0] >= RECENT_SECONDS and self.steps - mark[1] >= RECENT_STEPS:
+                return self._rates(mark)
+        return self._rates(self.recent[0])
+
+    def _rates(self, since: Mark) -> Rates:
+        assert self.end is not None
+        seconds = self.end - since[0]
+        steps, tokens, samples = self.steps - since[1], self.tokens - since[2], self.samples - since[3]
+        if seconds <= 0 or steps <= 0:
+            return Rates()
+        return Rates(
+            steps / seconds,
+            tokens / seconds if self.tokens else None,
+            samples / seconds if self.samples else None,
+        )
+
+    def time_left(self, steps: int) -> tuple[float, float, float] | None:
+        """Seconds for `steps` more: the likeliest, and the range that the run's own past gives; None if unknown.
+
+        The estimates: the speed of late, of the last quarter, of the last half, of the whole.
+        """
+        if self.end is None or self.steps < 2:
+            return None
+        speeds = [self.lately().steps_per_second]
+        for share in (0.75, 0.5, 0.0):
+            reached = share * self.steps
+            since = next(mark for mark in reversed(self.whole) if mark[1] <= reached)
+            speeds.append(self._rates(since).steps_per_second)
+        known = [steps / speed for speed in speeds if speed]
+        if not known:
+            return None
+        likeliest = known[1] if len(known) > 1 else known[0]
+        return likeliest, min(known), max(known)

@@ -1,0 +1,159 @@
+"""A run directory as a source of events: its journals hold the truth, its sockets ring the bell.
+
+A producer writes its journal first and publishes the same lines second. So a frame tells that the journal has grown,
+and the journal is read; only lines that a journal lacks (a full disk) are taken from the frame itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from monitor.sources.decode import UNKNOWN, decode
+from monitor.sources.journal import JournalTail
+from monitor.sources.sequence import Sequencer
+from trainhooks import rundir
+from trainhooks.events import Event
+
+RESCAN = 1.0  # seconds between two looks for new journals
+POLL = 0.1  # seconds between two looks at journals whose producer has no socket
+
+_PRODUCER = re.compile(r"rank-(\d+)-(.+)\.jsonl")
+
+
+class RunDirectory:
+    """The events of a run. `poll` gives what is new, each event once and in its producer's order."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.unreadable = 0
+        self._sequencer = Sequencer()
+        self._tails: dict[Path, JournalTail] = {}
+        self._frames: dict[str, bytes] = {}
+        self._scanned = -RESCAN
+        self._caught_up = False
+        self._subscriber = Subscriber()
+
+    @property
+    def missing(self) -> int:
+        """Lines that could not be read, or never came."""
+        return self.unreadable + self._sequencer.missing
+
+    def poll(self) -> list[Event]:
+        """Some new events, from the journals in turn; empty when all are read to their ends."""
+        self._scan()
+        out: list[Event] = []
+        for tail in self._tails.values():
+            for line in tail.read():
+                self._take(line, out)
+            if out:
+                return out
+        for batch in self._subscriber.take():
+            self._take_frame(batch, out)
+        if not out:
+            out = self._sequencer.settle()
+            self._caught_up = True
+        return out
+
+    def _scan(self) -> None:
+        now = time.monotonic()
+        if now - self._scanned < RESCAN:
+            return
+        self._scanned = now
+        found = rundir.journals(self.path)
+        for path in sorted(found, key=_by_rank):
+            if path not in self._tails:
+                self._tails[path] = JournalTail(path)
+                named = _PRODUCER.fullmatch(path.name)
+                if named is not None:
+                    self._subscriber.connect(named.group(2))
+
+    def _take(self, line: bytes, out: list[Event]) -> None:
+        event = decode(line)
+        if event is None:
+            self.unreadable += 1
+        elif event is not UNKNOWN:
+            assert isinstance(event, Event)
+            out += self._sequencer.push(event)
+
+    def _take_frame(self, batch: bytes, out: list[Event]) -> None:
+        """Lines that were published and are not in the journal; usually none."""
+        lines = [line for line in batch.split(b"\n") if line]
+        newest = decode(lines[-1]) if lines else None
+        if isinstance(newest, Event) and newest.seq <= self._sequencer.last(newest.producer):
+            return
+        for line in lines:
+            self._take(line, out)
+
+    def share_read(self) -> float | None:
+        """The share of the history that is read; None once the end was reached."""
+        if self._caught_up:
+            return None
+        size = sum(tail.size() for tail in self._tails.values())
+        return sum(tail.offset for tail in self._tails.values()) / size if size else 0.0
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until something is published, or for so long; never longer than a journal may be left unread."""
+        self._subscriber.wait(min(seconds, POLL) if not self._subscriber.connected else seconds)
+
+    def close(self) -> None:
+        self._subscriber.close()
+
+
+def _by_rank(path: Path) -> tuple[bool, int, str]:
+    named = _PRODUCER.fullmatch(path.name)
+    return named is None, int(named.group(1)) if named else 0, path.name
+
+
+class Subscriber:
+    """The bell: a SUB socket connected to each producer's PUB. Its context is made when it is first needed."""
+
+    def __init__(self) -> None:
+        self.connected = 0
+        self._context: Any = None
+        self._socket: Any = None
+
+    def connect(self, producer: str) -> None:
+        """Listen to a producer, if its socket is there. One that ended has none."""
+        try:
+            path = rundir.socket_path(producer)
+        except (OSError, rundir.UnsafeDirectory):
+            return
+        if not path.is_socket():
+            return
+        import zmq
+
+        if self._socket is None:
+            self._context = zmq.Context()
+            self._socket = self._context.socket(zmq.SUB)
+            self._socket.setsockopt(zmq.LINGER, 0)
+            self._socket.setsockopt(zmq.SUBSCRIBE, b"")
+        with contextlib.suppress(zmq.ZMQError):
+            self._socket.connect(f"ipc://{path}")
+            self.connected += 1
+
+    def take(self) -> list[bytes]:
+        """The frames that have come, without waiting."""
+        if self._socket is None:
+            return []
+        import zmq
+
+        out: list[bytes] = []
+        with contextlib.suppress(zmq.Again):
+            while len(out) < 1000:
+                out.append(self._socket.recv(zmq.NOBLOCK))
+        return out
+
+    def wait(self, seconds: float) -> None:
+        if self._socket is None:
+            time.sleep(seconds)
+        else:
+            self._socket.poll(int(seconds * 1000))
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._context.term()

@@ -1,0 +1,65 @@
+"""Events of many producers put in order, each exactly once. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trainhooks.events import Event, Hello
+
+MAX_HELD = 50_000  # events of one producer that wait for an earlier one; past it the gap is taken as lost
+
+
+@dataclass(slots=True)
+class _Line:
+    expected: int = 0
+    held: dict[int, Event] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Sequencer:
+    """Takes events in any order, with repeats and gaps; gives each once, rising by `seq` for each producer."""
+
+    missing: int = 0  # events given up as lost
+    _lines: dict[str, _Line] = field(default_factory=dict)
+
+    def push(self, event: Event) -> list[Event]:
+        """The events that are due now that `event` is here: none, it alone, or it and those that waited for it."""
+        line = self._lines.get(event.producer)
+        if line is None:
+            line = self._lines[event.producer] = _Line()
+        seq = event.seq
+        if seq == line.expected:
+            line.expected += 1
+            return [event, *self._due(line)] if line.held else [event]
+        if seq < line.expected:
+            return []
+        if line.expected == 0 and isinstance(event, Hello):  # a writer that counts from 1
+            line.expected = seq + 1
+            return [event, *self._due(line)]
+        line.held[seq] = event
+        return self._give_up(line) if len(line.held) > MAX_HELD else []
+
+    def last(self, producer: str) -> int:
+        """The number of the producer's last event given out; -1 for none."""
+        line = self._lines.get(producer)
+        return line.expected - 1 if line is not None else -1
+
+    def settle(self) -> list[Event]:
+        """What still waits, in order: called when the journals were read to their ends, so gaps are real."""
+        return [event for line in self._lines.values() for event in self._give_up(line)]
+
+    def _due(self, line: _Line) -> list[Event]:
+        out = []
+        while (event := line.held.pop(line.expected, None)) is not None:
+            out.append(event)
+            line.expected += 1
+        return out
+
+    def _give_up(self, line: _Line) -> list[Event]:
+        out: list[Event] = []
+        while line.held:
+            first = min(line.held)
+            self.missing += first - line.expected
+            line.expected = first
+            out += self._due(line)
+        return out

@@ -1,0 +1,82 @@
+"""What the assembler keeps while it digests: the open step, what is open around it, and what lanes share."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional
+
+from trainhooks.deferred import Deferred
+from trainhooks.entries import Loop
+from trainhooks.events import MAX_METRICS, MAX_NAME, OVERFLOW, clean
+
+
+class Open:
+    """Something entered and not yet left. `since` is where its own time outside steps begins to count."""
+
+    __slots__ = ("accounted", "is_span", "name", "since", "start")
+
+    def __init__(self, name: str, start: int, is_span: bool, accounted: int) -> None:
+        self.name = name
+        self.start = start
+        self.since = start
+        self.is_span = is_span
+        self.accounted = accounted
+
+
+class Row:
+    """One phase of the open step: its own time so far, how often it was entered, and when last."""
+
+    __slots__ = ("entered", "is_span", "name", "ns", "times")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ns = 0
+        self.times = 0
+        self.entered = 0
+        self.is_span = False
+
+
+class OpenStep:
+    """The step that is being done."""
+
+    __slots__ = ("began", "counts", "item", "late", "loop", "mark", "metrics", "number", "opened", "phases", "skipped")
+
+    def __init__(self, loop: Loop, began: int, number: int) -> None:
+        self.loop = loop
+        self.number = number  # its place in its own loop
+        self.began = began
+        self.mark = began  # up to where its time is given to phases
+        self.item: Optional[int] = None  # when the item came that it waited for
+        self.phases: Dict[str, Row] = {}  # by the name as given
+        self.opened: List[Row] = []  # entered and not yet left, innermost last
+        self.metrics: Dict[str, Any] = {}
+        self.counts: Optional[List[int]] = None
+        self.late: List[Deferred] = []
+        self.skipped: Optional[str] = None
+
+
+class Shared:
+    """What the lanes of one process share: the step count, the primary lane, names, work done beside it."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.primary: Optional[Any] = None  # the lane whose time is the run's time: the first that steps
+        self.background: Dict[str, List[int]] = {}  # phases of other threads since the primary's last step
+        self.counts: Optional[List[int]] = None  # work counted by other threads, likewise
+        self.lost = 0  # entries that fell out of a full deque, as far as they can be told
+        self._metric_names: Dict[str, str] = {}
+        self._phase_names: Dict[str, str] = {}
+
+    def metric_name(self, name: str) -> str:
+        return self._metric_names.get(name) or _known(self._metric_names, name)
+
+    def phase_name(self, name: str) -> str:
+        return self._phase_names.get(name) or _known(self._phase_names, name)
+
+
+def _known(names: Dict[Any, str], name: Any) -> str:
+    """`name` as it is sent: cleaned, and past the limit of names one shared bucket."""
+    if len(names) >= MAX_METRICS:
+        return OVERFLOW
+    sent = clean(name, MAX_NAME) or "unnamed"
+    names[name] = sent
+    return sent

@@ -6,6 +6,7 @@ waits long for it. Nothing here may raise into the training or outlive it by mor
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys

@@ -99,7 +99,7 @@ def _begin(state: RunState, around: Surroundings) -> float | None:
     """When the run began, on the monotonic clock: at its launch, or the start of its process."""
     own = [p.process_started if p.process_started is not None else p.hello for p in _trainings(state)]
     launched = around.identity.get("started_monotonic")
-    if around.identity.get("launcher") and isinstance(launched, int | float):
+    if around.identity.get("launched") and isinstance(launched, int | float):
         own.append(float(launched))
     if own:
         return min(own)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from monitor import keepsake
 from monitor.diagnosis.evidence import Evidence
 from monitor.diagnosis.registry import diagnose, verdict
 from monitor.model.curves import curves
@@ -31,8 +32,9 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.state = RunState()
         self.source = RunDirectory(path)
+        self.state = keepsake.recall(self.source) or RunState()
+        self._kept = self.source.bytes_read()
         self._console = Console(path / rundir.CONSOLE)
         self._identity: dict[str, Any] = {}
         self._alive = False
@@ -46,6 +48,9 @@ class Run:
                 fold(self.state, event)
             if time.monotonic() > until:
                 return True
+        if self.source.bytes_read() - self._kept >= keepsake.WORTH:
+            self._kept = self.source.bytes_read()
+            keepsake.keep(self.source, self.state)
         return False
 
     def look(self) -> None:

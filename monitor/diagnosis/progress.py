@@ -29,9 +29,10 @@ def stalled(evidence: Evidence) -> Finding | None:
             [f"the process lives, and its last pulse came {now.silent_for:.0f} s ago"],
             "See whether it is stopped (kill -CONT), swapping, or holds the GIL in a C call: py-spy dump --pid PID.",
         )
-    p50, p95 = state.step_seconds.quantiles.at(0.5, 0.95)
-    if now.step is None or now.step_seconds is None or state.step_seconds.count < 5:
+    usual = state.step_seconds.digested()
+    if now.step is None or now.step_seconds is None or usual.count < 5:
         return None
+    p50, p95 = usual.quantiles.at(0.5, 0.95)
     if now.step_seconds < max(STALL_LEAST, STALL_RATIO * p50, 2 * p95):
         return None
     where = f" in {now.phase}" if now.phase else ""

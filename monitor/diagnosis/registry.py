@@ -33,10 +33,11 @@ def verdict(findings: list[Finding], evidence: Evidence) -> Finding:
 
 def _where_the_time_goes(evidence: Evidence) -> Finding:
     report = evidence.report
-    if evidence.state.step_seconds.count == 0:
+    steps = evidence.state.step_seconds.digested().count
+    if steps == 0:
         title = "Waiting for the first step" if report.outcome.state == "running" else "No step was seen"
         return Finding("none", "info", title)
-    if evidence.state.step_seconds.count < ENOUGH_STEPS:
+    if steps < ENOUGH_STEPS:
         return Finding("none", "info", "Too few steps to judge")
     slowest = max(report.phases, key=lambda row: row.share)
     name = "time in no named phase" if slowest.name == OTHER else slowest.name

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from monitor.model.report import Curve
+from monitor.model.series import Column
 from monitor.model.state import RunState
 
 _NOT_NUMBERS = {"producer", "seq", "t", "uuid", "index", "name", "note", "simulated", "reasons", "cores"}
@@ -16,18 +17,22 @@ _NOT_NUMBERS = {"producer", "seq", "t", "uuid", "index", "name", "note", "simula
 def curves(state: RunState) -> dict[str, Any]:
     """The keyword arguments of a View that hold curves."""
     return {
-        "step_seconds": state.step_seconds.series.curve(),
-        "phase_seconds": {name: stats.series.curve() for name, stats in state.phases.items()},
-        "metrics": {name: stats.series.curve() for name, stats in state.metrics.items()},
+        "step_seconds": _curve(state.step_seconds),
+        "phase_seconds": {name: _curve(stats.seconds) for name, stats in state.phases.items()},
+        "metrics": {name: _curve(column) for name, column in state.metrics.items()},
         "tokens_per_second": _tokens_per_second(state),
         "host": _histories(state.host),
         "gpus": {uuid: _histories(readings) for uuid, readings in state.gpus.items()},
     }
 
 
+def _curve(column: Column) -> Curve:
+    return column.digested().series.curve()
+
+
 def _tokens_per_second(state: RunState) -> Curve:
     """Tokens by the time from step to step, pauses between steps included."""
-    tokens, seconds = state.token_series.curve(), state.gap_series.curve()
+    tokens, seconds = _curve(state.tokens), _curve(state.pace_seconds)
     rates = [a / b if b > 0 else math.nan for a, b in zip(tokens.mean, seconds.mean, strict=False)]
     return Curve(tokens.x, rates, list(rates), list(rates), tokens.width)
 

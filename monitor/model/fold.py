@@ -8,6 +8,7 @@ from typing import Any
 
 from monitor.model.baseline import Baseline
 from monitor.model.report import SlowStep
+from monitor.model.series import Column
 from monitor.model.state import (
     HISTORY,
     MAX_ALERTS,
@@ -15,7 +16,6 @@ from monitor.model.state import (
     MAX_SLOW_STEPS,
     AlertRow,
     Ending,
-    MetricStats,
     PhaseStats,
     Producer,
     RankStats,
@@ -100,7 +100,7 @@ def _step(state: RunState, step: Step, producer: Producer) -> None:
     if rank is None:
         rank = state.ranks[producer.rank] = RankStats()
     rank.steps += 1
-    rank.seconds.add(step.duration)
+    rank.seconds.add(step.index, step.duration)
     if state.lead is None:
         state.lead = min((p.rank for p in state.producers.values() if p.source != "recorder"), default=producer.rank)
     if producer.rank != state.lead:
@@ -133,37 +133,36 @@ def _step_time(state: RunState, step: Step) -> None:
     wall.since_last_step = 0.0
     state.pace.add(step.start, end, step.tokens or 0, step.samples or 0)
     if step.tokens is not None:
-        state.token_series.add(step.index, step.tokens)
-        state.gap_series.add(step.index, end - (step.start if before is None else min(before, step.start)))
+        state.tokens.add(step.index, step.tokens)
+        state.pace_seconds.add(step.index, end - (step.start if before is None else min(before, step.start)))
 
 
 def _step_phases(state: RunState, step: Step) -> dict[str, float]:
-    """Take the step's phases into their statistics; returns them with `other`, in order of occurrence."""
+    """Take the step's phases into their columns; returns their seconds with `other`, in order of occurrence."""
     duration = step.duration
     phases: dict[str, float] = {}
     named = 0.0
     for name, seconds, _, _ in step.phases:
-        phases[name] = phases.get(name, 0.0) + seconds
+        phases[name] = phases.get(name, 0.0) + seconds if name in phases else seconds
         named += seconds
     if named > duration:  # a writer whose parts exceed the whole: scaled, so that shares stay shares
         phases = {name: seconds * duration / named for name, seconds in phases.items()}
         named = duration
-    phases[OTHER] = duration - named
-    state.step_seconds.add(step.index, duration)
+    phases[OTHER] = duration - named + phases.get(OTHER, 0.0)
+    index = step.index
+    state.step_seconds.add(index, duration)
     table = state.phases
     for name, seconds in phases.items():
         stats = table.get(name)
         if stats is None:
-            stats = table[name] = _new_phase(table, name, step.phases)
-        stats.add(step.index, seconds)
+            stats = _new_phase(table, name, step.phases)
+        stats.seconds.add(index, seconds)
     return phases
 
 
 def _new_phase(table: dict[str, PhaseStats], name: str, rows: list[Phase]) -> PhaseStats:
-    if len(table) >= MAX_PHASES:
-        return table.setdefault(OVERFLOW, PhaseStats())
     clock = next((clock for each, _, clock, _ in rows if each == name), "host")
-    return PhaseStats(clock=clock)
+    return table.setdefault(name if len(table) < MAX_PHASES else OVERFLOW, PhaseStats(clock))
 
 
 def _judge(state: RunState, step: Step, phases: dict[str, float], rank: int) -> None:
@@ -200,25 +199,18 @@ def _alert(state: RunState, t: float, code: str, text: str) -> None:
 
 
 def _metric(state: RunState, name: str, value: float | str, step: int) -> None:
-    stats = state.metrics.get(name)
-    if stats is None:
-        if len(state.metrics) >= MAX_METRICS:
-            name = OVERFLOW
-        stats = state.metrics.setdefault(name, MetricStats())
-    number = _NONFINITE.get(value) if isinstance(value, str) else float(value)
-    if number is None:
-        return
-    stats.last = number
-    stats.count += 1
-    stats.series.add(step, number)
-    if not math.isfinite(number):
-        stats.nonfinite += 1
-        if stats.nonfinite == 1:
-            _alert(state, state.last_event or 0.0, "nonfinite-loss", f"{name} is {number} at step {step}")
-        return
-    stats.total += number
-    stats.min = number if stats.min is None or number < stats.min else stats.min
-    stats.max = number if stats.max is None or number > stats.max else stats.max
+    column = state.metrics.get(name)
+    if column is None:
+        column = state.metrics.setdefault(name if len(state.metrics) < MAX_METRICS else OVERFLOW, Column())
+    if isinstance(value, str):
+        if value not in _NONFINITE:
+            return
+        value = _NONFINITE[value]
+        if not column.nonfinite:
+            column.digested()
+        if not column.nonfinite:
+            _alert(state, state.last_event or 0.0, "nonfinite-loss", f"{name} is {value} at step {step}")
+    column.add(step, float(value))
 
 
 _NONFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass, field
 
 from monitor.model.report import Curve
 
 MAX_BUCKETS = 512  # twice the columns of a wide terminal, in braille dots
-MAX_PENDING = 512  # values of the open bucket kept before they are summed up
+CHUNK = 256  # values digested at once: the interpreter's price is paid a chunk, not a value
 
 _NAN = math.nan
 
@@ -27,43 +28,40 @@ class Series:
     total: list[float] = field(default_factory=list)
     low: list[float] = field(default_factory=list)
     high: list[float] = field(default_factory=list)
-    open: int = -1  # number of the bucket that is being filled
-    pending: list[float] = field(default_factory=list)
 
-    def add(self, x: int, value: float) -> None:
-        bucket = x // self.width
-        if bucket != self.open:
-            self._turn_to(bucket)
-        self.pending.append(value)
-        if len(self.pending) >= MAX_PENDING:
-            self._sum_up()
+    def extend(self, xs: list[int], values: list[float]) -> None:
+        """Take values in; `xs` and `values` are of one length, in any order, best of all rising."""
+        at, end = 0, len(xs)
+        while at < end:
+            bucket = xs[at] // self.width
+            upto = at + 1
+            if xs[-1] // self.width == bucket and xs == sorted(xs):
+                upto = end  # the rest of a long run falls into one wide bucket
+            else:
+                while upto < end and xs[upto] // self.width == bucket:
+                    upto += 1
+            self._put(bucket, values[at:upto])
+            at = upto
 
-    def _turn_to(self, bucket: int) -> None:
-        self._sum_up()
-        self.open = bucket
-        if len(self.index) >= MAX_BUCKETS and (not self.index or bucket > self.index[-1]):
-            self._halve()
-
-    def _sum_up(self) -> None:
-        """Move the pending values into their bucket."""
-        values = self.pending
-        if not values:
-            return
-        self.pending = []
-        total = math.fsum(values) if len(values) < 3 else sum(values)
+    def _put(self, bucket: int, values: list[float]) -> None:
+        total = sum(values)
         if total - total != 0.0:  # something in it is nan or infinite
             values = [each for each in values if math.isfinite(each)]
-            total = sum(values)
+            total = math.fsum(values)
         low, high = (min(values), max(values)) if values else (_NAN, _NAN)
-        place = len(self.index) - 1
-        if place < 0 or self.index[place] < self.open:
-            place += 1
-        elif self.index[place] != self.open:  # a value that came late
-            place = bisect_left(self.index, self.open)
-        if place < len(self.index) and self.index[place] == self.open:
+        if not self.index or bucket > self.index[-1]:
+            if len(self.index) >= MAX_BUCKETS:
+                self._halve()
+                bucket //= 2
+            place = len(self.index)
+            if self.index and self.index[-1] == bucket:
+                place -= 1
+        else:
+            place = bisect_left(self.index, bucket)  # usually the last; a value may also come late
+        if place < len(self.index) and self.index[place] == bucket:
             self._merge(place, len(values), total, low, high)
             return
-        self.index.insert(place, self.open)
+        self.index.insert(place, bucket)
         self.count.insert(place, len(values))
         self.total.insert(place, total)
         self.low.insert(place, low)
@@ -94,11 +92,9 @@ class Series:
             self.total.append(total)
             self.low.append(low)
             self.high.append(high)
-        self.open //= 2
 
     def curve(self) -> Curve:
         """The whole run as a curve; a bucket without a finite value is a gap (nan)."""
-        self._sum_up()
         means = [t / c if c else _NAN for t, c in zip(self.total, self.count, strict=True)]
         x = [float(number * self.width) for number in self.index]
         return Curve(x, means, list(self.low), list(self.high), self.width)
@@ -115,12 +111,12 @@ class Quantiles:
     bins: dict[int, int] = field(default_factory=dict)
     zeros: int = 0
 
-    def add(self, value: float) -> None:
-        if value > 1e-12:
-            bin_ = int(math.log(value) / _LOG_STEP // 1)
-            self.bins[bin_] = self.bins.get(bin_, 0) + 1
-        else:
-            self.zeros += 1
+    def extend(self, values: list[float]) -> None:
+        positive = [value for value in values if value > 1e-12]
+        self.zeros += len(values) - len(positive)
+        log = math.log
+        for bin_, times in Counter([int(log(value) / _LOG_STEP // 1) for value in positive]).items():
+            self.bins[bin_] = self.bins.get(bin_, 0) + times
 
     def at(self, *shares: float) -> list[float]:
         """The values below which these shares of the numbers lie; 0.0 where there are none."""
@@ -139,3 +135,45 @@ class Quantiles:
                         break
             out.append(found)
         return out
+
+
+@dataclass(slots=True)
+class Column:
+    """One figure over the steps of a run: a curve, sums and quantiles. New values wait until a chunk is full."""
+
+    xs: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    sum: float = 0.0
+    count: int = 0
+    least: float = math.inf
+    most: float = -math.inf
+    nonfinite: int = 0
+    last: float = _NAN
+    quantiles: Quantiles = field(default_factory=Quantiles)
+    series: Series = field(default_factory=Series)
+
+    def add(self, x: int, value: float) -> None:
+        self.xs.append(x)
+        self.values.append(value)
+        if len(self.values) >= CHUNK:
+            self.digested()
+
+    def digested(self) -> Column:
+        """This column, with nothing waiting: to be called before its figures are read."""
+        xs, values = self.xs, self.values
+        if values:
+            self.xs, self.values = [], []
+            self.last = values[-1]
+            self.series.extend(xs, values)
+            total = sum(values)
+            if total - total != 0.0:
+                finite = [value for value in values if math.isfinite(value)]
+                self.nonfinite += len(values) - len(finite)
+                values, total = finite, sum(finite)
+            self.count += len(values)
+            self.sum += total
+            if values:
+                self.least = min(self.least, min(values))
+                self.most = max(self.most, max(values))
+                self.quantiles.extend(values)
+        return self

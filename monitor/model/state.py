@@ -8,7 +8,7 @@ from typing import Any
 from monitor.model.baseline import Baseline
 from monitor.model.pace import Pace
 from monitor.model.report import SlowStep
-from monitor.model.series import Quantiles, Series
+from monitor.model.series import Column
 from trainhooks.events import Gpu, Host, Pulse
 
 HISTORY = 240  # host and GPU readings kept for the small curves: four minutes at one a second
@@ -35,31 +35,10 @@ class Producer:
 
 @dataclass(slots=True)
 class PhaseStats:
-    total: float = 0.0
-    count: int = 0  # steps in which it occurs
-    max: float = 0.0
+    """The seconds of a phase in the steps in which it occurs."""
+
     clock: str = "host"
-    quantiles: Quantiles = field(default_factory=Quantiles)
-    series: Series = field(default_factory=Series)
-
-    def add(self, step: int, seconds: float) -> None:
-        self.total += seconds
-        self.count += 1
-        if seconds > self.max:
-            self.max = seconds
-        self.quantiles.add(seconds)
-        self.series.add(step, seconds)
-
-
-@dataclass(slots=True)
-class MetricStats:
-    last: float = 0.0
-    total: float = 0.0
-    min: float | None = None
-    max: float | None = None
-    count: int = 0
-    nonfinite: int = 0
-    series: Series = field(default_factory=Series)
+    seconds: Column = field(default_factory=Column)
 
 
 @dataclass(slots=True)
@@ -77,7 +56,7 @@ class WallClock:
 @dataclass(slots=True)
 class RankStats:
     steps: int = 0
-    seconds: Quantiles = field(default_factory=Quantiles)
+    seconds: Column = field(default_factory=Column)
 
 
 @dataclass(slots=True)
@@ -108,11 +87,11 @@ class RunState:
     steps_ok: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
     last_index: int = 0
-    step_seconds: PhaseStats = field(default_factory=PhaseStats)
+    step_seconds: Column = field(default_factory=Column)
     phases: dict[str, PhaseStats] = field(default_factory=dict)
-    token_series: Series = field(default_factory=Series)  # tokens a step
-    gap_series: Series = field(default_factory=Series)  # seconds from the last step's end to this one's end
-    metrics: dict[str, MetricStats] = field(default_factory=dict)
+    tokens: Column = field(default_factory=Column)  # tokens a step, where they are counted
+    pace_seconds: Column = field(default_factory=Column)  # from the end of the step before to this one's end, likewise
+    metrics: dict[str, Column] = field(default_factory=dict)
     baselines: dict[str, Baseline] = field(default_factory=dict)
     slow_steps: list[SlowStep] = field(default_factory=list)
     slow_count: int = 0

@@ -25,7 +25,8 @@ from monitor.model.report import (
     Throughput,
     Wall,
 )
-from monitor.model.state import MetricStats, Producer, RunState
+from monitor.model.series import Column
+from monitor.model.state import Producer, RunState
 from trainhooks.events import Gpu
 
 SILENT = 3.0  # seconds without a word: three pulses missed
@@ -53,7 +54,7 @@ def report(state: RunState, around: Surroundings) -> Report:
         throughput=_throughput(state),
         wall=wall,
         phases=_phases(state),
-        metrics={name: _metric(stats) for name, stats in state.metrics.items() if stats.count},
+        metrics={name: _metric(column.digested()) for name, column in state.metrics.items()},
         slow_steps=list(state.slow_steps),
         startup=_startup(state, wall),
         gpus=[_gpu(readings[-1]) for readings in state.gpus.values()],
@@ -169,28 +170,31 @@ def _throughput(state: RunState) -> Throughput:
 
 def _phases(state: RunState) -> list[PhaseRow]:
     """The phases in the order they first occurred, `other` last; their shares of all step time add up to 1."""
-    whole = sum(stats.total for stats in state.phases.values())
+    columns = {name: stats.seconds.digested() for name, stats in state.phases.items()}
+    whole = sum(column.sum for column in columns.values())
     rows = []
-    for name, stats in state.phases.items():
-        p50, p95 = stats.quantiles.at(0.5, 0.95)
-        share = stats.total / whole if whole else 0.0
-        mean = stats.total / stats.count
-        row = PhaseRow(name, share, mean, min(p50, stats.max), min(p95, stats.max), stats.max, stats.clock, stats.count)
-        rows.append(row)
+    for name, column in columns.items():
+        p50, p95 = (min(each, column.most) for each in column.quantiles.at(0.5, 0.95))
+        share = column.sum / whole if whole else 0.0
+        mean = column.sum / column.count if column.count else 0.0
+        most = max(0.0, column.most)
+        rows.append(PhaseRow(name, share, mean, p50, p95, most, state.phases[name].clock, column.count))
     return sorted(rows, key=lambda row: row.name == OTHER)
 
 
-def _metric(stats: MetricStats) -> MetricRow:
-    finite = stats.count - stats.nonfinite
-    last = stats.last if math.isfinite(stats.last) else repr(stats.last)
-    return MetricRow(last, stats.total / finite if finite else None, stats.min, stats.max, stats.count, stats.nonfinite)
+def _metric(column: Column) -> MetricRow:
+    last = column.last if math.isfinite(column.last) else repr(column.last)
+    count = column.count + column.nonfinite
+    if not column.count:
+        return MetricRow(last, count=count, nonfinite=column.nonfinite)
+    return MetricRow(last, column.sum / column.count, column.least, column.most, count, column.nonfinite)
 
 
 def _ranks(state: RunState) -> list[RankRow]:
     rows = []
     for rank in sorted({each.rank for each in _trainings(state)}):
         stats = state.ranks.get(rank)
-        seconds = stats.seconds.at(0.5)[0] if stats is not None else None
+        seconds = stats.seconds.digested().quantiles.at(0.5)[0] if stats is not None else None
         rows.append(RankRow(rank, seconds, None, stats.steps if stats is not None else 0))
     return rows
 

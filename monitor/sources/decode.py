@@ -60,16 +60,15 @@ def _time(value: float) -> bool:
     return -1e12 < value < 1e12  # false for nan, too
 
 
-_names: dict[str, str] = {}
+_clean_names: set[str] = set()  # names that were looked at and found to be clean: the same few come with every step
 
 
 def _name(text: str) -> str:
-    """`clean(text)`, remembered: the same few names come with every step."""
-    known = _names.get(text)
-    if known is None:
-        known = clean(text, MAX_NAME)
-        if len(_names) < 10_000:
-            _names[text] = known
+    if text in _clean_names:
+        return text
+    known = clean(text, MAX_NAME)
+    if known == text and len(_clean_names) < 10_000:
+        _clean_names.add(text)
     return known
 
 
@@ -78,12 +77,15 @@ def _optional(text: str | None) -> str | None:
 
 
 def _phases(rows: list[events.Phase]) -> list[events.Phase] | None:
-    out = []
-    for name, seconds, clock, times in rows:
+    tidy = True
+    for name, seconds, clock, _ in rows:
         if not 0 <= seconds < 1e12:
             return None
-        out.append((_name(name), seconds, clock if clock == "cuda" else "host", times))
-    return out
+        if name not in _clean_names or clock != "host":
+            tidy = False
+    if tidy:
+        return rows
+    return [(_name(name), seconds, "cuda" if clock == "cuda" else "host", n) for name, seconds, clock, n in rows]
 
 
 def _tidy_step(step: events.Step) -> bool:
@@ -95,17 +97,22 @@ def _tidy_step(step: events.Step) -> bool:
         return False
     step.phases = phases
     step.background = background
-    for counted in ("tokens", "padded_tokens", "samples"):
-        value = getattr(step, counted)
-        if value is not None and not 0 <= value <= MAX_INTEGER:
-            setattr(step, counted, None)
-    step.metrics = {_name(name): value for name, value in step.metrics.items()}
-    step.status = "skipped" if step.status == "skipped" else "ok"
-    step.reason = None if step.reason is None else clean(step.reason)
+    step.tokens = _counted(step.tokens)
+    step.padded_tokens = _counted(step.padded_tokens)
+    step.samples = _counted(step.samples)
+    if not _clean_names.issuperset(step.metrics):
+        step.metrics = {_name(name): value for name, value in step.metrics.items()}
+    if step.status != "ok":
+        step.status = "skipped"
+        step.reason = None if step.reason is None else clean(step.reason)
     step.role = _optional(step.role)
     step.stage = _optional(step.stage)
     step.thread = _optional(step.thread)
     return True
+
+
+def _counted(value: int | None) -> int | None:
+    return value if value is not None and 0 <= value <= MAX_INTEGER else None
 
 
 def _tidy_span(span: events.Span) -> bool:

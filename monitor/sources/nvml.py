@@ -51,11 +51,17 @@ class NvmlSource:
         if self._devices is None and now >= self._retry_at:
             self._retry_at = now + RETRY_SECONDS
             self._open()
-        found = [self._reading(device, now) for device in self._devices or () if not device.lost]
-        lost = [str(device.index) for device in self._devices or () if device.lost]
-        if self._failure in _GONE and not any(gpu.utilization is not None or gpu.memory_used for gpu in found):
-            self._close(_WHY_NOT.get(self._failure or 0, "the NVIDIA driver went away"), now)
-            return [], self._note
+        found = []
+        lost = []
+        for device in self._devices or ():
+            rates = self._ask("nvmlDeviceGetUtilizationRates", device.handle)
+            if self._failure in _GONE:
+                return [], self._close(now)
+            device.lost |= self._failure == pynvml.NVML_ERROR_GPU_IS_LOST
+            if device.lost:
+                lost.append(str(device.index))
+            else:
+                found.append(self._reading(device, rates, now))
         if lost:
             return found, f"GPU {', '.join(lost)} is lost: the driver cannot reach it (a reset or a reboot is needed)"
         return found, self._note
@@ -86,9 +92,11 @@ class NvmlSource:
         self._devices = [device for index in range(count or 0) if (device := self._device(index)) is not None]
         self._note = None if self._devices else "the NVIDIA driver shows no GPU"
 
-    def _close(self, note: str, now: float) -> None:
+    def _close(self, now: float) -> str:
+        self._note = _WHY_NOT.get(self._failure or 0, "the NVIDIA driver went away")
         self._ask("nvmlShutdown")
-        self._devices, self._note, self._retry_at = None, note, now + RETRY_SECONDS
+        self._devices, self._retry_at = None, now + RETRY_SECONDS
+        return self._note
 
     def _device(self, index: int) -> _Device | None:
         handle = self._ask("nvmlDeviceGetHandleByIndex", index)
@@ -104,14 +112,10 @@ class NvmlSource:
             sm_clock_max=self._ask("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM),
         )
 
-    def _reading(self, device: _Device, now: float) -> events.Gpu:
+    def _reading(self, device: _Device, rates: Any, now: float) -> events.Gpu:
         gpu = events.Gpu("", 0, now, device.uuid, device.index, device.name)
         handle = device.handle
         gpu.sm_clock_max = device.sm_clock_max
-        rates = self._ask("nvmlDeviceGetUtilizationRates", handle)
-        if self._failure == pynvml.NVML_ERROR_GPU_IS_LOST:
-            device.lost = True
-            return gpu
         gpu.utilization = None if rates is None else float(rates.gpu)
         memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
         if memory is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,16 @@ RESCAN = 1.0  # seconds between two looks for new journals
 POLL = 0.1  # seconds between two looks at journals whose producer has no socket
 
 _PRODUCER = re.compile(r"rank-(\d+)-(.+)\.jsonl")
+
+
+@dataclass(slots=True)
+class Position:
+    """How far a run has been read: what it takes to go on from there."""
+
+    offsets: dict[str, int]  # journal -> bytes read
+    expected: dict[str, int]  # producer -> number of its next event
+    unreadable: int
+    missing: int
 
 
 class RunDirectory:
@@ -88,12 +99,27 @@ class RunDirectory:
         for line in lines:
             self._take(line, out)
 
+    def position(self) -> Position:
+        offsets = {tail.path.name: tail.offset for tail in self._tails.values()}
+        return Position(offsets, self._sequencer.expected(), self.unreadable, self._sequencer.missing)
+
+    def move_to(self, position: Position) -> None:
+        """Go on from a position that an earlier reader came to."""
+        self._scan()
+        for tail in self._tails.values():
+            tail.offset = position.offsets.get(tail.path.name, 0)
+        self._sequencer.go_on(position.expected, position.missing)
+        self.unreadable = position.unreadable
+
+    def bytes_read(self) -> int:
+        return sum(tail.offset for tail in self._tails.values())
+
     def share_read(self) -> float | None:
         """The share of the history that is read; None once the end was reached."""
         if self._caught_up:
             return None
         size = sum(tail.size() for tail in self._tails.values())
-        return sum(tail.offset for tail in self._tails.values()) / size if size else 0.0
+        return self.bytes_read() / size if size else 0.0
 
     def wait(self, seconds: float) -> None:
         """Sleep until something is published, or for so long; never longer than a journal may be left unread."""

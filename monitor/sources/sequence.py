@@ -44,6 +44,14 @@ class Sequencer:
         line = self._lines.get(producer)
         return line.expected - 1 if line is not None else -1
 
+    def expected(self) -> dict[str, int]:
+        """The number of the next event of each producer, to go on from later."""
+        return {producer: line.expected for producer, line in self._lines.items()}
+
+    def go_on(self, expected: dict[str, int], missing: int) -> None:
+        self._lines = {producer: _Line(number) for producer, number in expected.items()}
+        self.missing = missing
+
     def settle(self) -> list[Event]:
         """What still waits, in order: called when the journals were read to their ends, so gaps are real."""
         return [event for line in self._lines.values() for event in self._give_up(line)]

@@ -1,1 +1,1 @@
-"""The Textual dashboard."""
+"""The Textual dashboard: it draws Views, and knows nothing of where they come from."""

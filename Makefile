@@ -1,0 +1,41 @@
+# Every habit of the house. Each target does its own set-up: it needs Python 3.10 or later, gcc and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint check bench clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(READY)  ## Make the virtual environment with everything in it
+
+# torch comes first and by its pin: named by another package alone, pip would take the newest build with CUDA.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,dev]'
+	@touch $(READY)
+
+demo: $(READY)  ## Watch a real reinforcement-learning run on code
+	$(BIN)/trainmon run --name demo -- $(BIN)/python demo/rl_code.py
+
+test: $(READY)  ## Run the tests
+	$(BIN)/python -m pytest
+
+lint: $(READY)  ## Lint, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test  ## Everything that must be green before a commit
+
+bench: $(READY)  ## Measure what trainmon costs, as ratios side by side
+	$(BIN)/python -m tests.bench
+
+clean:  ## Remove what the targets made
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,168 @@
+"""The world of the RL demo: problems, what a test looks like, and a sandbox that runs the programs the models write.
+
+A program is one expression that completes `def f(a, b): return ...`. A test is four characters such as `23=5`, short for
+`f(2,3)==5`, so that even an untrained model writes a readable one now and then, and has something to learn from.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+
+Verdict = list[bool] | None
+"""One program against a list of tests; None where the program does not compile, ran too long, or took its process down."""
+
+VALIDATION_INPUTS = ((1, 2), (3, 1), (2, 5), (4, 3), (0, 4))
+TEST_SHORTHAND = re.compile(r"(\d)(\d)([<=>])(\d)")
+SECONDS_PER_PROGRAM = 0.2
+MEMORY_LIMIT = 512 * 2**20
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A task by name, and an expression that solves it."""
+
+    name: str
+    reference: str
+
+    @property
+    def validation_tests(self) -> list[str]:
+        """The fixed cases: `f` must agree with the reference on five pairs of numbers."""
+        return [f"f({a},{b})==(lambda a,b:{self.reference})({a},{b})" for a, b in VALIDATION_INPUTS]
+
+
+PROBLEMS = (
+    Problem("sum", "a+b"),
+    Problem("difference", "a-b"),
+    Problem("product", "a*b"),
+    Problem("square", "a*a"),
+    Problem("double", "2*b"),
+    Problem("next", "a+1"),
+    Problem("area", "a*b-1"),
+    Problem("line", "2*a+b"),
+)
+
+
+def expand_test(shorthand: str) -> str | None:
+    """`23=5` -> `f(2,3)==5`; None where a discriminator wrote something that is no test."""
+    match = TEST_SHORTHAND.fullmatch(shorthand)
+    if match is None:
+        return None
+    a, b, relation, value = match.groups()
+    return f"f({a},{b}){'==' if relation == '=' else relation}{value}"
+
+
+# Runs in a process of its own. Programs get no builtins at all, and limits on CPU time, memory, files and wall time. The
+# answer to each program is a line of its own, so that the answers before a crash or a kill are not lost.
+RUNNER = """
+import json, resource, signal, sys
+
+class TooSlow(BaseException):
+    pass
+
+def too_slow(signum, frame):
+    raise TooSlow
+
+def passes(test, scope):
+    try:
+        return bool(eval(test, scope))
+    except Exception:
+        return False
+
+job = json.load(sys.stdin)
+for limit, value in (("RLIMIT_CPU", job["cpu"]), ("RLIMIT_AS", job["memory"]), ("RLIMIT_FSIZE", 0)):
+    try:
+        resource.setrlimit(getattr(resource, limit), (value, value))
+    except (ValueError, OSError):
+        pass  # a stricter limit is already in place, or this system does not know it
+signal.signal(signal.SIGALRM, too_slow)
+tests = [compile(test, "test", "eval") for test in job["tests"]]
+for program in job["programs"]:
+    verdict = None
+    try:
+        signal.setitimer(signal.ITIMER_REAL, job["each"])
+        scope = {"__builtins__": {}}
+        if program.strip():
+            exec("def f(a, b): return " + program, scope)
+            verdict = [passes(test, scope) for test in tests]
+    except (Exception, TooSlow):
+        pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    print(json.dumps(verdict), flush=True)
+"""
+
+
+def run_programs(programs: list[str], tests: list[str], time_limit: float) -> list[Verdict]:
+    """Runs every program against every test in a sandbox; one that hangs or crashes costs only itself."""
+    verdicts: list[Verdict] = []
+    while len(verdicts) < len(programs):
+        answered = _run_in_child(programs[len(verdicts) :], tests, time_limit)
+        verdicts += answered
+        if len(verdicts) < len(programs):
+            verdicts.append(None)  # the program after the last answer took the child down; go on behind it
+    return verdicts
+
+
+def _run_in_child(programs: list[str], tests: list[str], time_limit: float) -> list[Verdict]:
+    """The answers of one child process: all of them, or those up to the program that ended it."""
+    job = {"programs": programs, "tests": tests, "each": SECONDS_PER_PROGRAM, "memory": MEMORY_LIMIT, "cpu": int(time_limit) + 1}
+    # -I: no environment variables, no user site. -S: no site-packages. -W: `1a` is an error here, not worth a warning.
+    command = [sys.executable, "-I", "-S", "-W", "ignore", "-c", RUNNER]
+    with tempfile.TemporaryDirectory(prefix="rl-sandbox-") as empty:
+        try:
+            done = subprocess.run(
+                command, input=json.dumps(job).encode(), capture_output=True, timeout=time_limit, cwd=empty, env={}, check=False
+            )
+            output = done.stdout
+        except subprocess.TimeoutExpired as late:  # run() has killed the child
+            output = late.stdout or b""
+    return [json.loads(line) for line in output.splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+@dataclass
+class Judgement:
+    """The verdicts of one step, and what they are worth: the reference first, then the other problems' solutions, then the batch."""
+
+    verdicts: list[Verdict]
+    written: list[str | None]
+
+    def __post_init__(self) -> None:
+        self.fixed = len(VALIDATION_INPUTS)
+        self.reference = self.verdicts[0] or []
+        self.programs = self.verdicts[len(PROBLEMS) :]
+        self.sound = [column for column in range(self.fixed, len(self.reference)) if self.reference[column]]
+
+    def program_rewards(self) -> list[float]:
+        """A little for a program that compiles, the rest by the share of fixed cases and sound tests it passes."""
+        columns = [*range(self.fixed), *self.sound]
+        return [
+            0.0 if row is None else 0.1 + 0.9 * sum(row[column] for column in columns) / len(columns) for row in self.programs
+        ]
+
+    def test_rewards(self) -> list[float]:
+        """Nothing for no test, a little for an unsound one, the rest by the share of wrong programs that a sound one breaks."""
+        wrong = [row for row in self.verdicts[1:] if row is not None and not all(row[: self.fixed])]
+        rewards, column = [], self.fixed
+        for test in self.written:
+            if test is None:
+                rewards.append(0.0)
+                continue
+            broken = sum(not row[column] for row in wrong) / max(1, len(wrong))
+            rewards.append(0.3 + 0.7 * broken if column in self.sound else 0.1)
+            column += 1
+        return rewards
+
+    def counts(self) -> dict[str, int]:
+        """What the submission, the first program of the batch, passed."""
+        row = self.programs[0] or [False] * len(self.reference)
+        return {
+            "gen_passed": sum(row[column] for column in self.sound),
+            "gen_total": len(self.sound),
+            "val_passed": sum(row[: self.fixed]),
+            "val_total": self.fixed,
+        }

@@ -1,0 +1,345 @@
+"""The `trainmon` command: one small function a verb. What is heavy is imported where it is needed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from monitor import __version__
+
+if TYPE_CHECKING:
+    from monitor.launch import Ended, Front, Options
+    from monitor.runs import RunEntry
+
+PLAIN_SECONDS = 5.0  # between screens where no dashboard can be shown
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="trainmon", message="%(prog)s %(version)s")
+def cli() -> None:
+    """See how a training runs, how fast, where the time goes, and why.
+
+    RUN is an id, the beginning of one, a name, a directory, or `last`, which is the default.
+    """
+
+
+# run
+
+
+def _tags(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [tag.partition("=") for tag in given]
+    for key, equals, _ in pairs:
+        if not key or not equals:
+            raise click.BadParameter(f"'{key}' is not of the form KEY=VALUE")
+    return {key: value for key, _, value in pairs}
+
+
+@cli.command(context_settings={"allow_interspersed_args": False})
+@click.option("--name", help="What to call the run; by default its script's name.")
+@click.option("--no-tui", is_flag=True, help="No dashboard: pass the program's output through untouched.")
+@click.option("--price", type=click.FloatRange(min=0), help="What the machine costs, in dollars an hour.")
+@click.option("--expect-tps", type=click.FloatRange(min=0), help="Tokens a second that you expect.")
+@click.option("--tag", "tags", multiple=True, metavar="K=V", callback=_tags, help="A note on the run; may be repeated.")
+@click.option(
+    "--pty",
+    is_flag=True,
+    help="Give the program a terminal, if it draws only on one. The price: trainmon's supervisor must then keep "
+    "emptying it, so stopping that process stops the training, and killing it ends the training.",
+)
+@click.option("--low-bandwidth", is_flag=True, help="Redraw less, for a slow connection.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARG]...")
+@click.pass_context
+def run(
+    context: click.Context,
+    name: str | None,
+    no_tui: bool,
+    price: float | None,
+    expect_tps: float | None,
+    tags: dict[str, str],
+    pty: bool,
+    low_bandwidth: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Start a training and watch it.
+
+    The training goes on when the dashboard is left, the terminal is closed, or trainmon dies. Its exit code, or
+    128 + the signal that ended it, is trainmon's. Without a terminal, or with --no-tui, its output passes through
+    untouched, and a short report ends on stderr.
+    """
+    from monitor.launch import Options
+
+    if not command:
+        click.echo(context.get_usage(), err=True)
+        context.exit(2)
+    options = Options(name, _has_terminal() and not no_tui, pty, price, expect_tps, tags)
+    context.exit(_run(list(command), options, low_bandwidth))
+
+
+def _run(command: list[str], options: Options, low_bandwidth: bool) -> int:
+    from monitor.command import CannotRun, check
+    from monitor.launch import start
+
+    try:
+        check(command)
+        front = start(command, options)
+    except CannotRun as error:
+        return _complain(str(error), error.code)
+    except OSError as error:
+        return _complain(f"the run's directory cannot be made: {error}; set TRAINMON_DIR to where it can")
+    if options.dashboard:
+        return _run_with_dashboard(front, low_bandwidth)
+    ended = front.passthrough()
+    _end_report(front.run, ended)
+    return ended.status
+
+
+def _run_with_dashboard(front: Front, low_bandwidth: bool) -> int:
+    how = _show(front.run, low_bandwidth, front)
+    if how is None:
+        return 1
+    ended = front.poll()
+    if how == "detach" or ended is None:
+        _tell_way_back(front.run)
+        return 0
+    _end_report(front.run, ended)
+    return ended.status
+
+
+def _end_report(path: Path, ended: Ended) -> None:
+    """A few lines on stderr about a run that is over."""
+    try:
+        from monitor.follow import load
+        from monitor.reports.text import short
+
+        lines = short(load(path).report)
+    except Exception as error:
+        # The report is a courtesy. Whatever is wrong with it, the training's exit code has to get through.
+        lines = f"trainmon: {path.name} ended (code {ended.status}); no report: {type(error).__name__}: {error}\n"
+    click.echo(lines, nl=False, err=True)
+
+
+# The dashboard
+
+
+def _has_terminal() -> bool:
+    """Whether a dashboard can be shown: keys come from a terminal, all output goes to one, and it can draw."""
+    if os.environ.get("TERM", "dumb") in ("", "dumb"):
+        return False
+    try:
+        if not all(os.isatty(handle) for handle in (0, 1, 2)):
+            return False
+        return os.tcgetpgrp(0) == os.getpgrp()  # in the background (`&`) a program that reads keys is stopped
+    except OSError:
+        return False
+
+
+def _show(path: Path, low_bandwidth: bool, front: Front | None = None) -> str | None:
+    """Show the dashboard; "detach" or "ended", or None where it crashed, which has been said then."""
+    how: str | None = None
+    try:
+        from monitor.follow import Follower
+        from monitor.stop import stop_training
+        from monitor.tui.app import TrainmonApp
+
+        def stop(say: Callable[[str], None]) -> None:
+            stop_training(path, say)
+
+        app = TrainmonApp(Follower(path), title=path.name, stop_training=stop, low_bandwidth=low_bandwidth)
+
+        def end() -> None:
+            if front is not None and front.told_to_end:
+                app.call_from_thread(app.exit, "ended")
+
+        if front is not None:
+            front.watch(end)
+        how = app.run()
+        reason = "see above"
+    except Exception as error:
+        # Whatever is wrong with the screen, the training goes on, and the person has to learn that it does.
+        reason = f"{type(error).__name__}: {error}"
+    if how is None:
+        _tell_way_back(path)
+        _complain(f"the dashboard crashed ({reason}); the training is not affected")
+    return how
+
+
+def _tell_way_back(path: Path) -> None:
+    click.echo(f"the training goes on; come back with: trainmon attach {path.name}", err=True)
+
+
+# attach
+
+
+@cli.command()
+@click.argument("run", required=False)
+@click.option("--once", is_flag=True, help="Print one screen as plain text and leave.")
+@click.option("--low-bandwidth", is_flag=True, help="Redraw less, for a slow connection.")
+@click.pass_context
+def attach(context: click.Context, run: str | None, once: bool, low_bandwidth: bool) -> None:
+    """Watch a run: the living one, or any other from its records."""
+    from monitor import recorder, runs
+
+    path = runs.resolve(run) if run else _choose()
+    recorder.ensure(path)
+    if once:
+        from monitor.follow import load
+        from monitor.reports.text import screen
+
+        click.echo(screen(load(path)), nl=False)
+    elif not _has_terminal():
+        _print_screens(path)
+    else:
+        how = _show(path, low_bandwidth)
+        if how == "detach" and runs.state(path)[0] == "running":
+            _tell_way_back(path)
+        context.exit(1 if how is None else 0)
+
+
+def _choose() -> Path:
+    """The living run, asking which if there are several."""
+    from monitor import runs
+
+    live = runs.live_runs()
+    if not live:
+        raise runs.UserError("no training is running here; `trainmon attach last` shows the last one")
+    if len(live) == 1:
+        return live[0].path
+    if not (os.isatty(0) and os.isatty(2)):
+        named = ", ".join(entry.id for entry in live)
+        raise runs.UserError(f"{len(live)} trainings are running: {named}; say which: trainmon attach RUN")
+    for number, entry in enumerate(live, 1):
+        click.echo(f"{number:3}  {entry.id}  {_speed(entry)}", err=True)
+    chosen: int = click.prompt("Which one", type=click.IntRange(1, len(live)), default=1, err=True)
+    return live[chosen - 1].path
+
+
+def _print_screens(path: Path) -> None:
+    """Plain screens until the run has ended."""
+    import time
+
+    from monitor.follow import Run
+    from monitor.reports.text import screen
+
+    click.echo(f"no terminal to draw on: one screen each {PLAIN_SECONDS:g} s until the run ends", err=True)
+    run = Run(path)
+    while True:
+        while run.advance():
+            pass
+        view = run.view()
+        click.echo(screen(view))
+        sys.stdout.flush()
+        if view.report.outcome.state != "running":
+            return
+        time.sleep(PLAIN_SECONDS)
+
+
+# ls, stop, report
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def ls(as_json: bool) -> None:
+    """List the runs, newest first."""
+    from monitor import runs
+
+    entries = runs.list_runs()
+    if as_json:
+        import msgspec
+
+        encoded = msgspec.json.encode(entries, enc_hook=str)
+        click.echo(msgspec.json.format(encoded, indent=2).decode())
+    elif not entries:
+        click.echo("no runs yet; start one with: trainmon run -- python train.py", err=True)
+    else:
+        from monitor.reports.listing import listing
+
+        click.echo(listing(entries))
+
+
+@cli.command()
+@click.argument("run")
+@click.pass_context
+def stop(context: click.Context, run: str) -> None:
+    """Stop a training: SIGINT, after 30 s SIGTERM, after 30 s more SIGKILL."""
+    from monitor import runs
+    from monitor.stop import stop_training
+
+    stopped = stop_training(runs.resolve(run), lambda line: click.echo(line, err=True))
+    context.exit(0 if stopped else 1)
+
+
+@cli.command()
+@click.argument("run", required=False)
+@click.option("--json", "form", flag_value="json", help="As JSON, with stable keys.")
+@click.option("--markdown", "form", flag_value="markdown", help="As Markdown.")
+def report(run: str | None, form: str | None) -> None:
+    """Say how a run went, or how it stands."""
+    from monitor import runs
+    from monitor.follow import load
+    from monitor.reports import as_json, text
+
+    found = load(runs.resolve(run)).report
+    if form == "json":
+        click.echo(as_json.as_json(found))
+    else:
+        click.echo((text.markdown if form == "markdown" else text.text)(found), nl=False)
+
+
+def _speed(entry: RunEntry) -> str:
+    from monitor.reports.listing import standing
+
+    return standing(entry)
+
+
+# The console script
+
+
+def _complain(message: str, code: int = 2) -> int:
+    click.echo(f"trainmon: {' '.join(message.split())}", err=True)
+    return code
+
+
+def main() -> NoReturn:
+    """Run the command line; whatever the user got wrong ends in one line on stderr."""
+    _open_what_is_closed()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal in an old encoding shows '?', not a traceback
+    sys.exit(_main())
+
+
+def _open_what_is_closed() -> None:
+    """Where the caller closed stdin, stdout or stderr, point it at nothing, lest another file lands there."""
+    for handle, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(handle)
+        except OSError:
+            nothing = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            setattr(sys, name, os.fdopen(nothing, "w" if handle else "r"))
+
+
+def _main() -> int:
+    from monitor.runs import UserError
+
+    try:
+        code = cli.main(prog_name="trainmon", standalone_mode=False)
+        sys.stdout.flush()
+    except UserError as error:
+        return _complain(str(error))
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.ClickException as error:
+        help_of = getattr(getattr(error, "ctx", None), "command_path", "trainmon")
+        return _complain(f"{error.format_message()} (see {help_of} --help)")
+    except (KeyboardInterrupt, click.Abort):
+        return 130
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,260 @@
+"""The recorder: reads GPUs and host once a second, writes the node's journal, then publishes.
+
+One records a run on each node, elected by a lock. The launcher's supervisor records in a thread; for a training that
+nobody launched, `ensure` starts a process of its own, which ends with the training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from monitor import output, runs
+from trainhooks import events, rundir
+
+if TYPE_CHECKING:
+    from monitor.sources.host import HostSource
+    from monitor.sources.nvml import NvmlSource
+
+INTERVAL = 1.0  # seconds between readings
+LINGER_MS = 200  # how long the end waits for readers that have not taken the last lines yet
+
+
+class Writer:
+    """Writes one producer's events: to the journal first, then to whoever listens."""
+
+    def __init__(self, run: Path) -> None:
+        """
+        Raises:
+            OSError: the journal cannot be opened.
+        """
+        self.producer = f"node-{uuid.uuid4().hex[:8]}"
+        self.dropped = 0
+        self._unsaid = 0  # of them, those that no note has told of
+        self._seq = 0
+        self._encode = events.encoder()
+        self._lock = threading.Lock()
+        self._journal = os.open(
+            rundir.node_journal(run), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        self._mend()
+        self._socket: Any = None
+        now = time.monotonic()
+        hello = events.Hello("", 0, now, source="recorder", wall=time.time())
+        hello.host, hello.pid = socket.gethostname(), os.getpid()
+        self.write(hello)
+
+    def listen(self) -> None:
+        """Open the socket. Apart from the rest, because it loads a library: the first readings need not wait."""
+        self._socket = _publisher(self.producer)
+
+    def write(self, *batch: events.Event) -> None:
+        """Give the events their place in the sequence and write them. Never raises for a full disk."""
+        with self._lock:
+            if self._unsaid:
+                text = f"{self._unsaid} readings of GPU and host were lost: the disk was full"
+                note = events.Note("", 0, time.monotonic(), text=text, level="warning", code="recorder-dropped")
+                batch = (note, *batch)
+            for place, event in enumerate(batch, self._seq + 1):
+                event.producer, event.seq = self.producer, place
+            lines = b"".join(self._encode(events.to_dict(event)) + b"\n" for event in batch)
+            if self._append(lines):
+                self._seq += len(batch)
+                self._unsaid = 0
+                self._publish(lines)
+            else:
+                lost = len(batch) - bool(self._unsaid)
+                self.dropped += lost
+                self._unsaid += lost
+
+    def close(self) -> None:
+        """Let listeners have the last lines, for `LINGER_MS` at most."""
+        with self._lock:
+            os.close(self._journal)
+            if self._socket is not None:
+                self._socket.context.destroy(linger=LINGER_MS)
+                with contextlib.suppress(OSError, rundir.UnsafeDirectory):
+                    os.unlink(rundir.socket_path(self.producer))
+
+    def _append(self, lines: bytes) -> bool:
+        good = os.fstat(self._journal).st_size
+        try:
+            if os.write(self._journal, lines) == len(lines):
+                return True
+        except OSError:
+            pass
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._journal, good)  # or the next line would be glued to half of this one
+        return False
+
+    def _mend(self) -> None:
+        """End a line that an earlier recorder left half-written."""
+        size = os.fstat(self._journal).st_size
+        if size and os.pread(self._journal, 1, size - 1) != b"\n":
+            with contextlib.suppress(OSError):
+                os.write(self._journal, b"\n")
+
+    def _publish(self, lines: bytes) -> None:
+        if self._socket is not None:
+            import zmq
+
+            with contextlib.suppress(zmq.ZMQError):  # listeners read the journal, too
+                self._socket.send(lines, zmq.DONTWAIT)
+
+
+def _publisher(producer: str) -> Any:
+    """A PUB socket of this producer, or None: then readers follow the journal alone."""
+    try:
+        import zmq
+    except ImportError:
+        return None
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        publisher = context.socket(zmq.PUB)
+        publisher.linger = LINGER_MS
+        publisher.bind(f"ipc://{rundir.socket_path(producer)}")
+    except (zmq.ZMQError, OSError, rundir.UnsafeDirectory):
+        context.destroy(linger=0)
+        return None
+    return publisher
+
+
+class Recorder:
+    """Reads everything once an interval."""
+
+    def __init__(self, run: Path, writer: Writer, roots: Callable[[], list[int]]) -> None:
+        """
+        Args:
+            roots: gives the pids whose process trees are the training.
+        """
+        from monitor.sources.host import HostSource
+
+        self._writer = writer
+        self._roots = roots
+        self._host: HostSource = HostSource(run)
+        self._nvml: NvmlSource | None = None
+        self._trouble: set[str] = set()
+
+    def poll(self) -> None:
+        now = time.monotonic()
+        try:
+            if self._nvml is None:
+                from monitor.sources.nvml import NvmlSource
+
+                self._nvml = NvmlSource()
+            gpus, note = self._nvml.read(now)
+            host = self._host.read(self._roots(), now)
+            host.note = note
+            self._writer.write(*gpus, host)
+        except Exception as error:
+            # A driver's surprise must cost a reading, not all the readings to come. Said once, not every second.
+            text = events.clean(f"a reading failed: {type(error).__name__}: {error}", 400)
+            if text not in self._trouble and len(self._trouble) < 20:
+                self._trouble.add(text)
+                traceback.print_exc()
+                self._writer.write(events.Note("", 0, now, text=text, level="warning", code="recorder-error"))
+
+    def record(self, ended: Callable[[float], bool]) -> None:
+        """Poll until `ended`, which waits for the given seconds, says so."""
+        self._writer.listen()
+        due = time.monotonic()
+        while True:
+            self.poll()
+            now = time.monotonic()
+            due = max(due + INTERVAL, now)  # late: go on from here, without a burst that catches up
+            if ended(due - now):
+                return
+
+
+def write_exit(run: Path, writer: Writer | None, returncode: int) -> None:
+    """Write down how the training ended. Only for the process that waited for it.
+
+    Args:
+        writer: None where the journal could not be opened.
+        returncode: as subprocess gives it: negative for a signal.
+    """
+    code, by_signal = (returncode, None) if returncode >= 0 else (None, -returncode)
+    ended, ended_monotonic = time.time(), time.monotonic()
+    if writer is not None:
+        writer.write(events.Exit("", 0, ended_monotonic, code, by_signal))
+    with contextlib.suppress(OSError):  # a full disk; the process that waits still gives the code to its caller
+        rundir.write_json(
+            run / rundir.EXIT,
+            {"exit_code": code, "signal": by_signal, "ended": ended, "ended_monotonic": ended_monotonic},
+        )
+
+
+# A recorder of its own
+
+
+def lock_path(run: Path) -> Path:
+    return rundir.node_journal(run).with_suffix(".lock")
+
+
+def elect(run: Path) -> tuple[bool, rundir.Lock | None]:
+    """Whether this process is to record `run`, and the lock that it then holds (none where locks do not work)."""
+    try:
+        lock = rundir.Lock.acquire(lock_path(run))
+    except OSError:
+        return True, None
+    return lock is not None, lock
+
+
+def ensure(run: Path) -> None:
+    """Start a recorder for a living run that has none."""
+    if not rundir.run_alive(run) or rundir.lock_held(lock_path(run)):
+        return
+    environment = {key: value for key, value in os.environ.items() if key != rundir.RUN_VARIABLE}
+    home = str(Path(__file__).resolve().parent.parent)  # where this package lies, if it is not installed
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (home, environment.get("PYTHONPATH"))))
+    subprocess.Popen(
+        [sys.executable, "-m", "monitor.recorder", str(run)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def main(run: Path) -> None:
+    """Record a run until its training has ended."""
+    elected, lock = elect(run)
+    if not elected:
+        return
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    writer = Writer(run)
+    merge = output.Merge.of(run)  # left over from a supervisor that died
+
+    def ended(seconds: float) -> bool:
+        if merge is not None:
+            merge.step()
+        time.sleep(seconds)
+        if rundir.run_alive(run):
+            return False
+        time.sleep(INTERVAL)  # twice, lest a process that is just passing the run on is taken for its end
+        return not rundir.run_alive(run)
+
+    recorder = Recorder(run, writer, lambda: [process.pid for process in runs.processes(run)])
+    recorder.record(ended)
+    if merge is not None:
+        merge.finish()
+    writer.close()
+    if lock is not None:
+        lock.release()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

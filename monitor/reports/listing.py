@@ -1,0 +1,45 @@
+"""The runs as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from monitor.reports import table
+from monitor.reports.units import duration, pace
+from monitor.runs import RunEntry
+from trainhooks.events import clean
+
+
+def listing(entries: Sequence[RunEntry]) -> str:
+    """One line a run."""
+    rows = [["RUN", "STATE", "STEPS", "SPEED", "STARTED"]]
+    rows += [[clean(entry.id), _state(entry), _steps(entry), _speed(entry), _age(entry)] for entry in entries]
+    return "\n".join(table.plain(rows, left=2, indent=""))
+
+
+def standing(entry: RunEntry) -> str:
+    """How far and how fast, in a few words."""
+    return f"{_steps(entry)} steps, {_speed(entry)}, started {_age(entry)}"
+
+
+def _state(entry: RunEntry) -> str:
+    if entry.signal:
+        return f"{entry.state} (signal {entry.signal})"
+    return f"{entry.state} (code {entry.exit_code})" if entry.exit_code else entry.state
+
+
+def _steps(entry: RunEntry) -> str:
+    if entry.step is None:
+        return "-"
+    return f"{entry.step:,}/{entry.steps_total:,}" if entry.steps_total else f"{entry.step:,}"
+
+
+def _speed(entry: RunEntry) -> str:
+    return pace(entry.steps_per_second) or "-"
+
+
+def _age(entry: RunEntry) -> str:
+    if entry.age_seconds is None:
+        return "-"
+    seconds = max(0.0, entry.age_seconds)
+    return f"{seconds:.0f} s ago" if seconds < 59.5 else f"{duration(seconds)} ago"

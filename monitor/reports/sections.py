@@ -1,0 +1,270 @@
+"""A report as titled lines and tables of text, the same for every format. What is not known is left out or said."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from monitor.model.report import GpuRow, Outcome, Rates, Report
+from monitor.reports.table import Rows
+from monitor.reports.units import duration, figure, pace, per_second, percent, quantity
+from trainhooks.events import clean
+
+SLOW_STEPS = 8  # shown; the JSON has all
+METRICS = 24
+
+
+@dataclass(frozen=True)
+class Section:
+    """One titled part: free lines, then a table."""
+
+    title: str
+    lines: list[str] = field(default_factory=list)
+    rows: Rows = ()
+    left: int = 1  # columns of words; the others are numbers
+
+
+def sections(report: Report) -> list[Section]:
+    """All that there is to say, in the order in which people ask: running? how fast? where does the time go? why?"""
+    parts = [
+        findings(report),
+        wall(report),
+        phases(report),
+        slow_steps(report),
+        skipped(report),
+        metrics(report),
+        startup(report),
+        gpus(report),
+        host(report),
+        ranks(report),
+        reservations(report),
+    ]
+    return [part for part in parts if part is not None]
+
+
+# The head
+
+
+def title(report: Report) -> str:
+    run = report.run
+    name = clean(run.name or run.id or "a run")
+    return f"{name} ({clean(run.id)})" if run.id and run.id != name else name
+
+
+def summary(report: Report) -> list[tuple[str, str]]:
+    """The head of a report: what ran, how it stands, how far it is, how fast it goes."""
+    run = report.run
+    where = f"{clean(run.host)}, " if run.host else ""
+    when = "start unknown"
+    if run.started:
+        when = "started " + time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started))
+    rows = [
+        ("Command", clean(shlex.join(run.command), 2000) if run.command else "unknown"),
+        ("Where", f"{where}{when}" + (f", {run.ranks} ranks" if run.ranks > 1 else "")),
+        ("Outcome", outcome(report)),
+        ("Progress", progress(report)),
+        ("Speed", speed(report.throughput) or "unknown: no step has been measured"),
+    ]
+    recent = speed(report.throughput.recent)
+    if recent and report.outcome.state == "running":
+        rows.append(("Lately", recent))
+    if report.progress.cost is not None:
+        total = report.progress.cost_total
+        of = f" of about ${total:,.2f}" if total is not None else ""
+        rows.append(("Cost", f"${report.progress.cost:,.2f}{of}"))
+    return rows
+
+
+def outcome(report: Report) -> str:
+    elapsed = report.progress.elapsed_seconds
+    after = f" after {duration(elapsed)}" if elapsed is not None else ""
+    state = report.outcome.state
+    if state == "running":
+        return "running" + (f" for {duration(elapsed)}" if elapsed is not None else "")
+    if state == "lost":
+        return f"lost{after}: it is gone, and nobody saw how it ended"
+    how = _how(report.outcome)
+    error = f": {clean(report.outcome.error, 300)}" if report.outcome.error else ""
+    return f"{state}{f' ({how})' if how else ''}{after}{error}"
+
+
+def _how(ended: Outcome) -> str:
+    if ended.signal is not None:
+        try:
+            return f"by {signal.Signals(ended.signal).name}"
+        except ValueError:
+            return f"by signal {ended.signal}"
+    return f"exit code {ended.exit_code}" if ended.exit_code is not None else ""
+
+
+def progress(report: Report) -> str:
+    done = report.progress
+    if not done.steps_done:
+        return "no step has been measured"
+    of = f" of {done.steps_total:,}" if done.steps_total else ""
+    parts = [f"{done.steps_done:,}{of} steps" + (f" ({percent(done.fraction)})" if done.fraction is not None else "")]
+    if done.steps_skipped:
+        parts.append(f"{done.steps_skipped:,} of them skipped")
+    if report.outcome.state == "running" and done.eta_seconds is not None:
+        spread = ""
+        if done.eta_low is not None and done.eta_high is not None:
+            spread = f" ({duration(done.eta_low)} to {duration(done.eta_high)})"
+        parts.append(f"about {duration(done.eta_seconds)} left{spread}")
+    return ", ".join(parts)
+
+
+def speed(rates: Rates) -> str:
+    parts = [
+        per_second(rates.tokens_per_second, "tokens"),
+        per_second(rates.samples_per_second, "samples"),
+        pace(rates.steps_per_second),
+        f"MFU {percent(rates.mfu)}" if rates.mfu is not None else None,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+# The parts
+
+
+def findings(report: Report) -> Section | None:
+    if not report.findings:
+        return None
+    lines = []
+    for finding in report.findings:
+        gain = f" (at most {percent(finding.lost_fraction)} of the time)" if finding.lost_fraction is not None else ""
+        lines.append(f"{finding.severity}: {clean(finding.title)}{gain} [{clean(finding.code)}]")
+        lines.extend(f"    {clean(evidence)}" for evidence in finding.evidence)
+        if finding.advice:
+            lines.append(f"    -> {clean(finding.advice)}")
+    return Section("Findings", lines)
+
+
+def wall(report: Report) -> Section | None:
+    account = report.wall
+    if not account.total or not report.progress.steps_done:
+        return None  # before the first step all is start-up, and the start-up has a table of its own
+    parts = [
+        ("start-up", account.startup),
+        ("steps", account.steps),
+        *((clean(name, 40), seconds) for name, seconds in sorted(account.spans.items(), key=lambda span: -span[1])),
+        ("between steps", account.between_steps),
+        ("teardown", account.teardown),
+    ]
+    shown = [[name, duration(seconds), percent(seconds / account.total)] for name, seconds in parts if seconds]
+    total = ["total", duration(account.total), percent(1.0)]
+    return Section("Where the wall time went", rows=[["part", "time", "share"], *shown, total])
+
+
+def phases(report: Report) -> Section | None:
+    if not report.phases:
+        return None
+    rows = [["phase", "clock", "share", "mean", "p50", "p95", "max", "steps"]]
+    for row in report.phases:
+        times = [duration(value) for value in (row.mean, row.p50, row.p95, row.max)]
+        rows.append([clean(row.name, 40), clean(row.clock, 8), percent(row.share), *times, f"{row.count:,}"])
+    return Section("Where the step time went", rows=rows, left=2)
+
+
+def slow_steps(report: Report) -> Section | None:
+    if not report.slow_steps:
+        return None
+    worst = sorted(report.slow_steps, key=lambda step: step.seconds - step.baseline, reverse=True)[:SLOW_STEPS]
+    more = len(report.slow_steps) - len(worst)
+    lines = [clean(str(step)) + (f" (rank {step.rank})" if step.rank else "") for step in worst]
+    return Section("Slow steps", lines + ([f"and {more:,} more"] if more else []))
+
+
+def skipped(report: Report) -> Section | None:
+    reasons = report.progress.skipped
+    if not reasons:
+        return None
+    ranked = sorted(reasons.items(), key=lambda reason: -reason[1])
+    return Section("Skipped steps", rows=[["reason", "steps"], *([clean(name, 80), f"{n:,}"] for name, n in ranked)])
+
+
+def metrics(report: Report) -> Section | None:
+    if not report.metrics:
+        return None
+    rows = [["metric", "last", "mean", "min", "max", "count", "non-finite"]]
+    for name, row in list(report.metrics.items())[:METRICS]:
+        values = [figure(value) for value in (row.last, row.mean, row.min, row.max)]
+        rows.append([clean(name, 40), *values, f"{row.count:,}", f"{row.nonfinite:,}" if row.nonfinite else ""])
+    more = len(report.metrics) - METRICS
+    return Section("Metrics", [f"{more:,} more in `report --json`"] if more > 0 else [], rows)
+
+
+def startup(report: Report) -> Section | None:
+    if not report.startup or (len(report.startup) == 1 and not report.progress.steps_done):
+        return None
+    rows = [[clean(part.name, 60), duration(part.seconds)] for part in report.startup]
+    return Section("Start-up", rows=[["part", "time"], *rows])
+
+
+def gpus(report: Report) -> Section | None:
+    if not report.gpus:
+        return None
+    return Section("GPUs", [line for gpu in report.gpus for line in _gpu(gpu)])
+
+
+def _gpu(gpu: GpuRow) -> Iterable[str]:
+    limit = f" of {gpu.power_limit:.0f} W" if gpu.power_limit else ""
+    fastest = f" of {gpu.sm_clock_max} MHz" if gpu.sm_clock_max else ""
+    facts = [
+        f"{gpu.utilization:.0f} % busy" if gpu.utilization is not None else "",
+        f"{quantity(gpu.memory_used)} of {quantity(gpu.memory_total)}" if gpu.memory_used is not None else "",
+        f"{gpu.temperature:.0f} °C" if gpu.temperature is not None else "",
+        f"{gpu.power:.0f} W{limit}" if gpu.power is not None else "",
+        f"{gpu.sm_clock} MHz{fastest}" if gpu.sm_clock is not None else "",
+    ]
+    told = ", ".join(fact for fact in facts if fact) or "the driver tells nothing of it"
+    yield f"{gpu.index} {clean(gpu.name or gpu.uuid)}: {told}" + (" SIMULATED" if gpu.simulated else "")
+    held = [f"{clean(reason)} for {duration(seconds)}" for reason, seconds in gpu.throttle.items() if seconds]
+    if held:
+        yield "    held back: " + ", ".join(held)
+
+
+def host(report: Report) -> Section | None:
+    now = report.host
+    lines = []
+    machine = [
+        f"CPU {now.cpu:.0f} % of {now.cores} cores" if now.cpu is not None and now.cores else "",
+        f"load {now.load1:.1f}" if now.load1 is not None else "",
+        f"memory {quantity(now.memory_used)} of {quantity(now.memory_total)}" if now.memory_used is not None else "",
+        f"swap {quantity(now.swap_used)}" if now.swap_used else "",
+        f"disk {quantity(now.disk_free)} free" if now.disk_free is not None else "",
+    ]
+    tree = [
+        f"{now.tree_cpu:.0f} % of one core" if now.tree_cpu is not None else "",
+        f"{quantity(now.tree_rss)}" if now.tree_rss is not None else "",
+        f"{now.tree_processes} processes" if now.tree_processes else "",
+        f"{now.tree_threads} threads" if now.tree_threads else "",
+    ]
+    for label, facts in (("machine", machine), ("training", tree)):
+        if any(facts):
+            lines.append(f"{label}: " + ", ".join(fact for fact in facts if fact))
+    if now.note:
+        lines.append(clean(now.note))
+    return Section("Host, at the last reading", lines) if lines else None
+
+
+def ranks(report: Report) -> Section | None:
+    if len(report.ranks) < 2:
+        return None
+    rows = [["rank", "median step", "waiting", "steps"]]
+    for row in report.ranks:
+        rows.append([str(row.rank), duration(row.step_seconds), duration(row.wait_seconds), f"{row.steps:,}"])
+    return Section("Ranks", rows=rows)
+
+
+def reservations(report: Report) -> Section | None:
+    """What this report does not know because it was lost."""
+    lost = report.dropped
+    lines = []
+    if lost.events:
+        lines.append(f"{lost.events:,} events were dropped before they reached a journal")
+    if lost.lines:
+        lines.append(f"{lost.lines:,} lines of the journals are missing or unreadable")
+    return Section("Incomplete", lines) if lines else None

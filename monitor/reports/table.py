@@ -1,0 +1,30 @@
+"""Columns of plain text and of Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Rows = Sequence[Sequence[str]]  # the first row is the head
+
+
+def plain(rows: Rows, left: int, indent: str = "  ") -> list[str]:
+    """Aligned lines: the first `left` columns to the left, the others, numbers, to the right."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = (text.ljust(widths[at]) if at < left else text.rjust(widths[at]) for at, text in enumerate(row))
+        lines.append((indent + "  ".join(cells)).rstrip())
+    return lines
+
+
+def markdown(rows: Rows, left: int) -> list[str]:
+    head, *body = rows
+    rule = ["---" if at < left else "---:" for at in range(len(head))]
+    return ["| " + " | ".join(cells) + " |" for cells in (map(escape, head), rule, *(map(escape, row) for row in body))]
+
+
+def escape(text: str) -> str:
+    """Text that Markdown shows as it is, though a stranger wrote it."""
+    for sign in "\\`*[]|":
+        text = text.replace(sign, "\\" + sign)
+    return text.replace("<", "&lt;")

@@ -1,0 +1,250 @@
+"""The runs on this machine: which there are, which one a person means, and how each stands.
+
+A run's state is read from its small files and the ends of its journals, so that a list of hundreds stays quick.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainhooks import rundir
+
+REACH = 64 * 1024  # bytes read at each end of a journal
+FRESH_SECONDS = 90.0  # a journal on a shared disk that grew this lately is a living one's: attribute caches hold 60 s
+
+
+class UserError(Exception):
+    """Something the person at the keyboard can put right. The message is one line that says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    """One line of `trainmon ls`. None is unknown."""
+
+    id: str
+    name: str
+    path: Path
+    state: str  # running | finished | failed | killed | lost
+    started: float | None  # Unix time
+    age_seconds: float | None
+    exit_code: int | None
+    signal: int | None
+    step: int | None
+    steps_total: int | None
+    steps_per_second: float | None
+    command: tuple[str, ...]
+    host: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One exact process: a pid is given to another once its owner is gone, the three together are not."""
+
+    pid: int
+    start_ticks: int | None
+    boot_id: str | None
+
+    def alive(self) -> bool:
+        return rundir.process_alive(self.pid, self.start_ticks, self.boot_id)
+
+
+# Which runs there are
+
+
+def list_runs() -> list[RunEntry]:
+    """Every run, newest first."""
+    return [entry(path) for path in _paths()]
+
+
+def live_runs() -> list[RunEntry]:
+    """The runs whose training lives, newest first."""
+    return [found for path in _paths() if state(path)[0] == "running" for found in [entry(path)]]
+
+
+def _paths() -> list[Path]:
+    try:
+        found = [path for path in rundir.runs_dir().iterdir() if (path / rundir.IDENTITY).is_file()]
+    except OSError:
+        return []
+    return sorted(found, key=_started, reverse=True)
+
+
+def _identity(path: Path) -> dict[str, Any]:
+    return rundir.read_json(path / rundir.IDENTITY) or {}
+
+
+def _started(path: Path) -> float:
+    started = _identity(path).get("started")
+    return float(started) if isinstance(started, (int, float)) else 0.0
+
+
+# Which run is meant
+
+
+def resolve(text: str | None) -> Path:
+    """The directory of the run that a person means.
+
+    Args:
+        text: an id, a name (the newest of that name), a unique prefix of an id, a directory, or `last` (as None).
+
+    Raises:
+        UserError: there is none, or more than one.
+    """
+    if text and (Path(text) / rundir.IDENTITY).is_file():
+        return Path(text).absolute()
+    paths = _paths()
+    if not paths:
+        raise UserError(f"no runs yet in {rundir.runs_dir()}; start one with: trainmon run -- python train.py")
+    if text in (None, "", "last"):
+        return paths[0]
+    for path in paths:
+        if path.name == text:
+            return path
+    for path in paths:
+        if _identity(path).get("name") == text:
+            return path
+    begun = [path for path in paths if path.name.startswith(str(text))]
+    if len(begun) == 1:
+        return begun[0]
+    if begun:
+        some = ", ".join(path.name for path in begun[:5]) + (", …" if len(begun) > 5 else "")
+        raise UserError(f"'{text}' may be any of {len(begun)} runs: {some}; write more of the id")
+    raise UserError(f"no run is called '{text}'; `trainmon ls` lists them")
+
+
+# How a run stands
+
+
+def state(path: Path) -> tuple[str, int | None, int | None]:
+    """The state of a run (as in `RunEntry`), its exit code, and the signal that ended it."""
+    ended = rundir.read_json(path / rundir.EXIT)
+    if ended is not None:
+        code, signal = ended.get("exit_code"), ended.get("signal")
+        return "killed" if signal else "finished" if code == 0 else "failed" if code else "lost", code, signal
+    if rundir.run_alive(path) or _lives_elsewhere(path):
+        return "running", None, None
+    farewells = [_last(_tail(journal), "bye") for journal in rundir.journals(path) if journal.name.startswith("rank-")]
+    if not farewells or any(farewell is None for farewell in farewells):
+        return "lost", None, None
+    return "failed" if any(bye and bye.get("error") for bye in farewells) else "finished", None, None
+
+
+def _lives_elsewhere(path: Path) -> bool:
+    """Whether another machine, whose processes cannot be seen from here, was writing to this run just now."""
+    if _identity(path).get("host") in (None, socket.gethostname()):
+        return False
+    newest = max((_modified(journal) for journal in rundir.journals(path)), default=0.0)
+    return time.time() - newest < FRESH_SECONDS
+
+
+def processes(path: Path) -> list[Process]:
+    """The training's living processes on this machine: the one that was launched, else those that hold locks."""
+    identity = _identity(path)
+    launched = _process(identity)
+    if launched is not None and launched.alive():
+        return [launched]
+    owners = (_process(rundir.read_json(lock) or {}) for lock in sorted(path.glob("rank-*.lock")))
+    return [owner for owner in owners if owner is not None and owner.alive()]
+
+
+def _process(known: dict[str, Any]) -> Process | None:
+    pid = known.get("pid")
+    return Process(pid, known.get("start_ticks"), known.get("boot_id")) if isinstance(pid, int) and pid > 1 else None
+
+
+def entry(path: Path) -> RunEntry:
+    """One run as a list shows it."""
+    identity = _identity(path)
+    how, code, signal = state(path)
+    step, total, speed = _progress(path)
+    started = _started(path) or None
+    command = identity.get("command")
+    return RunEntry(
+        id=path.name,
+        name=str(identity.get("name") or path.name),
+        path=path,
+        state=how,
+        started=started,
+        age_seconds=time.time() - started if started else None,
+        exit_code=code,
+        signal=signal,
+        step=step,
+        steps_total=total,
+        steps_per_second=speed,
+        command=tuple(str(word) for word in command) if isinstance(command, list) else (),
+        host=identity.get("host"),
+    )
+
+
+def _progress(path: Path) -> tuple[int | None, int | None, float | None]:
+    """The last step of rank 0, the steps planned, and the steps a second of the journal's end."""
+    journals = [journal for journal in rundir.journals(path) if journal.name.startswith("rank-0-")]
+    if not journals:
+        return None, None, None
+    tail = _tail(max(journals, key=_modified))
+    steps = [event for event in _events(tail) if event.get("kind") == "step" and not event.get("thread")]
+    planned = None
+    for journal in sorted(journals, key=_modified):
+        for event in (*_events(_head(journal)), *_events(_tail(journal))):
+            if event.get("kind") == "facts" and isinstance(event.get("total_steps"), int):
+                planned = event["total_steps"]
+    try:
+        last = steps[-1]
+        seconds = last["start"] + last["duration"] - steps[0]["start"]
+        return int(last["index"]), planned, len(steps) / seconds if seconds > 0 else None
+    except (LookupError, TypeError, ValueError):  # no steps yet, or a foreign writer's half of one
+        return None, planned, None
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+# The ends of journals
+
+
+def _head(path: Path) -> list[bytes]:
+    """The whole lines within the first `REACH` bytes."""
+    try:
+        with open(path, "rb") as source:
+            return source.read(REACH).split(b"\n")[:-1]
+    except OSError:
+        return []
+
+
+def _tail(path: Path) -> list[bytes]:
+    """The whole lines within the last `REACH` bytes."""
+    try:
+        with open(path, "rb") as source:
+            size = os.fstat(source.fileno()).st_size
+            source.seek(max(0, size - REACH))
+            lines = source.read(REACH).split(b"\n")[:-1]
+    except OSError:
+        return []
+    return lines if size <= REACH else lines[1:]
+
+
+def _events(lines: list[bytes]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict):
+            yield event
+
+
+def _last(lines: list[bytes], kind: str) -> dict[str, Any] | None:
+    """The last event, where it is of this kind."""
+    last = next(_events(lines[-1:]), None)
+    return last if last is not None and last.get("kind") == kind else None

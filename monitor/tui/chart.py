@@ -1,0 +1,155 @@
+"""The one place that talks to plotext.
+
+plotext 6 is C++ behind ctypes. A single nan or inf among its points aborts the whole process, and a point far outside
+the limits is interpolated cell by cell until memory ends. So nothing reaches it but finite values, scaled to 0..1,
+at most three points a column; what was left out or cut comes back as marks. It is imported at the first chart drawn,
+because that takes longer than everything else on the way to the first picture.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .columns import Bucket, Grid
+from .rows import Row
+
+_BAND, _LINE = 16, 17  # plotext's colour numbers carry which series a cell belongs to, and no colour at all
+_ANSI = re.compile(r"\x1b\[([0-9;]*)m|([^\x1b]+)")
+_FAR = 3.0  # values further than this many spreads from the usual range would flatten everything else
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawn line: rows of braille, the limits they span, and the columns in which something is missing."""
+
+    rows: list[Row]
+    low: float
+    high: float
+    gaps: frozenset[int]  # every value was nan or infinite
+    above: frozenset[int]  # cut at the upper limit
+    below: frozenset[int]
+
+
+def limits(values: Iterable[float]) -> tuple[float, float]:
+    """Limits that hold all finite values, except single ones so far out that they would flatten the rest."""
+    finite = sorted(value for value in values if math.isfinite(value))
+    if not finite:
+        return 0.0, 1.0
+    low, high = finite[0], finite[-1]
+    if len(finite) >= 8:
+        twentieth = max(1, len(finite) // 20)
+        first, last = finite[twentieth], finite[-1 - twentieth]
+        spread = last / 2 - first / 2 or max(abs(first) / 20, 5e-324)  # half of it, so that it cannot overflow
+        if high / 2 - last / 2 > _FAR * spread:
+            high = last + spread
+        if first / 2 - low / 2 > _FAR * spread:
+            low = first - spread
+    if not low < high:
+        room = abs(low) * 0.1 or 1.0
+        low, high = low - room, high + room
+    return _rounded(low, high)
+
+
+def _rounded(low: float, high: float) -> tuple[float, float]:
+    """Limits a little further out, with few digits: they read well, and seldom move."""
+    span = 0.4 * (high / 4 - low / 4)  # a tenth: little room is lost at either end
+    if not 1e-300 < span < 1e300:
+        return max(low, -1.7e308), min(high, 1.7e308)
+    step = 10.0 ** math.floor(math.log10(span))
+    step *= next(part for part in (1, 2, 2.5, 5, 10) if part * step >= span * 0.999)
+    first, last = math.floor(low / step) * step, math.ceil(high / step) * step
+    return (first, last) if first < last else (low, high)
+
+
+def line(buckets: Sequence[Bucket | None], grid: Grid, width: int, height: int, tone: str, band: str) -> Picture:
+    """The means of `buckets` as a line over the band of their lows and highs, in width x height cells."""
+    known = [bucket for bucket in buckets if bucket is not None and math.isfinite(bucket.mean)]
+    low, high = limits([value for bucket in known for value in (bucket.low, bucket.high, bucket.mean)])
+
+    def scaled(value: float) -> float:
+        part = (value / 4 - low / 4) / (high / 4 - low / 4)
+        return min(1.0, max(0.0, part))
+
+    runs: list[list[tuple[float, float]]] = [[]]
+    bars: list[list[tuple[float, float]]] = []
+    gaps, above, below = set(), set(), set()
+    for index, bucket in enumerate(buckets[:width]):
+        at = grid.column(index)
+        if bucket is None or at >= width:
+            continue
+        if not math.isfinite(bucket.mean):
+            gaps.add(at)
+            runs.append([])
+            continue
+        runs[-1].append((float(at), scaled(bucket.mean)))
+        if bucket.low < bucket.high:
+            bars.append([(float(at), scaled(bucket.low)), (float(at), scaled(bucket.high))])
+        if bucket.high > high or bucket.mean > high:
+            above.add(at)
+        if bucket.low < low or bucket.mean < low:
+            below.add(at)
+    rows = _braille([(_BAND, bars), (_LINE, runs)], width, height, {_BAND: band, _LINE: tone})
+    return Picture(rows, low, high, frozenset(gaps), frozenset(above), frozenset(below))
+
+
+_plotext: Any = None
+
+
+def _module() -> Any:
+    global _plotext
+    if _plotext is None:
+        import plotext
+
+        plotext.terminal.limit(False, False)  # else it draws no larger than the terminal was at import
+        plotext.figure.axes(False)
+        _plotext = plotext
+    return _plotext
+
+
+_Runs = list[list[tuple[float, float]]]
+
+
+def _braille(series: Sequence[tuple[int, _Runs]], width: int, height: int, tones: dict[int, str]) -> list[Row]:
+    """Each run of points joined by a line. Points must be finite, x within the width and y within 0..1."""
+    blank: list[Row] = [[(" " * width, "text")] for _ in range(height)]
+    if width < 2 or height < 1 or not any(run for _, runs in series for run in runs):
+        return blank
+    plotext = _module()
+    figure = plotext.figure  # one figure for all charts: a new one costs twice as much. Only the app's thread draws
+    figure.clear.data()
+    figure.plot_size(width, height)
+    for number, runs in series:
+        points = [point for run in runs for point in run]
+        if not points:
+            continue
+        marker = plotext.marker("braille", plotext.pixel(number))
+        signal = figure.signal([x for x, _ in points], [y for _, y in points], marker=marker).lines()
+        begin = 0
+        for run in runs:
+            if run:
+                signal.line(begin, False)
+                begin += len(run)
+        figure.draw(signal)
+    figure.ruler("x").lim(0, width - 1).frequency(0)
+    figure.ruler("y").lim(0, 1).frequency(0)
+    rows = [_row(text, tones) for text in figure.build().string().split("\n")]
+    return [*rows[:height], *blank[len(rows) :]]
+
+
+def _row(text: str, tones: dict[int, str]) -> Row:
+    """A line of plotext's output as spans: only its foreground colour numbers are of interest."""
+    row: Row = []
+    tone = "text"
+    for match in _ANSI.finditer(text):
+        codes, cells = match.groups()
+        if cells is not None:
+            row.append((cells, tone))
+        elif codes.startswith("38;5;"):
+            tone = tones.get(int(codes[5:]), "text")
+        elif codes in ("", "0"):
+            tone = "text"
+    return row

@@ -1,0 +1,44 @@
+"""The keys, made from the list of actions. A click on one does what the key does."""
+
+from __future__ import annotations
+
+from textual.events import Click
+
+from monitor.model.report import View
+
+from ..actions import ACTIONS, Action
+from ..rows import Row, row_width
+from .base import Look, Rows
+
+
+def keys(width: int) -> list[tuple[int, int, Action]]:
+    """The actions that fit into a footer of `width` cells, each with its first and last cell."""
+    shown = []
+    at = 1
+    for action in (action for action in ACTIONS if action.footer):
+        end = at + row_width([(f"{action.shown} {action.footer}", "")])
+        if end > width:
+            break
+        shown.append((at, end, action))
+        at = end + 3
+    return shown
+
+
+class Footer(Rows):
+    def data(self, view: View, look: Look) -> object:
+        return look.paused
+
+    def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
+        row: Row = [(" ", "text")]
+        for _, _, action in keys(width):
+            label = "go on" if look.paused and action.name == "pause" else action.footer
+            row += [(action.shown, "accent bold"), (f" {label}   ", "muted")]
+        panels = "1–7 panels"
+        if row_width(row) + len(panels) + 1 <= width:
+            row += [("1–7", "accent bold"), (" panels", "muted")]
+        return [row]
+
+    async def on_click(self, event: Click) -> None:
+        for start, end, action in keys(self.size.width):
+            if start <= event.x < end:
+                await self.app.run_action(action.name, self.app)

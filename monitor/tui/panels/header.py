@@ -1,0 +1,235 @@
+"""The head of every screen: is it running, how far, how fast, until when, what is it doing now, and the verdict."""
+
+from __future__ import annotations
+
+from monitor.model.report import Outcome, Progress, Report, View
+
+from .. import format as fmt
+from ..rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width
+from .base import Look, Rows
+
+SILENT_AFTER = 10.0  # seconds; pulses come once a second, and a busy box may swallow a few
+
+_STATES = {
+    "running": ("● RUNNING", "good"),
+    "finished": ("✔ FINISHED", "good"),
+    "failed": ("✖ FAILED", "bad"),
+    "killed": ("✖ KILLED", "bad"),
+    "lost": ("? LOST", "warning"),
+}
+SEVERITY = {"info": "accent", "warning": "warning", "critical": "bad"}
+
+
+def state(outcome: Outcome) -> tuple[str, str]:
+    """The outcome in two or three words, and its tone."""
+    words, tone = _STATES.get(outcome.state, (f"? {fit(outcome.state, 20).upper()}", "warning"))
+    if outcome.state == "killed":
+        words += f" by {fmt.signal_name(outcome.signal)}"
+    elif outcome.state == "failed":
+        words += f", exit {outcome.exit_code}" if outcome.exit_code is not None else ""
+    return words, tone
+
+
+def now(view: View) -> Row:
+    """What the training is in the middle of; what became of it, once it has ended."""
+    outcome, work = view.report.outcome, view.open
+    if view.loading is not None:
+        return [(f"loading history {fmt.share(view.loading)}", "accent")]
+    if outcome.state != "running":
+        error = [(": ", "muted"), (printable(outcome.error[:400]), "text")] if outcome.error else []
+        return [(_ending(outcome), _STATES.get(outcome.state, ("", "warning"))[1]), *error]
+    row: Row = []
+    role = "".join(f" {printable(part[:60])}" for part in (work.role, work.stage) if part)
+    if work.step is not None:
+        row = [(f"step {work.step:,}{role}: ", "muted")]
+        if work.phase is not None:
+            row += [(printable(work.phase[:80]), "text bold"), (f" for {fmt.age(work.phase_seconds)}", "text")]
+        else:
+            row += [(f"open for {fmt.age(work.step_seconds)}", "text")]
+    elif work.spans:
+        for index, (name, seconds) in enumerate(work.spans[:3]):
+            row += [(" › ", "faint")] if index else []
+            row += [(printable(name[:80]), "text bold"), (f", {fmt.age(seconds)}", "text")]
+    elif view.report.progress.steps_done == 0:
+        row = [("waiting for the first step", "muted")]
+    else:
+        row = [("between steps", "muted")]
+    if work.silent_for is not None and work.silent_for >= SILENT_AFTER:
+        silence = f"silent for {fmt.age(work.silent_for)}"
+        row = [(silence, "warning bold"), ("  ·  ", "faint"), ("last seen in ", "muted"), *row]
+    return row
+
+
+def _ending(outcome: Outcome) -> str:
+    return {
+        "finished": "the training has finished",
+        "failed": "the training ended with an error",
+        "killed": f"the training was killed by {fmt.signal_name(outcome.signal)}",
+        "lost": "the process is gone, and nobody saw how it ended",
+    }.get(outcome.state, "the training has ended")
+
+
+def step_of_total(progress: Progress) -> str:
+    if progress.steps_total is None:
+        return f"step {progress.steps_done:,}"
+    return f"step {progress.steps_done:,} of {progress.steps_total:,}"
+
+
+def skipped(progress: Progress) -> Row:
+    """`37 ok, 3 skipped (empty code generated 3)`; nothing where no step was skipped."""
+    if not progress.steps_skipped:
+        return []
+    reasons = sorted(progress.skipped.items(), key=lambda item: -item[1])
+    named = ", ".join(f"{printable(reason[:80])} {number:,}" for reason, number in reasons[:4])
+    row: Row = [(f"{progress.steps_ok:,} ok, ", "muted"), (f"{progress.steps_skipped:,} skipped", "warning")]
+    return [*row, (f" ({named})", "muted")] if named else row
+
+
+Fact = tuple[str, str, str]  # value, short label before it, long label below it
+
+
+def speeds(report: Report) -> list[Fact]:
+    """Everything that has a place in the head; the most important first."""
+    whole, recent, progress = report.throughput, report.throughput.recent, report.progress
+
+    facts: list[Fact] = [
+        _rate(fmt.pace(recent.steps_per_second), fmt.pace(whole.steps_per_second), "it/s"),
+        _rate(fmt.rate(recent.tokens_per_second, "tok/s"), fmt.rate(whole.tokens_per_second, "tok/s"), "tok/s"),
+    ]
+    eta = fmt.between(progress.eta_low, progress.eta_high, progress.eta_seconds)
+    if report.outcome.state == "running":
+        facts.append((eta, "ETA ", "remaining (ETA)"))
+    facts.append((fmt.duration(_whole(progress.elapsed_seconds)), "elapsed ", "elapsed"))
+    if progress.cost is not None:
+        total = fmt.money(progress.cost_total)
+        facts.append((fmt.money(progress.cost), "cost ", "cost" if total == fmt.UNKNOWN else f"of about {total}"))
+    if whole.samples_per_second is not None:
+        unit = "samples/s"
+        facts.append(_rate(fmt.rate(recent.samples_per_second, unit), fmt.rate(whole.samples_per_second, unit), unit))
+    if whole.mfu is not None:
+        value, _, label = _rate(fmt.share(recent.mfu), fmt.share(whole.mfu), "MFU")
+        facts.append((value, "MFU ", f"MFU, {label}"))
+    return facts
+
+
+def _rate(recent: str, whole: str, unit: str) -> Fact:
+    """The recent rate, and the whole run's in its label: they are told apart in words."""
+    if recent == fmt.UNKNOWN:
+        return (f"{fmt.UNKNOWN} {unit}", "", "not known yet") if whole == fmt.UNKNOWN else (whole, "", "whole run")
+    return recent, "", f"whole run {whole}"
+
+
+def _whole(seconds: float | None) -> float | None:
+    return None if seconds is None else float(int(seconds))
+
+
+def badges(view: View, look: Look) -> Row:
+    row: Row = []
+    if view.label:
+        row += [(f" {fit(view.label, 40)} ", "background/warning bold"), (" ", "text")]
+    if look.paused:
+        row += [(" PAUSED ", "background/accent bold"), (" ", "text")]
+    return row
+
+
+def _first(view: View, look: Look, width: int, brief: bool) -> Row:
+    words, tone = state(view.report.outcome)
+    name = fit(view.report.run.name or look.title, 40 if width >= 100 else 24)
+    left: Row = [(f" {words}", f"{tone} bold"), ("  ", "text"), (name, "text bold")]
+    if brief:
+        progress = view.report.progress
+        part = f" ({fmt.share(progress.fraction)})" if progress.fraction is not None else ""
+        left += [("  ", "text"), (step_of_total(progress), "text"), (part, "muted")]
+        return spread(left, badges(view, look), width)
+    run = view.report.run
+    where = [fit(run.host, 24)] if run.host else []
+    where += [f"{run.ranks} ranks"] if run.ranks > 1 else []
+    return spread(left, [(" · ".join(where) + "  ", "muted"), *badges(view, look)], width)
+
+
+def _progress(view: View, width: int) -> Row:
+    """`step 214 of 600 ━━━━━╺──── 36 %   211 ok, 3 skipped (...)`."""
+    progress = view.report.progress
+    left: Row = [(f" {step_of_total(progress)}  ", "text")]
+    tail: Row = []
+    if progress.fraction is not None:
+        tail += [(f"  {fmt.share(progress.fraction)}", "text bold")]
+    notes = skipped(progress)
+    if notes:
+        tail += [("    ", "text"), *notes]
+    room = width - row_width(left) - row_width(tail) - 1
+    if progress.fraction is None or room < 8:
+        return [*left, *tail]
+    room = min(room, 72)
+    return [*left, *meter(progress.fraction, room), *tail]
+
+
+def _tiles(view: View, width: int) -> list[Row]:
+    values: Row = [(" ", "text")]
+    labels: Row = [(" ", "text")]
+    used = 1
+    for value, _, label in speeds(view.report):
+        wide = max(text_width(value), text_width(label)) + 4
+        if used + wide - 3 > width:
+            break
+        values.append((column(value, wide), "text bold"))
+        labels.append((column(label, wide), "muted"))
+        used += wide
+    return [values, labels]
+
+
+def verdict(view: View, width: int) -> Row:
+    finding = view.verdict
+    tone = SEVERITY.get(finding.severity, "accent")
+    gain = f"at most {fmt.share(finding.lost_fraction)} to gain " if finding.lost_fraction else ""
+    right: Row = [(gain, tone)] if gain and width >= 90 else []
+    return spread([("▌", tone), (fit(finding.title, width), f"{tone} bold")], right, width)
+
+
+def reason(view: View, width: int) -> Row:
+    """What to do about it, and the evidence where both fit: `w` shows all of it."""
+    finding = view.verdict
+    edge: Row = [("▌", SEVERITY.get(finding.severity, "accent"))]
+    evidence = fit("; ".join(finding.evidence[:2]), width)
+    advice = fit(finding.advice, width)
+    if not advice:
+        return [*edge, (evidence, "muted")] if evidence else []
+    advised: Row = [("→ ", "accent"), (advice, "text")]
+    both: Row = [*edge, *advised, ("   ", "text"), (evidence, "muted")]
+    return both if evidence and row_width(both) <= width else [*edge, *advised]
+
+
+def header(view: View, look: Look, width: int, height: int) -> list[Row]:
+    if height >= 6:
+        rows = [_first(view, look, width, False), _progress(view, width), *_tiles(view, width)]
+        rows.append([(" ", "text"), *now(view)])
+        if height >= 8:
+            rows += [[], verdict(view, width), reason(view, width)]
+        else:
+            rows.append(verdict(view, width))
+        return rows
+    first = _first(view, look, width, True)
+    numbers = [[(prefix, "muted"), (value, "text bold")] for value, prefix, _ in speeds(view.report)]
+    line: Row = [(" ", "text"), *separated(numbers, width - 1)]
+    doing: Row = [(" ", "text"), *now(view)]
+    notes = skipped(view.report.progress)
+    if notes and row_width(doing) + row_width(notes) + 5 <= width:
+        doing += [("  ·  ", "faint"), *notes]
+    return {
+        1: [first],
+        2: [first, doing],
+        3: [first, line, doing],
+        4: [first, line, doing, verdict(view, width)],
+    }.get(height, [first, line, doing, verdict(view, width), []])
+
+
+class Header(Rows):
+    def data(self, view: View, look: Look) -> object:
+        report = view.report
+        return (
+            report.outcome, report.progress, report.throughput, report.run.name, report.run.host, report.run.ranks,
+            view.verdict, view.open, view.label, view.loading, look.title, look.paused,
+        )  # fmt: skip
+
+    def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
+        return header(view, look, width, height)

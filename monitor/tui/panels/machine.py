@@ -1,0 +1,151 @@
+"""The machine: GPUs where there are any, one honest line where there are none, and the host beside the training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from monitor.model.report import GpuRow, HostRow, View
+
+from .. import format as fmt
+from ..rows import Row, Span, column, cut, fit, meter, row_width, separated, sparkline, spread
+from .base import Look, ScrollPanel
+
+_HOT = 85.0  # degrees; most data-centre GPUs begin to slow down between 83 and 90
+_HARMLESS = ("idle", "application", "sync", "display")
+
+
+def _fraction(used: float | None, total: float | None) -> float | None:
+    return used / total if used is not None and total else None
+
+
+def _temperature(gpu: GpuRow) -> Span:
+    if gpu.temperature is None:
+        return fmt.UNKNOWN, "text"
+    return f"{gpu.temperature:.0f} °C", "bad bold" if gpu.temperature >= _HOT else "text"
+
+
+def _power(gpu: GpuRow, separator: str) -> str:
+    power = fmt.UNKNOWN if gpu.power is None else f"{gpu.power:.0f}"
+    return f"{power} W" if gpu.power_limit is None else f"{power}{separator}{gpu.power_limit:.0f} W"
+
+
+def _clock(gpu: GpuRow) -> str:
+    return fmt.UNKNOWN if gpu.sm_clock is None else f"{gpu.sm_clock:,} MHz"
+
+
+def _held_back(gpu: GpuRow) -> list[str]:
+    """The reasons that cost speed: some are normal, and a person need not see them."""
+    return [reason for reason in gpu.reasons if not any(word in reason.lower() for word in _HARMLESS)]
+
+
+def gpu_line(gpu: GpuRow, width: int) -> Row:
+    """One line a GPU, the least important facts left out where there is no room."""
+    temperature, tone = _temperature(gpu)
+    held = ", ".join(_held_back(gpu))
+    facts: list[Row] = [
+        [(column(fmt.percent(gpu.utilization), 5, right=True), "text bold")],
+        [(column(fmt.size_of(gpu.memory_used, gpu.memory_total, "/"), 12, right=True), "text")],
+        [(column(temperature, 5, right=True), tone)],
+        [(column(_power(gpu, "/"), 9, right=True), "text")],
+        [(column(_clock(gpu), 9, right=True), "text")],
+        *([[(fit(held, 40), "warning")]] if held else []),
+    ]
+    head: Row = [(column(f" GPU {gpu.index}", 7), "text bold")]
+    tail = separated(facts, max(1, width - row_width(head) - 4), ("  ", "text"))
+    room = min(16, width - row_width(head) - row_width(tail))
+    use = None if gpu.utilization is None else gpu.utilization / 100
+    return [*head, *(meter(use, room) if room >= 3 else []), *tail]
+
+
+def gpu_block(gpu: GpuRow, recent: Sequence[float], width: int) -> list[Row]:
+    """Three lines for a GPU, where there are few of them."""
+    simulated = " (simulated)" if gpu.simulated else ""
+    held = ", ".join(_held_back(gpu))
+    temperature, tone = _temperature(gpu)
+    title: Row = [(f" GPU {gpu.index}  ", "text bold"), (fit((gpu.name or "") + simulated, 30), "muted")]
+    room = max(6, min(24, width // 3))
+    use: Row = [(" " * 7, "text"), (sparkline(recent, room, 100.0), "accent")]
+    use += [(column(fmt.percent(gpu.utilization), 6, right=True), "text bold"), (" busy", "muted")]
+    memory: Row = [(" " * 7, "text"), *meter(_fraction(gpu.memory_used, gpu.memory_total), room)]
+    memory += [("  " + fmt.size_of(gpu.memory_used, gpu.memory_total), "text")]
+    most = f" of {gpu.sm_clock_max:,}" if gpu.sm_clock_max and gpu.sm_clock else ""
+    power, clock = _power(gpu, " of "), _clock(gpu)
+    facts: list[Row] = [[(temperature, tone)], [(power, "text")], [(clock, "text"), (most, "muted")]]
+    return [
+        spread(title, [(fit(held, 40), "warning"), (" ", "text")] if held else [], width),
+        use,
+        memory,
+        [(" " * 7, "text"), *separated(facts, max(1, width - 7), ("   ", "text"))],
+    ]
+
+
+def _labelled(label: str, value: str) -> Row:
+    return [] if value == fmt.UNKNOWN else [(f"{label} ", "muted"), (value, "text")]
+
+
+def _host_cells(host: HostRow, history: dict[str, list[float]], wide: bool) -> list[tuple[str, list[Row]]]:
+    """A table: the host first, then the training's own part of it, then what is worth knowing beside."""
+    cpu: Row = [(fmt.percent(host.cpu), "text bold"), (f" of {host.cores} cores" if host.cores else "", "muted")]
+    memory: Row = [(fmt.size_of(host.memory_used, host.memory_total), "text")]
+    if wide:
+        cpu = [(sparkline(history.get("cpu", []), 8, 100.0), "accent"), (" ", "text"), *cpu]
+        memory = [*meter(_fraction(host.memory_used, host.memory_total), 8), (" ", "text"), *memory]
+    tree = fmt.UNKNOWN if host.tree_cpu is None else f"{host.tree_cpu / 100:.1f} cores"
+    processes = f"{host.tree_processes:,} processes" if host.tree_processes else ""
+    load = "" if host.load1 is None else f"load {host.load1:.1f}"
+    swap = f"swap {fmt.size(host.swap_used)}" if host.swap_used else ""
+    return [
+        ("CPU", [cpu, _labelled("training", tree), [(load, "muted")]]),
+        ("RAM", [memory, _labelled("training", fmt.size(host.tree_rss)), [(processes, "muted")]]),
+        ("disk", [
+            [("read ", "muted"), (fmt.flow(host.disk_read), "text")],
+            [("write ", "muted"), (fmt.flow(host.disk_write), "text")],
+            _labelled("free", fmt.size(host.disk_free)),
+        ]),
+        ("net", [
+            [("in ", "muted"), (fmt.flow(host.net_in), "text")],
+            [("out ", "muted"), (fmt.flow(host.net_out), "text")],
+            [(swap, "warning")] if swap else [],
+        ]),
+    ]  # fmt: skip
+
+
+def host_rows(host: HostRow, history: dict[str, list[float]], width: int) -> list[Row]:
+    """CPU, RAM, disk and network in columns; ragged, and without their labels' frills, where columns do not fit."""
+    table = _host_cells(host, history, width >= 60)
+    widths = [max(row_width(cells[index]) for _, cells in table) + 2 for index in range(3)]
+    columns = next((number for number in (3, 2) if 7 + sum(widths[:number]) - 2 <= width), 0)
+    rows = []
+    for label, cells in table:
+        row: Row = [(column(f" {label}", 7), "text bold")]
+        if columns:
+            for cell, wide in zip(cells[:columns], widths, strict=False):
+                row += [*cell, (" " * (wide - row_width(cell)), "text")]
+        else:
+            row += separated([cell for cell in cells if cell], max(1, width - 7), ("  ", "text"))
+        rows.append(cut(row, width))
+    return rows
+
+
+class Machine(ScrollPanel):
+    number = 7
+
+    def data(self, view: View, look: Look) -> object:
+        return view.report.gpus, view.report.host, view.host, view.gpus
+
+    def heading(self, view: View, look: Look) -> str:
+        return "GPUs and host" if view.report.gpus else "Host"
+
+    def everything(self, view: View, look: Look, width: int) -> list[Row]:
+        rows: list[Row] = []
+        roomy = len(view.report.gpus) * 4 + 4 < self.size.height
+        for gpu in view.report.gpus:
+            recent = view.gpus.get(gpu.uuid, {}).get("utilization", [])
+            rows += gpu_block(gpu, recent, width) if roomy else [gpu_line(gpu, width)]
+        rows += host_rows(view.report.host, view.host, width)
+        note = view.report.host.note
+        if note:
+            rows.append([(" ", "text"), (fit(note, width - 1), "muted")])
+        elif not view.report.gpus:
+            rows.append([(" no GPU has been seen", "muted")])
+        return rows

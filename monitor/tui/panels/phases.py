@@ -1,0 +1,194 @@
+"""Where the time goes: a bar a phase, and the account of the whole run; the start-up while there is nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from monitor.model.report import RankRow, Report, View, Wall
+
+from .. import format as fmt
+from ..rows import Row, bar, column, fit, row_width, separated, text_width
+from ..themes import BETWEEN
+from .base import Look, Panel
+
+_LEAST_BAR = 6
+_END = 2  # cells left free at the right, where the title's rule ends too: so its labels stand above their columns
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table: the bar is `length` of the longest; the cells are mean, share and p95."""
+
+    name: str
+    tone: str
+    length: float
+    cells: tuple[str, str, str]
+
+
+def lines(report: Report, look: Look) -> list[Line]:
+    """The phases, the largest first, and the time between steps."""
+    ordered = sorted(report.phases, key=lambda phase: -phase.share)
+    largest = max((phase.share for phase in ordered), default=1.0) or 1.0
+    table = [
+        Line(
+            phase.name, look.phases[phase.name], phase.share / largest,
+            (fmt.duration(phase.mean), fmt.share(phase.share), fmt.duration(phase.p95)),
+        )
+        for phase in ordered
+    ]  # fmt: skip
+    wall, steps = report.wall, report.progress.steps_done
+    if steps and wall.steps > 0:
+        beside = wall.between_steps / wall.steps
+        cells = (fmt.duration(wall.between_steps / steps), f"+{fmt.share(beside)}", "")
+        table.append(Line(BETWEEN, "between", min(1.0, beside / largest), cells))
+    return table
+
+
+def _widths(table: list[Line]) -> list[int]:
+    return [max(6, *(len(line.cells[index]) for line in table)) + 1 for index in range(3)]
+
+
+def labels(table: list[Line]) -> Row:
+    """`mean  share  p95`, as wide as the columns below them."""
+    cells = zip(("mean", "share", "p95"), _widths(table), strict=True)
+    return [("".join(column(name, wide, right=True) for name, wide in cells), "muted")]
+
+
+def _name_width(names: list[str], width: int) -> int:
+    longest = max((text_width(name[:60]) for name in names), default=8)
+    return max(8, min(longest, 24, max(12, width // 3)))
+
+
+def _room(widths: list[int], shown: tuple[int, ...], width: int) -> int:
+    """What the numbers leave for name and bar."""
+    return width - 1 - sum(widths[index] for index in shown) - (_END if width >= 30 else 0)
+
+
+def phase_rows(table: list[Line], width: int, height: int) -> list[Row]:
+    """Name, bar and numbers. Where there is no room for a bar, it lies behind the name."""
+    widths = _widths(table)
+    shown = next((kept for kept in ((0, 1, 2), (0, 1)) if _room(widths, kept, width) >= 10), (1,))
+    room = _room(widths, shown, width)
+    names = _name_width([line.name for line in table], width)
+    bars = room - names - 1
+    rows: list[Row] = []
+    for line in table[:height]:
+        row: Row = [(" ", "text")]
+        if bars >= _LEAST_BAR:
+            row += [(column(line.name, names), "text"), (" ", "text")]
+            row.append((column(bar(line.length, bars), bars), line.tone))
+        else:
+            row += _name_on_bar(line, max(0, room))
+        for index in shown:
+            cell = column(line.cells[index], widths[index], right=True)
+            row.append((cell, "text bold" if index == 1 else "text"))
+        rows.append(row)
+    return rows
+
+
+def _name_on_bar(line: Line, width: int) -> Row:
+    name = column(line.name, width)
+    filled = max(1, round(line.length * width))
+    if text_width(name) != len(name):  # a wide character could be cut in two: a mark instead of a bar
+        return [("▌", line.tone), (column(line.name, width - 1), "text")]
+    front = "background" if line.tone.startswith("phase") else "text"
+    return [(name[:filled], f"{front}/{line.tone}"), (name[filled:], "text")]
+
+
+def _wall_parts(wall: Wall) -> list[tuple[str, float, str]]:
+    parts = [("start-up", wall.startup or 0.0, "muted"), ("steps", wall.steps, "accent")]
+    tones = ("phase2", "phase3", "phase4", "phase1")
+    spans = sorted(wall.spans.items(), key=lambda item: -item[1])
+    parts += [(name, seconds, tones[index % len(tones)]) for index, (name, seconds) in enumerate(spans)]
+    parts += [(BETWEEN, wall.between_steps, "faint"), ("teardown", wall.teardown, "muted")]
+    return [part for part in parts if part[1] > 0]
+
+
+def wall_account(wall: Wall, width: int) -> list[Row]:
+    """One bar for all the time there was, and its parts in words."""
+    parts = _wall_parts(wall)
+    total = wall.total or sum(seconds for _, seconds, _ in parts)
+    if not parts or total <= 0 or width < 20:
+        return []
+    room = width - 2
+    cells: Row = [(" ", "text")]
+    done, filled = 0.0, 0
+    for _, seconds, tone in parts:
+        done += seconds
+        end = round(min(1.0, done / total) * room)
+        if end > filled:
+            cells.append(("▄" * (end - filled), tone))
+            filled = end
+    words: list[Row] = [
+        [("■ ", tone), (f"{fit(name, 24)} ", "muted"), (fmt.share(seconds / total), "text")]
+        for name, seconds, tone in sorted(parts, key=lambda part: -part[1])
+    ]
+    title: Row = [(" whole run ", "muted"), (fmt.duration(float(int(total))), "text")]
+    return [title, cells, [(" ", "text"), *separated(words, width - 1, ("  ", "text"))]]
+
+
+def startup_bars(report: Report, view: View, width: int, height: int) -> list[Row]:
+    """What the start-up consists of so far; the part that still runs has an ellipsis."""
+    done = [(part.name, part.seconds, False) for part in report.startup]
+    running = [(name, seconds, True) for name, seconds in view.open.spans]
+    rows = [*done, *running]
+    if not rows:
+        return [[("  no step has finished yet", "muted")]]
+    names = _name_width([name for name, _, _ in rows], width)
+    bars = max(0, width - names - 14)
+    largest = max(seconds for _, seconds, _ in rows) or 1.0
+    drawn: list[Row] = [[(" start-up", "muted")]]
+    for name, seconds, open_now in rows:
+        tone = "accent" if open_now else "muted"
+        text = fmt.age(seconds) + " …" if open_now else fmt.duration(seconds)
+        line: Row = [(" ", "text"), (column(name, names), "text"), (" ", "text")]
+        line.append((column(bar(seconds / largest, bars), bars), tone))
+        drawn.append([*line, (column(text, 12, right=True), "text")])
+    return drawn[:height]
+
+
+def rank_line(ranks: list[RankRow]) -> Row:
+    """The fastest and the slowest rank, where there are several."""
+    known = [rank for rank in ranks if rank.step_seconds is not None]
+    if len(known) < 2:
+        return []
+    fast = min(known, key=lambda rank: rank.step_seconds or 0.0)
+    slow = max(known, key=lambda rank: rank.step_seconds or 0.0)
+    row: Row = [(f" {len(ranks)} ranks", "muted")]
+    for label, rank in (("fastest", fast), ("slowest", slow)):
+        row += [(f"  {label} {rank.rank}: ", "muted"), (fmt.duration(rank.step_seconds), "text")]
+    return row
+
+
+def breakdown(view: View, look: Look, width: int, height: int) -> list[Row]:
+    report = view.report
+    if not report.phases:
+        return startup_bars(report, view, width, height)
+    rows = phase_rows(lines(report, look), width, height)
+    account = wall_account(report.wall, width)
+    ranks = rank_line(report.ranks)
+    if ranks and len(rows) + 1 <= height and row_width(ranks) <= width:
+        rows.append(ranks)
+    if account and len(rows) + len(account) <= height:
+        gap: list[Row] = [[]] * min(height - len(rows) - len(account), 1)
+        rows += [*gap, *account]
+    return rows
+
+
+class Phases(Panel):
+    number = 2
+    short = "Time"
+
+    def data(self, view: View, look: Look) -> object:
+        report = view.report
+        opened = () if report.phases else view.open.spans
+        return report.phases, report.wall, report.startup, report.ranks, report.progress.steps_done, opened
+
+    def heading(self, view: View, look: Look) -> str:
+        return "Where the time goes"
+
+    def aside(self, view: View, look: Look) -> Row:
+        return labels(lines(view.report, look)) if view.report.phases else []
+
+    def body(self, view: View, look: Look, width: int, height: int) -> list[Row]:
+        return breakdown(view, look, width, height)

@@ -1,0 +1,79 @@
+"""The frame around a picture: labels on the left, and a line chart of one curve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from monitor.model.report import Curve
+
+from ..chart import Picture, line
+from ..columns import Grid, fold, grid
+from ..rows import Row, column, text_width
+
+
+def axis(labels: Sequence[str], height: int) -> list[str]:
+    """A label a row: the first beside the highest, the last beside the lowest, nothing between."""
+    if height <= 1:
+        return [labels[0]][:height]
+    return [labels[0], *[""] * (height - 2), labels[-1]]
+
+
+def framed(picture: Sequence[Row], labels: Sequence[str], gutter: int) -> list[Row]:
+    """Every row of the picture behind its label and a thin upright line."""
+    rows = []
+    for row, label in zip(picture, labels, strict=True):
+        tick = "┤" if label else "│"
+        rows.append([(column(label, gutter - 2, right=True), "muted"), (f" {tick}", "rule"), *row])
+    return rows
+
+
+def _marks(columns: frozenset[int], sign: str, tone: str, cells: dict[int, tuple[str, str]]) -> None:
+    for at in columns:
+        cells[at] = (sign, tone)
+
+
+def marks(picture: Picture, width: int) -> Row:
+    """A row of `×` where the value was not finite, `↑` and `↓` where it lies beyond the limits."""
+    cells: dict[int, tuple[str, str]] = {}
+    _marks(picture.below, "↓", "warning", cells)
+    _marks(picture.above, "↑", "warning", cells)
+    _marks(picture.gaps, "×", "bad bold", cells)
+    row: Row = []
+    at = 0
+    for place in sorted(place for place in cells if place < width):
+        row += [(" " * (place - at), "text"), cells[place]]
+        at = place + 1
+    return row
+
+
+def steps_axis(layout: Grid, curve: Curve, gutter: int, width: int) -> Row:
+    """`step 1 ... 214`: the last step's number ends below its column."""
+    first = f"step {max(1, layout.start):,}"
+    final = f"{int(curve.x[-1]) + curve.width - 1:,}"
+    end = max(min(width, layout.columns), text_width(first) + 2 + text_width(final))
+    return [(" " * gutter + first, "muted"), (final.rjust(end - text_width(first)), "muted")]
+
+
+def _label(value: float) -> str:
+    return f"{value:,.0f}" if 100 <= abs(value) < 1e5 else f"{value:.3g}"
+
+
+def line_chart(curve: Curve, width: int, height: int) -> list[Row]:
+    """A curve as a line with its band of lows and highs, its limits and its first and last step."""
+    if height < 3 or not curve.x:
+        return [[("  nothing yet", "muted")]]
+    gutter = 9
+    layout = grid(curve, width - gutter)
+    if layout is None:
+        return []
+    buckets = fold(curve, layout)
+    picture = line(buckets, layout, width - gutter, height - 1, "accent", "faint")
+    signs = marks(picture, width - gutter)
+    if signs:  # they need a row: the line is drawn again in what is left
+        picture = line(buckets, layout, width - gutter, height - 2, "accent", "faint")
+    labels = [_label(picture.high), _label(picture.low)]
+    rows = framed(picture.rows, axis(labels, len(picture.rows)), gutter)
+    if signs:
+        rows.append([(" " * gutter, "text"), *signs])
+    rows.append(steps_axis(layout, curve, gutter, width - gutter))
+    return rows

@@ -1,0 +1,100 @@
+"""Step time over the run, stacked by phase, with a mark above every slow step."""
+
+from __future__ import annotations
+
+import math
+
+from monitor.model.report import View
+
+from .. import format as fmt
+from ..columns import Grid, fold_means, grid, positions, top_limit
+from ..rows import Row, fit, separated
+from ..stack import Layer, stacked
+from ..themes import OTHER
+from .base import Look, Panel
+from .plot import axis, framed, steps_axis
+
+
+def phase_layers(view: View, layout: Grid) -> dict[str, list[float]]:
+    """Mean seconds a step of each phase, and of the rest, a value for every bucket of the grid."""
+    layers: dict[str, list[float]] = {}
+    for name, curve in view.phase_seconds.items():
+        layers[name] = fold_means(curve, layout)
+    if OTHER not in layers:
+        rest = []
+        for index, total in enumerate(fold_means(view.step_seconds, layout)):
+            left = total - sum(values[index] for values in layers.values())
+            rest.append(left if left > 0.005 * total else 0.0)
+        layers[OTHER] = rest
+    else:
+        layers[OTHER] = layers.pop(OTHER)  # on top, whatever order it came in
+    return layers
+
+
+def _across(values: list[float], layout: Grid) -> list[float]:
+    """One value a column: buckets stretched over several columns keep one free column between them."""
+    if layout.stretch == 1:
+        return values
+    gap = 1 if layout.stretch >= 4 else 0
+    return [cell for value in values for cell in (*([value] * (layout.stretch - gap)), *([0.0] * gap))]
+
+
+def _marks(view: View, layout: Grid, totals: list[float], top: float, width: int) -> Row:
+    """`▲` where a step was slow, `↑` where a column was merely cut."""
+    slow = positions([step.step for step in view.report.slow_steps], layout)
+    cut_off = {index for index, total in enumerate(totals) if total > top}
+    row: Row = []
+    at = 0
+    for index in sorted(slow | cut_off):
+        middle = layout.column(index) if layout.stretch < 4 else layout.column(index) - 1
+        if at <= middle < width:
+            row += [(" " * (middle - at), "text"), ("▲", "bad bold") if index in slow else ("↑", "muted")]
+            at = middle + 1
+    return [*row, (" " * (width - at), "text")]
+
+
+def legend(view: View, look: Look, layers: dict[str, list[float]], width: int) -> Row:
+    seen = sorted((name for name, values in layers.items() if any(values)), key=lambda name: -sum(layers[name]))
+    parts: list[Row] = [[("■ ", look.phases[name]), (fit(name, 24), "muted")] for name in seen]
+    if view.report.slow_steps:
+        parts.append([("▲ ", "bad bold"), ("slow step", "muted")])
+    return separated(parts, width, ("  ", "text"))
+
+
+def chart(view: View, look: Look, width: int, height: int) -> list[Row]:
+    gutter = 8
+    layout = grid(view.step_seconds, width - gutter)
+    if layout is None or height < 3:
+        return [[("  no step has finished yet", "muted")]]
+    layers = phase_layers(view, layout)
+    totals = [sum(column) for column in zip(*layers.values(), strict=True)]
+    top = top_limit(totals)
+    with_legend = height >= 6
+    plot_height = height - 2 - with_legend
+    bars = [Layer(look.phases[name], _across(values, layout)) for name, values in layers.items()]
+    room = width - gutter
+    picture = stacked(bars, room, max(1, plot_height), top)
+    labels = [fmt.axis_seconds(top), "0"]
+    rows = framed([_marks(view, layout, totals, top, room), *picture], ["", *axis(labels, len(picture))], gutter)
+    rows.append(steps_axis(layout, view.step_seconds, gutter, room))
+    if with_legend:
+        rows.append([(" " * gutter, "text"), *legend(view, look, layers, room)])
+    return rows
+
+
+class Steps(Panel):
+    number = 1
+
+    def data(self, view: View, look: Look) -> object:
+        return view.step_seconds, view.phase_seconds, [slow.step for slow in view.report.slow_steps]
+
+    def heading(self, view: View, look: Look) -> str:
+        return "Step time by phase"
+
+    def aside(self, view: View, look: Look) -> Row:
+        curve = view.step_seconds
+        last = next((value for value in reversed(curve.mean) if math.isfinite(value)), None)
+        return [("last ", "muted"), (fmt.duration(last), "text")] if last is not None and curve.width == 1 else []
+
+    def body(self, view: View, look: Look, width: int, height: int) -> list[Row]:
+        return chart(view, look, width, height)

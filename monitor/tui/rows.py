@@ -1,0 +1,166 @@
+"""Rows of text: what every panel draws, and the pure functions that fit text into cells.
+
+A span is text and a tone: the name of a colour in the theme's palette, `bold` behind it, `/name` for a background
+(`"bad bold"`, `"phase3/phase1"`). Tones become styles only where a row becomes a strip, so a layout needs no theme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len, set_cell_size
+
+Span = tuple[str, str]
+Row = list[Span]
+
+ELLIPSIS = "…"
+
+
+def printable(text: str) -> str:
+    """`text` without control, bidirectional and zero-width characters: names come from the program being watched."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def text_width(text: str) -> int:
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def row_width(row: Iterable[Span]) -> int:
+    return sum(text_width(text) for text, _ in row)
+
+
+def fit(text: str, width: int) -> str:
+    """`text`, made printable and cut to `width` cells, with an ellipsis where something is missing."""
+    if width <= 0:
+        return ""
+    text = printable(text[: 4 * width + 4])
+    if text_width(text) <= width:
+        return text
+    return set_cell_size(text, width - 1).rstrip() + ELLIPSIS
+
+
+def column(text: str, width: int, right: bool = False) -> str:
+    """`text` in a column of exactly `width` cells."""
+    text = fit(text, width)
+    padding = " " * (width - text_width(text))
+    return padding + text if right else text + padding
+
+
+def cut(row: Sequence[Span], width: int) -> Row:
+    """`row` in at most `width` cells."""
+    result: Row = []
+    left = width
+    for text, tone in row:
+        if left <= 0:
+            break
+        needed = text_width(text[: 4 * left + 4])
+        if needed > left or len(text) > 4 * left + 4:
+            result.append((fit(text, left), tone))
+            break
+        result.append((text, tone))
+        left -= needed
+    return result
+
+
+def spread(left: Sequence[Span], right: Sequence[Span], width: int, fill: Span = (" ", "text")) -> Row:
+    """`left` and `right` at the two ends of `width` cells; the left one gives way."""
+    right = cut(right, width)
+    room = width - row_width(right)
+    start = cut(left, max(0, room - 1 if right else room))
+    gap = room - row_width(start)
+    return [*start, (fill[0] * gap, fill[1]), *right]
+
+
+def separated(parts: Iterable[Row], width: int, separator: Span = ("  ·  ", "faint")) -> Row:
+    """As many of `parts`, whole, as fit into `width`, in order of importance."""
+    result: Row = []
+    used = 0
+    for part in parts:
+        needed = row_width(part) + (text_width(separator[0]) if result else 0)
+        if used + needed > width:
+            continue
+        result += [separator, *part] if result else part
+        used += needed
+    return result or cut(next(iter(parts), []), width)
+
+
+def _word_end(text: str, start: int) -> int:
+    end = text.find(" ", start)
+    return len(text) if end < 0 else end + 1
+
+
+def _words(row: Sequence[Span]) -> Iterable[Span]:
+    for text, tone in row:
+        start = 0
+        while start < len(text):
+            end = _word_end(text, start)
+            while end < len(text) and _word_end(text, end) - end <= 3:  # a unit stays with its number
+                end = _word_end(text, end)
+            yield text[start:end], tone
+            start = end
+
+
+def wrap(row: Sequence[Span], width: int, indent: int = 2, limit: int = 6) -> list[Row]:
+    """`row` broken at spaces into rows of `width` cells, the later ones indented; at most `limit` rows."""
+    width = max(1, width)
+    indent = min(indent, width // 2)
+    rows: list[Row] = [[]]
+    used = 0
+    for word, tone in _words(row):
+        word = fit(word, width - indent)
+        needed = text_width(word)
+        if used + text_width(word.rstrip()) > width:
+            if len(rows) == limit:
+                return [*rows[:-1], cut([*rows[-1], (ELLIPSIS, "muted")], width)]
+            rows.append([(" " * indent, "text")])
+            used = indent
+        rows[-1].append((word, tone))
+        used += needed
+    return [cut(merged(row), width) for row in rows]
+
+
+def merged(row: Sequence[Span]) -> Row:
+    """`row` with neighbours of the same tone joined: fewer segments, fewer bytes."""
+    result: Row = []
+    for text, tone in row:
+        if result and result[-1][1] == tone:
+            result[-1] = (result[-1][0] + text, tone)
+        elif text:
+            result.append((text, tone))
+    return result
+
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_LEVELS = " ▁▂▃▄▅▆▇█"
+
+
+def bar(fraction: float, width: int) -> str:
+    """A horizontal bar in eighths of a cell; what is above zero is always visible."""
+    eighths = round(max(0.0, min(1.0, fraction)) * width * 8)
+    if fraction > 0:
+        eighths = max(1, eighths)
+    whole, rest = divmod(eighths, 8)
+    return ("█" * whole + (_EIGHTHS[rest] if rest else ""))[: max(0, width)]
+
+
+def meter(fraction: float | None, width: int) -> Row:
+    """A thin line filled to `fraction`; dots where that is unknown."""
+    if fraction is None or fraction != fraction:
+        return [("·" * width, "faint")]
+    filled = round(max(0.0, min(1.0, fraction)) * width)
+    return [("━" * filled, "accent"), ("─" * (width - filled), "rule")]
+
+
+def sparkline(values: Sequence[float], width: int, top: float) -> str:
+    """The last `width` readings as blocks up to `top`; an unknown one (nan) is a dot."""
+    recent = list(values[-width:]) if width > 0 else []
+    cells = []
+    for value in recent:
+        if value != value:
+            cells.append("·")
+        else:
+            level = round(max(0.0, min(1.0, value / top if top > 0 else 0.0)) * 8)
+            cells.append(_LEVELS[max(1, level)])
+    return "".join(cells).rjust(max(0, width))

@@ -1,0 +1,78 @@
+"""Ctrl-C: detach, stop the training, or go back. And what is said while it is being stopped."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from ..feed import StopTraining
+from ..rows import fit
+from .dialog import Dialog
+
+
+class QuitScreen(Dialog[str]):
+    """Answers `detach`, `stop`, or None for going back."""
+
+    heading = "The training is running"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("d", "answer('detach')", show=False),
+        Binding("s", "answer('stop')", show=False),
+        Binding("c,q", "close", show=False),
+    ]
+
+    def __init__(self, can_stop: bool) -> None:
+        super().__init__()
+        self._can_stop = can_stop
+
+    def parts(self) -> list[Widget]:
+        stop = "s  Stop the training" if self._can_stop else "s  Stop the training (not possible from here)"
+        choices = OptionList(
+            Option(Content("d  Detach: close the dashboard, the training goes on"), id="detach"),
+            Option(Content(stop), id="stop", disabled=not self._can_stop),
+            Option(Content("c  Cancel: back to the dashboard"), id="cancel"),
+        )
+        return [choices, Static(Content("Ctrl-C again detaches."), classes="hint")]
+
+    def action_answer(self, answer: str) -> None:
+        if answer == "detach" or self._can_stop:
+            self.dismiss(answer)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(None if event.option_id == "cancel" else event.option_id)
+
+
+class StopScreen(Dialog[None]):
+    """Runs the stopping in a thread and shows each line it says. Closing this dialog does not call it off."""
+
+    heading = "Stopping the training"
+
+    def __init__(self, stop_training: StopTraining) -> None:
+        super().__init__()
+        self._stop_training = stop_training
+        self._lines: list[str] = []
+        self._said = Static(Content("…"))
+
+    def parts(self) -> list[Widget]:
+        return [self._said, Static(Content("Esc goes back to the dashboard."), classes="hint")]
+
+    def on_mount(self) -> None:
+        self.app.run_worker(self._run, thread=True, exit_on_error=False, name="stop-training")
+
+    def _run(self) -> None:
+        say = partial(self.app.call_from_thread, self._say)
+        try:
+            self._stop_training(say)
+            say("Done.")
+        except Exception as error:  # shown to the person who asked; the dashboard itself goes on
+            say(f"It could not be stopped: {error}")
+
+    def _say(self, line: str) -> None:
+        self._lines.append(fit(line, 400))
+        if self.is_mounted:
+            self._said.update(Content("\n".join(self._lines[-12:])))

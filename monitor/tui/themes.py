@@ -1,0 +1,137 @@
+"""Themes as data: a palette each. Everything that is drawn takes its colours from here, Textual's own widgets too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from rich.style import Style
+from textual.theme import Theme
+
+
+@dataclass(frozen=True)
+class Palette:
+    """The colours of one theme. `phases` are told apart on charts; the named ones carry meaning everywhere."""
+
+    name: str
+    dark: bool
+    background: str
+    raised: str  # dialogs
+    text: str
+    muted: str
+    faint: str
+    rule: str
+    accent: str
+    good: str
+    warning: str
+    bad: str
+    other: str  # time in no phase
+    between: str  # time in no step
+    phases: tuple[str, ...] = field(default=())
+
+    def colour(self, tone: str) -> str:
+        if tone.startswith("phase"):
+            return self.phases[int(tone[5:]) % len(self.phases)]
+        return str(getattr(self, tone))
+
+
+MIDNIGHT = Palette(
+    "midnight", True,
+    background="#10141b", raised="#1a212c", text="#dbe2ea", muted="#8794a5", faint="#4b5767", rule="#2c3644",
+    accent="#7cc4f8", good="#7fc97f", warning="#e8b64c", bad="#f2706b", other="#6b7685", between="#3d4755",
+    phases=(
+        "#5a94d8", "#62c4b8", "#e0a84e", "#a98bdc", "#dd7d6a",
+        "#86b860", "#d58bb5", "#7ad0e8", "#c2bd62", "#b98f6a",
+    ),
+)  # fmt: skip
+PAPER = Palette(
+    "paper", False,
+    background="#fbfaf7", raised="#f0eee8", text="#23272e", muted="#666e79", faint="#a3a9b1", rule="#d5d4cd",
+    accent="#0b66b0", good="#2f7d32", warning="#9a6200", bad="#c02a26", other="#9aa1aa", between="#c9ccd0",
+    phases=(
+        "#3a77bd", "#2b9c8f", "#cc8a1e", "#7f5fc0", "#c75b45",
+        "#5c9136", "#b8598f", "#3aa3c2", "#8f8a22", "#8f6540",
+    ),
+)  # fmt: skip
+CONTRAST = Palette(
+    "contrast", True,
+    background="#000000", raised="#101010", text="#ffffff", muted="#d0d0d0", faint="#909090", rule="#808080",
+    accent="#ffff00", good="#00ff66", warning="#ffaf00", bad="#ff5f5f", other="#a0a0a0", between="#606060",
+    phases=(
+        "#4da3ff", "#00e5c8", "#ffb000", "#c79bff", "#ff7a5c",
+        "#8aff3c", "#ff7ad9", "#5ff0ff", "#f2f23a", "#e0a070",
+    ),
+)  # fmt: skip
+# The hues of Okabe and Ito, told apart in every common kind of colour blindness; good and bad are blue and vermilion.
+OKABE = Palette(
+    "colour-blind", True,
+    background="#12151a", raised="#1d222a", text="#e6e6e6", muted="#9aa3ad", faint="#565f6a", rule="#333b45",
+    accent="#56b4e9", good="#56b4e9", warning="#f0e442", bad="#ee7733", other="#7d858e", between="#454d57",
+    phases=(
+        "#0072b2", "#56b4e9", "#e69f00", "#cc79a7", "#d55e00",
+        "#009e73", "#f0e442", "#a6d8f5", "#b8860b", "#8c5a7a",
+    ),
+)  # fmt: skip
+
+PALETTES: tuple[Palette, ...] = (MIDNIGHT, PAPER, CONTRAST, OKABE)
+
+
+def textual_theme(palette: Palette) -> Theme:
+    return Theme(
+        name=palette.name,
+        primary=palette.accent,
+        warning=palette.warning,
+        error=palette.bad,
+        success=palette.good,
+        accent=palette.accent,
+        foreground=palette.text,
+        background=palette.background,
+        surface=palette.background,
+        panel=palette.raised,
+        dark=palette.dark,
+        variables={"muted": palette.muted, "faint": palette.faint, "rule": palette.rule},
+    )
+
+
+@lru_cache(maxsize=4096)
+def style(palette: Palette, tone: str) -> Style:
+    """The style of a tone: `"muted"`, `"bad bold"`, `"phase2/other"`, `"background/warning bold"`."""
+    colours, _, weight = tone.partition(" ")
+    front, _, back = colours.partition("/")
+    return Style(
+        color=palette.colour(front),
+        bgcolor=palette.colour(back) if back else palette.background,
+        bold=weight == "bold",
+    )
+
+
+# The phases most runs have get hues of their own, so that two runs look alike; a clash moves to the next free hue.
+_PREFERRED = {
+    "generation": 0, "forward": 0, "training": 5, "optimizer": 5, "execution": 2, "data": 2, "log_probs": 3,
+    "backward": 3, "test_generation": 7, "eval": 7, "reward": 4, "advantage": 6, "checkpoint": 1, "weight_sync": 8,
+    "h2d": 9, "logging": 9,
+}  # fmt: skip
+OTHER = "other"
+BETWEEN = "between steps"
+
+
+class PhaseTones:
+    """The one mapping from phase to colour, for charts, bars and alerts. A phase keeps its colour for good."""
+
+    def __init__(self) -> None:
+        self._tones: dict[str, str] = {OTHER: "other", BETWEEN: "between"}
+        self._used: set[int] = set()
+
+    def learn(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self._tones:
+                slot = _PREFERRED.get(name, len(self._tones) - 2)
+                hues = len(MIDNIGHT.phases)
+                free = (index % hues for index in range(slot, slot + hues) if index % hues not in self._used)
+                chosen = next(free, slot % hues)
+                self._used.add(chosen)
+                self._tones[name] = f"phase{chosen}"
+
+    def __getitem__(self, name: str) -> str:
+        return self._tones.get(name, "muted")

@@ -1,0 +1,85 @@
+"""The node's journal: whole lines, in sequence, whatever happens to the disk or to an earlier recorder."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitor.recorder import Writer, write_exit
+from monitor.sources.decode import decode
+from trainhooks import rundir
+from trainhooks.events import Event, Note
+
+
+def note(text: str) -> Note:
+    return Note("", 0, 1.0, text=text)
+
+
+def lines(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in rundir.node_journal(run).read_bytes().splitlines()]
+
+
+def test_a_producer_begins_with_hello(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.write(note("a"), note("b"))
+    write_exit(tmp_path, writer, -9)
+    found = lines(tmp_path)
+    assert [line["kind"] for line in found] == ["hello", "note", "note", "exit"]
+    assert [line["seq"] for line in found] == [1, 2, 3, 4]
+    assert {line["producer"] for line in found} == {writer.producer}
+    assert found[0]["source"] == "recorder"
+    assert found[-1]["signal"] == 9
+    for line in rundir.node_journal(tmp_path).read_bytes().splitlines():
+        assert isinstance(decode(line), Event)
+
+
+def test_half_a_line_of_an_earlier_recorder_spoils_no_other(tmp_path: Path) -> None:
+    rundir.node_journal(tmp_path).write_bytes(b'{"kind":"no')
+    Writer(tmp_path)
+    assert rundir.node_journal(tmp_path).read_bytes().splitlines()[1].startswith(b'{"kind":"hello"')
+
+
+def test_a_full_disk_costs_readings_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer(tmp_path)
+    real = os.write
+
+    def full(handle: int, data: bytes) -> int:
+        real(handle, data[:10])
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "write", full)
+    writer.write(note("lost"), note("lost, too"))
+    writer.write(note("also lost"))
+    monkeypatch.setattr(os, "write", real)
+    writer.write(note("kept"))
+    found = lines(tmp_path)
+    assert [line["seq"] for line in found] == [1, 2, 3]
+    assert found[1]["text"] == "3 readings of GPU and host were lost: the disk was full"
+    assert found[2]["text"] == "kept"
+    assert writer.dropped == 3
+
+
+def test_listeners_get_the_journals_lines(tmp_path: Path) -> None:
+    import zmq
+
+    writer = Writer(tmp_path)
+    writer.listen()
+    path = rundir.socket_path(writer.producer)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    listener = context.socket(zmq.SUB)
+    listener.setsockopt(zmq.SUBSCRIBE, b"")
+    listener.connect(f"ipc://{path}")
+    for _ in range(200):  # a subscription takes a moment to arrive
+        writer.write(note("news"))
+        if listener.poll(50):
+            break
+    frame = listener.recv()
+    assert frame in rundir.node_journal(tmp_path).read_bytes()
+    context.destroy(linger=0)
+    writer.close()
+    assert not path.exists()

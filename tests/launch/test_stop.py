@@ -1,0 +1,86 @@
+"""Stopping: politely first, by force at last, and never the wrong process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from monitor.stop import stop_training
+from trainhooks import rundir
+
+from .conftest import State, python, wait_for
+
+SHORT = (0.5, 0.5, 5.0)
+
+
+def stubborn(*numbers: str) -> list[str]:
+    ignored = "".join(f"signal.signal(signal.{number}, signal.SIG_IGN); " for number in numbers)
+    return python(f"import signal, time; {ignored}print('ready'); time.sleep(60)")
+
+
+@pytest.mark.parametrize(
+    ("ignored", "status", "sent"),
+    [
+        ((), 130, ["SIGINT"]),
+        (("SIGINT",), 143, ["SIGINT", "SIGTERM"]),
+        (("SIGINT", "SIGTERM"), 137, ["SIGINT", "SIGTERM", "SIGKILL"]),
+    ],
+)
+def test_it_escalates(state: State, ignored: tuple[str, ...], status: int, sent: list[str]) -> None:
+    front = state.start(*stubborn(*ignored))
+    front.stdout.readline()
+    said: list[str] = []
+    assert stop_training(state.only, said.append, SHORT)
+    assert front.wait(20) == status
+    assert [line.split()[1] for line in said[:-1]] == sent
+    assert "has ended after" in said[-1]
+
+
+def test_the_verb(state: State) -> None:
+    front = state.start("sleep", "60")
+    ended = state.call("stop", "last")
+    assert ended.returncode == 0
+    assert b"SIGINT" in ended.stderr
+    assert front.wait(20) == 128 + signal.SIGINT
+    again = state.call("stop", state.only.name)
+    assert b"is not running" in again.stderr
+
+
+def test_another_process_with_the_same_pid_is_left_alone(tmp_path: Path) -> None:
+    bystander = subprocess.Popen(["sleep", "60"])
+    try:
+        ticks = rundir.start_ticks(bystander.pid)
+        rundir.write_json(tmp_path / "run.json", {"pid": bystander.pid, "start_ticks": (ticks or 0) - 1})
+        said: list[str] = []
+        assert stop_training(tmp_path, said.append, SHORT)
+        assert "not running" in said[0]
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_process_that_leads_no_group_is_signalled_alone(tmp_path: Path) -> None:
+    """A training that nobody launched may share its group with the shell it was started from."""
+    training = subprocess.Popen(["sleep", "60"])
+    assert os.getpgid(training.pid) == os.getpgid(0)
+    rundir.write_json(tmp_path / "run.json", {"pid": training.pid, "start_ticks": rundir.start_ticks(training.pid)})
+    assert stop_training(tmp_path, lambda _: None, SHORT)
+    assert training.wait(10) == -signal.SIGINT
+
+
+def test_processes_known_by_their_locks(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from trainhooks.rundir import Lock\n"
+        "lock = Lock.acquire(Path(sys.argv[1])); print('ready'); time.sleep(60)"
+    )
+    rundir.write_json(tmp_path / "run.json", {})
+    lock = tmp_path / "rank-0-abc.lock"
+    training = subprocess.Popen([*python(script), str(lock)], stdout=subprocess.PIPE)
+    wait_for(lambda: training.stdout.readline() == b"ready\n")
+    assert stop_training(tmp_path, lambda _: None, SHORT)
+    assert training.wait(10) in (-signal.SIGINT, 1, 130)

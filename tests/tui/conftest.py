@@ -1,0 +1,51 @@
+"""Feeds that a test drives by hand, and an app on them. Nothing here waits for time to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from monitor.model.report import View
+from monitor.tui.app import TrainmonApp
+
+
+class HandFeed:
+    """Hands out one view at the start, and the others when the test says so."""
+
+    def __init__(self, view: View | None) -> None:
+        self.first = view
+        self.stopped = False
+        self.push: Callable[[View], None] = lambda view: None
+
+    def start(self, on_view: Callable[[View], None]) -> None:
+        self.push = on_view
+        if self.first is not None:
+            on_view(self.first)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class AppOnView:
+    def __call__(self, view: View | None, **options: Any) -> TrainmonApp:
+        self.feed = HandFeed(view)
+        options.setdefault("title", "rl-code-rft")
+        return TrainmonApp(self.feed, **options)
+
+
+@pytest.fixture
+def app_on() -> AppOnView:
+    """`app_on(view)` makes an app; `app_on.feed` is the feed behind it."""
+    return AppOnView()
+
+
+def text_of(app: TrainmonApp) -> str:
+    """What is on the screen, as text."""
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+@pytest.fixture
+def screen_text() -> Callable[[TrainmonApp], str]:
+    return text_of

@@ -1,0 +1,269 @@
+"""Views of runs that never ran: realistic ones for the eye, and hostile ones for the tests. No clock, no randomness."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+from monitor.model.report import (
+    Alert,
+    Curve,
+    Dropped,
+    Finding,
+    GpuRow,
+    HostRow,
+    MetricRow,
+    NamedSeconds,
+    OpenWork,
+    Outcome,
+    PhaseRow,
+    Progress,
+    RankRow,
+    Rates,
+    Report,
+    Run,
+    SlowStep,
+    Throughput,
+    View,
+    Wall,
+)
+
+GIB = 1024**3
+STARTED = 1_760_000_000.0
+TOTAL = 600
+USUAL = {"generation": 10.9, "test_generation": 2.4, "log_probs": 1.2, "execution": 1.9, "training": 1.4}
+SLOW = {88: ("execution", 24.0), 131: ("generation", 31.0), 207: ("generation", 45.2)}
+
+
+def phases_of(step: int) -> dict[str, float]:
+    """Seconds of each phase of a step: always the same for the same step."""
+    noise = random.Random(step)
+    seconds = {name: usual * noise.uniform(0.86, 1.16) for name, usual in USUAL.items()}
+    if step % 9 == 4:
+        seconds["generation"] *= 0.35  # a cache hit
+    if step in SLOW:
+        name, value = SLOW[step]
+        seconds[name] = value
+    seconds["other"] = noise.uniform(0.15, 0.4)
+    return seconds
+
+
+def curve(values: list[float], first: int = 1, width: int = 1) -> Curve:
+    x = [float(first + index * width) for index in range(len(values))]
+    return Curve(x, list(values), list(values), list(values), width)
+
+
+def reward(step: int) -> float:
+    return 0.18 + 0.42 * (1 - math.exp(-step / 140)) + random.Random(step * 7).uniform(-0.09, 0.09)
+
+
+def loss(step: int) -> float:
+    if step in (61, 62):
+        return math.nan
+    return 0.9 + 1.9 * math.exp(-step / 45) + random.Random(step * 13).uniform(-0.06, 0.06)
+
+
+def phase_row(name: str, values: list[float], total: float) -> PhaseRow:
+    ordered = sorted(values)
+    return PhaseRow(
+        name, sum(values) / total, sum(values) / len(values), ordered[len(values) // 2],
+        ordered[int(len(values) * 0.95)], ordered[-1], "host", len(values),
+    )  # fmt: skip
+
+
+def metric_row(values: list[float]) -> MetricRow:
+    finite = [value for value in values if math.isfinite(value)]
+    last = values[-1] if math.isfinite(values[-1]) else "nan"
+    return MetricRow(last, sum(finite) / len(finite), min(finite), max(finite), len(values), len(values) - len(finite))
+
+
+def gpu(index: int, busy: float = 87.0) -> GpuRow:
+    return GpuRow(
+        f"GPU-{index:08d}", index, "NVIDIA H200", busy - index, int((61.2 + index) * GIB), 139 * GIB, 68.0 + index,
+        612.0 - 9 * index, 700.0, 1785 - 15 * index, 1980, ["software power cap"] if index == 3 else [],
+    )  # fmt: skip
+
+
+def host_row(note: str | None = None) -> HostRow:
+    return HostRow(
+        cores=16, cpu=37.0, load1=6.21, memory_used=int(42.1 * GIB), memory_total=128 * GIB, swap_used=0,
+        disk_free=211 * GIB, disk_read=12.5e6, disk_write=3.1e6, net_in=1.3e6, net_out=82e3, tree_cpu=512.0,
+        tree_rss=int(18.2 * GIB), tree_processes=9, tree_threads=84, note=note,
+    )  # fmt: skip
+
+
+NO_GPU = "no NVIDIA GPU here: the driver's library libnvidia-ml.so.1 was not found"
+VERDICT = Finding(
+    "sequential-generation",
+    "warning",
+    "Generation takes 61 % of every step: 11 generate() calls a step, each with a batch of one",
+    ["generation 10.9 s of 18.0 s a step (median of 211 steps)", "11.0 calls a step, 1.0 sequence a call"],
+    "Put the prompts of a step into one batched generate() call, or serve generation with vLLM",
+    0.48,
+)
+FINDINGS = [
+    VERDICT,
+    Finding(
+        "slow-steps", "info", "3 of 214 steps took more than twice the usual time; generation grew most in two of them",
+        ["step 207 took 65.3 s, usual 18.0 s: generation 45.2 s", "together 72.1 s, 2 % of the run"],
+        "Look for long completions: cap max_new_tokens, or stop early", 0.02, [88, 131, 207],
+    ),
+    Finding("steps-skipped", "info", "3 of 214 steps did no work (empty code generated)", ["they took 0.4 s each"], ""),
+]  # fmt: skip
+CONSOLE = tuple(
+    f"[step {step}] reward={reward(step):.3f} loss={loss(step):.3f} passed {step % 4}/5 tests, kl=0.0{step % 7}1"
+    for step in range(150, 215)
+)
+
+
+def running(steps: int = 214, gpus: int = 1, extra_seconds: float = 42.0) -> View:
+    """RL on code: at step `steps` of 600, three slow steps, three skipped."""
+    done = [phases_of(step) for step in range(1, steps + 1)]
+    totals = [sum(each.values()) for each in done]
+    names = list(done[0])
+    stepping = sum(totals)
+    between = 0.31 * steps
+    elapsed = 44.6 + stepping + between + extra_seconds
+    rates = Rates(1 / (sum(totals[-20:]) / len(totals[-20:])), 412.3, 0.88, None)
+    metrics = {
+        "reward": [reward(step) for step in range(1, steps + 1)],
+        "loss": [loss(step) for step in range(1, steps + 1)],
+        "gen_passed": [float(step * 7 % 6) for step in range(1, steps + 1)],
+        "kl": [0.01 * math.sin(step / 11) ** 2 for step in range(1, steps + 1)],
+        "learning_rate": [1e-5 * (1 - step / 700) for step in range(1, steps + 1)],
+    }
+    slow = [
+        SlowStep(step, 0, totals[step - 1], 18.0, culprit, done[step - 1], dict(USUAL))
+        for step, (culprit, _) in SLOW.items()
+        if step <= steps
+    ]
+    mean = stepping / steps
+    skipped = {"empty code generated": 3} if steps > 9 else {}
+    report = Report(
+        run=Run("20251009-rl-7f3a", "rl-code-rft", ["python", "rl_code.py"], "h200-box-04", STARTED, 1),
+        outcome=Outcome("running"),
+        progress=Progress(
+            steps, TOTAL, steps - sum(skipped.values()), sum(skipped.values()), skipped, steps / TOTAL,
+            (TOTAL - steps) * mean, (TOTAL - steps) * mean * 0.93, (TOTAL - steps) * mean * 1.08, elapsed,
+            elapsed / 3600 * 2.49, elapsed / 3600 * 2.49 * TOTAL / steps,
+        ),
+        throughput=Throughput(steps / (stepping + between), 398.7, 0.84, None, rates),
+        wall=Wall(elapsed, 44.6, stepping, {"checkpoint": 18.4}, between, 0.0),
+        phases=[phase_row(name, [each[name] for each in done], stepping) for name in names],
+        metrics={name: metric_row(values) for name, values in metrics.items()},
+        slow_steps=slow,
+        startup=[NamedSeconds("import torch", 8.1), NamedSeconds("load models", 31.0), NamedSeconds("CUDA init", 2.2)],
+        gpus=[gpu(index) for index in range(gpus)],
+        host=host_row(None if gpus else NO_GPU),
+        ranks=[RankRow(0, 18.0, None, steps)],
+        findings=FINDINGS,
+        alerts=[Alert(STARTED + 1200.0, "skipped", "3 steps in a row did no work: empty code generated"),
+                *(Alert(STARTED + 60.0 + 18 * each.step, "slow-step", str(each)) for each in slow)],
+        dropped=Dropped(),
+    )  # fmt: skip
+    history = {"cpu": [30 + 25 * math.sin((index + steps) / 5) for index in range(40)], "memory": [33.0] * 40}
+    wave = [60 + 35 * math.sin((index + steps) / 4) for index in range(40)]
+    busy = {each.uuid: {"utilization": wave} for each in report.gpus}
+    return View(
+        report=report,
+        verdict=VERDICT,
+        open=OpenWork(steps, extra_seconds + 1.5, "generation", extra_seconds, silent_for=0.4),
+        step_seconds=curve(totals),
+        phase_seconds={name: curve([each[name] for each in done]) for name in names},
+        metrics={name: curve(values) for name, values in metrics.items()},
+        tokens_per_second=curve([7400 / total for total in totals]),
+        host=history,
+        gpus=busy,
+        console=CONSOLE,
+        console_lines=1214 + steps,
+    )
+
+
+EMPTY_REPORT_PARTS = {
+    "throughput": Throughput(), "phases": [], "metrics": {}, "slow_steps": [], "startup": [], "gpus": [], "ranks": [],
+    "findings": [], "alerts": [], "dropped": Dropped(),
+}  # fmt: skip
+NOTHING = Finding("nothing", "info", "Nothing stands out yet: too few steps to judge")
+
+
+def waiting() -> View:
+    """Started a moment ago; the training has not said a word."""
+    report = Report(
+        run=Run(name="rl-code-rft"), outcome=Outcome(), progress=Progress(), wall=Wall(), host=HostRow(),
+        **EMPTY_REPORT_PARTS,
+    )  # fmt: skip
+    return View(report, NOTHING, OpenWork(), Curve(), {}, {}, Curve())
+
+
+def starting() -> View:
+    view = waiting()
+    report = replace(
+        view.report, startup=[NamedSeconds("import torch", 8.1), NamedSeconds("download", 0.4)],
+        progress=Progress(steps_total=TOTAL, elapsed_seconds=50.2), wall=Wall(50.2, 50.2), host=host_row(NO_GPU),
+    )  # fmt: skip
+    return replace(view, report=report, open=OpenWork(spans=[("load models", 41.3)], silent_for=0.2))
+
+
+def silent() -> View:
+    view = running()
+    return replace(view, open=replace(view.open, silent_for=35.2))
+
+
+def ended(state: str, exit_code: int | None = None, signal: int | None = None, error: str | None = None) -> View:
+    view = running()
+    report = replace(view.report, outcome=Outcome(state, exit_code, signal, error))
+    return replace(view, report=report, open=OpenWork())
+
+
+def replayed() -> View:
+    return replace(running(), label="REPLAY", loading=0.43)
+
+
+HOSTILE_NAMES = (
+    "loss[/foo]",
+    "[@click=app.quit]x",
+    "\x1b]52;c;eHg=\x07clip",
+    "\x1b[2J\x9b31mred\x1b[0m",
+    "abc\u202etxt.exe\u2066\u200b",
+    "漢字メトリック損失関数",
+    "🔥👩‍👩‍👧🚀 loss",
+    "x" * 10_000,
+    "e\u0301\u0301\u0301combining",
+    "tab\tnew\nline\rcr",
+)
+
+
+def hostile(name: str) -> View:
+    """A foreign name in every place that can hold one."""
+    view = running(gpus=2)
+    report = view.report
+    slow = SlowStep(88, 0, 65.3, 18.0, name, {name: 45.2, "training": 2.5}, {name: 9.0}, name, name)
+    finding = Finding(name, "warning", name, [name], name, 0.4)
+    phase = replace(report.phases[0], name=name)
+    report = replace(
+        report,
+        run=replace(report.run, name=name, host=name),
+        outcome=Outcome("running", error=name),
+        progress=replace(report.progress, skipped={name: 3}),
+        wall=replace(report.wall, spans={name: 120.0}),
+        phases=[phase, *report.phases[1:]],
+        metrics={name: report.metrics["loss"], **report.metrics},
+        slow_steps=[slow],
+        startup=[NamedSeconds(name, 4.0)],
+        gpus=[replace(each, name=name, reasons=[name]) for each in report.gpus],
+        host=replace(report.host, note=name),
+        findings=[finding],
+        alerts=[Alert(STARTED + 5, name, name), Alert(STARTED + 6, name, str(slow))],
+    )
+    return replace(
+        view,
+        report=report,
+        verdict=finding,
+        open=OpenWork(88, 9.0, name, 8.0, name, name, [(name, 4.0)], 0.1),
+        phase_seconds={name: view.phase_seconds["generation"], **view.phase_seconds},
+        metrics={name: view.metrics["loss"], **view.metrics},
+        notes=[name],
+        console=(name, *view.console),
+        label=name,
+    )

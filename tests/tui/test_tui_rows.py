@@ -1,0 +1,62 @@
+"""Text fits into cells, whatever it consists of."""
+
+import pytest
+from rich.cells import cell_len
+from sample_views import HOSTILE_NAMES
+
+from monitor.tui import rows
+
+TEXTS = [*HOSTILE_NAMES, "", "plain", "a" * 40]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("width", [0, 1, 2, 7, 30])
+def test_fit_and_column_keep_to_their_width(text: str, width: int) -> None:
+    assert cell_len(rows.fit(text, width)) <= width
+    assert cell_len(rows.column(text, width)) == width
+    assert rows.fit(text, width).isprintable()
+
+
+def test_what_is_cut_ends_in_an_ellipsis() -> None:
+    assert rows.fit("generation", 5) == "gene…"
+
+
+@pytest.mark.parametrize("width", [1, 4, 9, 80])
+def test_cut_keeps_to_the_width(width: int) -> None:
+    row = [("漢字かな", "text"), (" plain ", "muted"), ("x" * 10_000, "bad")]
+    assert rows.row_width(rows.cut(row, width)) <= width
+
+
+def test_spread_fills_the_width_and_the_left_side_gives_way() -> None:
+    assert rows.spread([("left", "a")], [("right", "b")], 12) == [("left", "a"), ("   ", "text"), ("right", "b")]
+    assert rows.row_width(rows.spread([("left side", "a")], [("right", "b")], 8)) == 8
+
+
+def test_separated_keeps_whole_parts_in_order_of_importance() -> None:
+    parts = [[("first", "a")], [("something long", "b")], [("third", "c")]]
+    assert rows.separated(parts, 14, (" ", "faint")) == [("first", "a"), (" ", "faint"), ("third", "c")]
+
+
+def test_wrap_breaks_at_spaces_and_keeps_a_unit_with_its_number() -> None:
+    lines = rows.wrap([("generation 45.2 s, training 2.5 s", "text")], 16)
+    assert ["".join(text for text, _ in line) for line in lines] == ["generation ", "  45.2 s, ", "  training 2.5 s"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("width", [1, 3, 20])
+def test_wrap_keeps_to_the_width_and_the_limit(text: str, width: int) -> None:
+    lines = rows.wrap([(rows.printable(text), "text")], width, limit=4)
+    assert len(lines) <= 4
+    assert all(rows.row_width(line) <= width for line in lines)
+
+
+def test_bars_show_everything_above_zero() -> None:
+    assert rows.bar(0.0, 10) == ""
+    assert rows.bar(1e-9, 10) == "▏"
+    assert rows.bar(0.5, 4) == "██"
+    assert rows.bar(7.0, 4) == "████"
+
+
+def test_unknown_readings_are_dots() -> None:
+    assert rows.sparkline([0.0, float("nan"), 100.0], 4, 100.0) == " ▁·█"
+    assert rows.meter(None, 3) == [("···", "faint")]

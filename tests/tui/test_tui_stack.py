@@ -1,0 +1,34 @@
+"""Stacked columns in block characters."""
+
+from monitor.tui.rows import row_width
+from monitor.tui.stack import Layer, stacked
+
+
+def picture(layers: list[Layer], width: int, height: int, top: float) -> list[str]:
+    return ["".join(text for text, _ in row) for row in stacked(layers, width, height, top)]
+
+
+def test_heights_are_in_eighths_of_a_cell() -> None:
+    assert picture([Layer("a", [0.0, 0.5, 1.0, 1.5, 2.0])], 5, 2, 2.0) == ["   ▄█", " ▄███"]
+
+
+def test_every_row_has_the_width_and_the_rest_is_free() -> None:
+    rows = stacked([Layer("a", [1.0, 2.0])], 10, 3, 2.0)
+    assert [row_width(row) for row in rows] == [10, 10, 10]
+
+
+def test_two_layers_share_a_cell_by_foreground_and_background() -> None:
+    assert stacked([Layer("a", [0.5]), Layer("b", [0.5])], 1, 1, 1.0) == [[("▄", "a/b"), ("", "text")]]
+
+
+def test_what_is_above_the_limit_is_cut() -> None:
+    assert picture([Layer("a", [9.0])], 1, 2, 2.0) == ["█", "█"]
+
+
+def test_anything_above_zero_is_visible() -> None:
+    assert picture([Layer("a", [1e-9])], 1, 1, 1.0) == ["▁"]
+
+
+def test_nothing_is_nothing() -> None:
+    assert picture([], 3, 1, 1.0) == ["   "]
+    assert picture([Layer("a", [float("nan")])], 1, 1, 1.0) == [" "]

@@ -23,8 +23,8 @@ from trainhooks import rundir
 
 LIVENESS = 1.0  # seconds between two looks at whether the training lives
 SLICE = 0.02  # seconds of folding before the interpreter is let go, so that a screen stays quick
-FRAME = 0.5  # seconds between two views
-"""Two a second: a person cannot read faster, and a slow line carries it."""
+FRAME = 0.5  # seconds between two views: a person cannot read faster, and a slow line carries it
+FIRST_PAINT = 0.5  # seconds that a long history leaves to the first screen, which wants the interpreter for itself
 
 
 class Run:
@@ -141,12 +141,12 @@ class Follower:
             next_view = 0.0
             while not self._stop.is_set():
                 more = run.advance()
-                now = time.monotonic()
-                if now >= next_view:
+                first = next_view == 0.0
+                if time.monotonic() >= next_view:
                     on_view(run.view())
                     next_view = time.monotonic() + self._frame
                 if more:
-                    time.sleep(0)
+                    self._stop.wait(FIRST_PAINT if first else 0)
                 else:
                     run.source.wait(max(0.0, min(self._frame, next_view - time.monotonic())))
         finally:

@@ -48,8 +48,8 @@ def limits(values: Iterable[float]) -> tuple[float, float]:
             high = last + spread
         if first / 2 - low / 2 > _FAR * spread:
             low = first - spread
-    if not low < high:
-        room = abs(low) * 0.1 or 1.0
+    if not high / 4 - low / 4 > 1e-300:
+        room = abs(low) * 0.1 if abs(low) > 1e-290 else 1.0
         low, high = low - room, high + room
     return _rounded(low, high)
 

@@ -85,7 +85,8 @@ def test_the_supervisor_killed_and_a_signal_ends_it(state: State, tmp_path: Path
     training = Training(state, tmp_path)
     os.kill(state.supervisor(training.run), signal.SIGKILL)
     training.front.terminate()
-    assert training.front.wait(30) == 128 + signal.SIGTERM
+    _, said = training.front.communicate(timeout=30)
+    assert training.front.returncode == 128 + signal.SIGTERM, said
     assert state.ended(training.run)["signal"] == signal.SIGTERM
 
 

@@ -1,0 +1,39 @@
+"""Print the whole table: `make bench`, or `python -m tests.bench --short` for a minute's worth."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from tests.bench import readers_cost
+
+
+def main() -> None:
+    short = "--short" in sys.argv
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}. Trust the ratios and the differences.\n")
+    _show("Hooks, on a training step of about 1 ms", _hooks(4 if short else 16))
+    _show("Start of the command", readers_cost.command_start())
+    _show("Fold", readers_cost.fold_speed())
+    _show("First paint", readers_cost.first_paint((10_000, 100_000) if short else (10_000, 1_000_000)))
+    _show("Dashboard, 160x45, four steps a second", readers_cost.dashboard(5.0 if short else 15.0))
+
+
+def _hooks(pairs: int) -> dict[str, float]:
+    """In a process of its own: its background thread must not see ours."""
+    code = f"import json; from tests.bench.hooks_cost import measure; print(json.dumps(measure({pairs})))"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    out: dict[str, float] = json.loads(found.stdout.splitlines()[-1])
+    return out
+
+
+def _show(title: str, rows: dict[str, float]) -> None:
+    print(title)
+    for name, value in rows.items():
+        print(f"  {name:52} {value:12.4g}")
+    print(flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Reports from hand-made figures: units written out, unknown said, names harmless."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from monitor.model.report import (
+    Dropped, Finding, GpuRow, HostRow, MetricRow, NamedSeconds, Outcome, PhaseRow, Progress, RankRow, Rates, Report, Run,
+    SlowStep, Throughput, Wall,
+)  # fmt: skip
+from monitor.reports.as_json import as_json
+from monitor.reports.text import markdown, short, text
+from monitor.reports.units import duration, figure, pace, per_second, percent, quantity
+
+
+def rich_report() -> Report:
+    return Report(
+        run=Run("rl-0101-aaaa", "rl \x1b]52;c;aGk=\x07", ["python", "rl code.py"], "box", 1.7e9, ranks=2),
+        outcome=Outcome("failed", 1, None, "ValueError: no"),
+        progress=Progress(90, 100, 80, 10, {"empty code": 10}, 0.9, 12.0, 10.0, 15.0, 2807.0, 1.5, 2.0),
+        throughput=Throughput(0.25, 12345.6, 3.21, 0.311, recent=Rates(0.5)),
+        wall=Wall(1000.0, 100.0, 700.0, {"checkpoint": 150.0}, 40.0, 10.0),
+        phases=[
+            PhaseRow("generation", 0.9, 3.5, 3.4, 5.0, 9.0, "host", 90),
+            PhaseRow("other", 0.1, 0.0004, 0.0004, 0.05, 0.1, "host", 90),
+        ],
+        metrics={"loss": MetricRow("nan", 1.5, 1.0, 2.0, 90, 3), "a|b_c": MetricRow(0.35, 0.3, 0.0, 1.0, 90)},
+        slow_steps=[SlowStep(7, 1, 9.0, 3.5, "generation", {"generation": 8.0})],
+        startup=[NamedSeconds("import torch", 5.0)],
+        gpus=[GpuRow("GPU-1", 0, "H1", 87.0, 3 * 2**30, 80 * 2**30, 71.0, 312.0, 700.0, 1980, 2100, ["sw power cap"],
+                     {"sw power cap": 90.0}, simulated=True), GpuRow("GPU-2", 1)],
+        host=HostRow(cores=8, cpu=50.0, load1=1.5, memory_used=2**30, memory_total=2**34, note="no NVIDIA driver"),
+        ranks=[RankRow(0, 1.0, 0.1, 90), RankRow(1, 1.2, None, 90)],
+        findings=[Finding("slow-steps", "warning", "One step is slow", ["step 7 took 9 s"], "look at it", 0.05, [7])],
+        alerts=[],
+        dropped=Dropped(3, 1),
+    )  # fmt: skip
+
+
+def poor_report() -> Report:
+    return Report(Run(), Outcome(), Progress(), Throughput(), Wall(), [], {}, [], [], [], HostRow(), [], [], [], Dropped())
+
+
+def test_the_text_tells_all() -> None:
+    told = text(rich_report())
+    for piece in (
+        "Outcome   failed (exit code 1) after 46 min 47 s: ValueError: no",
+        "90 of 100 steps (90.0 %), 10 of them skipped",
+        "12,346 tokens/s, 3.21 samples/s, 4.00 s/it, MFU 31.1 %",
+        "$1.50 of about $2.00",
+        "checkpoint     2 min 30 s   15.0 %",
+        "generation  host   90.0 %   3.50 s   3.40 s   5.00 s   9.00 s     90",
+        "Slow step 7 (9.0 s): generation 8.0 s; usual 3.5 s (rank 1)",
+        "empty code     10",
+        "import torch  5.00 s",
+        "0 H1: 87 % busy, 3.0 GiB of 80.0 GiB, 71 °C, 312 W of 700 W, 1980 MHz of 2100 MHz SIMULATED",
+        "held back: sw power cap for 1 min 30 s",
+        "1 GPU-2: the driver tells nothing of it",
+        "no NVIDIA driver",
+        "warning: One step is slow (at most 5.0 % of the time) [slow-steps]",
+        "3 events were dropped",
+    ):
+        assert piece in told, piece
+    assert "\x1b" not in told and "\x07" not in told
+
+
+def test_nothing_known_is_said_as_unknown() -> None:
+    told = text(poor_report())
+    assert "Speed     unknown" in told
+    assert "no step has been measured" in told
+    assert " 0 " not in told and "None" not in told
+    assert len(short(poor_report()).splitlines()) <= 8
+
+
+def test_the_short_one_is_short() -> None:
+    lines = short(rich_report()).splitlines()
+    assert len(lines) <= 8
+    assert lines[0].startswith("trainmon: rl ]52;c;aGk= failed (exit code 1)")
+    assert "loss nan" in "\n".join(lines)
+
+
+def test_markdown_shows_foreign_names_as_they_are() -> None:
+    told = markdown(rich_report())
+    assert "| a\\|b_c |" in told
+    assert "## Where the step time went" in told
+
+
+def test_json_has_the_promised_keys_and_null_for_unknown() -> None:
+    report = rich_report()
+    report.throughput.mfu = math.nan
+    told = json.loads(as_json(report))
+    assert set(told) >= {
+        "run", "outcome", "progress", "throughput", "wall", "phases", "metrics", "slow_steps", "startup", "gpus", "host",
+        "ranks", "findings", "alerts", "dropped",
+    }  # fmt: skip
+    assert told["throughput"]["mfu"] is None
+    assert told["metrics"]["loss"]["last"] == "nan"
+    assert json.loads(as_json(poor_report()))["progress"]["eta_seconds"] is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (None, "unknown"), (math.nan, "unknown"), (0, "0 s"), (0.00005, "0.050 ms"), (0.0042, "4.2 ms"),
+        (0.48, "480 ms"), (0.9999, "1.00 s"), (9.999, "10.0 s"), (59.96, "1 min 00 s"), (2807, "46 min 47 s"),
+        (3599.9, "1 h 00 min"), (11100, "3 h 05 min"), (187200, "2 d 4 h"), (-2, "-2.00 s"),
+    ],
+)  # fmt: skip
+def test_durations(seconds: float | None, expected: str) -> None:
+    assert duration(seconds) == expected
+
+
+def test_other_units() -> None:
+    assert (pace(2.0), pace(0.25), pace(0.001), pace(None), pace(0)) == ("2.00 it/s", "4.00 s/it", "1,000 s/it", None, None)
+    assert (per_second(12345.6, "tokens"), per_second(3.214, "samples")) == ("12,346 tokens/s", "3.21 samples/s")
+    assert (percent(0.1234), percent(None)) == ("12.3 %", "unknown")
+    assert (quantity(100), quantity(2**30), quantity(None)) == ("100 B", "1.0 GiB", "unknown")
+    assert (figure("nan"), figure(12), figure(0.000123456), figure(3.0), figure(None)) == (
+        "nan", "12", "0.0001235", "3", "unknown",
+    )  # fmt: skip

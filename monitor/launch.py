@@ -127,7 +127,7 @@ class Front:
             self._replace_recorder()
         if self.pid in self._statuses:
             return self._write_end(os.waitstatus_to_exitcode(self._statuses[self.pid]))
-        if not rundir.process_alive(self.pid, self._start_ticks, None) and not self._is_child():
+        if not rundir.process_alive(self.pid, self._start_ticks, None) and not self._awaits_us():
             return Ended(None, None)
         return None
 
@@ -148,10 +148,10 @@ class Front:
                 if pid in (self._supervisor, self.pid):
                     self._statuses[pid] = status
 
-    def _is_child(self) -> bool:
+    def _awaits_us(self) -> bool:
         """Whether the training is a child of ours that has ended and waits to be reaped."""
         try:
-            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            return self._subreaper and os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
             return False
 

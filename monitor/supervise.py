@@ -175,7 +175,7 @@ def _accompany(plan: Plan, child: subprocess.Popen[bytes], master: int | None) -
     merge = output.Merge.of(plan.run) if plan.apart else None
     carrying = threading.Thread(target=_carry, args=(plan.run, merge, master, over), daemon=True)
     carrying.start()
-    returncode = child.wait()
+    returncode = _await_end(child)
     over.set()
     carrying.join(PATIENCE if master is not None else None)
     if merge is not None:
@@ -190,6 +190,19 @@ def _accompany(plan: Plan, child: subprocess.Popen[bytes], master: int | None) -
         log = plan.run / LOG
         if log.stat().st_size == 0:
             log.unlink()
+
+
+def _await_end(child: subprocess.Popen[bytes]) -> int:
+    """Wait for the training's end; its return code.
+
+    The training stays to be waited for, so that the front still learns how it ended if we are killed before we have
+    written it down.
+    """
+    if not hasattr(os, "waitid"):
+        return child.wait()
+    ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert ended is not None  # it is only without waiting that there may be none
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
 def _writer(run: Path) -> Writer | None:

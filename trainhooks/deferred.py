@@ -31,31 +31,35 @@ class Deferred:
         self.role: Optional[str] = None
 
 
+PLAIN = frozenset((float, int, bool))
+
+
 def settled(metrics: Dict[str, Any]) -> Dict[str, Any]:
-    """`metrics` with every tensor read (host) or on its way (CUDA). What cannot be read without waiting is left out."""
-    out = {}
+    """`metrics`, changed in place: each tensor read (host) or on its way (CUDA), None where neither can be."""
     for name, value in metrics.items():
-        if hasattr(value, "detach"):
+        if type(value) not in PLAIN:
             try:
-                value = _tensor(name, value)
+                metrics[name] = _settle(name, value)
             except Exception:  # a tensor may refuse in many ways (meta, symbolic, deleted); it must not stop a training
-                value = None
-        elif hasattr(value, "item") and getattr(value, "size", 1) == 1:  # a numpy scalar or one-element array
-            value = value.item()
-        out[name] = value
-    return out
+                metrics[name] = None
+    return metrics
 
 
-def _tensor(name: str, tensor: Any) -> Any:
-    if tensor.numel() != 1:
+def _settle(name: str, value: Any) -> Any:
+    if not hasattr(value, "detach"):
+        # A numpy scalar or one-element array; anything else is judged by the background thread.
+        return value.item() if hasattr(value, "item") and value.size == 1 else value
+    if value.numel() != 1:
         return None
-    kind = tensor.device.type
-    if kind == "cpu":
-        return tensor.item()
-    if kind != "cuda" or len(waiting) >= MAX_WAITING:
-        return None
+    if value.is_cpu:
+        return value.item()
+    return _on_its_way(name, value) if value.is_cuda else None
+
+
+def _on_its_way(name: str, tensor: Any) -> Optional[Deferred]:
+    """Start the copy of a CUDA tensor's value to the host; None where that cannot be done now."""
     torch = sys.modules["torch"]
-    if torch.cuda.is_current_stream_capturing():
+    if len(waiting) >= MAX_WAITING or torch.cuda.is_current_stream_capturing():
         return None
     host = torch.empty((), dtype=tensor.dtype, pin_memory=True)
     host.copy_(tensor.detach().reshape(()), non_blocking=True)

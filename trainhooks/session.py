@@ -16,6 +16,7 @@ from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optiona
 
 from trainhooks import deferred
 from trainhooks.clocks import host_clock
+from trainhooks.deferred import PLAIN
 from trainhooks.entries import CANCEL, COUNT, END, FACTS, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Loop
 
 T = TypeVar("T")
@@ -26,8 +27,6 @@ MAX_WAITING = 131_072
 
 EXIT_FLUSH = 1.0  # seconds that the end of the program may wait for the last lines
 DEBUG_VARIABLE = "TRAINMON_DEBUG"  # set, it lets the background thread's own errors be seen
-
-_PLAIN = frozenset((float, int, bool))
 
 
 class Lane:
@@ -287,7 +286,7 @@ def log(**metrics: Any) -> None:
             NaN and infinities are kept: they are news.
     """
     for value in metrics.values():
-        if type(value) not in _PLAIN:
+        if type(value) not in PLAIN:
             metrics = deferred.settled(metrics)
             break
     try:

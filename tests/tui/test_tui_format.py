@@ -65,7 +65,14 @@ def test_shares(fraction: float | None, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(None, "–"), (0, "0 B"), (512, "512 B"), (1023, "1.0 KiB"), (139 * 1024**3, "139 GiB"), (61.2 * 1024**3, "61.2 GiB")],
+    [
+        (None, "–"),
+        (0, "0 B"),
+        (512, "512 B"),
+        (1023, "1.0 KiB"),
+        (139 * 1024**3, "139 GiB"),
+        (61.2 * 1024**3, "61.2 GiB"),
+    ],
 )
 def test_sizes(count: float | None, text: str) -> None:
     assert fmt.size(count) == text

@@ -1,0 +1,299 @@
+"""Every key, the dialogs, resizing and ending, on the app itself."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+import sample_views as views
+
+from monitor.tui.actions import ACTIONS, PANELS
+from monitor.tui.app import TrainmonApp
+from monitor.tui.screens.help import HelpScreen
+from monitor.tui.screens.metrics import MetricScreen
+from monitor.tui.screens.quit import QuitScreen, StopScreen
+from monitor.tui.screens.why import WhyScreen
+from monitor.tui.themes import PALETTES
+
+BIG = (160, 45)
+
+
+async def settled(pilot) -> None:
+    for _ in range(3):
+        await pilot.pause()
+
+
+async def press(pilot, *keys: str) -> None:
+    await pilot.press(*keys)
+    await settled(pilot)
+
+
+def test_every_action_exists_and_no_key_is_taken_twice() -> None:
+    keys = [key for action in ACTIONS for key in action.keys]
+    assert len(keys) == len(set(keys))
+    for action in ACTIONS:
+        name = action.name.removeprefix("app.").split("(")[0]
+        assert hasattr(TrainmonApp, f"action_{name}")
+
+
+@pytest.mark.parametrize(("key", "result"), [("q", "detach"), ("ctrl+q", "detach")])
+async def test_q_detaches(app_on, key: str, result: str) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, key)
+    assert app.return_value == result
+    assert app_on.feed.stopped
+
+
+async def test_after_the_end_it_returns_ended(app_on) -> None:
+    for key in ("q", "ctrl+c"):
+        app = app_on(views.ended("failed", 3))
+        async with app.run_test(size=BIG) as pilot:
+            await settled(pilot)
+            await press(pilot, key)
+        assert app.return_value == "ended"
+
+
+async def test_before_the_first_view_keys_do_no_harm(app_on, screen_text) -> None:
+    app = app_on(None)
+    async with app.run_test(size=BIG) as pilot:
+        keys = [key for action in ACTIONS for key in action.keys if action.name not in ("detach", "ask_to_quit")]
+        for key in keys:
+            await press(pilot, key)
+        await press(pilot, "escape", "escape")
+        app_on.feed.push(views.running())
+        await settled(pilot)
+        assert app.is_running
+
+
+async def test_ctrl_c_asks_and_cancel_goes_back(app_on, screen_text) -> None:
+    app = app_on(views.running(), stop_training=lambda say: None)
+    async with app.run_test(size=BIG) as pilot:
+        for key in ("c", "escape", "q"):
+            await press(pilot, "ctrl+c")
+            assert isinstance(app.screen, QuitScreen)
+            assert "Stop the training" in screen_text(app)
+            await press(pilot, key)
+            assert not app.screen.is_modal
+        assert app.is_running
+
+
+@pytest.mark.parametrize("keys", [("d",), ("enter",), ("ctrl+c",)])
+async def test_ctrl_c_can_detach(app_on, keys: tuple[str, ...]) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "ctrl+c", *keys)
+    assert app.return_value == "detach"
+
+
+async def test_stopping_runs_in_a_thread_and_shows_what_is_said(app_on, screen_text) -> None:
+    go_on, threads = threading.Event(), []
+
+    def stop(say) -> None:
+        threads.append(threading.current_thread())
+        say("SIGINT sent; [/b] waiting 30 s\x1b[2J")
+        go_on.wait(30)
+        raise RuntimeError("no such process")
+
+    app = app_on(views.running(), stop_training=stop)
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "ctrl+c", "s")
+        assert isinstance(app.screen, StopScreen)
+        await settled(pilot)
+        assert "SIGINT sent; [/b] waiting 30 s" in screen_text(app)
+        go_on.set()
+        await app.workers.wait_for_complete()
+        await settled(pilot)
+        assert "could not be stopped: no such process" in screen_text(app)
+        assert threads != [threading.main_thread()]
+        await press(pilot, "escape")
+        assert not app.screen.is_modal
+
+
+async def test_where_stopping_is_not_possible_s_does_nothing(app_on) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "ctrl+c", "s")
+        assert isinstance(app.screen, QuitScreen)
+
+
+@pytest.mark.parametrize(
+    ("key", "screen", "words"),
+    [
+        ("question_mark", HelpScreen, "Detach: close the dashboard"),
+        ("w", WhyScreen, "trainmon explain sequential-generation"),
+        ("M", MetricScreen, "gen_passed"),
+    ],
+)
+async def test_dialogs_open_and_close(app_on, screen_text, key, screen, words) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, key)
+        assert isinstance(app.screen, screen)
+        assert words in screen_text(app)
+        await press(pilot, "escape")
+        assert not app.screen.is_modal
+
+
+async def test_help_names_every_action(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "question_mark")
+        shown = screen_text(app)
+        assert all(action.help in shown for action in ACTIONS)
+
+
+async def test_pause_freezes_the_screen_and_goes_on_with_the_newest(app_on, screen_text) -> None:
+    app = app_on(views.running(100))
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "p")
+        assert "PAUSED" in screen_text(app)
+        app_on.feed.push(views.running(101))
+        app_on.feed.push(views.running(102))
+        await settled(pilot)
+        assert "step 100 of 600" in screen_text(app)
+        await press(pilot, "space")
+        assert "step 102 of 600" in screen_text(app) and "PAUSED" not in screen_text(app)
+
+
+@pytest.mark.parametrize("key", ["f", "z", "enter"])
+async def test_maximise_and_back(app_on, screen_text, key: str) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "6", key)
+        assert "Console" in screen_text(app) and "Where the time goes" not in screen_text(app)
+        assert "[step 190]" in screen_text(app)
+        await press(pilot, key if key != "enter" else "escape")
+        assert "Where the time goes" in screen_text(app)
+
+
+async def test_number_keys_show_focus_and_hide(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=(60, 15)) as pilot:
+        for number, (name, _) in enumerate(PANELS, 1):
+            await press(pilot, str(number))
+            assert app.focused is not None and app.focused.id == name
+            assert app.focused.region.height >= 5
+        await press(pilot, "7")
+        assert app.focused is None or app.focused.id != "machine"
+        assert "machine" not in app.board.rects(app.board.size)
+        await press(pilot, "7")
+        assert "machine" in app.board.rects(app.board.size)
+
+
+async def test_all_panels_hidden_leaves_head_and_footer(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        for number in "1234567":
+            await press(pilot, number, number)
+        assert "RUNNING" in screen_text(app) and "detach" in screen_text(app) and "Console" not in screen_text(app)
+        await press(pilot, "f", "escape", "tab")
+
+
+async def test_themes_cycle_and_recolour(app_on) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        await settled(pilot)
+        seen = []
+        for _ in PALETTES:
+            seen.append((app.theme, next(iter(app.board.parts[0].render_line(0))).style.bgcolor.name))
+            await press(pilot, "t")
+        assert seen == [(palette.name, palette.background) for palette in PALETTES]
+        assert app.theme == PALETTES[0].name
+
+
+async def test_m_goes_through_the_metrics_and_the_list_picks_one(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        await settled(pilot)
+        names = list(views.running().metrics)
+        for name in [*names[1:], names[0]]:
+            await press(pilot, "m")
+            assert f"3 {name} " in screen_text(app)
+        await press(pilot, "M", "down", "down", "enter")
+        assert f"3 {names[2]} " in screen_text(app)
+
+
+async def test_the_console_scrolls_and_stays_where_it_was_put(app_on, screen_text) -> None:
+    view = views.running()
+    app = app_on(view)
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "6", "up", "up")
+        assert "[step 214]" not in screen_text(app) and "[step 212]" in screen_text(app)
+        app_on.feed.push(replace(view, console=(*view.console, "one more"), console_lines=view.console_lines + 1))
+        await settled(pilot)
+        assert "one more" not in screen_text(app) and "[step 212]" in screen_text(app)
+        await press(pilot, "end")
+        assert "one more" in screen_text(app)
+        await press(pilot, "home")
+        assert "[step 150]" in screen_text(app)
+        await press(pilot, "pagedown", "down", "j", "k")
+
+
+async def test_alerts_scroll(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await press(pilot, "5")
+        assert "Slow step 207" in screen_text(app)
+        await press(pilot, "end")
+        assert "Slow step 207" not in screen_text(app) and "did no work" in screen_text(app)
+
+
+async def test_the_mouse_focuses_scrolls_and_clicks_the_footer(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        await settled(pilot)
+        await pilot.click("#console")
+        assert app.focused is not None and app.focused.id == "console"
+        await pilot.click("#footer", offset=(3, 0))
+        await settled(pilot)
+    assert app.return_value == "detach"
+
+
+async def test_resizing_in_any_order_never_fails(app_on, screen_text) -> None:
+    app = app_on(views.running(gpus=8))
+    sizes = [(20, 5), (160, 45), (1, 1), (80, 24), (300, 3), (3, 80), (60, 15), (110, 12), (2, 2), (120, 30)]
+    async with app.run_test(size=BIG) as pilot:
+        for round_, size in enumerate(sizes * 2):
+            await pilot.resize_terminal(*size)
+            if round_ % 3 == 0:
+                app_on.feed.push(views.running(200 + round_, gpus=8))
+                await press(pilot, "f")
+            await pilot.pause()
+        await press(pilot, "escape")
+        await settled(pilot)
+        assert "Where the time goes" in screen_text(app) or "Time" in screen_text(app)
+
+
+@pytest.mark.parametrize("size", [(20, 5), (10, 3), (1, 1)])
+@pytest.mark.parametrize("key", ["question_mark", "w", "M", "ctrl+c", "f"])
+async def test_dialogs_open_on_tiny_screens(app_on, size, key) -> None:
+    app = app_on(views.running(gpus=2))
+    async with app.run_test(size=size) as pilot:
+        await press(pilot, key, "down", "escape")
+        assert app.is_running
+
+
+@pytest.mark.parametrize(
+    "view", [views.waiting(), views.starting(), views.silent(), views.replayed(), views.running(1), views.ended("lost")]
+)
+async def test_every_state_of_a_run_is_drawn_at_every_size(app_on, screen_text, view) -> None:
+    app = app_on(view)
+    async with app.run_test(size=BIG) as pilot:
+        for size in (BIG, (80, 24), (60, 15), (20, 5)):
+            await pilot.resize_terminal(*size)
+            await settled(pilot)
+            if view.label and size[0] >= 60:
+                assert view.label in screen_text(app)
+
+
+async def test_a_slow_link_gets_a_picture_now_and_then(app_on, screen_text) -> None:
+    app = app_on(views.running(100), low_bandwidth=True)
+    async with app.run_test(size=BIG) as pilot:
+        await settled(pilot)
+        for step in (101, 102, 103):
+            app_on.feed.push(views.running(step))
+            await settled(pilot)
+        assert "step 100 of 600" in screen_text(app)
+        app._slow_link_rings()
+        await settled(pilot)
+        assert "step 103 of 600" in screen_text(app)

@@ -1,0 +1,130 @@
+"""It draws what is visible and changed, and sends no more than that. Counted, never timed."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pyte
+import pytest
+import sample_views as views
+from textual.drivers.headless_driver import HeadlessDriver
+
+from monitor.tui import chart
+from monitor.tui.panels.base import Panel, Rows
+
+SIZE = (160, 45)
+
+
+@pytest.fixture
+def drawn(monkeypatch) -> Counter:
+    """How many times each part was drawn."""
+    counts: Counter = Counter()
+    original = Rows._replace
+
+    def counting(self, strips, width) -> None:
+        counts[self.id] += 1
+        original(self, strips, width)
+
+    monkeypatch.setattr(Rows, "_replace", counting)
+    return counts
+
+
+@pytest.fixture
+def sent(monkeypatch) -> list[str]:
+    parts: list[str] = []
+    monkeypatch.setattr(HeadlessDriver, "write", lambda self, data: parts.append(data))
+    return parts
+
+
+async def push(app_on, pilot, view) -> None:
+    app_on.feed.push(view)
+    for _ in range(3):
+        await pilot.pause()
+
+
+async def test_an_equal_view_draws_and_sends_nothing(app_on, drawn, sent) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=SIZE) as pilot:
+        await push(app_on, pilot, views.running())
+        drawn.clear()
+        sent.clear()
+        await push(app_on, pilot, views.running())
+        assert not drawn
+        assert not "".join(sent)
+
+
+async def test_a_tick_of_the_clock_draws_the_head_only(app_on, drawn, sent) -> None:
+    app = app_on(views.running(extra_seconds=42.0))
+    async with app.run_test(size=SIZE) as pilot:
+        await push(app_on, pilot, views.running(extra_seconds=42.0))
+        drawn.clear()
+        sent.clear()
+        view = views.running(extra_seconds=42.0)
+        await push(app_on, pilot, replace(view, open=replace(view.open, phase_seconds=43.2)))
+        assert drawn == {"header": 1}
+        assert 0 < len("".join(sent)) < 200
+
+
+async def test_charts_that_are_not_visible_are_not_drawn(app_on, drawn, monkeypatch) -> None:
+    lines = []
+    original = chart._braille
+    monkeypatch.setattr(chart, "_braille", lambda *arguments: lines.append(1) or original(*arguments))
+    app = app_on(views.running(100))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("6", "f")
+        await push(app_on, pilot, views.running(101))
+        drawn.clear()
+        lines.clear()
+        await push(app_on, pilot, views.running(102))
+        assert not lines
+        assert not {"steps", "metric", "tokens"} & set(drawn)
+        await pilot.press("f")
+        await push(app_on, pilot, views.running(102))
+        assert lines  # and they are up to date again as soon as they are seen
+        assert all(panel._view.report.progress.steps_done == 102 for panel in app.board.panels)
+
+
+async def test_a_new_step_sends_little(app_on, sent) -> None:
+    app = app_on(views.running(200))
+    async with app.run_test(size=SIZE) as pilot:
+        await push(app_on, pilot, views.running(201))
+        sizes = []
+        for step in range(202, 212):
+            sent.clear()
+            await push(app_on, pilot, views.running(step))
+            sizes.append(len("".join(sent).encode()))
+        assert sorted(sizes)[len(sizes) // 2] < 6 * 1024
+
+
+async def test_the_cells_sent_add_up_to_the_picture(app_on, sent, screen_text) -> None:
+    """A terminal fed with the partial updates shows what a full drawing would."""
+    screen = pyte.Screen(*SIZE)
+    stream = pyte.Stream(screen)
+    app = app_on(views.running(180, gpus=2))
+    async with app.run_test(size=SIZE) as pilot:
+        for step in range(181, 200):
+            await push(app_on, pilot, views.running(step, gpus=2))
+            if step % 5 == 0:
+                await pilot.press("m")
+            if step % 7 == 0:
+                await pilot.press("5", "down", "t")
+        await push(app_on, pilot, views.replayed())
+        stream.feed("".join(sent).replace("\n", "\r\n"))
+        wanted = [line.rstrip() for line in screen_text(app).split("\n")]
+        assert [line.rstrip() for line in screen.display] == wanted
+
+
+async def test_a_flood_of_views_is_coalesced(app_on, drawn) -> None:
+    app = app_on(views.running(1))
+    async with app.run_test(size=SIZE) as pilot:
+        await push(app_on, pilot, views.running(1))
+        drawn.clear()
+        flood = [views.running(step) for step in range(2, 40)]
+        for view in flood:
+            app_on.feed.push(view)
+        await push(app_on, pilot, flood[-1])
+        assert drawn["steps"] < 10
+
+
+def test_every_panel_says_what_it_reads() -> None:
+    for panel in Panel.__subclasses__():
+        assert "data" in panel.__dict__ or all("data" in child.__dict__ for child in panel.__subclasses__())

@@ -1,0 +1,223 @@
+"""What the panels say, as text: pure functions, no app."""
+
+from dataclasses import replace
+
+import pytest
+import sample_views as views
+
+from monitor.model.report import MetricRow, OpenWork, Outcome, Progress, RankRow, Rates, Throughput, View, Wall
+from monitor.tui.panels import alerts, header, machine, metric, phases, steps
+from monitor.tui.panels.base import Look
+from monitor.tui.rows import Row, row_width
+from monitor.tui.themes import PALETTES, PhaseTones
+
+
+def text(rows: list[Row]) -> str:
+    return "\n".join("".join(part for part, _ in row) for row in rows)
+
+
+@pytest.fixture
+def look() -> Look:
+    tones = PhaseTones()
+    tones.learn(views.USUAL)
+    return Look("title", PALETTES[0], tones)
+
+
+def test_the_head_answers_the_first_questions(look: Look) -> None:
+    shown = text(header.header(views.running(), look, 160, 8))
+    for part in (
+        "● RUNNING", "rl-code-rft", "step 214 of 600", "36 %", "211 ok, 3 skipped (empty code generated 3)", "18.7 s/it",
+        "whole run 18.1 s/it", "412 tok/s", "1 h 46 min – 2 h 3 min", "1 h 6 min", "$2.73", "of about $7.66",
+        "step 214: generation for 42 s", "Generation takes 61 %", "at most 48 % to gain", "one batched generate()",
+    ):  # fmt: skip
+        assert part in shown
+
+
+@pytest.mark.parametrize("height", range(1, 9))
+@pytest.mark.parametrize("width", [1, 8, 20, 60, 80, 120, 160])
+def test_the_head_keeps_to_its_height(look: Look, width: int, height: int) -> None:
+    assert len(header.header(views.replayed(), look, width, height)) <= height
+
+
+def test_unknown_is_a_dash_and_never_zero(look: Look) -> None:
+    shown = text(header.header(views.waiting(), look, 120, 8))
+    assert "– it/s" in shown and "– tok/s" in shown
+    assert "0 it/s" not in shown and "0.0" not in shown and "$" not in shown
+    unread = text(machine.host_rows(views.waiting().report.host, {}, 100))
+    assert "0" not in unread and "–" in unread
+
+
+def test_a_known_whole_run_rate_is_not_passed_off_as_recent(look: Look) -> None:
+    view = views.running()
+    report = replace(view.report, throughput=Throughput(0.5, None, None, None, Rates()))
+    shown = text(header.header(replace(view, report=report), look, 160, 8))
+    assert "2.00 s/it" in shown and "whole run" in shown
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (Outcome("running"), "● RUNNING"), (Outcome("finished", 0), "✔ FINISHED"), (Outcome("failed", 3), "✖ FAILED, exit 3"),
+        (Outcome("killed", signal=9), "✖ KILLED by SIGKILL"), (Outcome("lost"), "? LOST"), (Outcome("new\x1b state"), "? NEW"),
+    ],
+)  # fmt: skip
+def test_states_are_told_apart(outcome: Outcome, words: str) -> None:
+    assert header.state(outcome)[0].startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("view", "words"),
+    [
+        (views.running(), "step 214: generation for 42 s"),
+        (views.starting(), "load models, 41 s"),
+        (views.silent(), "silent for 35 s"),
+        (views.replayed(), "loading history 43 %"),
+        (views.waiting(), "waiting for the first step"),
+        (replace(views.running(), open=OpenWork()), "between steps"),
+        (replace(views.running(), open=OpenWork(step=7, step_seconds=3.2)), "step 7: open for 3 s"),
+        (
+            replace(views.running(), open=OpenWork(spans=[("checkpoint", 9.0), ("upload", 4.0)])),
+            "checkpoint, 9 s › upload, 4 s",
+        ),
+        (views.ended("failed", 3, error="ValueError: no such file"), "ended with an error: ValueError: no such file"),
+        (views.ended("killed", signal=9), "was killed by SIGKILL"),
+        (views.ended("lost"), "nobody saw how it ended"),
+    ],
+)
+def test_what_it_does_now(view: View, words: str) -> None:
+    assert words in text([header.now(view)])
+
+
+def test_a_short_silence_is_nothing() -> None:
+    view = views.running()
+    assert "silent" not in text([header.now(replace(view, open=replace(view.open, silent_for=3.0)))])
+
+
+def test_reasons_for_skipped_steps_come_largest_first() -> None:
+    progress = Progress(40, None, 37, 3, {"rare": 1, "usual": 2})
+    assert text([header.skipped(progress)]) == "37 ok, 3 skipped (usual 2, rare 1)"
+    assert header.skipped(Progress(40, None, 40, 0)) == []
+
+
+def test_where_the_time_goes_accounts_for_everything(look: Look) -> None:
+    shown = text(phases.breakdown(views.running(), look, 64, 20))
+    for part in (*views.USUAL, "other", "between steps", "59 %", "whole run", "start-up 1.1 %", "checkpoint"):
+        assert part in shown
+
+
+@pytest.mark.parametrize("width", [6, 18, 28, 38, 46, 64, 158])
+@pytest.mark.parametrize("height", [1, 4, 12, 30])
+def test_where_the_time_goes_keeps_to_its_place(look: Look, width: int, height: int) -> None:
+    rows = phases.breakdown(views.running(), look, width, height)
+    assert len(rows) <= height
+    if width >= 18:
+        assert all(row_width(row) <= width for row in rows[: len(views.USUAL)])
+
+
+def test_the_start_up_is_broken_down_while_there_is_nothing_else(look: Look) -> None:
+    shown = text(phases.breakdown(views.starting(), look, 60, 10))
+    assert "import torch" in shown and "8.10 s" in shown
+    assert "load models" in shown and "41 s …" in shown
+
+
+def test_the_wall_account_names_all_its_parts() -> None:
+    rows = phases.wall_account(Wall(100.0, 10.0, 70.0, {"eval": 15.0}, 4.0, 1.0), 120)
+    assert (
+        text(rows[2:]).split()
+        == ["■", "steps", "70", "%", "■", "eval", "15", "%", "■", "start-up", "10", "%", "■", "between", "steps", "4.0", "%", "■", "teardown", "1.0", "%"]
+    )
+    assert row_width(rows[1]) == 119
+
+
+def test_ranks_show_the_fastest_and_the_slowest() -> None:
+    assert "fastest 1: 1.00 s  slowest 2: 1.40 s" in text(
+        [phases.rank_line([RankRow(0, 1.2), RankRow(1, 1.0), RankRow(2, 1.4)])]
+    )
+    assert phases.rank_line([RankRow(0, 1.2)]) == []
+
+
+def test_a_slow_step_reads_as_people_know_it(look: Look) -> None:
+    slow = views.running().report.slow_steps[-1]
+    row = alerts.slow_step(slow, look)
+    assert text([row]) == f"▲ {slow}"
+    culprit = next(part for part in row if part[0].startswith("generation"))
+    assert culprit[1] == look.phases["generation"] + " bold"
+
+
+def test_alerts_come_newest_first_and_each_once(look: Look) -> None:
+    view = views.running()
+    shown = text(alerts.entries(view.report, [], look))
+    assert [line[:15] for line in shown.split("\n") if "Slow" in line] == [
+        "▲ Slow step 207",
+        "▲ Slow step 131",
+        "▲ Slow step 88 ",
+    ]
+    assert "at 20 min 0 s  3 steps in a row did no work" in shown
+
+
+def test_losses_and_notes_are_said_first(look: Look) -> None:
+    view = views.running()
+    report = replace(view.report, dropped=replace(view.report.dropped, events=12, lines=3))
+    rows = alerts.entries(report, ["no hello has arrived"], look)
+    assert text(rows[:1]) == "! 12 events dropped by the training; 3 lines unreadable or missing"
+    assert "no hello has arrived" in text(rows[1:2])
+
+
+def test_slow_steps_are_marked_above_their_columns(look: Look) -> None:
+    rows = steps.chart(views.running(), look, 93, 12)
+    assert text(rows[:1]).count("▲") == 3
+    assert "slow step" in text(rows[-1:]) or "generation" in text(rows[-1:])
+
+
+def test_a_few_steps_are_drawn_wide(look: Look) -> None:
+    few = views.running(3)
+    assert "███" in text(steps.chart(few, look, 60, 10))
+
+
+def test_the_metric_people_look_for_comes_first() -> None:
+    assert metric.default_metric(["kl", "loss", "reward"]) == "reward"
+    assert metric.default_metric(["lr", "train/loss"]) == "train/loss"
+    assert metric.default_metric(["grad_norm"]) == "grad_norm"
+    assert metric.default_metric([]) is None
+
+
+def test_values_that_are_not_finite_are_counted() -> None:
+    assert "last nan  × 2 not finite" in text([metric.summary(MetricRow("nan", 1.0, 0.5, 2.0, 10, 2), 80)])
+
+
+def test_a_gpu_line_has_all_readings_and_what_holds_it_back() -> None:
+    shown = text([machine.gpu_line(views.gpu(3), 90)])
+    for part in ("GPU 3", "84 %", "64.2/139 GiB", "71 °C", "585/700 W", "1,740 MHz", "software power cap"):
+        assert part in shown
+
+
+def test_a_gpu_without_readings_shows_dashes_only() -> None:
+    bare = replace(views.gpu(0), utilization=None, memory_used=None, memory_total=None, temperature=None, power=None)
+    bare = replace(bare, power_limit=None, sm_clock=None)
+    for rows in ([machine.gpu_line(bare, 80)], machine.gpu_block(bare, [], 60)):
+        shown = text(rows).replace("GPU 0", "").replace("H200", "")
+        assert "0" not in shown and "–" in shown
+
+
+@pytest.mark.parametrize("width", [1, 20, 38, 60, 100, 158])
+def test_the_host_keeps_to_its_width(width: int) -> None:
+    rows = [
+        *machine.host_rows(views.host_row(), {"cpu": [1.0] * 9}, width),
+        *machine.gpu_block(views.gpu(0), [1.0] * 9, width),
+    ]
+    assert all(row_width(row) <= width for row in machine.host_rows(views.host_row(), {"cpu": [1.0] * 9}, width))
+    assert rows
+
+
+def test_phases_keep_their_colours() -> None:
+    tones = PhaseTones()
+    tones.learn(["forward", "custom"])
+    before = tones["forward"], tones["custom"]
+    tones.learn(["generation", "custom", "forward", "backward"])
+    assert (tones["forward"], tones["custom"]) == before
+    assert len({tones[name] for name in ("forward", "custom", "generation", "backward", "other", "between steps")}) == 6
+
+
+@pytest.mark.parametrize("palette", PALETTES, ids=lambda palette: palette.name)
+def test_palettes_are_complete(palette) -> None:
+    assert len(palette.phases) == len(PALETTES[0].phases) == len(set(palette.phases))

@@ -1,0 +1,47 @@
+"""Pictures of every screen. After a wanted change: pytest tests/tui --snapshot-update, and look at the report."""
+
+import pytest
+import sample_views as views
+
+SIZES = [(160, 45), (120, 30), (80, 24), (60, 15), (20, 5)]
+STATES = {
+    "waiting": views.waiting,
+    "starting": views.starting,
+    "silent": views.silent,
+    "replay": views.replayed,
+    "failed": lambda: views.ended("failed", 3, error="ValueError: no such file"),
+    "killed": lambda: views.ended("killed", signal=9),
+    "finished": lambda: views.ended("finished", 0),
+    "eight_gpus": lambda: views.running(gpus=8),
+    "no_gpu": lambda: views.running(gpus=0),
+    "few_steps": lambda: views.running(5),
+    "hostile": lambda: views.hostile("漢字[/b]\x1b]52;c;x\x07 \u202egnp"),
+}
+KEYS = {
+    "help": ["question_mark"],
+    "why": ["w"],
+    "metrics": ["M"],
+    "loss": ["m"],
+    "quit": ["ctrl+c"],
+    "paused": ["p"],
+    "console": ["6", "f"],
+    "paper": ["t"],
+    "contrast": ["t", "t"],
+    "colour_blind": ["t", "t", "t"],
+}
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_running(snap_compare, app_on, size) -> None:
+    assert snap_compare(app_on(views.running()), terminal_size=size)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_states(snap_compare, app_on, state) -> None:
+    assert snap_compare(app_on(STATES[state]()), terminal_size=(120, 36))
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_keys(snap_compare, app_on, name) -> None:
+    app = app_on(views.running(), stop_training=lambda say: None)
+    assert snap_compare(app, press=KEYS[name], terminal_size=(160, 45))

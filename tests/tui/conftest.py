@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from textual.drivers.headless_driver import HeadlessDriver
 
 from monitor.model.report import View
 from monitor.tui.app import TrainmonApp
@@ -44,6 +45,15 @@ def app_on() -> AppOnView:
 def text_of(app: TrainmonApp) -> str:
     """What is on the screen, as text."""
     return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is written to the terminal: as if there were one."""
+    parts: list[str] = []
+    monkeypatch.setattr(HeadlessDriver, "is_headless", False)
+    monkeypatch.setattr(HeadlessDriver, "write", lambda self, data: parts.append(data))
+    return parts
 
 
 @pytest.fixture

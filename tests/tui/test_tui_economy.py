@@ -6,7 +6,6 @@ from dataclasses import replace
 import pyte
 import pytest
 import sample_views as views
-from textual.drivers.headless_driver import HeadlessDriver
 
 from monitor.tui import chart
 from monitor.tui.panels.base import Panel, Rows
@@ -26,13 +25,6 @@ def drawn(monkeypatch) -> Counter:
 
     monkeypatch.setattr(Rows, "_replace", counting)
     return counts
-
-
-@pytest.fixture
-def sent(monkeypatch) -> list[str]:
-    parts: list[str] = []
-    monkeypatch.setattr(HeadlessDriver, "write", lambda self, data: parts.append(data))
-    return parts
 
 
 async def push(app_on, pilot, view) -> None:

@@ -4,18 +4,10 @@ import re
 
 import pytest
 import sample_views as views
-from textual.drivers.headless_driver import HeadlessDriver
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 # What Textual itself sends: cursor, colours and modes. Whatever ESC is left over after these came from a name.
-OWN = re.compile(r"\x1b(\[[0-9;?<>=]*[A-Za-z]|[78=>]|\(B)")
-
-
-@pytest.fixture
-def sent(monkeypatch) -> list[str]:
-    parts: list[str] = []
-    monkeypatch.setattr(HeadlessDriver, "write", lambda self, data: parts.append(data))
-    return parts
+OWN = re.compile(r"\x1b(\[[0-9;?<>=]*[A-Za-z]|[78=>]|\(B|\]22;\w+\x07)")
 
 
 @pytest.mark.parametrize("name", views.HOSTILE_NAMES, ids=range(len(views.HOSTILE_NAMES)))

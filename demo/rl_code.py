@@ -1,6 +1,6 @@
 """Adversarial reinforcement learning on code: one small model writes programs, another writes tests that break them.
 
-    trainmon run -- python demo/rl_code.py               # 600 steps, five to ten minutes on two CPU cores
+    trainmon run -- python demo/rl_code.py               # five to ten minutes on two CPU cores
     trainmon run -- python demo/rl_code.py --steps 40    # half a minute
 
 The *generator* reads the name of a problem ("sum:") and completes `def f(a, b): return ...` one character at a time. The
@@ -12,15 +12,16 @@ that start from random weights and learn by REINFORCE alone: nobody shows them a
   Stage 3  Both take turns; the generator now has to pass the discriminator's tests as well.
 
 What the models write is really executed, in a child process without builtins and with limits on time, CPU and memory (see
-rl_problems.py). The `th.` lines are all that trainmon adds; without it the program runs just the same.
+rl_problems.py). Most untrained programs do not even compile, and some are blank: those steps are skipped, and say so.
+The `th.` lines are all the instrumentation there is.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,15 +35,18 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import trainhooks as th
 
 PAD, END = 0, 1
-ALPHABET = "\n abcdefghijklmnopqrstuvwxyz0123456789+-*<=>:?"
+ALPHABET = "\nabcdefghijklmnopqrstuvwxyz0123456789+-*<=>:?"
 ID_OF = {character: number for number, character in enumerate(ALPHABET, start=2)}
-# Each player may only write the characters its language has; the others serve the prompts.
-PROGRAM_CHARACTERS, PROGRAM_LENGTH = "\n ab12+-*", 8
+# Each player may only write the characters of its own language; the others serve the prompts.
+PROGRAM_CHARACTERS, PROGRAM_LENGTH = "\nab12+-*", 5
 TEST_CHARACTERS, TEST_LENGTH = "0123456789<=>", 4
 TESTS_PER_PROGRAM = 5
 
+LEARNING_RATE = 5e-4
+ENTROPY_WEIGHT = 0.015
+
 STAGES = {"1": ("generator",), "2": ("discriminator",), "3": ("generator", "discriminator")}
-STAGE_SHARES = {"1": 0.5, "2": 0.2, "3": 0.3}
+STAGE_SHARES = {"1": 0.5, "2": 0.2}  # of all steps; stage 3 gets the rest
 
 
 @dataclass
@@ -53,25 +57,29 @@ class Rollout:
     prompt_length: int
 
     @property
+    def completions(self) -> Tensor:
+        return self.ids[:, self.prompt_length :]
+
+    @property
     def mask(self) -> Tensor:
-        """True for the tokens the model chose itself, its end token included."""
-        return self.ids[:, self.prompt_length :] != PAD
+        """True for the tokens that the model chose itself, its end token included."""
+        return self.completions != PAD
 
     @property
     def texts(self) -> list[str]:
-        rows: list[list[int]] = self.ids[:, self.prompt_length :].tolist()
-        return ["".join(ALPHABET[token - 2] for token in row if token > END).removesuffix("\n") for row in rows]
+        rows: list[list[int]] = self.completions.tolist()
+        return ["".join(ALPHABET[token - 2] for token in row if token > END).strip() for row in rows]
 
 
 class Player:
     """A language model that writes, and learns from what its writing earned."""
 
-    def __init__(self, characters: str, length: int, rate: float) -> None:
+    def __init__(self, characters: str, length: int) -> None:
         config = LlamaConfig(
             vocab_size=len(ALPHABET) + 2,
-            hidden_size=128,
-            intermediate_size=384,
-            num_hidden_layers=4,
+            hidden_size=96,
+            intermediate_size=288,
+            num_hidden_layers=3,
             num_attention_heads=4,
             max_position_embeddings=64,
             pad_token_id=PAD,
@@ -79,16 +87,16 @@ class Player:
             eos_token_id=END,
         )
         self.model = LlamaForCausalLM(config)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=rate, weight_decay=0.01)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
         self.length = length
         allowed = {END, *(ID_OF[character] for character in characters)}
         self.forbidden = [token for token in range(config.vocab_size) if token not in allowed]
 
     @torch.no_grad()
     def write(self, prompt: str, count: int, *, greedy: bool = False) -> Rollout:
-        """Samples `count` completions of one prompt; a completion ends at a line's end, as with any code model."""
+        """Samples `count` completions of one prompt; a completion ends with its line, as with any code model."""
         ids = torch.tensor([[ID_OF[character] for character in prompt]] * count)
-        written = self.model.generate(
+        written = self.model.generate(  # type: ignore[operator]
             ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=self.length,
@@ -100,21 +108,24 @@ class Player:
         return Rollout(written, ids.shape[1])
 
     @th.phase("log_probs")
-    def log_probs(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        """Log-probability of each completion, and the mean entropy of the choices in it."""
+    def log_probs(self, rollout: Rollout) -> Tensor:
+        """The log-probability of each completion under the policy that sampled it, with gradients this time."""
         logits = self.model(rollout.ids[:, :-1], use_cache=False).logits[:, rollout.prompt_length - 1 :]
-        logits[..., self.forbidden] = torch.finfo(logits.dtype).min
-        table = logits.log_softmax(-1)
-        chosen = table.gather(-1, rollout.ids[:, rollout.prompt_length :, None]).squeeze(-1)
-        entropy = -(table.exp() * table).sum(-1)
-        return (chosen * rollout.mask).sum(-1), (entropy * rollout.mask).sum() / rollout.mask.sum()
+        logits[..., self.forbidden] = -torch.inf
+        # Behind the end of a completion there is only PAD, itself forbidden: any token will do there, the mask removes it.
+        chosen = rollout.completions.masked_fill(~rollout.mask, END)
+        table = logits.log_softmax(-1).gather(-1, chosen[..., None]).squeeze(-1)
+        return (table * rollout.mask).sum(-1)
 
     @th.phase("training")
-    def update(self, log_probs: Tensor, entropy: Tensor, rewards: list[float], entropy_weight: float) -> Tensor:
-        """One REINFORCE step. The baseline of a sample is the mean of the group: better than your siblings is good."""
-        reward = torch.tensor(rewards)
-        advantage = (reward - reward.mean()) / (reward.std() + 0.1)
-        loss = -(advantage * log_probs).mean() - entropy_weight * entropy
+    def update(self, log_probs: Tensor, rewards: list[float]) -> Tensor:
+        """One REINFORCE step. The baseline is the mean of the group: what counts is to be better than one's siblings.
+
+        The improbable earns a little extra (an entropy bonus), or the first program that earns anything would be the last.
+        """
+        soft = torch.tensor(rewards) - ENTROPY_WEIGHT * log_probs.detach()
+        advantage = (soft - soft.mean()) / (soft.std() + 0.1)
+        loss = -(advantage * log_probs).mean()
         self.optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -124,105 +135,169 @@ class Player:
 
 @dataclass
 class Outcome:
-    """What one step came to. `gen_` counts the discriminator's sound tests, `val_` the fixed cases, for the submission."""
+    """What a step came to. gen_* counts the discriminator's sound tests, val_* the fixed cases, for the submission."""
 
     metrics: dict[str, Any]
     tokens: int
     samples: int
 
 
-@dataclass
 class Arena:
-    """Both players and the rules between them."""
+    """Both players, and the rules between them."""
 
-    generator: Player
-    discriminator: Player
-    batch: int
-    time_limit: float
-    entropy_weight: float
+    def __init__(self, batch: int, time_limit: float) -> None:
+        self.generator = Player(PROGRAM_CHARACTERS, PROGRAM_LENGTH)
+        self.discriminator = Player(TEST_CHARACTERS, TEST_LENGTH)
+        self.batch, self.time_limit = batch, time_limit
 
     def play(self, problem: Problem, role: str, stage: str) -> Outcome | None:
         """One training step of one player; None if the program to be tested is blank."""
         with th.phase("generation"):
             programs = self.generator.write(f"{problem.name}:", self.batch)
-        submission = programs.texts[0]  # the one the discriminator gets to read
-        if not submission.strip():
+        submission = programs.texts[0]  # the one that the discriminator gets to read
+        if not submission:
             return None
-        tests: list[str | None] = []
-        learner, rollout, samples, tokens = self.generator, programs, self.batch, int(programs.mask.sum())
+        learner, rollout, written = self.generator, programs, []
+        tokens, samples = int(programs.mask.sum()), self.batch
         if stage != "1":
+            count = self.batch if role == "discriminator" else TESTS_PER_PROGRAM
             with th.phase("test_generation"):
-                count = self.batch if role == "discriminator" else TESTS_PER_PROGRAM
-                written = self.discriminator.write(f"{problem.name}:{submission}?", count)
-            tests = [expand_test(text) for text in written.texts]
-            samples, tokens = samples + count, tokens + int(written.mask.sum())
-        if role == "discriminator":
-            learner, rollout = self.discriminator, written
-        log_probs, entropy = learner.log_probs(rollout)
-        verdicts = self.execute(problem, programs.texts, [test for test in tests if test])
-        judged = Judgement(verdicts, tests)
+                tests = self.discriminator.write(f"{problem.name}:{submission}?", count)
+            written = [expand_test(text) for text in tests.texts]
+            tokens, samples = tokens + int(tests.mask.sum()), samples + count
+            if role == "discriminator":
+                learner, rollout = self.discriminator, tests
+        log_probs = learner.log_probs(rollout)
+        judged = Judgement(self.execute(problem, programs.texts, written), written)
         rewards = judged.test_rewards() if role == "discriminator" else judged.program_rewards()
-        loss = learner.update(log_probs, entropy, rewards, self.entropy_weight)
+        loss = learner.update(log_probs, rewards)
         metrics = {"reward": sum(rewards) / len(rewards), "loss": loss, **judged.counts()}
         return Outcome(metrics, tokens, samples)
 
     @th.phase("execution")
-    def execute(self, problem: Problem, programs: list[str], tests: list[str]) -> list[Verdict]:
-        """Runs the reference, then the solutions of the other problems (wrong by intent), then `programs`."""
+    def execute(self, problem: Problem, programs: list[str], written: list[str | None]) -> list[Verdict]:
+        """Runs the reference, then the solutions of the other problems (wrong here), then `programs`, on all tests."""
         others = [other.reference for other in PROBLEMS if other != problem]
-        everything = [problem.reference, *others, *programs]
-        return run_programs(everything, problem.validation_tests + tests, self.time_limit)
+        tests = problem.fixed_tests + [test for test in written if test]
+        return run_programs([problem.reference, *others, *programs], tests, self.time_limit)
 
     def evaluate(self) -> str:
-        """Greedy programs, and five sampled tests for each, in one line."""
-        solved = sound = written = 0
+        """The likeliest program for each problem, and five tests for it; prints them, returns the score."""
+        solved = sound = 0
         for problem in PROBLEMS:
-            programs = self.generator.write(f"{problem.name}:", 1, greedy=True)
-            texts = self.discriminator.write(f"{problem.name}:{programs.texts[0]}?", TESTS_PER_PROGRAM).texts
-            tests = [expand_test(text) for text in texts]
-            verdicts = run_programs([problem.reference, *programs.texts], problem.validation_tests + [t for t in tests if t], self.time_limit)
-            solved += verdicts[1] is not None and all(verdicts[1][:5])
-            sound += sum((verdicts[0] or [])[5:])
-            written += len(tests)
-            print("   ", problem.name, repr(programs.texts[0]), tests)
-        return f"{solved}/{len(PROBLEMS)} problems solved, {sound}/{written} tests sound"
+            program = self.generator.write(f"{problem.name}:", 1, greedy=True).texts[0]
+            texts = self.discriminator.write(f"{problem.name}:{program}?", TESTS_PER_PROGRAM).texts
+            written = [expand_test(text) for text in texts]
+            judged = Judgement(self.execute(problem, [program], written), written)
+            counts = judged.counts()
+            right = counts["val_passed"] == counts["val_total"]
+            solved, sound = solved + right, sound + counts["gen_total"]
+            example = next((test for test in written if test), "no test")
+            print(f"    {'✓' if right else '✗'} {problem.name:<11} return {program:<8} {example}")
+        return f"{solved}/{len(PROBLEMS)} problems solved, {sound}/{TESTS_PER_PROGRAM * len(PROBLEMS)} tests sound"
 
-@dataclass
-class Lesson:
-    role: str
-    epoch: int
-    problems: list[Problem]
+    def save(self, path: Path) -> None:
+        players = {"generator": self.generator, "discriminator": self.discriminator}
+        state = {role: (player.model.state_dict(), player.optimizer.state_dict()) for role, player in players.items()}
+        torch.save(state, path)
 
-def lessons(stage: str, steps: int, dice: random.Random) -> Iterator[Lesson]:
+    def load(self, path: Path) -> None:
+        state = torch.load(path, weights_only=True)
+        for role, player in {"generator": self.generator, "discriminator": self.discriminator}.items():
+            model, optimizer = state[role]
+            player.model.load_state_dict(model)
+            player.optimizer.load_state_dict(optimizer)
+
+
+def load_models(args: argparse.Namespace, checkpoint: Path) -> Arena:
+    """Builds both players, and starts from the checkpoint; a directory without one gets the fresh weights first."""
+    arena = Arena(args.batch, args.time_limit)
+    if not checkpoint.exists():
+        arena.save(checkpoint)
+    arena.load(checkpoint)
+    return arena
+
+
+def lessons(stage: str, steps: int, dice: random.Random) -> Iterator[tuple[str, int, list[Problem]]]:
+    """Role, epoch and problems, until the steps are used up. An epoch takes each role of the stage through every problem."""
     epoch = 0
     while steps > 0:
         epoch += 1
         for role in STAGES[stage]:
             problems = dice.sample(PROBLEMS, len(PROBLEMS))[:steps]
             steps -= len(problems)
-            yield Lesson(role, epoch, problems)
+            yield role, epoch, problems
 
-def main():
-    P = argparse.ArgumentParser()
-    P.add_argument("--steps", type=int, default=600)
-    P.add_argument("--seed", type=int, default=0)
-    P.add_argument("--batch", type=int, default=32)
-    P.add_argument("--time-limit", type=float, default=2.0)
-    P.add_argument("--lr", type=float, default=1e-3)
-    P.add_argument("--ent", type=float, default=0.02)
-    args = P.parse_args()
-    torch.set_num_threads(min(2, os.cpu_count() or 1))
-    torch.manual_seed(args.seed); dice = random.Random(args.seed)
-    arena = Arena(Player(PROGRAM_CHARACTERS, PROGRAM_LENGTH, args.lr), Player(TEST_CHARACTERS, TEST_LENGTH, args.lr), args.batch, args.time_limit, args.ent)
-    for stage in STAGES:
-        n = 0
-        for lesson in lessons(stage, round(args.steps * STAGE_SHARES[stage]), dice):
-            for problem in th.steps(lesson.problems, role=lesson.role, stage=stage, epoch=lesson.epoch):
-                n += 1
-                out = arena.play(problem, lesson.role, stage)
-                if out is None:
-                    th.skip("empty"); continue
-                th.log(**out.metrics)
-        with th.span("eval"): print(stage, arena.evaluate())
 
-main()
+def train_stage(arena: Arena, stage: str, steps: int, dice: random.Random) -> str:
+    """All steps of one stage; returns its summary."""
+    number, skipped, rewards, began = 0, 0, {role: [0.0][:0] for role in STAGES[stage]}, time.monotonic()
+    for role, epoch, problems in lessons(stage, steps, dice):
+        for problem in th.steps(problems, role=role, stage=stage, epoch=epoch):
+            number += 1
+            outcome = arena.play(problem, role, stage)
+            if outcome is None:
+                skipped += 1
+                th.skip("empty code generated")
+                print(f"⚠ Skipping {role} step {number}/{steps}: empty code generated", flush=True)
+                continue
+            th.log(**outcome.metrics)
+            th.count(tokens=outcome.tokens, samples=outcome.samples)
+            rewards[role].append(outcome.metrics["reward"])
+            print(f"Step {number}/{steps} - {describe(role, outcome.metrics)}", flush=True)
+    trends = [f"{role} reward {mean(values[:20]):.2f} -> {mean(values[-20:]):.2f}" for role, values in rewards.items()]
+    return f"Stage {stage}: {', '.join(trends)}; {skipped} of {steps} steps skipped; {time.monotonic() - began:.0f} s"
+
+
+def describe(role: str, metrics: dict[str, Any]) -> str:
+    passed = ", ".join(f"{kind}_passed={metrics[f'{kind}_passed']}/{metrics[f'{kind}_total']}" for kind in ("gen", "val"))
+    return f"{role.capitalize()} Reward: {metrics['reward']:.2f} ({passed})"
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")
+
+
+def train(args: argparse.Namespace, directory: Path) -> None:
+    checkpoint, dice = directory / "players.pt", random.Random(args.seed)
+    with th.span("load models"):
+        arena = load_models(args, checkpoint)
+    budget = {stage: round(args.steps * share) for stage, share in STAGE_SHARES.items()}
+    budget["3"] = args.steps - sum(budget.values())
+    for stage, steps in budget.items():
+        print(f"Stage {stage}: {' and '.join(STAGES[stage])}, {steps} steps", flush=True)
+        summary = train_stage(arena, stage, steps, dice)
+        with th.span("eval"):
+            score = arena.evaluate()
+        with th.span("checkpoint"):
+            arena.save(checkpoint)
+        print(f"{summary}; {score}", flush=True)
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--steps", type=int, default=1600, help="training steps over all stages (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="same seed, same run (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=64, help="programs, or tests, in a step (default: %(default)s)")
+    parser.add_argument("--time-limit", type=float, default=5.0, help="seconds for the programs of a step (default: %(default)s)")
+    parser.add_argument("--checkpoint-dir", type=Path, help="keep the models here, and go on from there (default: keep nothing)")
+    args = parser.parse_args()
+    if args.steps < 1 or args.batch < 2 or args.time_limit <= 0:
+        parser.error("--steps must be at least 1, --batch at least 2 (a group needs a mean), --time-limit above 0")
+    return args
+
+
+def main() -> None:
+    args = parse_args()
+    th.init(name="rl-code", total_steps=args.steps, config=vars(args))
+    torch.manual_seed(args.seed)
+    # Matrices this small gain nothing from a second thread, and lose much to it when another program wants the core.
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(prefix="rl-code-") as scratch:
+        directory = args.checkpoint_dir or Path(scratch)
+        directory.mkdir(parents=True, exist_ok=True)
+        train(args, directory)
+
+
+if __name__ == "__main__":
+    main()

@@ -16,7 +16,11 @@ from dataclasses import dataclass
 Verdict = list[bool] | None
 """One program against a list of tests; None where the program does not compile, ran too long, or took its process down."""
 
-VALIDATION_INPUTS = ((1, 2), (3, 1), (2, 5), (4, 3), (0, 4))
+VALIDATION_INPUTS = ((3, 5), (7, 2), (4, 9), (6, 3), (5, 8))
+# A program that computes something: no constant, no argument handed back. Without this first step on the way to a solution
+# a fresh model earns nothing; and if any program that compiles were paid for, `return a` would be all that it learns.
+EFFORT_TEST = "f(3,5)!=f(7,2) and f(3,5) not in (3,5,-3,-5)"
+EFFORT_REWARD = 0.2
 TEST_SHORTHAND = re.compile(r"(\d)(\d)([<=>])(\d)")
 SECONDS_PER_PROGRAM = 0.2
 MEMORY_LIMIT = 512 * 2**20
@@ -30,9 +34,9 @@ class Problem:
     reference: str
 
     @property
-    def validation_tests(self) -> list[str]:
-        """The fixed cases: `f` must agree with the reference on five pairs of numbers."""
-        return [f"f({a},{b})==(lambda a,b:{self.reference})({a},{b})" for a, b in VALIDATION_INPUTS]
+    def fixed_tests(self) -> list[str]:
+        """The effort test, then the validation cases: `f` must agree with the reference on five pairs of numbers."""
+        return [EFFORT_TEST, *(f"f({a},{b})==(lambda a,b:{self.reference})({a},{b})" for a, b in VALIDATION_INPUTS)]
 
 
 PROBLEMS = (
@@ -126,28 +130,33 @@ def _run_in_child(programs: list[str], tests: list[str], time_limit: float) -> l
 
 @dataclass
 class Judgement:
-    """The verdicts of one step, and what they are worth: the reference first, then the other problems' solutions, then the batch."""
+    """The verdicts of one step and what they are worth.
+
+    Rows: the reference, the solutions of the other problems, the batch. Columns: the effort test, the fixed cases, and the
+    tests in `written` that can be read at all.
+    """
 
     verdicts: list[Verdict]
     written: list[str | None]
 
     def __post_init__(self) -> None:
-        self.fixed = len(VALIDATION_INPUTS)
+        self.fixed = range(1, 1 + len(VALIDATION_INPUTS))
         self.reference = self.verdicts[0] or []
         self.programs = self.verdicts[len(PROBLEMS) :]
-        self.sound = [column for column in range(self.fixed, len(self.reference)) if self.reference[column]]
+        self.sound = [column for column in range(self.fixed.stop, len(self.reference)) if self.reference[column]]
 
     def program_rewards(self) -> list[float]:
-        """A little for a program that compiles, the rest by the share of fixed cases and sound tests it passes."""
-        columns = [*range(self.fixed), *self.sound]
+        """A little for effort, the rest by the share of fixed cases and sound tests a program passes."""
+        columns = [*self.fixed, *self.sound]
         return [
-            0.0 if row is None else 0.1 + 0.9 * sum(row[column] for column in columns) / len(columns) for row in self.programs
+            EFFORT_REWARD * row[0] + (1 - EFFORT_REWARD) * sum(row[column] for column in columns) / len(columns) if row else 0.0
+            for row in self.programs
         ]
 
     def test_rewards(self) -> list[float]:
-        """Nothing for no test, a little for an unsound one, the rest by the share of wrong programs that a sound one breaks."""
-        wrong = [row for row in self.verdicts[1:] if row is not None and not all(row[: self.fixed])]
-        rewards, column = [], self.fixed
+        """Nothing for no test, a little for an unsound one, more for a sound one the more wrong programs it breaks."""
+        wrong = [row for row in self.verdicts[1:] if row and not all(row[column] for column in self.fixed)]
+        rewards, column = [], self.fixed.stop
         for test in self.written:
             if test is None:
                 rewards.append(0.0)
@@ -163,6 +172,6 @@ class Judgement:
         return {
             "gen_passed": sum(row[column] for column in self.sound),
             "gen_total": len(self.sound),
-            "val_passed": sum(row[: self.fixed]),
-            "val_total": self.fixed,
+            "val_passed": sum(row[column] for column in self.fixed),
+            "val_total": len(self.fixed),
         }

@@ -227,15 +227,19 @@ def _print_screens(path: Path) -> None:
 
     click.echo(f"no terminal to draw on: one screen each {PLAIN_SECONDS:g} s until the run ends", err=True)
     run = Run(path)
+    due = 0.0
     while True:
         while run.advance():
             pass
         view = run.view()
-        click.echo(screen(view))
-        sys.stdout.flush()
-        if view.report.outcome.state != "running":
+        over = view.report.outcome.state != "running"
+        if over or time.monotonic() >= due:
+            due = time.monotonic() + PLAIN_SECONDS
+            click.echo(screen(view))
+            sys.stdout.flush()
+        if over:
             return
-        time.sleep(PLAIN_SECONDS)
+        run.source.wait(0.5)
 
 
 # ls, stop, report

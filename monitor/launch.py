@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from monitor import __version__, command, output, supervise
+from monitor import __version__, command, output, recorder, supervise
 from monitor.command import CannotRun
 from trainhooks import rundir
 
@@ -156,14 +156,10 @@ class Front:
             return False
 
     def _replace_recorder(self) -> None:
-        from monitor import recorder
-
         with contextlib.suppress(OSError):  # too many processes, no memory: what is lost is readings, not the training
             recorder.ensure(self.run)
 
     def _write_end(self, returncode: int) -> Ended:
-        from monitor import recorder
-
         try:
             writer = recorder.Writer(self.run)
         except OSError:
@@ -223,12 +219,19 @@ def _new_run(words: list[str], options: Options) -> Path:
     return rundir.new_run(
         options.name or command.name(words),
         command=command.masked(words),
-        cwd=os.getcwd(),
+        cwd=_directory(),
         version=__version__,
         launched=True,
         named=options.name is not None,
         **{key: value for key, value in given.items() if value is not None},
     )
+
+
+def _directory() -> str | None:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # removed under the shell; the training may not care
+        return None
 
 
 def _fork(plan: supervise.Plan) -> tuple[int, int]:

@@ -45,9 +45,7 @@ class Writer:
         self._seq = 0
         self._encode = events.encoder()
         self._lock = threading.Lock()
-        self._journal = os.open(
-            rundir.node_journal(run), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        self._journal = os.open(rundir.node_journal(run), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._mend()
         self._socket: Any = None
         now = time.monotonic()

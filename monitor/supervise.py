@@ -20,14 +20,11 @@ import threading
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NoReturn
+from typing import IO, NoReturn
 
-from monitor import output
+from monitor import output, recorder
 from monitor.command import NOT_EXECUTABLE, NOT_FOUND
 from trainhooks import rundir
-
-if TYPE_CHECKING:
-    from monitor.recorder import Writer
 
 LOG = "supervisor.log"
 MERGE_SECONDS = 0.1
@@ -64,6 +61,7 @@ def main(plan: Plan, ready: int) -> NoReturn:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_SETMASK, plan.signal_mask)
+        recorder.elect(plan.run)  # before anybody sees the run alive and misses its recorder; until this process ends
         try:
             child, master = _start(plan)
         except OSError as error:
@@ -165,10 +163,7 @@ def _leave_terminal(run: Path) -> None:
 
 def _accompany(plan: Plan, child: subprocess.Popen[bytes], master: int | None) -> None:
     """Record until the training has ended, then write down how."""
-    from monitor import recorder
-
     over = threading.Event()
-    _, lock = recorder.elect(plan.run)  # nobody else can have it: the run is new
     writer = _writer(plan.run)
     recording = threading.Thread(target=_record, args=(plan.run, writer, child.pid, over), daemon=True)
     recording.start()
@@ -184,8 +179,6 @@ def _accompany(plan: Plan, child: subprocess.Popen[bytes], master: int | None) -
     recording.join(PATIENCE)
     if writer is not None:
         writer.close()
-    if lock is not None:
-        lock.release()
     with contextlib.suppress(OSError):
         log = plan.run / LOG
         if log.stat().st_size == 0:
@@ -205,21 +198,17 @@ def _await_end(child: subprocess.Popen[bytes]) -> int:
     return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
-def _writer(run: Path) -> Writer | None:
-    from monitor.recorder import Writer
-
+def _writer(run: Path) -> recorder.Writer | None:
     try:
-        return Writer(run)
+        return recorder.Writer(run)
     except OSError:
         traceback.print_exc()
         return None
 
 
-def _record(run: Path, writer: Writer | None, pid: int, over: threading.Event) -> None:
-    from monitor.recorder import Recorder
-
+def _record(run: Path, writer: recorder.Writer | None, pid: int, over: threading.Event) -> None:
     if writer is not None:
-        Recorder(run, writer, lambda: [pid]).record(over.wait)
+        recorder.Recorder(run, writer, lambda: [pid]).record(over.wait)
 
 
 def _carry(run: Path, merge: output.Merge | None, master: int | None, over: threading.Event) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from monitor.model.report import GpuRow, Outcome, Rates, Report
 from monitor.reports.table import Rows
-from monitor.reports.units import duration, figure, pace, per_second, percent, quantity
+from monitor.reports.units import count, duration, figure, pace, per_second, percent, quantity
 from trainhooks.events import clean
 
 SLOW_STEPS = 8  # shown; the JSON has all
@@ -239,8 +239,8 @@ def host(report: Report) -> Section | None:
     tree = [
         f"{now.tree_cpu:.0f} % of one core" if now.tree_cpu is not None else "",
         f"{quantity(now.tree_rss)}" if now.tree_rss is not None else "",
-        f"{now.tree_processes} processes" if now.tree_processes else "",
-        f"{now.tree_threads} threads" if now.tree_threads else "",
+        count(now.tree_processes, "process", "processes") if now.tree_processes else "",
+        count(now.tree_threads, "thread", "threads") if now.tree_threads else "",
     ]
     for label, facts in (("machine", machine), ("training", tree)):
         if any(facts):
@@ -264,7 +264,7 @@ def reservations(report: Report) -> Section | None:
     lost = report.dropped
     lines = []
     if lost.events:
-        lines.append(f"{lost.events:,} events were dropped before they reached a journal")
+        lines.append(f"dropped before they reached a journal: {count(lost.events, 'event', 'events')}")
     if lost.lines:
-        lines.append(f"{lost.lines:,} lines of the journals are missing or unreadable")
+        lines.append(f"missing or unreadable in the journals: {count(lost.lines, 'line', 'lines')}")
     return Section("Incomplete", lines) if lines else None

@@ -63,7 +63,7 @@ def short(report: Report) -> str:
     if report.wall.total and report.progress.steps_done:
         lines.append(f"  wall time: {_account(report)}")
     if report.phases:
-        shares = [f"{clean(row.name, 40)} {percent(row.share)}" for row in report.phases[:6]]
+        shares = [f"{clean(row.name, 40)} {percent(row.share)}" for row in report.phases if row.share > 0.005][:6]
         lines.append("  step time: " + ", ".join(shares))
     if report.metrics:
         values = [f"{clean(name, 40)} {figure(row.last)}" for name, row in list(report.metrics.items())[:5]]

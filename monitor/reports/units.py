@@ -72,3 +72,7 @@ def figure(value: float | int | str | None) -> str:
     if isinstance(value, int) or (value.is_integer() and abs(value) < 1e6):
         return f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.4g}"
     return f"{value:.4g}"
+
+
+def count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"

@@ -86,6 +86,23 @@ def separated(parts: Iterable[Row], width: int, separator: Span = ("  ·  ", "fa
     return result or cut(next(iter(parts), []), width)
 
 
+def flow(parts: Iterable[Row], width: int, separator: Span = ("  ", "text"), limit: int = 2) -> list[Row]:
+    """`parts`, each whole, in as many rows as they need, up to `limit`."""
+    rows: list[Row] = []
+    used = width + 1
+    for part in parts:
+        needed = row_width(part)
+        if rows and used + text_width(separator[0]) + needed <= width:
+            rows[-1] += [separator, *part]
+            used += text_width(separator[0]) + needed
+        elif len(rows) < limit:
+            rows.append(cut(part, width))
+            used = needed
+        else:
+            break
+    return rows
+
+
 def _word_end(text: str, start: int) -> int:
     end = text.find(" ", start)
     return len(text) if end < 0 else end + 1

@@ -76,7 +76,8 @@ def test_the_text_tells_all() -> None:
         "1 GPU-2: the driver tells nothing of it",
         "no NVIDIA driver",
         "warning: One step is slow (at most 5.0 % of the time) [slow-steps]",
-        "3 events were dropped",
+        "dropped before they reached a journal: 3 events",
+        "missing or unreadable in the journals: 1 line",
     ):
         assert " ".join(piece.split()) in " ".join(told.split()), piece
     assert "\x1b" not in told and "\x07" not in told

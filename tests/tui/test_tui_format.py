@@ -88,8 +88,8 @@ def test_used_and_total_share_a_unit() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "–"), ("nan", "nan"), (math.nan, "nan"), (-math.inf, "-inf"), (0, "0"), (0.41321, "0.4132"), (1234, "1,234"),
-     (1.2e-5, "1.2e-05"), (1e300, "1e+300"), (-3.5, "-3.500")],
+    [(None, "–"), ("nan", "nan"), (math.nan, "nan"), (-math.inf, "-inf"), (0, "0"), (0.41321, "0.4132"),
+     (1234, "1,234"), (1.2e-5, "1.2e-05"), (1e300, "1e+300"), (-3.5, "-3.500")],
 )  # fmt: skip
 def test_metric_values(value: float | str | None, text: str) -> None:
     assert fmt.number(value) == text

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from monitor.model.report import RankRow, Report, View, Wall
 
 from .. import format as fmt
-from ..rows import Row, bar, column, fit, row_width, separated, text_width
+from ..rows import Row, bar, column, fit, flow, row_width, text_width
 from ..themes import BETWEEN
 from .base import Look, Panel
 
@@ -124,7 +124,7 @@ def wall_account(wall: Wall, width: int) -> list[Row]:
         for name, seconds, tone in sorted(parts, key=lambda part: -part[1])
     ]
     title: Row = [(" whole run ", "muted"), (fmt.duration(float(int(total))), "text")]
-    return [title, cells, [(" ", "text"), *separated(words, width - 1, ("  ", "text"))]]
+    return [title, cells, *([(" ", "text"), *row] for row in flow(words, width - 1))]
 
 
 def startup_bars(report: Report, view: View, width: int, height: int) -> list[Row]:
@@ -169,10 +169,10 @@ def breakdown(view: View, look: Look, width: int, height: int) -> list[Row]:
     ranks = rank_line(report.ranks)
     if ranks and len(rows) + 1 <= height and row_width(ranks) <= width:
         rows.append(ranks)
-    if account and len(rows) + len(account) <= height:
-        gap: list[Row] = [[]] * min(height - len(rows) - len(account), 1)
+    if account and len(rows) + 3 <= height:
+        gap: list[Row] = [[]] * min(height - len(rows) - 3, 1)
         rows += [*gap, *account]
-    return rows
+    return rows[:height]
 
 
 class Phases(Panel):

@@ -19,9 +19,9 @@ from .dialog import Dialog
 def finding_rows(finding: Finding, width: int) -> list[Row]:
     tone = SEVERITY.get(finding.severity, "accent")
     title: Row = [("▌ ", tone), (printable(finding.title[:400]), f"{tone} bold")]
-    if finding.lost_fraction:
-        title.append((f"   at most {fmt.share(finding.lost_fraction)} to gain", "text"))
     rows = wrap(title, width)
+    if finding.lost_fraction:
+        rows.append([("   ", "text"), (f"at most {fmt.share(finding.lost_fraction)} to gain", tone)])
     for line in finding.evidence[:8]:
         rows += wrap([("   ", "text"), (printable(line[:600]), "text")], width, 3)
     if finding.advice:

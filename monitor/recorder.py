@@ -18,114 +18,64 @@ import traceback
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from monitor import output, runs
 from trainhooks import events, rundir
+from trainhooks.journal import Journal, Publisher
 
 if TYPE_CHECKING:
     from monitor.sources.host import HostSource
     from monitor.sources.nvml import NvmlSource
 
 INTERVAL = 1.0  # seconds between readings
-LINGER_MS = 200  # how long the end waits for readers that have not taken the last lines yet
 
 
 class Writer:
-    """Writes one producer's events: to the journal first, then to whoever listens."""
+    """Writes one producer's events: to the journal first, then to whoever listens. Safe from several threads."""
 
     def __init__(self, run: Path) -> None:
-        """
-        Raises:
-            OSError: the journal cannot be opened.
-        """
         self.producer = f"node-{uuid.uuid4().hex[:8]}"
-        self.dropped = 0
-        self._unsaid = 0  # of them, those that no note has told of
+        self._told = 0  # of the dropped lines, those that a note has told of
         self._seq = 0
         self._encode = events.encoder()
         self._lock = threading.Lock()
-        self._journal = os.open(rundir.node_journal(run), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._mend()
-        self._socket: Any = None
-        now = time.monotonic()
-        hello = events.Hello("", 0, now, source="recorder", wall=time.time())
+        self._journal = Journal(rundir.node_journal(run))
+        self._publisher: Publisher | None = None
+        hello = events.Hello("", 0, time.monotonic(), source="recorder", wall=time.time())
         hello.host, hello.pid = socket.gethostname(), os.getpid()
         self.write(hello)
 
     def listen(self) -> None:
         """Open the socket. Apart from the rest, because it loads a library: the first readings need not wait."""
-        self._socket = _publisher(self.producer)
+        self._publisher = Publisher.open(self.producer)
+
+    @property
+    def dropped(self) -> int:
+        """Lines that found no room on the disk for too long."""
+        return self._journal.dropped
 
     def write(self, *batch: events.Event) -> None:
-        """Give the events their place in the sequence and write them. Never raises for a full disk."""
+        """Give the events their place in the sequence and write them. Never raises: a full disk is tried again."""
         with self._lock:
-            if self._unsaid:
-                text = f"{self._unsaid} readings of GPU and host were lost: the disk was full"
+            if self.dropped > self._told:
+                text = f"{self.dropped - self._told} readings of GPU and host were lost: the disk is full"
                 note = events.Note("", 0, time.monotonic(), text=text, level="warning", code="recorder-dropped")
                 batch = (note, *batch)
+                self._told = self.dropped
             for place, event in enumerate(batch, self._seq + 1):
                 event.producer, event.seq = self.producer, place
+            self._seq += len(batch)
             lines = b"".join(self._encode(events.to_dict(event)) + b"\n" for event in batch)
-            if self._append(lines):
-                self._seq += len(batch)
-                self._unsaid = 0
-                self._publish(lines)
-            else:
-                lost = len(batch) - bool(self._unsaid)
-                self.dropped += lost
-                self._unsaid += lost
+            self._journal.append(lines, len(batch))
+            if self._publisher is not None:
+                self._publisher.publish(lines)
 
     def close(self) -> None:
-        """Let listeners have the last lines, for `LINGER_MS` at most."""
         with self._lock:
-            os.close(self._journal)
-            if self._socket is not None:
-                self._socket.context.destroy(linger=LINGER_MS)
-                with contextlib.suppress(OSError, rundir.UnsafeDirectory):
-                    os.unlink(rundir.socket_path(self.producer))
-
-    def _append(self, lines: bytes) -> bool:
-        good = os.fstat(self._journal).st_size
-        try:
-            if os.write(self._journal, lines) == len(lines):
-                return True
-        except OSError:
-            pass
-        with contextlib.suppress(OSError):
-            os.ftruncate(self._journal, good)  # or the next line would be glued to half of this one
-        return False
-
-    def _mend(self) -> None:
-        """End a line that an earlier recorder left half-written."""
-        size = os.fstat(self._journal).st_size
-        if size and os.pread(self._journal, 1, size - 1) != b"\n":
-            with contextlib.suppress(OSError):
-                os.write(self._journal, b"\n")
-
-    def _publish(self, lines: bytes) -> None:
-        if self._socket is not None:
-            import zmq
-
-            with contextlib.suppress(zmq.ZMQError):  # listeners read the journal, too
-                self._socket.send(lines, zmq.DONTWAIT)
-
-
-def _publisher(producer: str) -> Any:
-    """A PUB socket of this producer, or None: then readers follow the journal alone."""
-    try:
-        import zmq
-    except ImportError:
-        return None
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    try:
-        publisher = context.socket(zmq.PUB)
-        publisher.linger = LINGER_MS
-        publisher.bind(f"ipc://{rundir.socket_path(producer)}")
-    except (zmq.ZMQError, OSError, rundir.UnsafeDirectory):
-        context.destroy(linger=0)
-        return None
-    return publisher
+            self._journal.close()
+            if self._publisher is not None:
+                self._publisher.close()
 
 
 class Recorder:

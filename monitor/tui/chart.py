@@ -12,10 +12,14 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from .columns import Bucket, Grid
 from .rows import Row
+
+Point = tuple[float, float]
+Series = tuple[int, str, tuple[tuple[Point, ...], ...]]  # its number, its tone, and its runs of points
 
 _BAND, _LINE = 16, 17  # plotext's colour numbers carry which series a cell belongs to, and no colour at all
 _ANSI = re.compile(r"\x1b\[([0-9;]*)m|([^\x1b]+)")
@@ -70,12 +74,14 @@ def line(buckets: Sequence[Bucket | None], grid: Grid, width: int, height: int, 
     known = [bucket for bucket in buckets if bucket is not None and math.isfinite(bucket.mean)]
     low, high = limits([value for bucket in known for value in (bucket.low, bucket.high, bucket.mean)])
 
+    dots = max(1, 4 * height - 1)
+
     def scaled(value: float) -> float:
         part = (value / 4 - low / 4) / (high / 4 - low / 4)
-        return min(1.0, max(0.0, part))
+        return round(min(1.0, max(0.0, part)) * dots) / dots  # to the dot: small changes give the same picture
 
-    runs: list[list[tuple[float, float]]] = [[]]
-    bars: list[list[tuple[float, float]]] = []
+    runs: list[list[Point]] = [[]]
+    bars: list[list[Point]] = []
     gaps, above, below = set(), set(), set()
     for index, bucket in enumerate(buckets[:width]):
         at = grid.column(index)
@@ -92,7 +98,8 @@ def line(buckets: Sequence[Bucket | None], grid: Grid, width: int, height: int, 
             above.add(at)
         if bucket.low < low or bucket.mean < low:
             below.add(at)
-    rows = _braille([(_BAND, bars), (_LINE, runs)], width, height, {_BAND: band, _LINE: tone})
+    series = ((_BAND, band, tuple(map(tuple, bars))), (_LINE, tone, tuple(map(tuple, runs))))
+    rows = list(_braille(series, width, height))
     return Picture(rows, low, high, frozenset(gaps), frozenset(above), frozenset(below))
 
 
@@ -110,19 +117,18 @@ def _module() -> Any:
     return _plotext
 
 
-_Runs = list[list[tuple[float, float]]]
-
-
-def _braille(series: Sequence[tuple[int, _Runs]], width: int, height: int, tones: dict[int, str]) -> list[Row]:
+@lru_cache(maxsize=16)  # the newest step seldom moves a dot of a long curve
+def _braille(series: tuple[Series, ...], width: int, height: int) -> tuple[Row, ...]:
     """Each run of points joined by a line. Points must be finite, x within the width and y within 0..1."""
     blank: list[Row] = [[(" " * width, "text")] for _ in range(height)]
-    if width < 2 or height < 1 or not any(run for _, runs in series for run in runs):
-        return blank
+    if width < 2 or height < 1 or not any(run for _, _, runs in series for run in runs):
+        return tuple(blank)
     plotext = _module()
     figure = plotext.figure  # one figure for all charts: a new one costs twice as much. Only the app's thread draws
     figure.clear.data()
     figure.plot_size(width, height)
-    for number, runs in series:
+    tones = {number: tone for number, tone, _ in series}
+    for number, _, runs in series:
         points = [point for run in runs for point in run]
         if not points:
             continue
@@ -137,7 +143,7 @@ def _braille(series: Sequence[tuple[int, _Runs]], width: int, height: int, tones
     figure.ruler("x").lim(0, width - 1).frequency(0)
     figure.ruler("y").lim(0, 1).frequency(0)
     rows = [_row(text, tones) for text in figure.build().string().split("\n")]
-    return [*rows[:height], *blank[len(rows) :]]
+    return (*rows[:height], *blank[len(rows) :])
 
 
 def _row(text: str, tones: dict[int, str]) -> Row:

@@ -1,4 +1,4 @@
-"""What the readers cost: start-up of the command, the fold, the first paint of `attach`, the dashboard while it runs."""
+"""What the readers cost: the start of the command, the fold, the first paint of `attach`, the running dashboard."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ import psutil
 from tests.bench.journals import write_run
 
 TRAINMON = [sys.executable, "-m", "monitor"]
-PAINTED = "Where the time goes".encode()  # a panel's title: the screen stands, with the run's state on it
+PAINTED = b"Where the time goes"  # a panel's title: the screen stands, with the run's state on it
 COLUMNS, LINES = 160, 45
 
 # A training of four steps a second, for the dashboard to follow.

@@ -91,9 +91,8 @@ class Box:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("TRAINMON") and k != "NO_COLOR"}
-        self.environment.update(
-            {rundir.STATE_VARIABLE: str(path), "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": str(ROOT)}
-        )
+        self.environment[rundir.STATE_VARIABLE] = str(path)
+        self.environment.update(TERM="xterm-256color", COLORTERM="truecolor", PYTHONPATH=str(ROOT))
         self.terminals: list[Terminal] = []
 
     def trainmon(self, *words: str, columns: int = 160, lines: int = 45) -> Terminal:

@@ -12,7 +12,7 @@ import pytest
 
 from monitor.recorder import Writer, write_exit
 from monitor.sources.decode import decode
-from trainhooks import rundir
+from trainhooks import journal, rundir
 from trainhooks.events import Event, Note
 
 
@@ -44,7 +44,7 @@ def test_half_a_line_of_an_earlier_recorder_spoils_no_other(tmp_path: Path) -> N
     assert rundir.node_journal(tmp_path).read_bytes().splitlines()[1].startswith(b'{"kind":"hello"')
 
 
-def test_a_full_disk_costs_readings_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_delays_readings_and_costs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = Writer(tmp_path)
     real = os.write
 
@@ -53,15 +53,34 @@ def test_a_full_disk_costs_readings_and_says_so(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(os, "write", full)
-    writer.write(note("lost"), note("lost, too"))
-    writer.write(note("also lost"))
+    writer.write(note("first"), note("second"))
+    writer.write(note("third"))
+    assert [line["kind"] for line in lines(tmp_path)] == ["hello"]
     monkeypatch.setattr(os, "write", real)
+    writer.write(note("fourth"))
+    found = lines(tmp_path)
+    assert [line["seq"] for line in found] == [1, 2, 3, 4, 5]
+    assert [line["text"] for line in found[1:]] == ["first", "second", "third", "fourth"]
+
+
+def test_what_a_full_disk_refuses_for_too_long_is_counted_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer(tmp_path)
+    real = os.write
+
+    def full(handle: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(journal, "MAX_UNWRITTEN", 10)
+    writer.write(note("lost"), note("lost, too"))
+    monkeypatch.setattr(os, "write", real)
+    assert writer.dropped == 2
     writer.write(note("kept"))
     found = lines(tmp_path)
-    assert [line["seq"] for line in found] == [1, 2, 3]
-    assert found[1]["text"] == "3 readings of GPU and host were lost: the disk was full"
-    assert found[2]["text"] == "kept"
-    assert writer.dropped == 3
+    assert found[1]["text"] == "2 readings of GPU and host were lost: the disk is full"
+    assert [line["seq"] for line in found] == [1, 4, 5]
 
 
 def test_listeners_get_the_journals_lines(tmp_path: Path) -> None:

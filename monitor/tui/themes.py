@@ -10,7 +10,7 @@ from rich.style import Style
 from textual.theme import Theme
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # there is one of each: told apart by identity, which is quick
 class Palette:
     """The colours of one theme. `phases` are told apart on charts; the named ones carry meaning everywhere."""
 

@@ -199,6 +199,21 @@ def test_a_gpu_without_readings_shows_dashes_only() -> None:
         assert "0" not in shown and "–" in shown
 
 
+@pytest.mark.parametrize("width", [38, 46, 60, 100])
+def test_the_training_stands_beside_the_host(width: int) -> None:
+    shown = text(machine.host_rows(views.host_row(), {}, width))
+    for part in (
+        "37 %",
+        "training 5.1 cores",
+        "42.1",
+        "128 GiB",
+        "training 18.2 GiB",
+        "in 1.2 MiB/s",
+        "read 11.9 MiB/s",
+    ):
+        assert part in shown
+
+
 @pytest.mark.parametrize("width", [1, 20, 38, 60, 100, 158])
 def test_the_host_keeps_to_its_width(width: int) -> None:
     rows = [

@@ -30,9 +30,10 @@ class Look:
 
 def strip(row: Row, width: int, palette: Palette) -> Strip:
     """`row` as exactly `width` styled cells. The last guard: no control character passes here."""
-    safe = [(printable(text), tone) for text, tone in row if text]
-    segments = [Segment(text, style(palette, tone)) for text, tone in merged(cut(safe, width))]
-    return Strip(segments).adjust_cell_length(width, style(palette, "text"))
+    safe = cut([(printable(text), tone) for text, tone in row if text], width)
+    padding: Span = (" " * (width - row_width(safe)), "text")
+    segments = [Segment(text, style(palette, tone)) for text, tone in merged([*safe, padding])]
+    return Strip(segments, width)
 
 
 def changed_span(old: Strip, new: Strip) -> tuple[int, int]:
@@ -65,7 +66,8 @@ class Rows(Widget):
         super().__init__(id=name)
         self._view: View | None = None
         self._look: Look | None = None
-        self._drawn: object = None  # the data that the strips show
+        self._drawn: tuple[object, ...] | None = None  # palette, size and data that the strips show
+        self._rows: list[Row] = []
         self._strips: list[Strip] = []
 
     def data(self, view: View, look: Look) -> object:
@@ -89,11 +91,17 @@ class Rows(Widget):
         basis = (self._look.palette, width, height, self.data(self._view, self._look), self.has_focus)
         if basis == self._drawn and not force:
             return
+        same_ground = self._drawn is not None and self._drawn[:3] == basis[:3]
         self._drawn = basis
         rows = self.rows(self._view, self._look, width, height) if width > 0 and height > 0 else []
-        strips = [strip(row, width, self._look.palette) for row in rows[:height]]
-        blank = strip([], width, self._look.palette)
-        strips += [blank] * (height - len(strips))
+        rows = [*rows[:height], *([[]] * (height - len(rows)))]
+        known = len(self._strips) if same_ground else 0  # rows that stayed the same keep their strips
+        palette = self._look.palette
+        strips = [
+            self._strips[y] if y < known and row == self._rows[y] else strip(row, width, palette)
+            for y, row in enumerate(rows)
+        ]
+        self._rows = rows
         self._replace(strips, width)
 
     def _replace(self, strips: list[Strip], width: int) -> None:
@@ -102,7 +110,7 @@ class Rows(Widget):
             self.refresh()
             return
         for y, (before, after) in enumerate(zip(old, strips, strict=True)):
-            if before != after:
+            if before is not after and before != after:
                 start, end = changed_span(before, after) if before.cell_length == width else (0, width)
                 self.refresh(Region(start, y, max(1, end - start), 1))
 

@@ -83,10 +83,12 @@ def _labelled(label: str, value: str) -> Row:
     return [] if value == fmt.UNKNOWN else [(f"{label} ", "muted"), (value, "text")]
 
 
-def _host_cells(host: HostRow, history: dict[str, list[float]], wide: bool) -> list[tuple[str, list[Row]]]:
+def _host_cells(host: HostRow, history: dict[str, list[float]], width: int) -> list[tuple[str, list[Row]]]:
     """A table: the host first, then the training's own part of it, then what is worth knowing beside."""
-    cpu: Row = [(fmt.percent(host.cpu), "text bold"), (f" of {host.cores} cores" if host.cores else "", "muted")]
-    memory: Row = [(fmt.size_of(host.memory_used, host.memory_total), "text")]
+    narrow, wide = width < 46, width >= 60
+    cores = f" of {host.cores}{'' if narrow else ' cores'}" if host.cores else ""
+    cpu: Row = [(fmt.percent(host.cpu), "text bold"), (cores, "muted")]
+    memory: Row = [(fmt.size_of(host.memory_used, host.memory_total, "/" if narrow else " of "), "text")]
     if wide:
         cpu = [(sparkline(history.get("cpu", []), 8, 100.0), "accent"), (" ", "text"), *cpu]
         memory = [*meter(_fraction(host.memory_used, host.memory_total), 8), (" ", "text"), *memory]
@@ -112,7 +114,7 @@ def _host_cells(host: HostRow, history: dict[str, list[float]], wide: bool) -> l
 
 def host_rows(host: HostRow, history: dict[str, list[float]], width: int) -> list[Row]:
     """CPU, RAM, disk and network in columns; ragged, and without their labels' frills, where columns do not fit."""
-    table = _host_cells(host, history, width >= 60)
+    table = _host_cells(host, history, width)
     widths = [max(row_width(cells[index]) for _, cells in table) + 2 for index in range(3)]
     columns = next((number for number in (3, 2) if 7 + sum(widths[:number]) - 2 <= width), 0)
     rows = []

@@ -236,7 +236,9 @@ def _span(state: RunState, span: Span, producer: Producer) -> None:
         _count(wall.startup, span.name, MAX_PHASES, own)
     elif own > 0:
         _count(wall.spans, span.name, MAX_PHASES, own)
-        wall.since_last_step += own
+        # A span around the last steps has a part of its own time before their end.
+        elapsed = span.start + span.duration - (wall.last_step or 0.0)
+        wall.since_last_step = max(wall.since_last_step, min(wall.since_last_step + own, elapsed))
 
 
 def _count(table: dict[str, Any], name: str, limit: int, amount: float = 1) -> None:

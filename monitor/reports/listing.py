@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monitor.reports import table
-from monitor.reports.units import duration, pace
 from monitor.runs import RunEntry
+from monitor.units import UNKNOWN, age, pace
 from trainhooks.events import clean
 
 
@@ -30,16 +30,15 @@ def _state(entry: RunEntry) -> str:
 
 def _steps(entry: RunEntry) -> str:
     if entry.step is None:
-        return "-"
+        return UNKNOWN
     return f"{entry.step:,}/{entry.steps_total:,}" if entry.steps_total else f"{entry.step:,}"
 
 
 def _speed(entry: RunEntry) -> str:
-    return pace(entry.steps_per_second) or "-"
+    return pace(entry.steps_per_second)
 
 
 def _age(entry: RunEntry) -> str:
     if entry.age_seconds is None:
-        return "-"
-    seconds = max(0.0, entry.age_seconds)
-    return f"{seconds:.0f} s ago" if seconds < 59.5 else f"{duration(seconds)} ago"
+        return UNKNOWN
+    return f"{age(max(0.0, entry.age_seconds))} ago"

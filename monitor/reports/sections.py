@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from monitor.model.report import GpuRow, Outcome, Rates, Report
 from monitor.reports.table import Rows
-from monitor.reports.units import count, duration, figure, pace, per_second, percent, quantity
+from monitor.units import UNKNOWN, duration, money, number, pace, plural, rate, share, signal_name, size, size_of
 from trainhooks.events import clean
 
 SLOW_STEPS = 8  # shown; the JSON has all
@@ -62,19 +61,19 @@ def summary(report: Report) -> list[tuple[str, str]]:
     if run.started:
         when = "started " + time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started))
     rows = [
-        ("Command", clean(shlex.join(run.command), 2000) if run.command else "unknown"),
+        ("Command", clean(shlex.join(run.command), 2000) if run.command else UNKNOWN),
         ("Where", f"{where}{when}" + (f", {run.ranks} ranks" if run.ranks > 1 else "")),
         ("Outcome", outcome(report)),
         ("Progress", progress(report)),
-        ("Speed", speed(report.throughput) or "unknown: no step has been measured"),
+        ("Speed", speed(report.throughput) or f"{UNKNOWN} (no step has been measured)"),
     ]
     recent = speed(report.throughput.recent)
     if recent and report.outcome.state == "running":
         rows.append(("Lately", recent))
     if report.progress.cost is not None:
         total = report.progress.cost_total
-        of = f" of about ${total:,.2f}" if total is not None else ""
-        rows.append(("Cost", f"${report.progress.cost:,.2f}{of}"))
+        of = f" of about {money(total)}" if total is not None else ""
+        rows.append(("Cost", f"{money(report.progress.cost)}{of}"))
     return rows
 
 
@@ -93,10 +92,7 @@ def outcome(report: Report) -> str:
 
 def _how(ended: Outcome) -> str:
     if ended.signal is not None:
-        try:
-            return f"by {signal.Signals(ended.signal).name}"
-        except ValueError:
-            return f"by signal {ended.signal}"
+        return f"by {signal_name(ended.signal)}"
     return f"exit code {ended.exit_code}" if ended.exit_code is not None else ""
 
 
@@ -105,7 +101,7 @@ def progress(report: Report) -> str:
     if not done.steps_done:
         return "no step has been measured"
     of = f" of {done.steps_total:,}" if done.steps_total else ""
-    parts = [f"{done.steps_done:,}{of} steps" + (f" ({percent(done.fraction)})" if done.fraction is not None else "")]
+    parts = [f"{done.steps_done:,}{of} steps" + (f" ({share(done.fraction)})" if done.fraction is not None else "")]
     if done.steps_skipped:
         parts.append(f"{done.steps_skipped:,} of them skipped")
     if report.outcome.state == "running" and done.eta_seconds is not None:
@@ -117,13 +113,14 @@ def progress(report: Report) -> str:
 
 
 def speed(rates: Rates) -> str:
+    """The rates that are known, tokens first: steps a second change with the batch size and say the least."""
     parts = [
-        per_second(rates.tokens_per_second, "tokens"),
-        per_second(rates.samples_per_second, "samples"),
+        rate(rates.tokens_per_second, "tokens/s"),
+        rate(rates.samples_per_second, "samples/s"),
         pace(rates.steps_per_second),
-        f"MFU {percent(rates.mfu)}" if rates.mfu is not None else None,
+        f"MFU {share(rates.mfu)}" if rates.mfu is not None else UNKNOWN,
     ]
-    return ", ".join(part for part in parts if part)
+    return ", ".join(part for part in parts if part != UNKNOWN)
 
 
 # The parts
@@ -134,7 +131,7 @@ def findings(report: Report) -> Section | None:
         return None
     lines = []
     for finding in report.findings:
-        gain = f" (at most {percent(finding.lost_fraction)} of the time)" if finding.lost_fraction is not None else ""
+        gain = f" (at most {share(finding.lost_fraction)} of the time)" if finding.lost_fraction is not None else ""
         lines.append(f"{finding.severity}: {clean(finding.title)}{gain} [{clean(finding.code)}]")
         lines.extend(f"    {clean(evidence)}" for evidence in finding.evidence)
         if finding.advice:
@@ -153,8 +150,8 @@ def wall(report: Report) -> Section | None:
         ("between steps", account.between_steps),
         ("teardown", account.teardown),
     ]
-    shown = [[name, duration(seconds), percent(seconds / account.total)] for name, seconds in parts if seconds]
-    total = ["total", duration(account.total), percent(1.0)]
+    shown = [[name, duration(seconds), share(seconds / account.total)] for name, seconds in parts if seconds]
+    total = ["total", duration(account.total), share(1.0)]
     return Section("Where the wall time went", rows=[["part", "time", "share"], *shown, total])
 
 
@@ -164,7 +161,7 @@ def phases(report: Report) -> Section | None:
     rows = [["phase", "clock", "share", "mean", "p50", "p95", "max", "steps"]]
     for row in report.phases:
         times = [duration(value) for value in (row.mean, row.p50, row.p95, row.max)]
-        rows.append([clean(row.name, 40), clean(row.clock, 8), percent(row.share), *times, f"{row.count:,}"])
+        rows.append([clean(row.name, 40), clean(row.clock, 8), share(row.share), *times, f"{row.count:,}"])
     return Section("Where the step time went", rows=rows, left=2)
 
 
@@ -190,7 +187,7 @@ def metrics(report: Report) -> Section | None:
         return None
     rows = [["metric", "last", "mean", "min", "max", "count", "non-finite"]]
     for name, row in list(report.metrics.items())[:METRICS]:
-        values = [figure(value) for value in (row.last, row.mean, row.min, row.max)]
+        values = [number(value) for value in (row.last, row.mean, row.min, row.max)]
         rows.append([clean(name, 40), *values, f"{row.count:,}", f"{row.nonfinite:,}" if row.nonfinite else ""])
     more = len(report.metrics) - METRICS
     return Section("Metrics", [f"{more:,} more in `report --json`"] if more > 0 else [], rows)
@@ -214,7 +211,7 @@ def _gpu(gpu: GpuRow) -> Iterable[str]:
     fastest = f" of {gpu.sm_clock_max} MHz" if gpu.sm_clock_max else ""
     facts = [
         f"{gpu.utilization:.0f} % busy" if gpu.utilization is not None else "",
-        f"{quantity(gpu.memory_used)} of {quantity(gpu.memory_total)}" if gpu.memory_used is not None else "",
+        f"{size_of(gpu.memory_used, gpu.memory_total)}" if gpu.memory_used is not None else "",
         f"{gpu.temperature:.0f} °C" if gpu.temperature is not None else "",
         f"{gpu.power:.0f} W{limit}" if gpu.power is not None else "",
         f"{gpu.sm_clock} MHz{fastest}" if gpu.sm_clock is not None else "",
@@ -232,15 +229,15 @@ def host(report: Report) -> Section | None:
     machine = [
         f"CPU {now.cpu:.0f} % of {now.cores} cores" if now.cpu is not None and now.cores else "",
         f"load {now.load1:.1f}" if now.load1 is not None else "",
-        f"memory {quantity(now.memory_used)} of {quantity(now.memory_total)}" if now.memory_used is not None else "",
-        f"swap {quantity(now.swap_used)}" if now.swap_used else "",
-        f"disk {quantity(now.disk_free)} free" if now.disk_free is not None else "",
+        f"memory {size_of(now.memory_used, now.memory_total)}" if now.memory_used is not None else "",
+        f"swap {size(now.swap_used)}" if now.swap_used else "",
+        f"disk {size(now.disk_free)} free" if now.disk_free is not None else "",
     ]
     tree = [
         f"{now.tree_cpu:.0f} % of one core" if now.tree_cpu is not None else "",
-        f"{quantity(now.tree_rss)}" if now.tree_rss is not None else "",
-        count(now.tree_processes, "process", "processes") if now.tree_processes else "",
-        count(now.tree_threads, "thread", "threads") if now.tree_threads else "",
+        f"{size(now.tree_rss)}" if now.tree_rss is not None else "",
+        plural(now.tree_processes, "process", "processes") if now.tree_processes else "",
+        plural(now.tree_threads, "thread", "threads") if now.tree_threads else "",
     ]
     for label, facts in (("machine", machine), ("training", tree)):
         if any(facts):
@@ -264,7 +261,7 @@ def reservations(report: Report) -> Section | None:
     lost = report.dropped
     lines = []
     if lost.events:
-        lines.append(f"dropped before they reached a journal: {count(lost.events, 'event', 'events')}")
+        lines.append(f"dropped before they reached a journal: {plural(lost.events, 'event', 'events')}")
     if lost.lines:
-        lines.append(f"missing or unreadable in the journals: {count(lost.lines, 'line', 'lines')}")
+        lines.append(f"missing or unreadable in the journals: {plural(lost.lines, 'line', 'lines')}")
     return Section("Incomplete", lines) if lines else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from monitor.model.report import Report, View
 from monitor.reports import sections as parts
 from monitor.reports import table
-from monitor.reports.units import duration, figure, percent
+from monitor.units import duration, number, share
 from trainhooks.events import clean
 
 CONSOLE_LINES = 5
@@ -63,10 +63,10 @@ def short(report: Report) -> str:
     if report.wall.total and report.progress.steps_done:
         lines.append(f"  wall time: {_account(report)}")
     if report.phases:
-        shares = [f"{clean(row.name, 40)} {percent(row.share)}" for row in report.phases if row.share > 0.005][:6]
+        shares = [f"{clean(row.name, 40)} {share(row.share)}" for row in report.phases if row.share > 0.005][:6]
         lines.append("  step time: " + ", ".join(shares))
     if report.metrics:
-        values = [f"{clean(name, 40)} {figure(row.last)}" for name, row in list(report.metrics.items())[:5]]
+        values = [f"{clean(name, 40)} {number(row.last)}" for name, row in list(report.metrics.items())[:5]]
         lines.append("  metrics, last: " + ", ".join(values))
     lines += [f"  {finding.severity}: {clean(finding.title)}" for finding in report.findings[:2]]
     lines.append(f"  more: trainmon report {clean(report.run.id or 'last')}")
@@ -83,7 +83,7 @@ def _account(report: Report) -> str:
     named = [("start-up", wall.startup or 0.0), ("steps", wall.steps), *wall.spans.items()]
     named += [("between steps", wall.between_steps), ("teardown", wall.teardown)]
     worth = sorted(((name, seconds) for name, seconds in named if seconds >= 0.01 * total), key=lambda part: -part[1])
-    return ", ".join(f"{clean(name, 40)} {percent(seconds / total)}" for name, seconds in worth[:6])
+    return ", ".join(f"{clean(name, 40)} {share(seconds / total)}" for name, seconds in worth[:6])
 
 
 def _now(view: View) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from monitor import units as fmt
 from monitor.model.report import Report, SlowStep, View
 
-from .. import format as fmt
 from ..rows import Row, printable, wrap
 from .base import Look, ScrollPanel
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from monitor import units as fmt
 from monitor.model.report import Outcome, Progress, Report, View
 
-from .. import format as fmt
 from ..rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width
 from .base import Look, Rows
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from monitor import units as fmt
 from monitor.model.report import GpuRow, HostRow, View
 
-from .. import format as fmt
 from ..rows import Row, Span, column, cut, fit, meter, row_width, separated, sparkline, spread
 from .base import Look, ScrollPanel
 

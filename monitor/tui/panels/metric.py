@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from monitor import units as fmt
 from monitor.model.report import Curve, MetricRow, View
 
-from .. import format as fmt
 from ..rows import Row, fit, separated
 from .base import Look, Panel
 from .plot import line_chart

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from monitor import units as fmt
 from monitor.model.report import RankRow, Report, View, Wall
 
-from .. import format as fmt
 from ..rows import Row, bar, column, fit, flow, row_width, text_width
 from ..themes import BETWEEN
 from .base import Look, Panel

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from monitor import units as fmt
 from monitor.model.report import View
 
-from .. import format as fmt
 from ..columns import Grid, fold_means, grid, positions, top_limit
 from ..rows import Row, fit, separated
 from ..stack import Layer, stacked

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from monitor import units as fmt
 from monitor.model.report import View
 
-from .. import format as fmt
 from ..rows import Row, separated
 from .base import Look, Panel
 from .metric import LOW

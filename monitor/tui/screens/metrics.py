@@ -9,9 +9,9 @@ from textual.widget import Widget
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from monitor import units as fmt
 from monitor.model.report import MetricRow
 
-from .. import format as fmt
 from ..rows import column
 from .dialog import Dialog
 

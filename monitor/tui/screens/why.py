@@ -7,9 +7,9 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
+from monitor import units as fmt
 from monitor.model.report import Finding, View
 
-from .. import format as fmt
 from ..panels.base import Look, ScrollPanel
 from ..panels.header import SEVERITY
 from ..rows import Row, printable, wrap

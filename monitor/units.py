@@ -26,6 +26,8 @@ def duration(seconds: float | None) -> str:
     if seconds == 0:
         return "0 s"
     if seconds < 0.9995:
+        if seconds < 0.0000995:
+            return f"{seconds * 1e6:.1f} µs" if seconds < 9.95e-6 else f"{seconds * 1e6:.0f} µs"
         milliseconds = seconds * 1000
         return f"{milliseconds:.0f} ms" if milliseconds >= 9.95 else f"{milliseconds:.1f} ms"
     if seconds < 59.95:
@@ -145,6 +147,11 @@ def number(value: float | str | None) -> str:
 
 def count(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
+
+
+def plural(number: int, one: str, many: str) -> str:
+    """`1 process`, `2 processes`."""
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def money(amount: float | None) -> str:

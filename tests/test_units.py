@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from monitor.tui import format as fmt
+from monitor import units as fmt
 
 
 @pytest.mark.parametrize(

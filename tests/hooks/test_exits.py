@@ -1,0 +1,104 @@
+"""Every way out of a program: what was said is in the journal, and the exit is the program's own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+import pytest
+
+from .conftest import Told, Trainings, lines_of, wait_for
+
+WORK = "for _ in th.steps(range(5)): th.log(loss=1.5)\nsleep(0.3)\n"
+
+
+@pytest.mark.parametrize(
+    ("last", "code", "bye", "error"),
+    [
+        ("", 0, True, None),
+        ("sys.exit(3)", 3, True, None),
+        ("raise SystemExit('words')", 1, True, None),
+        ("raise RuntimeError('it broke')", 1, True, "RuntimeError: it broke"),
+        ("raise KeyboardInterrupt", -signal.SIGINT, True, "KeyboardInterrupt: "),
+        ("os._exit(7)", 7, False, None),
+        ("os.kill(os.getpid(), 15)", -signal.SIGTERM, False, None),
+        ("os.kill(os.getpid(), 9)", -signal.SIGKILL, False, None),
+        ("os.abort()", -signal.SIGABRT, False, None),
+    ],
+)
+def test_a_way_out(train: Trainings, last: str, code: int, bye: bool, error: str | None) -> None:
+    told = train(WORK + last, code=code, quiet=code == 0)
+    assert told.out == ""
+    assert "trainhooks" not in told.err
+    assert told.indices == [1, 2, 3, 4, 5]
+    assert [event.get("error") for event in told.kind("bye")] == ([error and error.strip()] if bye else [])
+
+
+def test_the_last_moment_is_kept_on_an_orderly_end(train: Trainings) -> None:
+    """Nothing waits for the background thread's next turn."""
+    told = train("for i in th.steps(range(50)): th.log(i=i)\nth.note('last words')")
+    assert told.indices == list(range(1, 51))
+    assert told.kind("note")[0]["text"] == "last words"
+    assert told.events[-1]["kind"] == "bye"
+
+
+def test_killed_from_outside_in_the_middle_of_a_step(train: Trainings) -> None:
+    process = train.start(WORK + "with th.step(), th.phase('generation'): sleep(60)")
+    told = Told(train.state)
+    wait_for(lambda: told.journals and b'"phase":"generation"' in told.journals[0].read_bytes())
+    process.kill()
+    process.wait()
+    assert told.indices == [1, 2, 3, 4, 5]
+    assert told.report.outcome.state == "lost"  # nobody was there to see how it ended
+
+
+def test_signal_handlers_stay_the_user_s(train: Trainings) -> None:
+    told = train(
+        """
+        import signal
+        before = [signal.getsignal(number) for number in range(1, 65) if number not in (32, 33)]
+        signal.signal(signal.SIGTERM, lambda *_: print('mine') or sys.exit(5))
+        with th.step(): th.log(a=1)
+        sleep(0.2)
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+        after = [signal.getsignal(number) for number in range(1, 65) if number not in (32, 33)]
+        print(sum(a is not b and a != b for a, b in zip(before, after)))
+        sys.stdout.flush()
+        os.kill(os.getpid(), signal.SIGTERM)
+        """,
+        code=5,
+    )
+    assert told.out == "1\nmine\n"
+    assert told.kind("bye")
+
+
+def test_an_import_alone_leaves_nothing_behind(train: Trainings) -> None:
+    train("print('done')")
+    assert not train.state.exists()
+
+
+def test_a_call_in_an_exit_handler(train: Trainings) -> None:
+    told = train("import atexit\natexit.register(th.log, a=1)\natexit.register(print, 'bye')\nwith th.step(): pass")
+    assert told.out == "bye\n"
+    assert told.indices == [1]
+
+
+def test_the_exit_does_not_wait_for_a_stopped_viewer(train: Trainings) -> None:
+    """A viewer that is connected and does not read must not hold the program's end."""
+    process = train.start(WORK + "sleep(1.5)\nfor _ in th.steps(range(2000)): th.log(a=1)\n")
+    told = Told(train.state)
+    wait_for(lambda: told.journals and lines_of(told.journals[0]))
+    viewer = subprocess.Popen(
+        [process.args[0], "-m", "monitor", "attach", str(told.run)],  # type: ignore[index]
+        env=train.environment(TERM="dumb"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        viewer.send_signal(signal.SIGSTOP)
+        assert process.wait(timeout=30) == 0
+    finally:
+        viewer.kill()
+        viewer.wait()
+    assert len(told.indices) == 2005

@@ -6,6 +6,7 @@ from collections import Counter
 
 from monitor.diagnosis.evidence import Evidence
 from monitor.model.report import Finding
+from monitor.units import age, duration, pace, plural, share
 
 STALL_RATIO = 10.0  # times the usual: far past every spike that ends by itself
 STALL_LEAST = 60.0  # seconds; nobody wants to be called for less
@@ -25,8 +26,8 @@ def stalled(evidence: Evidence) -> Finding | None:
         return Finding(
             "stalled",
             "critical",
-            f"No sign of life for {now.silent_for:.0f} s",
-            [f"the process lives, and its last pulse came {now.silent_for:.0f} s ago"],
+            f"No sign of life for {age(now.silent_for)}",
+            [f"the process lives, and its last pulse came {age(now.silent_for)} ago"],
             "See whether it is stopped (kill -CONT), swapping, or holds the GIL in a C call: py-spy dump --pid PID.",
         )
     usual = state.step_seconds.digested()
@@ -36,13 +37,13 @@ def stalled(evidence: Evidence) -> Finding | None:
     if now.step_seconds < max(STALL_LEAST, STALL_RATIO * p50, 2 * p95):
         return None
     where = f" in {now.phase}" if now.phase else ""
-    evidence_lines = [f"a step usually takes {p50:.1f} s (p95 {p95:.1f} s)"]
+    evidence_lines = [f"a step usually takes {duration(p50)} (p95 {duration(p95)})"]
     if now.phase is not None and now.phase_seconds is not None:
-        evidence_lines.append(f"{now.phase} has been open for {now.phase_seconds:.0f} s")
+        evidence_lines.append(f"{now.phase} has been open for {age(now.phase_seconds)}")
     return Finding(
         "stalled",
         "critical",
-        f"Step {now.step} has been open for {now.step_seconds:.0f} s{where}",
+        f"Step {now.step} has been open for {age(now.step_seconds)}{where}",
         evidence_lines,
         "See where it stands: py-spy dump --pid PID. A collective, a queue or a subprocess that waits is usual.",
         steps=[now.step],
@@ -63,8 +64,9 @@ def slow_steps(evidence: Evidence) -> Finding | None:
     return Finding(
         "slow-steps",
         "warning",
-        f"{state.slow_count} slow steps cost {lost:.0%} of the time at most; {culprit} grew most in {times} of {shown}",
-        [str(worst), f"{state.slow_excess:.1f} s beyond the usual in all"],
+        f"{plural(state.slow_count, 'slow step', 'slow steps')} cost {share(lost)} of the time at most; "
+        f"{culprit} grew most in {times} of {shown}",
+        [str(worst), f"{duration(state.slow_excess)} beyond the usual in all"],
         f"Look at what {culprit} does in these steps: longer outputs, a time limit hit, a busy disk or box.",
         lost,
         [slow.step for slow in state.slow_steps[-20:]],
@@ -78,15 +80,15 @@ def steps_skipped(evidence: Evidence) -> Finding | None:
     if progress.steps_skipped < SKIPPED_ENOUGH or progress.steps_skipped < SKIPPED_SHARE * done:
         return None
     reason, times = max(progress.skipped.items(), key=lambda item: item[1])
-    share = progress.steps_skipped / done
+    skipped = progress.steps_skipped / done
     rate = evidence.report.throughput.steps_per_second
     lines = [f"{name}: {count}" for name, count in sorted(progress.skipped.items(), key=lambda item: -item[1])[:5]]
     if rate is not None:
-        lines.append(f"{rate:.3g} steps/s in all, {rate * (1 - share):.3g} steps/s that did work")
+        lines.append(f"{pace(rate)} in all, {pace(rate * (1 - skipped))} that did work")
     return Finding(
         "steps-skipped",
-        "warning" if share > 0.1 else "info",
-        f"{progress.steps_skipped} of {done} steps ({share:.0%}) did no work; most often: {reason} ({times})",
+        "warning" if skipped > 0.1 else "info",
+        f"{progress.steps_skipped} of {done} steps ({share(skipped)}) did no work; most often: {reason} ({times})",
         lines,
         "Compare speeds by the steps that did work; mend the cause of the skips before anything else.",
     )

@@ -8,6 +8,7 @@ from monitor.diagnosis import progress
 from monitor.diagnosis.evidence import Evidence
 from monitor.model.fold import OTHER
 from monitor.model.report import Finding
+from monitor.units import duration, share
 
 Rule = Callable[[Evidence], Finding | None]
 
@@ -28,10 +29,10 @@ def verdict(findings: list[Finding], evidence: Evidence) -> Finding:
     for finding in findings:
         if finding.severity != "info":
             return finding
-    return _where_the_time_goes(evidence)
+    return _where_the_time_goes(evidence, quiet=not findings)
 
 
-def _where_the_time_goes(evidence: Evidence) -> Finding:
+def _where_the_time_goes(evidence: Evidence, quiet: bool) -> Finding:
     report = evidence.report
     steps = evidence.state.step_seconds.digested().count
     if steps == 0:
@@ -41,5 +42,5 @@ def _where_the_time_goes(evidence: Evidence) -> Finding:
         return Finding("none", "info", "Too few steps to judge")
     slowest = max(report.phases, key=lambda row: row.share)
     name = "time in no named phase" if slowest.name == OTHER else slowest.name
-    title = f"{slowest.share:.0%} of step time is {name} ({slowest.mean:.3g} s a step); no alert stands"
-    return Finding("none", "info", title)
+    title = f"{share(slowest.share)} of step time is {name}, {duration(slowest.mean)} a step"
+    return Finding("none", "info", f"{title}; nothing stands out" if quiet else title)

@@ -34,7 +34,7 @@ def _tokens_per_second(state: RunState) -> Curve:
     """Tokens by the time from step to step, pauses between steps included."""
     tokens, seconds = _curve(state.tokens), _curve(state.pace_seconds)
     rates = [a / b if b > 0 else math.nan for a, b in zip(tokens.mean, seconds.mean, strict=False)]
-    return Curve(tokens.x, rates, list(rates), list(rates), tokens.width)
+    return Curve(tokens.x, rates, list(rates), list(rates), tokens.width, tokens.end)
 
 
 def _histories(readings: Sequence[Any]) -> dict[str, list[float]]:

@@ -172,7 +172,7 @@ def _judge(state: RunState, step: Step, phases: dict[str, float], rank: int) -> 
     kind = f"{step.role or ''}\n{step.stage or ''}"
     baseline = state.baselines.get(kind)
     if baseline is None:
-        baseline = state.baselines[kind if len(state.baselines) < MAX_PHASES else OVERFLOW] = Baseline()
+        baseline = state.baselines.setdefault(kind if len(state.baselines) < MAX_PHASES else OVERFLOW, Baseline())
     if baseline.unusual(step.duration):
         _slow(state, step, phases, rank, baseline)
     baseline.add(step.duration, phases)

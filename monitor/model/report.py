@@ -223,6 +223,7 @@ class Curve:
     low: list[float] = field(default_factory=list)
     high: list[float] = field(default_factory=list)
     width: int = 1  # steps a bucket
+    end: float | None = None  # the last x: the last bucket may not be full yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,12 @@ class Series:
     total: list[float] = field(default_factory=list)
     low: list[float] = field(default_factory=list)
     high: list[float] = field(default_factory=list)
+    newest: int = 0  # the highest x so far
 
     def extend(self, xs: list[int], values: list[float]) -> None:
         """Take values in; `xs` and `values` are of one length, in any order, best of all rising."""
         at, end = 0, len(xs)
+        self.newest = max(self.newest, max(xs, default=0))
         while at < end:
             bucket = xs[at] // self.width
             upto = at + 1
@@ -47,17 +49,13 @@ class Series:
         total = sum(values)
         if total - total != 0.0:  # something in it is nan or infinite
             values = [each for each in values if math.isfinite(each)]
-            total = math.fsum(values)
+            total = sum(values)
         low, high = (min(values), max(values)) if values else (_NAN, _NAN)
-        if not self.index or bucket > self.index[-1]:
-            if len(self.index) >= MAX_BUCKETS:
-                self._halve()
-                bucket //= 2
-            place = len(self.index)
-            if self.index and self.index[-1] == bucket:
-                place -= 1
-        else:
-            place = bisect_left(self.index, bucket)  # usually the last; a value may also come late
+        place = self._place(bucket)
+        while len(self.index) >= MAX_BUCKETS and (place == len(self.index) or self.index[place] != bucket):
+            self._halve()
+            bucket //= 2
+            place = self._place(bucket)
         if place < len(self.index) and self.index[place] == bucket:
             self._merge(place, len(values), total, low, high)
             return
@@ -66,6 +64,11 @@ class Series:
         self.total.insert(place, total)
         self.low.insert(place, low)
         self.high.insert(place, high)
+
+    def _place(self, bucket: int) -> int:
+        if not self.index or bucket > self.index[-1]:
+            return len(self.index)
+        return bisect_left(self.index, bucket)  # usually the last; a value may also come late
 
     def _merge(self, place: int, count: int, total: float, low: float, high: float) -> None:
         if count == 0:
@@ -95,9 +98,10 @@ class Series:
 
     def curve(self) -> Curve:
         """The whole run as a curve; a bucket without a finite value is a gap (nan)."""
-        means = [t / c if c else _NAN for t, c in zip(self.total, self.count, strict=True)]
+        rows = zip(self.total, self.count, self.low, self.high, strict=True)
+        means = [max(low, min(high, t / c)) if c else _NAN for t, c, low, high in rows]  # a sum may be beyond a float
         x = [float(number * self.width) for number in self.index]
-        return Curve(x, means, list(self.low), list(self.high), self.width)
+        return Curve(x, means, list(self.low), list(self.high), self.width, float(self.newest) if x else None)
 
 
 STEP = 1.02  # a quantile is right within 1 %

@@ -187,7 +187,8 @@ def _metric(column: Column) -> MetricRow:
     count = column.count + column.nonfinite
     if not column.count:
         return MetricRow(last, count=count, nonfinite=column.nonfinite)
-    return MetricRow(last, column.sum / column.count, column.least, column.most, count, column.nonfinite)
+    mean = max(column.least, min(column.most, column.sum / column.count))  # a sum may be beyond a float
+    return MetricRow(last, mean, column.least, column.most, count, column.nonfinite)
 
 
 def _ranks(state: RunState) -> list[RankRow]:

@@ -5,6 +5,7 @@ Every name and text that passes is printable, every number finite or said to be 
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 
 from trainhooks import events
-from trainhooks.events import MAX_INTEGER, MAX_LINE, MAX_NAME, MAX_TEXT, Event, clean
+from trainhooks.events import MAX_INTEGER, MAX_LINE, MAX_NAME, MAX_TEXT, Event, Number, clean, number
 
 _KIND = re.compile(rb'^\s*\{\s*"kind"\s*:\s*"([a-z_]{1,32})"')
 _DECODERS: dict[bytes, msgspec.json.Decoder[Any]] = {
@@ -52,8 +53,28 @@ def _sane(event: Event) -> bool:
     event.producer = _name(event.producer)
     if not (0 <= event.seq <= MAX_INTEGER and _time(event.t)):
         return False
+    if type(event) is not events.Step and not _sized(event):
+        return False
     tidy = _TIDY.get(type(event))
     return tidy is None or tidy(event)
+
+
+# The whole numbers of each kind, and whether each may be absent.
+_WHOLE: dict[type, list[tuple[str, bool]]] = {
+    cls: [(f.name, f.type != "int") for f in dataclasses.fields(cls) if f.type in ("int", "Optional[int]")]
+    for cls in events.KINDS.values()
+}
+
+
+def _sized(event: Event) -> bool:
+    """Whether the whole numbers lie within their limits; one that does not and may be absent is made so."""
+    for name, optional in _WHOLE[type(event)]:
+        value = getattr(event, name)
+        if value is not None and not (-MAX_INTEGER if name == "exit_code" else 0) <= value <= MAX_INTEGER:
+            if not optional:
+                return False
+            setattr(event, name, None)
+    return True
 
 
 def _time(value: float) -> bool:
@@ -78,8 +99,8 @@ def _optional(text: str | None) -> str | None:
 
 def _phases(rows: list[events.Phase]) -> list[events.Phase] | None:
     tidy = True
-    for name, seconds, clock, _ in rows:
-        if not 0 <= seconds < 1e12:
+    for name, seconds, clock, times in rows:
+        if not (0 <= seconds < 1e12 and 0 <= times <= MAX_INTEGER):
             return None
         if name not in _clean_names or clock != "host":
             tidy = False
@@ -100,15 +121,32 @@ def _tidy_step(step: events.Step) -> bool:
     step.tokens = _counted(step.tokens)
     step.padded_tokens = _counted(step.padded_tokens)
     step.samples = _counted(step.samples)
-    if not _clean_names.issuperset(step.metrics):
-        step.metrics = {_name(name): value for name, value in step.metrics.items()}
+    step.metrics = _numbers(step.metrics)
     if step.status != "ok":
         step.status = "skipped"
         step.reason = None if step.reason is None else clean(step.reason)
     step.role = _optional(step.role)
     step.stage = _optional(step.stage)
     step.thread = _optional(step.thread)
+    step.epoch = None if step.epoch is None else _number(step.epoch)
     return True
+
+
+def _numbers(values: dict[str, Number]) -> dict[str, Number]:
+    for value in values.values():
+        if type(value) is not float and (type(value) is not int or not -MAX_INTEGER <= value <= MAX_INTEGER):
+            break
+    else:
+        if _clean_names.issuperset(values):
+            return values
+    tidy = ((name, _number(value)) for name, value in values.items())
+    return {_name(name): value for name, value in tidy if value is not None}
+
+
+def _number(value: Number) -> Number | None:
+    if isinstance(value, str):
+        return value if value in ("nan", "inf", "-inf") else None
+    return number(value)
 
 
 def _counted(value: int | None) -> int | None:
@@ -140,7 +178,7 @@ def _tidy_facts(facts: events.Facts) -> bool:
 
 
 def _tidy_metrics(metrics: events.Metrics) -> bool:
-    metrics.values = {_name(name): value for name, value in metrics.values.items()}
+    metrics.values = _numbers(metrics.values)
     metrics.role = _optional(metrics.role)
     return True
 
@@ -150,8 +188,14 @@ def _tidy_pulse(pulse: events.Pulse) -> bool:
     pulse.role = _optional(pulse.role)
     pulse.stage = _optional(pulse.stage)
     pulse.frame = None if pulse.frame is None else clean(pulse.frame, 512)
-    pulse.spans = [(_name(name), seconds) for name, seconds in pulse.spans]
+    pulse.step_open = _age(pulse.step_open)
+    pulse.phase_open = _age(pulse.phase_open)
+    pulse.spans = [(_name(name), seconds) for name, seconds in pulse.spans if _age(seconds) is not None]
     return True
+
+
+def _age(value: float | None) -> float | None:
+    return value if value is not None and 0 <= value < 1e12 else None
 
 
 def _tidy_note(note: events.Note) -> bool:
@@ -203,7 +247,7 @@ def _tidy_value(value: Any, depth: int) -> Any:
         return tidy_facts(value, depth - 1) if depth > 0 else None
     if isinstance(value, list):
         return [_tidy_value(item, depth - 1) for item in value[:500]] if depth > 0 else None
-    return value
+    return number(value) if type(value) is int else value
 
 
 def lines_of(batch: bytes) -> Iterator[bytes]:

@@ -57,17 +57,26 @@ class RunDirectory:
         """Some new events, from the journals in turn; empty when all are read to their ends."""
         self._scan()
         out: list[Event] = []
-        for tail in self._tails.values():
-            for line in tail.read():
-                self._take(line, out)
-            if out:
-                return out
-        for batch in self._subscriber.take():
+        if self._read_journals(out):
+            return out
+        frames = self._subscriber.take()
+        for batch in frames:
             self._take_frame(batch, out)
-        if not out:
+        # What a frame tells of stood in the journal before it, and so does what a gap in the frames leaves out.
+        if not out and not (frames and self._read_journals(out)):
             out = self._sequencer.settle()
             self._caught_up = True
         return out
+
+    def _read_journals(self, out: list[Event]) -> bool:
+        """Read journals in turn until some event is due; False when all are read to their ends and none is."""
+        for tail in self._tails.values():
+            while not out and (lines := tail.read()):
+                for line in lines:
+                    self._take(line, out)
+            if out:
+                return True
+        return False
 
     def _scan(self) -> None:
         now = time.monotonic()

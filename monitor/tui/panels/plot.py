@@ -49,7 +49,7 @@ def marks(picture: Picture, width: int) -> Row:
 def steps_axis(layout: Grid, curve: Curve, gutter: int, width: int) -> Row:
     """`step 1 ... 214`: the last step's number ends below its column."""
     first = f"step {max(1, layout.start):,}"
-    final = f"{int(curve.x[-1]) + curve.width - 1:,}"
+    final = f"{int(curve.x[-1]) + curve.width - 1 if curve.end is None else int(curve.end):,}"
     end = max(min(width, layout.columns), text_width(first) + 2 + text_width(final))
     return [(" " * gutter + first, "muted"), (final.rjust(end - text_width(first)), "muted")]
 

@@ -3,17 +3,17 @@
     trainmon run -- python demo/rl_code.py               # five to ten minutes on two CPU cores
     trainmon run -- python demo/rl_code.py --steps 40    # half a minute
 
-The *generator* reads the name of a problem ("sum:") and completes `def f(a, b): return ...` one character at a time. The
-*discriminator* reads the problem and a program ("sum:a-b?") and writes a test, "23=5" for f(2,3)==5. Both are Llama models
-that start from random weights and learn by REINFORCE alone: nobody shows them a program or a test.
+The *generator* reads the name of a problem ("sum:") and completes `def f(a, b): return ...`, one character at a time.
+The *discriminator* reads the problem and a program ("sum:a-b?") and writes a test, "23=5" for f(2,3)==5. Both are Llama
+models that start from random weights and learn by REINFORCE alone: nobody shows them a program or a test.
 
   Stage 1  The generator warms up against fixed validation cases.
   Stage 2  The discriminator learns to write tests that the reference solution passes and wrong programs do not.
   Stage 3  Both take turns; the generator now has to pass the discriminator's tests as well.
 
-What the models write is really executed, in a child process without builtins and with limits on time, CPU and memory (see
-rl_problems.py). Most untrained programs do not even compile, and some are blank: those steps are skipped, and say so.
-The `th.` lines are all the instrumentation there is.
+What the models write is really executed, in a child process without builtins and with limits on time, CPU and memory
+(see rl_problems.py). Most programs of an untrained model do not even compile. Where the one to be tested is blank, the
+step is skipped, and says so. The `th.` lines are all the instrumentation there is.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Player:
             bos_token_id=None,
             eos_token_id=END,
         )
-        self.model = LlamaForCausalLM(config)
+        self.model: Any = LlamaForCausalLM(config)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
         self.length = length
         allowed = {END, *(ID_OF[character] for character in characters)}
@@ -96,7 +96,7 @@ class Player:
     def write(self, prompt: str, count: int, *, greedy: bool = False) -> Rollout:
         """Samples `count` completions of one prompt; a completion ends with its line, as with any code model."""
         ids = torch.tensor([[ID_OF[character] for character in prompt]] * count)
-        written = self.model.generate(  # type: ignore[operator]
+        written = self.model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=self.length,
@@ -112,22 +112,22 @@ class Player:
         """The log-probability of each completion under the policy that sampled it, with gradients this time."""
         logits = self.model(rollout.ids[:, :-1], use_cache=False).logits[:, rollout.prompt_length - 1 :]
         logits[..., self.forbidden] = -torch.inf
-        # Behind the end of a completion there is only PAD, itself forbidden: any token will do there, the mask removes it.
+        # Behind its end a completion is PAD, which is forbidden: any other token will do there, the mask removes it.
         chosen = rollout.completions.masked_fill(~rollout.mask, END)
-        table = logits.log_softmax(-1).gather(-1, chosen[..., None]).squeeze(-1)
+        table: Tensor = logits.log_softmax(-1).gather(-1, chosen[..., None]).squeeze(-1)
         return (table * rollout.mask).sum(-1)
 
     @th.phase("training")
     def update(self, log_probs: Tensor, rewards: list[float]) -> Tensor:
         """One REINFORCE step. The baseline is the mean of the group: what counts is to be better than one's siblings.
 
-        The improbable earns a little extra (an entropy bonus), or the first program that earns anything would be the last.
+        The improbable earns a little extra (an entropy bonus), or the first program to earn anything would be the last.
         """
         soft = torch.tensor(rewards) - ENTROPY_WEIGHT * log_probs.detach()
         advantage = (soft - soft.mean()) / (soft.std() + 0.1)
         loss = -(advantage * log_probs).mean()
         self.optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         return loss.detach()
@@ -219,7 +219,7 @@ def load_models(args: argparse.Namespace, checkpoint: Path) -> Arena:
 
 
 def lessons(stage: str, steps: int, dice: random.Random) -> Iterator[tuple[str, int, list[Problem]]]:
-    """Role, epoch and problems, until the steps are used up. An epoch takes each role of the stage through every problem."""
+    """Role, epoch and problems, until the steps are used up. In an epoch each role of the stage meets every problem."""
     epoch = 0
     while steps > 0:
         epoch += 1
@@ -231,7 +231,8 @@ def lessons(stage: str, steps: int, dice: random.Random) -> Iterator[tuple[str, 
 
 def train_stage(arena: Arena, stage: str, steps: int, dice: random.Random) -> str:
     """All steps of one stage; returns its summary."""
-    number, skipped, rewards, began = 0, 0, {role: [0.0][:0] for role in STAGES[stage]}, time.monotonic()
+    number, skipped, began = 0, 0, time.monotonic()
+    rewards: dict[str, list[float]] = {role: [] for role in STAGES[stage]}
     for role, epoch, problems in lessons(stage, steps, dice):
         for problem in th.steps(problems, role=role, stage=stage, epoch=epoch):
             number += 1
@@ -250,7 +251,7 @@ def train_stage(arena: Arena, stage: str, steps: int, dice: random.Random) -> st
 
 
 def describe(role: str, metrics: dict[str, Any]) -> str:
-    passed = ", ".join(f"{kind}_passed={metrics[f'{kind}_passed']}/{metrics[f'{kind}_total']}" for kind in ("gen", "val"))
+    passed = ", ".join(f"{name}_passed={metrics[name + '_passed']}/{metrics[name + '_total']}" for name in ("gen", "val"))
     return f"{role.capitalize()} Reward: {metrics['reward']:.2f} ({passed})"
 
 
@@ -276,11 +277,12 @@ def train(args: argparse.Namespace, directory: Path) -> None:
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--steps", type=int, default=1600, help="training steps over all stages (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="same seed, same run (default: %(default)s)")
-    parser.add_argument("--batch", type=int, default=64, help="programs, or tests, in a step (default: %(default)s)")
-    parser.add_argument("--time-limit", type=float, default=5.0, help="seconds for the programs of a step (default: %(default)s)")
-    parser.add_argument("--checkpoint-dir", type=Path, help="keep the models here, and go on from there (default: keep nothing)")
+    add = parser.add_argument
+    add("--steps", type=int, default=1600, help="training steps over all stages (default: %(default)s)")
+    add("--seed", type=int, default=0, help="same seed, same run (default: %(default)s)")
+    add("--batch", type=int, default=64, help="programs, or tests, in a step (default: %(default)s)")
+    add("--time-limit", type=float, default=5.0, help="seconds for a step's programs to run (default: %(default)s)")
+    add("--checkpoint-dir", type=Path, help="keep the models here, and go on from there (default: keep nothing)")
     args = parser.parse_args()
     if args.steps < 1 or args.batch < 2 or args.time_limit <= 0:
         parser.error("--steps must be at least 1, --batch at least 2 (a group needs a mean), --time-limit above 0")

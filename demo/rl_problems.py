@@ -1,7 +1,7 @@
-"""The world of the RL demo: problems, what a test looks like, and a sandbox that runs the programs the models write.
+"""The world of the RL demo: problems, tests, a sandbox that runs what the models write, and what that earns.
 
-A program is one expression that completes `def f(a, b): return ...`. A test is four characters such as `23=5`, short for
-`f(2,3)==5`, so that even an untrained model writes a readable one now and then, and has something to learn from.
+A program is one expression that completes `def f(a, b): return ...`. A test is four characters such as `23=5`, short
+for `f(2,3)==5`, so that even an untrained model writes a readable one now and then, and has something to learn from.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import tempfile
 from dataclasses import dataclass
 
 Verdict = list[bool] | None
-"""One program against a list of tests; None where the program does not compile, ran too long, or took its process down."""
+"""One program against all tests; None if it is blank, does not compile, runs too long or takes its process down."""
 
 VALIDATION_INPUTS = ((3, 5), (7, 2), (4, 9), (6, 3), (5, 8))
-# A program that computes something: no constant, no argument handed back. Without this first step on the way to a solution
-# a fresh model earns nothing; and if any program that compiles were paid for, `return a` would be all that it learns.
+# Passed by a program that computes something: no constant, no argument handed back. Without this step on the way to a
+# solution a fresh model earns nothing; and if whatever compiles were paid for, `return a` would be all that it learns.
 EFFORT_TEST = "f(3,5)!=f(7,2) and f(3,5) not in (3,5,-3,-5)"
 EFFORT_REWARD = 0.2
 TEST_SHORTHAND = re.compile(r"(\d)(\d)([<=>])(\d)")
@@ -60,8 +60,8 @@ def expand_test(shorthand: str) -> str | None:
     return f"f({a},{b}){'==' if relation == '=' else relation}{value}"
 
 
-# Runs in a process of its own. Programs get no builtins at all, and limits on CPU time, memory, files and wall time. The
-# answer to each program is a line of its own, so that the answers before a crash or a kill are not lost.
+# Runs in a process of its own. Programs get no builtins at all, and limits on CPU time, memory, files and wall time.
+# The answer to each program is a line of its own, so that the answers before a crash or a kill are not lost.
 RUNNER = """
 import json, resource, signal, sys
 
@@ -114,15 +114,15 @@ def run_programs(programs: list[str], tests: list[str], time_limit: float) -> li
 
 def _run_in_child(programs: list[str], tests: list[str], time_limit: float) -> list[Verdict]:
     """The answers of one child process: all of them, or those up to the program that ended it."""
-    job = {"programs": programs, "tests": tests, "each": SECONDS_PER_PROGRAM, "memory": MEMORY_LIMIT, "cpu": int(time_limit) + 1}
+    limits = {"each": SECONDS_PER_PROGRAM, "memory": MEMORY_LIMIT, "cpu": int(time_limit) + 1}
+    job = json.dumps({"programs": programs, "tests": tests, **limits}).encode()
     # -I: no environment variables, no user site. -S: no site-packages. -W: `1a` is an error here, not worth a warning.
     command = [sys.executable, "-I", "-S", "-W", "ignore", "-c", RUNNER]
     with tempfile.TemporaryDirectory(prefix="rl-sandbox-") as empty:
         try:
-            done = subprocess.run(
-                command, input=json.dumps(job).encode(), capture_output=True, timeout=time_limit, cwd=empty, env={}, check=False
-            )
-            output = done.stdout
+            output = subprocess.run(
+                command, input=job, capture_output=True, timeout=time_limit, cwd=empty, env={}, check=False
+            ).stdout
         except subprocess.TimeoutExpired as late:  # run() has killed the child
             output = late.stdout or b""
     return [json.loads(line) for line in output.splitlines(keepends=True) if line.endswith(b"\n")]
@@ -132,8 +132,8 @@ def _run_in_child(programs: list[str], tests: list[str], time_limit: float) -> l
 class Judgement:
     """The verdicts of one step and what they are worth.
 
-    Rows: the reference, the solutions of the other problems, the batch. Columns: the effort test, the fixed cases, and the
-    tests in `written` that can be read at all.
+    Rows: the reference, the solutions of the other problems, the batch. Columns: the effort test, the fixed cases, and
+    the tests in `written` that can be read at all.
     """
 
     verdicts: list[Verdict]
@@ -148,10 +148,12 @@ class Judgement:
     def program_rewards(self) -> list[float]:
         """A little for effort, the rest by the share of fixed cases and sound tests a program passes."""
         columns = [*self.fixed, *self.sound]
-        return [
-            EFFORT_REWARD * row[0] + (1 - EFFORT_REWARD) * sum(row[column] for column in columns) / len(columns) if row else 0.0
-            for row in self.programs
-        ]
+
+        def worth(row: list[bool]) -> float:
+            passed = sum(row[column] for column in columns) / len(columns)
+            return EFFORT_REWARD * row[0] + (1 - EFFORT_REWARD) * passed
+
+        return [worth(row) if row else 0.0 for row in self.programs]
 
     def test_rewards(self) -> list[float]:
         """Nothing for no test, a little for an unsound one, more for a sound one the more wrong programs it breaks."""

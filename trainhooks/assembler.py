@@ -68,8 +68,9 @@ class Assembler:
                     step.mark = t
                     if row.is_span:
                         self._leave_span_in_step(row, t)
-                    elif step.item is None:
+                    elif step.item is None and not step.opened:
                         step.item = t
+                        self._nested = None  # a loop inside the iterable
                     return
             elif type(what) is str:
                 self._enter_phase(step, what, entry[1])
@@ -123,7 +124,8 @@ class Assembler:
         """Steps do not nest: the inner one becomes a phase of the outer one."""
         if self._nested is None:
             self._nested = (loop, len(step.opened))
-        self._enter_phase(step, loop.role or "step", t)
+        if step.item is not None:  # else a loop inside the iterable: what it does is the wait for the item
+            self._enter_phase(step, loop.role or "step", t)
         if not self._warned_nested:
             self._warned_nested = True
             text = "a step inside a step is recorded as a phase of the outer one"
@@ -143,7 +145,7 @@ class Assembler:
             self._close_step(step, t)
         elif self._nested is not None and self._nested[0] is loop:
             self._leave_nested(step, t)
-        elif step.opened:  # nested deeper than once
+        elif self._nested is not None and step.opened:  # nested deeper than once
             self.take((None, t))
 
     def _quit(self, t: int, loop: Loop) -> None:
@@ -272,6 +274,7 @@ class Assembler:
 
     def _leave_span_in_step(self, row: Row, t: int) -> None:
         """Its time is the step's; it is told apart so that checkpoints and evaluations can be listed."""
+        row.is_span = False  # a phase of that name may come, too
         self._emit_span(row.name, row.entered, t, own=0)
 
     def _leave_outside(self, t: int) -> None:
@@ -282,12 +285,12 @@ class Assembler:
         if self.step is not None:  # it surrounded the open step's begin
             own -= t - self.step.began
         own = max(0, own)
+        self.accounted += own
         if self.beside and not top.is_span:
             row = self.shared.background.setdefault(top.name, [0, 0])
-            row[0] += t - top.start
+            row[0] += own
             row[1] += 1
             return
-        self.accounted += own
         self._emit_span(top.name, top.start, t, own)
 
     def _split_spans(self, t: int) -> None:
@@ -329,7 +332,10 @@ class Assembler:
         """Metrics outside a step. Ones that are still on their way keep no step."""
         values: Mapping = {}
         for name, value in metrics.items():
-            sent = None if type(value) is Deferred else number(value)
+            if type(value) is Deferred:
+                value.name = self.shared.metric_name(name)
+                continue
+            sent = number(value)
             if sent is not None:
                 values[self.shared.metric_name(name)] = sent
         if values:
@@ -337,7 +343,11 @@ class Assembler:
 
     def _late(self, deferred: Deferred, value: Any) -> None:
         sent = number(value)
-        if sent is not None:
+        if sent is None:
+            return
+        if self.step is not None and deferred in self.step.late:  # its step is still open
+            self.step.metrics[deferred.name] = sent
+        else:
             values = {deferred.name: sent}
             self._emit(Metrics("", 0, monotonic_seconds(), values=values, step=deferred.step, role=deferred.role))
 
@@ -358,7 +368,7 @@ class Assembler:
     def _facts(self, known: Mapping) -> None:
         facts = Facts("", 0, monotonic_seconds())
         if "name" in known:
-            facts.name = clean(known["name"], MAX_NAME)
+            facts.name = clean(known["name"], MAX_NAME) or None
         facts.total_steps = _positive(known.get("total_steps"))
         start = _positive(known.get("start_step"))
         if start is not None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from trainhooks.entries import LATE
 
 MAX_WAITING = 4096  # copies in flight; past that new ones are dropped
 
 waiting: Deque["Deferred"] = deque()
+_of_the_parent: List[Deque["Deferred"]] = []
 
 
 class Deferred:
@@ -47,8 +48,9 @@ def settled(metrics: Dict[str, Any]) -> Dict[str, Any]:
 
 def _settle(name: str, value: Any) -> Any:
     if not hasattr(value, "detach"):
-        # A numpy scalar or one-element array; anything else is judged by the background thread.
-        return value.item() if hasattr(value, "item") and value.size == 1 else value
+        # A numpy scalar or one-element array; anything else is judged by the background thread, where the `item` of
+        # a foreign array type may wait for a device.
+        return value.item() if type(value).__module__ == "numpy" and value.size == 1 else value
     if value.numel() != 1:
         return None
     if value.is_cpu:
@@ -82,5 +84,9 @@ def poll(put: Callable[[Tuple[Any, ...]], None]) -> None:
 
 
 def forget() -> None:
-    """Drop what is in flight (after a fork: the copies are the parent's)."""
-    waiting.clear()
+    """Drop what is in flight (after a fork: the copies are the parent's). Kept from the collector, because to free
+    an event or pinned memory in a forked child is a call to a device that it has no access to.
+    """
+    global waiting
+    _of_the_parent.append(waiting)
+    waiting = deque()

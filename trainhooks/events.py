@@ -222,7 +222,10 @@ _UNPRINTABLE = re.compile(
 def clean(text: Any, limit: int = MAX_TEXT) -> str:
     """`text` as one printable line of at most `limit` characters; runs of control characters become one space."""
     if not isinstance(text, str):
-        text = str(text)
+        try:
+            text = str(text)
+        except Exception:  # a foreign __str__ may raise anything
+            text = f"<{type(text).__name__}>"
     return _UNPRINTABLE.sub(" ", text[: 4 * limit]).strip()[:limit]
 
 
@@ -242,9 +245,10 @@ def number(value: Any) -> Optional[Number]:
 
 def _float(value: Any) -> Optional[Number]:
     try:
-        return number(float(value))
-    except OverflowError:
-        return "inf" if value > 0 else "-inf"
+        try:
+            return number(float(value))
+        except OverflowError:
+            return "inf" if value > 0 else "-inf"
     except Exception:  # a foreign __float__ may raise anything; then it is no number
         return None
 

@@ -82,6 +82,8 @@ def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, (list, tuple)) and depth > 0:
         return [_plain(item, depth - 1) for item in value[:50]]
     try:
+        if hasattr(value, "detach"):  # a tensor on a device: to print it is to wait for it
+            return f"<{type(value).__name__}>"
         return clean(masked(str(value)), MAX_TEXT // 16)
     except Exception:  # a foreign __str__ may raise anything
         return f"<{type(value).__name__}>"

@@ -20,7 +20,7 @@ class Journal:
         self.dropped = 0
         self._path = path
         self._waiting = b""
-        self._waiting_lines = 0
+        self.waiting_lines = 0  # refused so far; lost if the end comes before there is room
         self._handle = -1
         self._open()
 
@@ -35,14 +35,14 @@ class Journal:
     def append(self, batch: bytes, lines: int) -> None:
         """Write whole lines. Never raises: what the disk refuses is tried again with the next batch."""
         self._waiting += batch
-        self._waiting_lines += lines
+        self.waiting_lines += lines
         if self._handle < 0:
             self._open()
         if self._handle >= 0 and self._write(self._waiting):
-            self._waiting, self._waiting_lines = b"", 0
+            self._waiting, self.waiting_lines = b"", 0
         elif len(self._waiting) > MAX_UNWRITTEN:
-            self.dropped += self._waiting_lines
-            self._waiting, self._waiting_lines = b"", 0
+            self.dropped += self.waiting_lines
+            self._waiting, self.waiting_lines = b"", 0
 
     def _write(self, data: bytes) -> bool:
         good = -1  # bytes up to the end of the last whole line
@@ -59,8 +59,8 @@ class Journal:
         return True
 
     def close(self) -> None:
-        self.dropped += self._waiting_lines
-        self._waiting_lines = 0
+        self.dropped += self.waiting_lines
+        self.waiting_lines = 0
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1

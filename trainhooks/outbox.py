@@ -25,24 +25,28 @@ from trainhooks.journal import Journal, Publisher
 from trainhooks.open_work import Shared
 
 if TYPE_CHECKING:
-    from trainhooks.session import Lane
+    from trainhooks.session import Lane, Session
 
 WAKE = 0.05  # seconds between two looks at the lanes
 SLICE = 64  # entries digested before the interpreter is let go: some 100 microseconds
+MOST = 4096  # entries of one lane digested in a pass: a lane that is flooded must not keep the others' off the disk
+LAST_PASSES = 0.7  # seconds at the program's end for what a flood left
 PULSE = 1.0  # seconds between two pulses
 
 
 class Outbox:
     """One per process, in the background thread."""
 
-    def __init__(self, lanes: List["Lane"], stop: threading.Event) -> None:
-        self._lanes = lanes
-        self._stop = stop
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._lanes = session.lanes
         self.producer = uuid.uuid4().hex[:8]
         self._seq = 0
         self._shared = Shared()
         self._assemblers: Dict[int, Assembler] = {}
         self._encode = encoder()
+        with contextlib.suppress(ImportError):
+            import zmq  # noqa: F401  # imported here, where no fork can fall into it
         self._run: Optional[Path] = None
         self._journal: Optional[Journal] = None
         self._lock: Optional[rundir.Lock] = None
@@ -54,9 +58,12 @@ class Outbox:
     def run(self) -> None:
         """Record until told to stop; then write what is left and say bye."""
         self._open()
-        while not self._stop.wait(WAKE):
-            self._pass()
-        self._pass()
+        more = False
+        while not self._session.stop.wait(0.0 if more else WAKE):
+            more = self._pass()
+        until = monotonic_seconds() + LAST_PASSES
+        while self._pass() and monotonic_seconds() < until:
+            pass
         self._end()
 
     def _open(self) -> None:
@@ -77,33 +84,49 @@ class Outbox:
         self._versions_told = len(hello.facts["versions"])
         self._send([to_dict(hello)])
 
-    def _pass(self) -> None:
-        """Digest what the lanes hold, then write and publish it."""
+    def _pass(self) -> bool:
+        """Digest what the lanes hold, then write and publish it. Returns whether a flood left some for another pass."""
         lines: List[bytes] = []
+        more = False
         for lane in list(self._lanes):
             assembler = self._assembler(lane)
+            ended = not (assembler.is_main or lane.thread.is_alive())
             ops = lane.ops
             if len(ops) == ops.maxlen:
                 self._dropped += 1  # at least one entry fell out; how many cannot be told
             if not ops:
                 assembler.release_held()  # the loop was left a while ago and the program goes on
                 self._stamp(assembler.events, lines)
-            for _ in range(0, len(ops), SLICE):
+            more = more or len(ops) > MOST
+            for _ in range(0, min(len(ops), MOST), SLICE):
                 assembler.digest(ops, SLICE)
                 self._stamp(assembler.events, lines)
                 time.sleep(0)
+            if ended and not ops:
+                self._forget(lane, lines)
         now = monotonic_seconds()
         if now >= self._next_pulse:
             self._next_pulse = now + PULSE
             self._stamp([to_dict(self._pulse()), *self._news()], lines)
         self._flush(lines)
+        return more
 
     def _assembler(self, lane: "Lane") -> Assembler:
         found = self._assemblers.get(id(lane))
         if found is None:
-            is_main = lane.ident == threading.main_thread().ident
-            found = self._assemblers[id(lane)] = Assembler(self._shared, lane.name, is_main)
+            is_main = lane.thread is threading.main_thread()
+            name = clean(lane.thread.name, MAX_NAME)
+            found = self._assemblers[id(lane)] = Assembler(self._shared, name, is_main)
         return found
+
+    def _forget(self, lane: "Lane", lines: List[bytes]) -> None:
+        """A lane's thread has ended; a program may start them by the thousand."""
+        self._lanes.remove(lane)
+        assembler = self._assemblers.pop(id(lane))
+        assembler.release_held()
+        self._stamp(assembler.events, lines)
+        if self._shared.primary is assembler:
+            self._shared.primary = None  # the next lane that steps takes its place
 
     def _pulse(self) -> Event:
         leading = self._shared.primary
@@ -123,7 +146,7 @@ class Outbox:
         return [to_dict(Facts("", 0, monotonic_seconds(), facts={"versions": versions}))]
 
     def _end(self) -> None:
-        error = getattr(sys, "last_value", None)
+        error = self._session.error
         for assembler in self._assemblers.values():
             if error is not None:
                 assembler.drop_held()
@@ -132,7 +155,9 @@ class Outbox:
         bye = Bye("", 0, monotonic_seconds())
         if error is not None:
             bye.error = clean(f"{type(error).__name__}: {error}", 512)
-        bye.dropped = self._dropped + self._shared.lost + (self._journal.dropped if self._journal else 0)
+        bye.dropped = self._dropped + self._shared.lost
+        if self._journal is not None:
+            bye.dropped += self._journal.dropped + self._journal.waiting_lines
         self._send([to_dict(bye)])
         if self._publisher is not None:
             self._publisher.close()

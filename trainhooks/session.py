@@ -32,12 +32,10 @@ DEBUG_VARIABLE = "TRAINMON_DEBUG"  # set, it lets the background thread's own er
 class Lane:
     """What one thread did, in the order it did it."""
 
-    __slots__ = ("ident", "name", "ops", "put")
+    __slots__ = ("ops", "put", "thread")
 
     def __init__(self) -> None:
-        thread = threading.current_thread()
-        self.ident = thread.ident
-        self.name = thread.name
+        self.thread = threading.current_thread()
         self.ops: Deque[Tuple[Any, ...]] = deque(maxlen=MAX_WAITING)
         self.put = self.ops.append
 
@@ -57,6 +55,7 @@ class Session:
         self.forked = forked
         self.pid = os.getpid()
         self.stop = threading.Event()
+        self.error: Optional[BaseException] = None  # what ended the program, once it ends
         self._lock = threading.Lock()
 
     def open_lane(self) -> Callable[[Tuple[Any, ...]], None]:
@@ -82,19 +81,29 @@ class Session:
             except RuntimeError:  # no thread can be had (limits, the interpreter's end): then nothing is recorded
                 return
             atexit.register(self._at_exit, thread)
+            if _spawned_worker():  # a training started by multiprocessing: its end passes atexit by
+                sys.modules["multiprocessing.util"].Finalize(None, self._at_exit, (thread,), exitpriority=-100)
 
     def _at_exit(self, thread: threading.Thread) -> None:
-        if os.getpid() == self.pid:
-            self.stop.set()
-            thread.join(EXIT_FLUSH)
+        if os.getpid() != self.pid:
+            return
+        if deferred.waiting:
+            deferred.poll(_started())
+        error = sys.exc_info()[1] or getattr(sys, "last_value", None)
+        if self.error is None and not (isinstance(error, SystemExit) and not error.code):
+            self.error = error
+        self.stop.set()
+        thread.join(EXIT_FLUSH)
 
 
 def _record(session: Session) -> None:
     """The background thread. It imports what it needs by itself, so that `import trainhooks` stays quick."""
     try:
-        from trainhooks.outbox import Outbox
+        with _importing:
+            from trainhooks.outbox import Outbox
 
-        Outbox(session.lanes, session.stop).run()
+            outbox = Outbox(session)
+        outbox.run()
     except Exception:  # whatever goes wrong here is trainmon's own trouble; the training must not hear of it
         if os.environ.get(DEBUG_VARIABLE):
             raise
@@ -103,15 +112,32 @@ def _record(session: Session) -> None:
 _here = _Here()
 _session = Session()
 
+# A fork waits until the background thread has imported what it needs, once in a program's life and some 50 ms at most.
+# In its child a module that was being imported would stay locked for ever, and whoever imports it would hang.
+_importing = threading.RLock()
+IMPORT_WAIT = 2.0  # seconds; a file system that hangs must not hold the training
+
+
+def _before_fork() -> None:
+    _importing.acquire(timeout=IMPORT_WAIT)
+
+
+def _after_fork_in_parent() -> None:
+    try:
+        _importing.release()
+    except RuntimeError:  # it was not to be had in time
+        pass
+
 
 def _after_fork() -> None:
-    global _here, _session
+    global _here, _importing, _session
+    _importing = threading.RLock()
     _here = _Here()
     _session = Session(forked=True)
     deferred.forget()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)
 
 
 def _spawned_worker() -> bool:
@@ -168,12 +194,24 @@ def phase(name: str) -> Phase:
     Args:
         name: one of the field's own names where one fits (generation, log_probs, reward, execution, training...).
     """
-    found = _phases.get(name)
-    if found is None:
-        found = Phase(str(name))
-        if len(_phases) < 2000:  # names made by the thousand (f"phase {i}") must not fill the memory
-            _phases[name] = found
+    try:
+        return _phases[name]
+    except (KeyError, TypeError):  # new, or a name that cannot be one
+        return _new_phase(_text(name))
+
+
+def _new_phase(name: str) -> Phase:
+    found = Phase(name)
+    if len(_phases) < 2000:  # names made by the thousand (f"phase {i}") must not fill the memory
+        _phases[name] = found
     return found
+
+
+def _text(name: Any) -> str:
+    try:
+        return str(name)
+    except Exception:  # a foreign __str__ may raise anything
+        return f"<{type(name).__name__}>"
 
 
 class Span(_Timed):
@@ -193,7 +231,7 @@ def span(name: str) -> Span:
 
     Shown while it lasts. Inside a step its time is also a phase of that step, of the same name.
     """
-    return Span(str(name))
+    return Span(_text(name))
 
 
 class _Step:
@@ -203,7 +241,10 @@ class _Step:
         self._loop = loop
 
     def __enter__(self) -> None:
-        _started()((STEP, host_clock(), self._loop))
+        put = _started()
+        put((STEP, host_clock(), self._loop))
+        if deferred.waiting:
+            deferred.poll(put)
 
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
         try:

@@ -11,18 +11,17 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from monitor.model.report import View
-
-from .actions import bindings
-from .board import Board
-from .economy import BoardScreen
-from .feed import Feed, StopTraining
-from .panels.base import Look, Rows
-from .panels.metric import chosen
-from .screens.help import HelpScreen
-from .screens.metrics import MetricScreen
-from .screens.quit import QuitScreen, StopScreen
-from .screens.why import WhyScreen
-from .themes import PALETTES, PhaseTones, textual_theme
+from monitor.tui.actions import bindings
+from monitor.tui.board import Board
+from monitor.tui.economy import BoardScreen
+from monitor.tui.feed import Feed, StopTraining
+from monitor.tui.panels.base import Look, Rows
+from monitor.tui.panels.metric import chosen
+from monitor.tui.screens.help import HelpScreen
+from monitor.tui.screens.metrics import MetricScreen
+from monitor.tui.screens.quit import QuitScreen, StopScreen
+from monitor.tui.screens.why import WhyScreen
+from monitor.tui.themes import PALETTES, PhaseTones, textual_theme
 
 SLOW_LINK_SECONDS = 2.0  # between two pictures with low_bandwidth
 

@@ -8,17 +8,17 @@ from textual.geometry import NULL_OFFSET, NULL_SPACING, Region, Size
 from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.widget import Widget
 
-from .layout import Rect, place
-from .panels.alerts import Alerts
-from .panels.base import Panel, Rows
-from .panels.console import Console
-from .panels.footer import Footer
-from .panels.header import Header
-from .panels.machine import Machine
-from .panels.metric import Metric
-from .panels.phases import Phases
-from .panels.steps import Steps
-from .panels.tokens import Tokens
+from monitor.tui.layout import Rect, place
+from monitor.tui.panels.alerts import Alerts
+from monitor.tui.panels.base import Panel, Rows
+from monitor.tui.panels.console import Console
+from monitor.tui.panels.footer import Footer
+from monitor.tui.panels.header import Header
+from monitor.tui.panels.machine import Machine
+from monitor.tui.panels.metric import Metric
+from monitor.tui.panels.phases import Phases
+from monitor.tui.panels.steps import Steps
+from monitor.tui.panels.tokens import Tokens
 
 
 class _BoardLayout(Layout):

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from .columns import Bucket, Grid
-from .rows import Row
+from monitor.tui.columns import Bucket, Grid
+from monitor.tui.rows import Row
 
 Point = tuple[float, float]
 Series = tuple[int, str, tuple[tuple[Point, ...], ...]]  # its number, its tone, and its runs of points

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from .rows import Row
+from monitor.tui.rows import Row
 
 Edge = tuple[int, str]  # where a layer ends, in eighths of a cell from the bottom, and its tone
 

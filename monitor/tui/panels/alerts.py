@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from monitor import units as fmt
 from monitor.model.report import Report, SlowStep, View
-
-from ..rows import Row, printable, wrap
-from .base import Look, ScrollPanel
+from monitor.tui.panels.base import Look, ScrollPanel
+from monitor.tui.rows import Row, printable, wrap
 
 
 def slow_step(slow: SlowStep, look: Look) -> Row:

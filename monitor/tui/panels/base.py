@@ -12,9 +12,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from monitor.model.report import View
-
-from ..rows import Row, Span, cut, merged, printable, row_width, spread, text_width
-from ..themes import Palette, PhaseTones, style
+from monitor.tui.rows import Row, Span, cut, merged, printable, row_width, spread, text_width
+from monitor.tui.themes import Palette, PhaseTones, style
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from monitor.model.report import View
-
-from ..rows import Row, fit
-from .base import Look, ScrollPanel
+from monitor.tui.panels.base import Look, ScrollPanel
+from monitor.tui.rows import Row, fit
 
 
 class Console(ScrollPanel):

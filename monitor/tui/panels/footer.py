@@ -5,10 +5,9 @@ from __future__ import annotations
 from textual.events import Click
 
 from monitor.model.report import View
-
-from ..actions import ACTIONS, Action
-from ..rows import Row, row_width
-from .base import Look, Rows
+from monitor.tui.actions import ACTIONS, Action
+from monitor.tui.panels.base import Look, Rows
+from monitor.tui.rows import Row, row_width
 
 
 def keys(width: int) -> list[tuple[int, int, Action]]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from monitor import units as fmt
 from monitor.model.report import Outcome, Progress, Report, View
-
-from ..rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width
-from .base import Look, Rows
+from monitor.tui.panels.base import Look, Rows
+from monitor.tui.rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width
 
 SILENT_AFTER = 10.0  # seconds; pulses come once a second, and a busy box may swallow a few
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from monitor import units as fmt
 from monitor.model.report import GpuRow, HostRow, View
-
-from ..rows import Row, Span, column, cut, fit, meter, row_width, separated, sparkline, spread
-from .base import Look, ScrollPanel
+from monitor.tui.panels.base import Look, ScrollPanel
+from monitor.tui.rows import Row, Span, column, cut, fit, meter, row_width, separated, sparkline, spread
 
 _HOT = 85.0  # degrees; most data-centre GPUs begin to slow down between 83 and 90
 _HARMLESS = ("idle", "application", "sync", "display")

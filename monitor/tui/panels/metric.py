@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 from monitor import units as fmt
 from monitor.model.report import Curve, MetricRow, View
-
-from ..rows import Row, fit, separated
-from .base import Look, Panel
-from .plot import line_chart
+from monitor.tui.panels.base import Look, Panel
+from monitor.tui.panels.plot import line_chart
+from monitor.tui.rows import Row, fit, separated
 
 LOW = 7  # rows of a panel below which the chart needs the row of the numbers
 _FIRST = ("reward", "loss", "accuracy", "acc")

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from monitor import units as fmt
 from monitor.model.report import RankRow, Report, View, Wall
-
-from ..rows import Row, bar, column, fit, flow, row_width, text_width
-from ..themes import BETWEEN
-from .base import Look, Panel
+from monitor.tui.panels.base import Look, Panel
+from monitor.tui.rows import Row, bar, column, fit, flow, row_width, text_width
+from monitor.tui.themes import BETWEEN
 
 _LEAST_BAR = 6
 _END = 2  # cells left free at the right, where the title's rule ends too: so its labels stand above their columns

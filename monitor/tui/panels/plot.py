@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monitor.model.report import Curve
-
-from ..chart import Picture, line
-from ..columns import Grid, fold, grid
-from ..rows import Row, column, text_width
+from monitor.tui.chart import Picture, line
+from monitor.tui.columns import Grid, fold, grid
+from monitor.tui.rows import Row, column, text_width
 
 
 def axis(labels: Sequence[str], height: int) -> list[str]:

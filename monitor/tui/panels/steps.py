@@ -6,13 +6,12 @@ import math
 
 from monitor import units as fmt
 from monitor.model.report import View
-
-from ..columns import Grid, fold_means, grid, positions, top_limit
-from ..rows import Row, fit, separated
-from ..stack import Layer, stacked
-from ..themes import OTHER
-from .base import Look, Panel
-from .plot import axis, framed, steps_axis
+from monitor.tui.columns import Grid, fold_means, grid, positions, top_limit
+from monitor.tui.panels.base import Look, Panel
+from monitor.tui.panels.plot import axis, framed, steps_axis
+from monitor.tui.rows import Row, fit, separated
+from monitor.tui.stack import Layer, stacked
+from monitor.tui.themes import OTHER
 
 
 def phase_layers(view: View, layout: Grid) -> dict[str, list[float]]:

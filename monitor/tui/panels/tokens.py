@@ -6,11 +6,10 @@ import math
 
 from monitor import units as fmt
 from monitor.model.report import View
-
-from ..rows import Row, separated
-from .base import Look, Panel
-from .metric import LOW
-from .plot import line_chart
+from monitor.tui.panels.base import Look, Panel
+from monitor.tui.panels.metric import LOW
+from monitor.tui.panels.plot import line_chart
+from monitor.tui.rows import Row, separated
 
 
 class Tokens(Panel):

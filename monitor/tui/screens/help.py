@@ -10,8 +10,8 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ..actions import ACTIONS
-from .dialog import Dialog
+from monitor.tui.actions import ACTIONS
+from monitor.tui.screens.dialog import Dialog
 
 _NOTES = (
     ("–", "is unknown, never zero"),

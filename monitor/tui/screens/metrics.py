@@ -11,9 +11,8 @@ from textual.widgets.option_list import Option
 
 from monitor import units as fmt
 from monitor.model.report import MetricRow
-
-from ..rows import column
-from .dialog import Dialog
+from monitor.tui.rows import column
+from monitor.tui.screens.dialog import Dialog
 
 
 class MetricScreen(Dialog[str]):

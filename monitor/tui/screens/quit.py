@@ -11,9 +11,9 @@ from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from ..feed import StopTraining
-from ..rows import fit
-from .dialog import Dialog
+from monitor.tui.feed import StopTraining
+from monitor.tui.rows import fit
+from monitor.tui.screens.dialog import Dialog
 
 
 class QuitScreen(Dialog[str]):

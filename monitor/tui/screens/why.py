@@ -9,11 +9,10 @@ from textual.widget import Widget
 
 from monitor import units as fmt
 from monitor.model.report import Finding, View
-
-from ..panels.base import Look, ScrollPanel
-from ..panels.header import SEVERITY
-from ..rows import Row, printable, wrap
-from .dialog import Dialog
+from monitor.tui.panels.base import Look, ScrollPanel
+from monitor.tui.panels.header import SEVERITY
+from monitor.tui.rows import Row, printable, wrap
+from monitor.tui.screens.dialog import Dialog
 
 
 def finding_rows(finding: Finding, width: int) -> list[Row]:

@@ -1,0 +1,162 @@
+"""Random well-nested programs, digested by the hooks' state machine and by a slow, obvious one."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainhooks.assembler import Assembler
+from trainhooks.clocks import NANOSECOND
+from trainhooks.entries import END, NEXT, QUIT, SPAN, STEP, Loop
+from trainhooks.open_work import Shared
+
+# A program is a list of: a wait (seconds), or (kind, name, program), or ("loop", role, [(wait, program)], last wait).
+NAMES = st.sampled_from(["a", "b", "c"])
+WAITS = st.integers(1, 9)
+
+
+def programs(depth: int, loops: bool) -> st.SearchStrategy[list[Any]]:
+    if depth == 0:
+        return st.lists(WAITS, max_size=2)
+    inner, in_step = programs(depth - 1, loops), programs(depth - 1, False)
+    nodes = [
+        WAITS,
+        st.tuples(st.sampled_from(["phase", "span"]), NAMES, inner),
+        st.tuples(st.just("step"), NAMES, in_step),
+    ]
+    if loops:
+        turns = st.lists(st.tuples(WAITS, in_step.map(lambda body: [1, ("phase", "work", []), *body])), max_size=3)
+        nodes.append(st.tuples(st.just("loop"), NAMES, turns, WAITS))
+    return st.lists(st.one_of(nodes), max_size=4)
+
+
+class Slow:
+    """Every second goes to what is innermost at that time; the entries are written on the way."""
+
+    def __init__(self) -> None:
+        self.t = 0
+        self.entries: deque[tuple[Any, ...]] = deque()
+        self.steps: list[Counter[str]] = []
+        self.own: Counter[str] = Counter()  # outside the steps
+        self.nowhere = 0
+        self._outside: list[str] = []
+        self._inside: list[str] | None = None  # phases of the open step
+
+    def wait(self, seconds: int) -> None:
+        self.t += seconds * NANOSECOND
+        if self._inside is not None:
+            self.steps[-1][self._inside[-1] if self._inside else "other"] += seconds
+        elif self._outside:
+            self.own[self._outside[-1]] += seconds
+        else:
+            self.nowhere += seconds
+
+    def put(self, *entry: Any) -> None:
+        self.entries.append(entry)
+
+    def run(self, program: list[Any]) -> None:
+        for node in program:
+            if isinstance(node, int):
+                self.wait(node)
+            else:
+                getattr(self, node[0])(*node[1:])
+
+    def _within(self, name: str, program: list[Any]) -> None:
+        stack = self._outside if self._inside is None else self._inside
+        stack.append(name)
+        self.run(program)
+        stack.pop()
+
+    def phase(self, name: str, program: list[Any]) -> None:
+        self.put(name, self.t)
+        self._within(name, program)
+        self.put(None, self.t)
+
+    def span(self, name: str, program: list[Any]) -> None:
+        self.put(SPAN, self.t, name)
+        self._within(name, program)
+        self.put(None, self.t)
+
+    def step(self, role: str, program: list[Any]) -> None:
+        loop = Loop(role, None, None)
+        self.put(STEP, self.t, loop)
+        if self._inside is not None:
+            self._within(role, program)
+        else:
+            self.steps.append(Counter())
+            self._inside = []
+            self.run(program)
+            self._inside = None
+        self.put(END, self.t, loop)
+
+    def loop(self, role: str, turns: list[tuple[int, list[Any]]], last: int) -> None:
+        loop = Loop(role, None, None)
+        for number, (wait, program) in enumerate(turns, 1):
+            self.put(NEXT, self.t, loop, number)
+            self.steps.append(Counter())
+            self._inside = ["data"]
+            self.wait(wait)
+            self._inside = []
+            self.put(None, self.t)
+            self.run(program)
+            self._inside = None
+        self.put(NEXT, self.t, loop, len(turns) + 1)
+        self.wait(last)  # for an item that does not come: no step's time
+        self.put(QUIT, self.t, loop)
+
+
+def digested(slow: Slow, portion: int) -> list[dict[str, Any]]:
+    assembler = Assembler(Shared(), "main", True)
+    while slow.entries:
+        assembler.digest(slow.entries, portion)
+    assembler.release_held()
+    assert assembler.shared.lost == 0
+    assert assembler.around == [] and assembler.step is None
+    return assembler.events
+
+
+@given(programs(4, True), st.integers(1, 7))
+def test_every_second_has_its_place(program: list[Any], portion: int) -> None:
+    slow = Slow()
+    slow.run(program)
+    total = slow.t / NANOSECOND
+    events = digested(slow, portion)
+    steps = [event for event in events if event["kind"] == "step"]
+    for event, truth in zip(steps, slow.steps, strict=True):
+        found = Counter({name: round(seconds) for name, seconds, _, _ in event.get("phases", [])})
+        found["other"] = round(event.get("duration", 0)) - sum(found.values())
+        assert +found == +truth
+    own: Counter[str] = Counter()
+    for event in events:
+        if event["kind"] == "span":
+            assert 0 <= event.get("own", 0) <= event.get("duration", 0)
+            own[event["name"]] += round(event.get("own", 0))
+    assert +own == +slow.own
+    assert sum(event.get("duration", 0) for event in steps) + own.total() + slow.nowhere == total
+    assert [event["index"] for event in steps] == list(range(1, len(steps) + 1))
+
+
+@given(
+    st.lists(st.one_of(st.sampled_from([STEP, NEXT, END, QUIT, SPAN, None, "a", "b"]), st.integers(0, 3)), max_size=60)
+)
+def test_entries_in_any_order_whatsoever_raise_nothing(kinds: list[Any]) -> None:
+    """As after a deque that overflowed: what remains makes events that hold together."""
+    loops = [Loop(None, None, None), Loop("r", None, None)]
+    entries: deque[tuple[Any, ...]] = deque()
+    for t, kind in enumerate(kinds):
+        loop = loops[t % 3 % 2]
+        shapes: dict[Any, tuple[Any, ...]] = {NEXT: (NEXT, t, loop, t), SPAN: (SPAN, t, "s"), None: (None, t)}
+        default = (kind, t) if isinstance(kind, str) else (kind, t, loop)
+        entries.append(shapes.get(kind, default))
+    shared = Shared()
+    assembler = Assembler(shared, "main", True)
+    assembler.digest(entries, len(kinds))
+    assert shared.lost <= sum(kind == 0 for kind in kinds) + len(kinds) * len(kinds)
+    for event in assembler.events:
+        if event["kind"] == "step":
+            named = sum(seconds for _, seconds, _, _ in event.get("phases", []))
+            assert 0 <= named <= event.get("duration", 0) + 1e-9
+        assembler.pulse(len(kinds))

@@ -1,0 +1,181 @@
+"""The gate for foreign text: never raises, and what passes is clean, finite and bounded."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from monitor.model.curves import curves
+from monitor.model.fold import fold
+from monitor.model.state import RunState
+from monitor.model.summary import report
+from monitor.sources.decode import UNKNOWN, decode
+from trainhooks import events
+from trainhooks.events import KINDS, MAX_INTEGER, MAX_LINE, MAX_TEXT, Event, clean, encoder, to_dict
+
+from .conftest import around
+
+encode = encoder()
+
+FULL: dict[str, dict[str, Any]] = {
+    "hello": {"wall": 1e9, "name": "n", "rank": 1, "world_size": 2, "facts": {"a": {"b": [1, None, True, "x"]}}},
+    "facts": {"name": "n", "total_steps": 9, "start_step": 3, "facts": {"config": {"lr": 0.1}}},
+    "step": {
+        "index": 3, "start": 1.5, "duration": 0.5, "phases": [("data", 0.1, "host", 1), ("gen", 0.2, "cuda", 3)],
+        "tokens": 5, "padded_tokens": 8, "samples": 2, "lengths": (1.0, 2.0, 3.0), "status": "skipped", "reason": "why",
+        "metrics": {"loss": 0.5, "n": 3, "bad": "nan", "top": "inf"}, "role": "r", "stage": "s", "epoch": 0.5,
+        "background": [("reward", 1.0, "host", 2)], "thread": "t",
+    },
+    "span": {"name": "load", "start": 1.0, "duration": 2.0, "own": 0.0, "step": 3, "thread": "t", "detail": "d"},
+    "metrics": {"values": {"a": 1.5, "b": "-inf"}, "step": 4, "role": "r"},
+    "pulse": {"step": 1, "step_open": 2.0, "phase": "p", "phase_open": 1.0, "spans": [("a", 3.0)], "dropped": 2},
+    "note": {"text": "words", "level": "warning", "code": "c"},
+    "bye": {"error": "E: x", "dropped": 1},
+    "gpu": {"uuid": "u", "index": 1, "utilization": 50.0, "memory_used": 5, "reasons": 4, "simulated": True},
+    "host": {"cores": 2, "cpu": 50.0, "note": "no driver", "tree_rss": 7},
+    "exit": {"exit_code": -15, "signal": 15},
+}  # fmt: skip
+
+
+def every_event() -> list[Event]:
+    return [KINDS[kind]("p", 7, 2.5, **fields) for kind, fields in FULL.items()]
+
+
+def texts_and_numbers(value: Any) -> Iterator[str | float]:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from (key, *texts_and_numbers(each))
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from texts_and_numbers(each)
+    elif value is not None:
+        yield value
+
+
+def check(line: bytes) -> None:
+    """Whatever the line: no exception, neither here nor where it is folded and reported."""
+    event = decode(line)
+    if event is None or event is UNKNOWN:
+        return
+    assert isinstance(event, Event)
+    for each in texts_and_numbers(dataclasses.asdict(event)):
+        if isinstance(each, str):
+            assert clean(each) == each
+        else:
+            assert math.isfinite(each)
+            assert isinstance(each, float) or abs(each) <= MAX_INTEGER
+    state = RunState()
+    for _ in range(2):
+        fold(state, event)
+    known = report(state, around(state))
+    curves(state)
+    json.dumps(dataclasses.asdict(known), allow_nan=False)
+
+
+@pytest.mark.parametrize("event", every_event(), ids=lambda event: event.kind)
+def test_every_kind_survives_the_journey(event: Event) -> None:
+    assert decode(encode(to_dict(event))) == event
+    bare = type(event)("p", 0, 0.0)
+    assert decode(encode(to_dict(bare))) == bare
+
+
+def test_every_kind_is_in_the_table() -> None:
+    assert set(FULL) == set(KINDS)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes(line: bytes) -> None:
+    check(line)
+    check(b'{"kind":"step",' + line)
+
+
+@given(st.sampled_from(every_event()), st.data())
+def test_valid_lines_cut_and_damaged(event: Event, data: st.DataObject) -> None:
+    line = encode(to_dict(event))
+    at = data.draw(st.integers(0, len(line) - 1))
+    assert decode(line[:at]) is None
+    check(line[:at] + data.draw(st.binary(max_size=4)) + line[at + data.draw(st.integers(0, 4)) :])
+
+
+JSON = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=9),
+        st.sampled_from(
+            ["nan", "\x1b[2J", "\u202e", "x" * 9000, 2**53 + 1, 2**63, 10**400, -(10**400), 1e308, -1e308, -1]
+        ),
+    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=4,
+)
+
+
+@given(st.sampled_from(every_event()), st.data())
+def test_any_value_in_any_field(event: Event, data: st.DataObject) -> None:
+    mapping = to_dict(event)
+    for name in data.draw(st.sets(st.sampled_from([f.name for f in dataclasses.fields(event)]), max_size=2)):
+        if name in ("metrics", "values") and data.draw(st.booleans()):
+            mapping[name] = data.draw(st.dictionaries(st.text(max_size=5), JSON, max_size=3))
+        else:
+            mapping[name] = data.draw(JSON)
+    check(json.dumps(mapping).encode())
+
+
+@pytest.mark.parametrize("name", ["metrics", "values", "facts"])
+@pytest.mark.parametrize("value", [10**400, -(10**400), 2**70, 2**53 + 1, 1e308, "NaN", "-nan", "\x1b[2J"], ids=str)
+def test_odd_numbers_by_name(name: str, value: Any) -> None:
+    kind = {"metrics": "step", "values": "metrics", "facts": "facts"}[name]
+    line = {**to_dict(next(event for event in every_event() if event.kind == kind)), name: {"a": value, "b": 0.5}}
+    found = decode(json.dumps(line).encode())
+    assert getattr(found, name)["b"] == 0.5, "one odd value must not cost the others"
+    check(json.dumps(line).encode())
+
+
+HEAD = b'"producer":"p","seq":1,"t":1'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"", b" ", b"\xff\xfe", b"null", b"[]", b"{}", b'{"kind":5}', b'{"kind":"step"}', b'{"kind":"note"',
+        b'{"kind":"metrics",' + HEAD + b',"values":{"a":NaN}}',
+        b'{"kind":"metrics",' + HEAD + b',"values":{"a":1e999}}',
+        b'{"kind":"note",' + HEAD + b',"text":"\xff"}',
+        b'{"kind":"facts",' + HEAD + b',"facts":' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}",
+        b"[" * 60_000, b'{"kind":"mystery","x":' + b"[" * 60_000,
+        b'{"kind":"note",' + HEAD + b',"text":"' + b"x" * MAX_LINE + b'"}',
+        b'{"kind":"note","producer":"p","seq":-1,"t":1}', b'{"kind":"note","producer":"p","seq":1,"t":1e300}',
+        b'{"kind":"step",' + HEAD + b',"index":1,"duration":-1}',
+        b'{"kind":"step",' + HEAD + b',"index":1,"phases":[["a",-1,"host",1]]}',
+        b'{"kind":"hello",' + HEAD + b',"rank":-1}',
+    ],
+    ids=range(21),
+)  # fmt: skip
+def test_lines_that_cannot_be_read(line: bytes) -> None:
+    assert decode(line) is None
+
+
+def test_unknown_kinds_and_fields_are_passed_over() -> None:
+    assert decode(b'{"kind":"novelty",' + HEAD + b',"x":[1]}') is UNKNOWN
+    note = decode(b'{"future":{"a":[1]},"kind":"note",' + HEAD + b',"text":"x","more":null}')
+    assert note == events.Note("p", 1, 1.0, text="x")
+
+
+@given(st.text(), st.integers(0, 300))
+@example("a\ud800b", 5)
+def test_clean_text_is_printable_short_and_stays_so(text: str, limit: int) -> None:
+    found = clean(text, limit)
+    assert len(found) <= limit <= MAX_TEXT
+    assert clean(found, limit) == found
+    assert not any(ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 for c in found)
+    found.encode()

@@ -1,0 +1,68 @@
+"""How fast, and how long still."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monitor.model.pace import MAX_MARKS, Pace
+
+
+def pace_of(*stretches: tuple[int, float], pause: float = 0.0, tokens: int = 0, samples: int = 0) -> Pace:
+    """Stretches of (steps, seconds a step)."""
+    pace, now = Pace(), 50.0
+    for steps, seconds in stretches:
+        for _ in range(steps):
+            pace.add(now, now + seconds, tokens, samples)
+            now += seconds + pause
+    return pace
+
+
+@given(st.integers(2, 3000), st.floats(0.001, 100), st.integers(1, 5000))
+def test_a_constant_speed_is_told_as_it_is(steps: int, seconds: float, left: int) -> None:
+    pace = pace_of((steps, seconds), tokens=100, samples=4)
+    for rates in (pace.whole_run(), pace.lately()):
+        assert rates.steps_per_second == pytest.approx(1 / seconds, rel=1e-6)
+        assert rates.tokens_per_second == pytest.approx(100 / seconds, rel=1e-6)
+        assert rates.samples_per_second == pytest.approx(4 / seconds, rel=1e-6)
+    times = pace.time_left(left)
+    assert times is not None
+    assert times == pytest.approx((left * seconds,) * 3, rel=1e-6)
+
+
+def test_pauses_between_steps_count() -> None:
+    rates = pace_of((100, 1.0), pause=1.0).whole_run()
+    assert rates.steps_per_second == pytest.approx(0.5, rel=0.01)
+    assert rates.tokens_per_second is None and rates.samples_per_second is None
+
+
+@pytest.mark.parametrize(("first", "then"), [(0.1, 1.0), (1.0, 0.1)])
+def test_a_change_of_speed_shows_in_the_recent_rate_and_the_range(first: float, then: float) -> None:
+    pace = pace_of((1000, first), (400, then))
+    assert pace.lately().steps_per_second == pytest.approx(1 / then, rel=0.05)
+    times = pace.time_left(100)
+    assert times is not None
+    likeliest, low, high = times
+    assert low <= likeliest <= high
+    assert low <= 100 * then * 1.05 and high >= 100 * then * 0.95
+
+
+@given(st.lists(st.floats(0.001, 50), min_size=2, max_size=600))
+def test_the_range_holds_the_likeliest(durations: list[float]) -> None:
+    times = pace_of(*((1, seconds) for seconds in durations)).time_left(10)
+    assert times is not None and 0 < times[1] <= times[0] <= times[2]
+
+
+def test_nothing_is_said_too_early() -> None:
+    assert Pace().time_left(5) is None
+    assert Pace().whole_run().steps_per_second is None
+    assert Pace().lately().steps_per_second is None
+    assert pace_of((1, 1.0)).time_left(5) is None
+    assert pace_of((3, 0.0)).time_left(5) is None
+
+
+def test_marks_are_bounded() -> None:
+    pace = pace_of((200_000, 0.7))
+    assert len(pace.recent) <= MAX_MARKS and len(pace.whole) <= MAX_MARKS
+    assert pace.lately().steps_per_second == pytest.approx(1 / 0.7, rel=1e-6)

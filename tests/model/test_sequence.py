@@ -1,0 +1,89 @@
+"""Whatever order events arrive in, however often, the same run comes of them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monitor.model.summary import report
+from monitor.sources import sequence
+from monitor.sources.sequence import Sequencer
+from trainhooks.events import Event, Facts, Hello, Metrics, Note
+
+from .conftest import Story, around, folded_events
+
+
+def story(steps: int) -> list[Event]:
+    told = Story()
+    told.tell(Facts, name="n", total_steps=steps, facts={"a": 1})
+    for i in range(steps):
+        told.step_with({"metrics": {"loss": 1.0 / (i + 1)}, "tokens": i}, data=0.1, forward=0.2 + i % 3)
+        told.tell(Metrics, values={"late": i}, step=i + 1)
+        if i % 4 == 0:
+            told.span("eval", 0.5).tell(Note, text=f"note {i}", level="warning")
+    return told.bye().events
+
+
+@given(st.data())
+def test_any_order_and_repeats_make_the_same_report(data: st.DataObject) -> None:
+    events = story(12)
+    repeats = data.draw(st.lists(st.sampled_from(events), max_size=30))
+    arriving = data.draw(st.permutations(events + repeats))
+    sequencer = Sequencer()
+    given_out = [out for event in arriving for out in sequencer.push(event)]
+    assert given_out == events
+    assert sequencer.settle() == [] and sequencer.missing == 0
+    ordered, shuffled = folded_events(events), folded_events(given_out)
+    assert report(shuffled, around(shuffled)) == report(ordered, around(ordered))
+
+
+@given(st.data())
+def test_gaps_are_counted_exactly_and_order_is_kept(data: st.DataObject) -> None:
+    numbers = {name: data.draw(st.sets(st.integers(0, 60), min_size=1)) for name in "abc"}
+    events: list[Event] = [Note(name, seq, float(seq)) for name, found in numbers.items() for seq in found]
+    arriving = data.draw(st.permutations(events))
+    sequencer = Sequencer()
+    out = [each for event in arriving for each in sequencer.push(event)] + sequencer.settle()
+    for name, found in numbers.items():
+        assert [event.seq for event in out if event.producer == name] == sorted(found)
+    assert sequencer.missing == sum(max(found) + 1 - len(found) for found in numbers.values())
+    assert sequencer.expected() == {name: max(found) + 1 for name, found in numbers.items()}
+
+
+@given(st.data())
+def test_settling_at_any_moment_keeps_the_order_and_the_count(data: st.DataObject) -> None:
+    """What was given up as lost and comes after all is late: it is not told out of order."""
+    events: list[Event] = [Note("p", seq, 0.0) for seq in range(30)]
+    sequencer, out = Sequencer(), []
+    for event in data.draw(st.permutations(events)):
+        out += sequencer.push(event)
+        if data.draw(st.integers(0, 9)) == 0:
+            out += sequencer.settle()
+    out += sequencer.settle()
+    told = [event.seq for event in out]
+    assert told == sorted(set(told))
+    assert sequencer.missing == 30 - len(told)
+
+
+def test_a_writer_that_counts_from_one_lacks_nothing() -> None:
+    sequencer = Sequencer()
+    assert len(sequencer.push(Hello("p", 1, 0.0))) == 1
+    assert len(sequencer.push(Note("p", 2, 0.0))) == 1
+    assert sequencer.missing == 0
+
+
+def test_waiting_is_bounded() -> None:
+    sequencer = Sequencer()
+    for seq in range(1, sequence.MAX_HELD + 1):
+        assert sequencer.push(Note("p", seq, 0.0)) == []
+    out = sequencer.push(Note("p", sequence.MAX_HELD + 1, 0.0))
+    assert len(out) == sequence.MAX_HELD + 1 and sequencer.missing == 1
+
+
+def test_going_on_from_a_position_gives_nothing_twice() -> None:
+    events = story(6)
+    first, second = Sequencer(), Sequencer()
+    told = [out for event in events[:7] for out in first.push(event)]
+    second.go_on(first.expected(), first.missing)
+    told += [out for event in events for out in second.push(event)]
+    assert told == events

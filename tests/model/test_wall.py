@@ -1,0 +1,202 @@
+"""The account of the elapsed time, in every life a run can have: the parts add up, and none is negative."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monitor.model.report import Report
+from monitor.model.summary import open_work, report
+from trainhooks.events import Exit
+
+from .conftest import Story, around, folded, parts_of, report_of
+
+TOUCH = 1e-6
+
+
+def check(known: Report) -> None:
+    wall = known.wall
+    assert wall.total is not None
+    parts = parts_of(wall)
+    assert sum(parts) == pytest.approx(wall.total)
+    assert all(part >= -TOUCH for part in parts), wall
+    if known.phases:
+        assert sum(row.share for row in known.phases) == pytest.approx(1)
+        assert [row.name for row in known.phases].index("other") == len(known.phases) - 1
+    assert sum(row.seconds for row in known.startup) == pytest.approx(wall.startup, abs=TOUCH)
+
+
+def test_a_life_without_steps_is_start_up() -> None:
+    known = report_of(Story().wait(1).span("load", 5).wait(1).bye())
+    check(known)
+    assert known.wall.startup == known.wall.total == pytest.approx(8)
+    assert {row.name: row.seconds for row in known.startup} == {"load": 5, "other": pytest.approx(3)}
+
+
+def test_a_process_that_only_said_hello() -> None:
+    check(report_of(Story()))
+    check(report_of(Story(), alive=True, now=150.0))
+
+
+def test_one_step() -> None:
+    known = report_of(Story().wait(2).step(forward=3, other=1).wait(5).bye())
+    check(known)
+    wall = known.wall
+    assert (wall.startup, wall.steps, wall.between_steps, wall.teardown) == pytest.approx((3, 4, 0, 5))
+
+
+def test_a_whole_life() -> None:
+    told = Story().span("load", 4)
+    for _ in range(10):
+        told.step(data=0.5, forward=1, other=0.25).wait(0.1)
+    told.span("eval", 6).wait(1).step(forward=2).span("save", 3).wait(2).bye()
+    known = report_of(told)
+    check(known)
+    wall = known.wall
+    assert wall.startup == pytest.approx(5)
+    assert wall.steps == pytest.approx(19.5)
+    assert wall.spans == pytest.approx({"eval": 6, "save": 3})
+    assert (wall.between_steps, wall.teardown) == pytest.approx((2, 2))
+
+
+def test_a_span_around_the_steps_owns_only_what_is_its_own() -> None:
+    told = Story().step(forward=1)
+    start = told.now
+    for _ in range(5):
+        told.step(forward=1).wait(0.5)
+    told.tell_span("stage", start, own=2.5)
+    known = report_of(told.wait(3).bye())
+    check(known)
+    assert known.wall.spans == {"stage": 2.5}
+    assert known.wall.teardown == pytest.approx(3)
+
+
+def test_killed_in_the_middle_of_a_step() -> None:
+    told = Story().step(forward=1).step(forward=1).wait(7).pulse(step=3, step_open=7.0, phase="forward", phase_open=6.5)
+    alive = folded(told)
+    about = around(alive, alive=True, now=told.now + 2)
+    known = report(alive, about)
+    check(known)
+    assert known.wall.teardown == 0, "a step is open: no end is in sight"
+    now = open_work(alive, about, known.outcome)
+    assert (now.step, now.step_seconds, now.phase, now.phase_seconds) == (3, 9.0, "forward", 8.5)
+    dead = report_of(told)
+    check(dead)
+    assert dead.outcome.state == "lost" and dead.wall.total == pytest.approx(told.now - 99)
+
+
+def test_the_lead_s_time_is_the_run_s() -> None:
+    ranks = [Story(f"p{rank}", rank) for rank in range(4)]
+    for rank, told in enumerate(ranks):
+        for _ in range(10):
+            told.step(forward=1 + rank, all_reduce=4 - rank)
+        told.span("save", 1).bye()
+    known = report_of(*ranks)
+    check(known)
+    assert known.run.ranks == 4
+    assert known.progress.steps_done == 10 and known.wall.steps == pytest.approx(50)
+    assert [row.rank for row in known.ranks] == [0, 1, 2, 3]
+    assert [row.steps for row in known.ranks] == [10] * 4
+
+
+def test_an_elastic_restart_counts_the_time_between_its_lives() -> None:
+    first = Story("first").wait(1)
+    for _ in range(5):
+        first.step(forward=2)
+    second = Story("second", restart=1)
+    second.now = first.now + 20
+    second.events[0].t = second.now
+    second.events[0].process_started = second.now - 1  # type: ignore[attr-defined]
+    second.span("load", 3)
+    for _ in range(5):
+        second.step(forward=2)
+    known = report_of(first, second.bye())
+    check(known)
+    wall = known.wall
+    assert (wall.startup, wall.steps, wall.spans["load"]) == pytest.approx((2, 20, 3))
+    assert wall.between_steps == pytest.approx(20)
+    assert known.outcome.state == "finished"
+
+
+def test_a_launched_run_begins_with_its_launch() -> None:
+    told = Story().step(forward=1).bye()
+    assert report_of(told, launched=True, started_monotonic=90.0).wall.startup == pytest.approx(10)
+    assert report_of(told, started_monotonic=90.0).wall.startup == pytest.approx(1)
+    nothing = report_of(started_monotonic=90.0, alive=True, now=95.0).wall
+    assert (nothing.total, nothing.startup) == (5, 5)
+
+
+def test_parts_that_exceed_their_step_are_scaled() -> None:
+    told = Story().step_with({"duration": 1.0}, forward=3, backward=1)
+    known = report_of(told.bye())
+    assert {row.name: row.share for row in known.phases} == pytest.approx(
+        {"forward": 0.75, "backward": 0.25, "other": 0}
+    )
+
+
+def test_steps_beside_the_main_loop_take_none_of_its_time() -> None:
+    told = Story().step(forward=2)
+    told.step_with({"thread": "judge", "start": 100.5, "duration": 1.0}, judge=0.0).step(forward=2).bye()
+    known = report_of(told)
+    check(known)
+    assert known.wall.steps == pytest.approx(4) and known.progress.steps_done == 3
+
+
+ACTS = st.sampled_from(["step", "skipped", "span", "part", "wait", "pulse", "again"])
+
+
+@given(st.lists(st.tuples(ACTS, st.floats(0, 50)), max_size=40), st.booleans(), st.booleans())
+def test_it_adds_up_in_any_life(acts: list[tuple[str, float]], ends: bool, alive: bool) -> None:
+    told = Story()
+    for act, seconds in acts:
+        if act == "step":
+            told.step(forward=seconds, other=seconds / 2)
+        elif act == "skipped":
+            told.step_with({"status": "skipped", "reason": "x"}, data=seconds)
+        elif act == "span":
+            told.span("s", seconds)
+        elif act == "part":
+            told.span("nested", seconds, own=seconds / 3)
+        elif act == "wait":
+            told.wait(seconds)
+        elif act == "pulse":
+            told.pulse()
+        else:
+            told.step_with({"metrics": {"loss": seconds}})
+    if ends:
+        told.bye()
+    known = report_of(told, alive=alive, now=told.now + 1 if alive else None)
+    check(known)
+    assert known.progress.steps_done == known.progress.steps_ok + known.progress.steps_skipped
+
+
+# How it ended
+
+
+def test_outcomes() -> None:
+    told = Story().step(forward=1)
+    assert report_of(told, alive=True).outcome.state == "running"
+    assert report_of(told).outcome.state == "lost"
+    assert report_of(told.bye()).outcome.state == "finished"
+    failed = report_of(Story().bye("ValueError: no")).outcome
+    assert (failed.state, failed.error) == ("failed", "ValueError: no")
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "state"), [(0, None, "finished"), (3, None, "failed"), (None, 9, "killed"), (-9, 9, "killed")]
+)
+def test_the_exit_as_the_parent_saw_it_decides(code: int | None, signal: int | None, state: str) -> None:
+    told = Story().step(forward=1)
+    recorder = Story("node", source="recorder")
+    recorder.now = told.now + 3
+    recorder.tell(Exit, exit_code=code, signal=signal)
+    known = report_of(told, recorder, alive=True)
+    assert (known.outcome.state, known.outcome.exit_code, known.outcome.signal) == (state, code, signal)
+    assert known.wall.teardown == pytest.approx(3)
+    check(known)
+
+
+def test_the_recorder_is_no_training() -> None:
+    known = report_of(Story("node", source="recorder", name="host"), Story(name="mine").step(forward=1).bye())
+    assert known.run.ranks == 1 and known.run.name == "mine" and known.outcome.state == "finished"

@@ -42,7 +42,7 @@ PROGRAM_CHARACTERS, PROGRAM_LENGTH = "\nab12+-*", 5
 TEST_CHARACTERS, TEST_LENGTH = "0123456789<=>", 4
 TESTS_PER_PROGRAM = 5
 
-LEARNING_RATE = 5e-4
+LEARNING_RATE = 3e-4
 ENTROPY_WEIGHT = 0.015
 
 STAGES = {"1": ("generator",), "2": ("discriminator",), "3": ("generator", "discriminator")}
@@ -77,9 +77,9 @@ class Player:
     def __init__(self, characters: str, length: int) -> None:
         config = LlamaConfig(
             vocab_size=len(ALPHABET) + 2,
-            hidden_size=96,
-            intermediate_size=288,
-            num_hidden_layers=3,
+            hidden_size=128,
+            intermediate_size=384,
+            num_hidden_layers=4,
             num_attention_heads=4,
             max_position_embeddings=64,
             pad_token_id=PAD,
@@ -87,7 +87,7 @@ class Player:
             eos_token_id=END,
         )
         self.model: Any = LlamaForCausalLM(config)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE, weight_decay=0.01, fused=True)
         self.length = length
         allowed = {END, *(ID_OF[character] for character in characters)}
         self.forbidden = [token for token in range(config.vocab_size) if token not in allowed]
@@ -193,7 +193,7 @@ class Arena:
             right = counts["val_passed"] == counts["val_total"]
             solved, sound = solved + right, sound + counts["gen_total"]
             example = next((test for test in written if test), "no test")
-            print(f"    {'✓' if right else '✗'} {problem.name:<11} return {program:<8} {example}")
+            print(f"    {'✓' if right else '✗'} {problem.name:<5} return {program:<8} {example}")
         return f"{solved}/{len(PROBLEMS)} problems solved, {sound}/{TESTS_PER_PROGRAM * len(PROBLEMS)} tests sound"
 
     def save(self, path: Path) -> None:
@@ -251,8 +251,8 @@ def train_stage(arena: Arena, stage: str, steps: int, dice: random.Random) -> st
 
 
 def describe(role: str, metrics: dict[str, Any]) -> str:
-    passed = ", ".join(f"{name}_passed={metrics[name + '_passed']}/{metrics[name + '_total']}" for name in ("gen", "val"))
-    return f"{role.capitalize()} Reward: {metrics['reward']:.2f} ({passed})"
+    passed = [f"{tests}_passed={metrics[tests + '_passed']}/{metrics[tests + '_total']}" for tests in ("gen", "val")]
+    return f"{role.capitalize()} Reward: {metrics['reward']:.2f} ({', '.join(passed)})"
 
 
 def mean(values: list[float]) -> float:

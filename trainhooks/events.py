@@ -226,7 +226,7 @@ def clean(text: Any, limit: int = MAX_TEXT) -> str:
             text = str(text)
         except Exception:  # a foreign __str__ may raise anything
             text = f"<{type(text).__name__}>"
-    return _UNPRINTABLE.sub(" ", text[: 4 * limit]).strip()[:limit]
+    return _UNPRINTABLE.sub(" ", text[: 4 * limit]).strip()[:limit].rstrip()
 
 
 def number(value: Any) -> Optional[Number]:

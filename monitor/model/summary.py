@@ -126,11 +126,15 @@ def _wall(state: RunState, around: Surroundings, outcome: Outcome) -> Wall:
     if raw.first_step is None or raw.last_step is None:
         return Wall(total=total, startup=total)
     startup = max(0.0, raw.first_step - begin)
-    rest = total - startup - raw.steps - sum(raw.spans.values())
+    claimed = raw.steps + sum(raw.spans.values())
+    # Two processes of one rank at a time claim more than there was: scaled, so that parts stay parts.
+    scale = min(1.0, (total - startup) / claimed) if claimed > 0 else 1.0
+    spans = {name: scale * seconds for name, seconds in raw.spans.items()}
+    rest = max(0.0, total - startup - scale * claimed)
     teardown = max(0.0, min(rest, end - raw.last_step - raw.since_last_step))
     if outcome.state == "running":  # the last step may have another one open behind it: no end is in sight
         teardown = 0.0
-    return Wall(total, startup, raw.steps, dict(raw.spans), rest - teardown, teardown)
+    return Wall(total, startup, scale * raw.steps, spans, rest - teardown, teardown)
 
 
 def _startup(state: RunState, wall: Wall) -> list[NamedSeconds]:

@@ -23,7 +23,22 @@ from trainhooks.session import DEBUG_VARIABLE
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 60.0  # against hanging; no claim about speed
 
-PREAMBLE = "import os, sys, time, threading\nimport trainhooks as th\nfrom time import sleep\n"
+PREAMBLE = """
+import glob, os, sys, time, threading
+import trainhooks as th
+from time import sleep
+
+def in_journal(mark):
+    until = time.monotonic() + 30
+    while not any(mark in open(path).read() for path in glob.glob(os.environ['TRAINMON_DIR'] + '/runs/*/rank-*')):
+        assert time.monotonic() < until, 'not written'
+        sleep(0.01)
+
+def written():
+    'Wait until all that was said so far stands in the journal.'
+    th.note('written so far')
+    in_journal('written so far')
+"""
 
 # What another test's or a cluster's environment must not lend to the scripts.
 FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT", "SLURM_PROCID", "SLURM_LOCALID")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 
 import pytest
 
+from trainhooks import rundir
+
 from .conftest import Told, Trainings, lines_of, wait_for
 
-WORK = "for _ in th.steps(range(5)): th.log(loss=1.5)\nsleep(0.3)\n"
+WORK = "for _ in th.steps(range(5)): th.log(loss=1.5)\nwritten()\n"
 
 
 @pytest.mark.parametrize(
@@ -83,22 +86,38 @@ def test_a_call_in_an_exit_handler(train: Trainings) -> None:
     assert told.indices == [1]
 
 
+VIEWER = """
+import sys, zmq
+socket = zmq.Context().socket(zmq.SUB)
+socket.setsockopt(zmq.SUBSCRIBE, b'')
+socket.connect('ipc://' + sys.argv[1])
+socket.recv()
+print('hears', flush=True)
+sys.stdin.read()
+"""
+
+
 def test_the_exit_does_not_wait_for_a_stopped_viewer(train: Trainings) -> None:
-    """A viewer that is connected and does not read must not hold the program's end."""
-    process = train.start(WORK + "sleep(1.5)\nfor _ in th.steps(range(2000)): th.log(a=1)\n")
+    """A viewer that is connected and does not read must not hold the training or its end."""
+    process = train.start(
+        """
+        th.note('up')
+        while not os.path.exists('go'): sleep(0.01)
+        for i in th.steps(range(2000)): th.note('x' * 4000)
+        """
+    )
     told = Told(train.state)
     wait_for(lambda: told.journals and lines_of(told.journals[0]))
-    viewer = subprocess.Popen(
-        [process.args[0], "-m", "monitor", "attach", str(told.run)],  # type: ignore[index]
-        env=train.environment(TERM="dumb"),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        viewer.send_signal(signal.SIGSTOP)
-        assert process.wait(timeout=30) == 0
-    finally:
-        viewer.kill()
-        viewer.wait()
-    assert len(told.indices) == 2005
+    socket = rundir.socket_path(told.events[0]["producer"])
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", VIEWER, str(socket)], text=True, **pipes) as viewer:
+        try:
+            assert viewer.stdout is not None and viewer.stdout.readline() == "hears\n"
+            viewer.send_signal(signal.SIGSTOP)
+            (train.work / "go").touch()
+            assert process.wait(timeout=30) == 0
+        finally:
+            viewer.kill()
+    assert told.indices == list(range(1, 2001))
+    assert len(told.kind("note")) == 2001 and told.kind("bye")
+    assert not socket.exists()

@@ -132,5 +132,5 @@ def test_a_process_in_a_directory_that_was_removed(train: Trainings) -> None:
 
 
 def test_libraries_loaded_later_are_told_later(train: Trainings) -> None:
-    told = train("th.note('x'); sleep(0.3)\nimport numpy\nsleep(2.2)")
+    told = train("written()\nimport numpy\nin_journal('\"numpy\":')")
     assert "numpy" in told.report.run.facts["versions"]

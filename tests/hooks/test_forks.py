@@ -14,7 +14,7 @@ def by_pid(train: Trainings) -> dict[int, list[dict[str, Any]]]:
     journals = [lines_of(path) for path in train.state.glob("runs/*/rank-*.jsonl")]
     for events in journals:
         assert [event["seq"] for event in events] == list(range(len(events)))
-    return {events[0]["pid"]: events for events in journals}
+    return {events[0]["pid"]: events for events in journals if events}  # a child may end before its first word
 
 
 def steps_of(events: list[dict[str, Any]]) -> int:

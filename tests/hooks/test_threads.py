@@ -37,7 +37,7 @@ def test_phases_of_other_threads_run_beside_the_steps(train: Trainings) -> None:
             thread = threading.Thread(target=score)
             with th.phase('generation'):
                 thread.start(); thread.join()
-        sleep(0.2)
+        written()
         with th.step(): pass
         """
     )
@@ -57,7 +57,7 @@ def test_steps_in_another_thread_are_told_apart(train: Trainings) -> None:
         def judge():
             for _ in th.steps(range(4), role='judge'): sleep(0.01)
         with th.step(): sleep(0.001)
-        sleep(0.2)  # the main loop is known to be the main one
+        written()  # the main loop is known to be the main one
         thread = threading.Thread(target=judge, name='judging')
         thread.start()
         for _ in th.steps(range(3), role='main'): sleep(0.02)
@@ -74,11 +74,13 @@ def test_a_training_in_a_thread_and_its_successor_are_the_run(train: Trainings) 
     """Some programs start each epoch in a thread of its own: each is the main loop in its time."""
     told = train(
         """
+        from trainhooks import session
         def epoch():
             for _ in th.steps(range(3)): sleep(0.01)
         for _ in range(2):
             thread = threading.Thread(target=epoch); thread.start(); thread.join()
-            sleep(0.3)
+            until = time.monotonic() + 10
+            while session._session.lanes and time.monotonic() < until: sleep(0.01)
         """
     )
     assert told.indices == [1, 2, 3, 4, 5, 6]
@@ -104,7 +106,7 @@ def test_hostile_thread_names(train: Trainings) -> None:
     told = train(
         r"""
         with th.step(): pass
-        sleep(0.2)
+        written()
         def work():
             with th.step(): pass
             with th.span('s'): pass

@@ -21,7 +21,7 @@ def check(known: Report) -> None:
     parts = parts_of(wall)
     assert sum(parts) == pytest.approx(wall.total)
     assert all(part >= -TOUCH for part in parts), wall
-    if known.phases:
+    if wall.steps:
         assert sum(row.share for row in known.phases) == pytest.approx(1)
         assert [row.name for row in known.phases].index("other") == len(known.phases) - 1
     assert sum(row.seconds for row in known.startup) == pytest.approx(wall.startup, abs=TOUCH)
@@ -98,6 +98,14 @@ def test_the_lead_s_time_is_the_run_s() -> None:
     assert known.progress.steps_done == 10 and known.wall.steps == pytest.approx(50)
     assert [row.rank for row in known.ranks] == [0, 1, 2, 3]
     assert [row.steps for row in known.ranks] == [10] * 4
+
+
+def test_two_processes_of_one_rank_at_a_time() -> None:
+    """They claim more than the elapsed time; the parts must stay parts all the same."""
+    twins = [Story(name).step(forward=10).span("eval", 5).step(forward=10).wait(1).bye() for name in ("a", "b")]
+    known = report_of(*twins)
+    check(known)
+    assert known.progress.steps_done == 4 and known.wall.steps == pytest.approx(26 * 40 / 50)
 
 
 def test_an_elastic_restart_counts_the_time_between_its_lives() -> None:

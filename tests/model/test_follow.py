@@ -1,0 +1,175 @@
+"""A run, followed: views of whatever lies in its directory, however little or broken."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from monitor import keepsake
+from monitor.follow import Follower, Run, load
+from monitor.model.report import View
+from trainhooks import rundir
+from trainhooks.events import Bye, Facts
+
+from .conftest import Story, line_of, parts_of, wait_for
+
+
+def life(steps: int = 10) -> Story:
+    told = Story(name="told")
+    for i in range(steps):
+        told.step_with({"metrics": {"loss": 1 / (i + 1)}, "tokens": 100}, data=0.5, forward=1)
+    return told
+
+
+def test_an_empty_directory(tmp_path: Path) -> None:
+    view = load(tmp_path)
+    assert view.report.outcome.state == "lost"
+    assert view.report.wall.total is None and view.report.progress.steps_done == 0
+    assert view.open.silent_for is None
+
+
+def test_no_directory_at_all(tmp_path: Path) -> None:
+    assert load(tmp_path / "none").report.progress.steps_done == 0
+
+
+def test_a_whole_run(tmp_path: Path) -> None:
+    life().bye().write(tmp_path)
+    view = load(tmp_path)
+    known = view.report
+    assert (known.run.name, known.progress.steps_done, known.outcome.state) == ("told", 10, "finished")
+    assert sum(parts_of(known.wall)) == pytest.approx(known.wall.total)
+    assert known.dropped.lines == 0 and view.loading is None
+    assert view.metrics["loss"].mean[0] == 1
+
+
+def test_a_torn_last_line(tmp_path: Path) -> None:
+    path = life().write(tmp_path)
+    path.write_bytes(path.read_bytes()[:-20])
+    assert load(tmp_path).report.progress.steps_done == 9
+
+
+def test_a_journal_without_its_first_lines(tmp_path: Path) -> None:
+    path = life().write(tmp_path)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[5:]))
+    known = load(tmp_path).report
+    assert known.progress.steps_done == 6 and known.dropped.lines == 5
+
+
+def test_files_that_are_no_journals(tmp_path: Path) -> None:
+    life().bye().write(tmp_path)
+    (tmp_path / "rank-1-dir.jsonl").mkdir()
+    (tmp_path / "rank-2-link.jsonl").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "rank-3-noise.jsonl").write_bytes(bytes(range(256)) * 100)
+    for name in (rundir.IDENTITY, rundir.EXIT, rundir.CONSOLE):
+        (tmp_path / name).write_bytes(b'["\xff')
+    assert load(tmp_path).report.progress.steps_done == 10
+
+
+@pytest.mark.parametrize(
+    ("told", "state"),
+    [
+        ({"exit_code": 0}, "finished"), ({"exit_code": 2}, "failed"), ({"signal": 9}, "killed"), ({}, "lost"),
+        ({"exit_code": "x", "signal": []}, "lost"),
+    ],
+)  # fmt: skip
+def test_how_it_ended_without_a_recorder(tmp_path: Path, told: dict[str, object], state: str) -> None:
+    life().write(tmp_path)
+    rundir.write_json(tmp_path / rundir.EXIT, told)
+    assert load(tmp_path).report.outcome.state == state
+
+
+def test_a_run_of_another_boot_stands_at_its_last_word(tmp_path: Path) -> None:
+    told = life()
+    told.write(tmp_path)
+    rundir.write_json(tmp_path / rundir.IDENTITY, {"boot_id": "another", "pid": 1, "started_monotonic": 99.0})
+    known = load(tmp_path).report
+    assert known.outcome.state == "lost"
+    assert known.wall.total == pytest.approx(told.now - 99)
+
+
+def test_odd_identities_raise_nothing(tmp_path: Path) -> None:
+    life().bye().write(tmp_path)
+    odd = {"name": 5, "pid": "x", "boot_id": [], "started_monotonic": "y", "price": "z", "tags": [1], "command": 7}
+    rundir.write_json(tmp_path / rundir.IDENTITY, odd)
+    assert load(tmp_path).report.progress.steps_done == 10
+
+
+class Watched:
+    """A follower and the views it gave."""
+
+    def __init__(self, path: Path) -> None:
+        self.views: list[View] = []
+        self.follower = Follower(path, frame=0.02)
+
+    def __enter__(self) -> Watched:
+        self.follower.start(self.views.append)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.follower.stop()
+        given = len(self.views)
+        assert "follower" not in {thread.name for thread in threading.enumerate()}
+        assert len(self.views) == given
+
+    def wait_for_steps(self, steps: int) -> None:
+        wait_for(lambda: self.views and self.views[-1].report.progress.steps_done == steps)
+
+
+def test_a_follower_sees_a_run_grow(tmp_path: Path) -> None:
+    told = life(3)
+    path = told.write(tmp_path)
+    with Watched(tmp_path) as watched:
+        watched.wait_for_steps(3)
+        first = watched.views[-1]
+        with open(path, "ab") as out:
+            for event in told.step(forward=1).step(forward=1).events[-2:]:
+                out.write(line_of(event))
+        watched.wait_for_steps(5)
+        assert first.report.progress.steps_done == 3, "a view is frozen"
+
+
+def test_a_follower_outlives_its_directory(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    life(3).write(run)
+    with Watched(run) as watched:
+        watched.wait_for_steps(3)
+        shutil.rmtree(run)
+        given = len(watched.views)
+        wait_for(lambda: len(watched.views) > given + 2)
+        assert watched.views[-1].report.progress.steps_done == 3
+
+
+def test_a_follower_waits_for_a_run_that_is_not_there_yet(tmp_path: Path) -> None:
+    with Watched(tmp_path / "run") as watched:
+        wait_for(lambda: watched.views)
+        life(4).write(tmp_path / "run")
+        watched.wait_for_steps(4)
+
+
+def test_a_keepsake_gives_the_same_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keepsake, "WORTH", 1)
+    told = life(700)
+    told.tell(Facts, facts={"huge": 2**53, "nested": {"a": [1.5, None]}})
+    path = told.write(tmp_path)
+    load(tmp_path)
+    assert (tmp_path / keepsake.NAME).exists()
+    with open(path, "ab") as out:
+        for event in told.step(forward=9).bye().events[-2:]:
+            out.write(line_of(event))
+    assert isinstance(told.events[-1], Bye)
+    with contextlib.closing(Run(tmp_path)) as again:
+        assert again.state.steps_ok == 700, "it goes on from the keepsake"
+    kept = load(tmp_path)
+    (tmp_path / keepsake.NAME).unlink()
+    assert load(tmp_path) == kept
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00" * 100, b"\x93\x01\x02\x03"])
+def test_a_keepsake_that_is_broken_is_passed_over(tmp_path: Path, content: bytes) -> None:
+    life().bye().write(tmp_path)
+    (tmp_path / keepsake.NAME).write_bytes(content)
+    assert load(tmp_path).report.progress.steps_done == 10

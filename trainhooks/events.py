@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Callable, ClassVar, Dict, List, Optional, Tuple, Union
 
-PROTOCOL = 1  # The major version; a reader refuses a higher one with a clear line.
+PROTOCOL = 1  # The major version; a reader that meets a higher one says so.
 
 MAX_LINE = 64 * 1024  # bytes, newline included
 MAX_NAME = 128  # characters of a phase, metric, span, role... name

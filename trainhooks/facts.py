@@ -19,7 +19,13 @@ MAX_CONFIG = 200  # entries of a configuration that are kept
 
 _SECRET_NAME = re.compile(
     r"(?:^|[_\-.])(?:api[_\-]?key|access[_\-]?key|auth|authorization|credentials?|passw(?:or)?d|passphrase|secret|"
-    r"(?:hf|hub|hugging[_\-]?face|wandb|api|auth|access|bearer|github|git)[_\-]?(?:token|key)|token|private[_\-]?key)$",
+    r"(?:hf|hub|wandb|access|git)[_\-]?key|private[_\-]?key|[a-z]*token)$",
+    re.IGNORECASE,
+)
+# Tokens of a vocabulary, which are no secrets, and which every tokenizer's configuration names.
+_VOCABULARY = re.compile(
+    r"(?:^|[_\-.])(?:pad|eos|bos|unk|sep|cls|mask|image|video|audio|stop|start|end|begin|first|last|next|new|special|"
+    r"additional|per|think|tool|user|assistant|system)(?:ning|ed)?[_\-]?token$",
     re.IGNORECASE,
 )
 _SECRET_VALUE = re.compile(
@@ -41,6 +47,11 @@ ENVIRONMENT = (
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "lightning", "datasets", "numpy", "deepspeed")
 
 
+def names_a_secret(name: str) -> bool:
+    """Whether what goes by this name is likely a password, a key or an access token."""
+    return bool(_SECRET_NAME.search(name)) and not _VOCABULARY.search(name)
+
+
 def masked(text: str) -> str:
     """`text` with everything in it that looks like a secret replaced."""
     return _SECRET_VALUE.sub(MASK, text)
@@ -55,11 +66,11 @@ def masked_argv(argv: Sequence[str]) -> List[str]:
         flag = name.lstrip("-")
         if secret_follows and not word.startswith("-"):
             out.append(MASK)
-        elif equals and _SECRET_NAME.search(flag):
+        elif equals and names_a_secret(flag):
             out.append(f"{name}={MASK}")
         else:
             out.append(masked(word))
-        secret_follows = word.startswith("-") and not equals and bool(_SECRET_NAME.search(flag))
+        secret_follows = word.startswith("-") and not equals and names_a_secret(flag)
     return out
 
 
@@ -68,7 +79,7 @@ def masked_config(config: Dict[Any, Any], depth: int = 3) -> Dict[str, Any]:
     out: Dict[str, Any] = {}
     for key, value in list(config.items())[:MAX_CONFIG]:
         name = clean(key, MAX_NAME)
-        out[name] = MASK if _SECRET_NAME.search(name) and value is not None else _plain(value, depth)
+        out[name] = MASK if names_a_secret(name) and value is not None else _plain(value, depth)
     return out
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from statistics import median
 
-WINDOW = 64  # steps that say what is usual: enough for a stable median, few enough to follow a change of regime
+WINDOW = 128  # steps that say what is usual: enough to tell a habit from an accident, few enough to follow a change
 WARM_UP = 3  # first steps of a kind, left out: allocators, caches, autotuning and compilation make them slow
 ENOUGH = 8  # steps before anything is called unusual
 SIGMAS = 6.0  # beyond six robust standard deviations chance does not reach in any run's length
 LEAST_RATIO = 1.5  # and half as long again: people do not care for less in a single step
-BEYOND_P90 = 1.2  # and past what one step in ten does anyway: two-speed loops (caches, skips) are not news
+HABIT = 0.06  # what one step in sixteen of the window does anyway is the loop's habit (a cache that misses, a print)
+BEYOND_HABIT = 1.2  # and no news, unless a step is clearly longer than that
 LEAST_EXCESS = 0.02  # seconds; less is what the scheduler of a shared box takes now and then
-RECHECK = 8  # steps between two looks at the window
+RECHECK = 16  # steps between two looks at the window
 
 MAD_TO_SIGMA = 1.4826  # of a normal distribution
 
@@ -46,9 +47,9 @@ class Baseline:
 
     def _limit(self) -> float:
         usual = median(self.durations)
-        spread = MAD_TO_SIGMA * median(abs(each - usual) for each in self.durations)
-        p90 = sorted(self.durations)[int(0.9 * (len(self.durations) - 1))]
-        return max(usual + SIGMAS * spread, LEAST_RATIO * usual, BEYOND_P90 * p90, usual + LEAST_EXCESS)
+        spread = MAD_TO_SIGMA * median([abs(each - usual) for each in self.durations])
+        habit = sorted(self.durations)[int((1 - HABIT) * (len(self.durations) - 1))]
+        return max(usual + SIGMAS * spread, LEAST_RATIO * usual, BEYOND_HABIT * habit, usual + LEAST_EXCESS)
 
     def usual(self) -> float:
         """Seconds of the usual step."""

@@ -24,6 +24,7 @@ from monitor.model.state import (
 from trainhooks.events import (
     MAX_METRICS,
     OVERFLOW,
+    PROTOCOL,
     Bye,
     Event,
     Exit,
@@ -66,6 +67,9 @@ def _introduce(state: RunState, hello: Hello) -> Producer:
 
 def _hello(state: RunState, hello: Hello, _: Producer | None) -> None:
     _introduce(state, hello)
+    if hello.protocol > PROTOCOL:
+        text = f"written by a newer trainmon (protocol {hello.protocol}); update this one, or figures will be missing"
+        _alert(state, hello.t, "newer-protocol", text)
     if hello.source == "recorder":
         return
     state.bye = None  # a process has come (again: an elastic restart)

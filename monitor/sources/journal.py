@@ -40,12 +40,3 @@ class JournalTail:
             end = len(data)
         self.offset += end
         return data[:end].split(b"\n")[:-1] if data[end - 1 : end] == b"\n" else [data[:end]]
-
-    def read_rest(self) -> bytes:
-        """What an ended run left after its last line end: a torn line, to be counted."""
-        try:
-            with open(self.path, "rb") as source:
-                source.seek(self.offset)
-                return source.read(MAX_LINE)
-        except OSError:
-            return b""

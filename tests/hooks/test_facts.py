@@ -33,6 +33,20 @@ def test_a_command_line_without_its_secrets(argv: list[str], masked: list[str]) 
     assert facts.masked_argv(argv) == masked
 
 
+@pytest.mark.parametrize(
+    "name", ["token", "hf_token", "SLACK_BOT_TOKEN", "authtoken", "api-key", "db.password", "secret"]
+)
+def test_names_of_secrets(name: str) -> None:
+    assert facts.names_a_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["pad_token", "eos_token", "tokenizer.bos_token", "max_tokens", "tokenizer", "keys", "lr"]
+)
+def test_names_of_none(name: str) -> None:
+    assert not facts.names_a_secret(name)
+
+
 def test_a_configuration_is_bounded() -> None:
     deep: dict[str, object] = {}
     deep["in"] = deep

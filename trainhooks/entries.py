@@ -7,7 +7,12 @@ is imported by the background thread.
 
 from __future__ import annotations
 
-from typing import Optional
+import threading
+from collections import deque
+from typing import Any, Deque, Optional, Tuple
+
+# What a stalled writer may leave waiting, a thread: at about 200 bytes an entry, 26 MB. Older entries fall out first.
+MAX_WAITING = 131_072
 
 STEP = 1  # t, loop: a step begins
 NEXT = 2  # t, loop, number: the loop's open step ends, another begins and waits for its item
@@ -32,3 +37,14 @@ class Loop:
         self.role = role
         self.stage = stage
         self.epoch = epoch
+
+
+class Lane:
+    """What one thread did, in the order it did it."""
+
+    __slots__ = ("ops", "put", "thread")
+
+    def __init__(self) -> None:
+        self.thread = threading.current_thread()
+        self.ops: Deque[Tuple[Any, ...]] = deque(maxlen=MAX_WAITING)
+        self.put = self.ops.append

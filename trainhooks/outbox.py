@@ -14,18 +14,15 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from trainhooks import facts, rundir
 from trainhooks.assembler import Assembler
 from trainhooks.clocks import host_clock, monotonic_seconds
-from trainhooks.entries import FACTS
+from trainhooks.entries import FACTS, Lane
 from trainhooks.events import MAX_LINE, MAX_NAME, Bye, Event, Facts, Hello, clean, encoder, to_dict
 from trainhooks.journal import Journal, Publisher
 from trainhooks.open_work import Shared
-
-if TYPE_CHECKING:
-    from trainhooks.session import Lane, Session
 
 WAKE = 0.05  # seconds between two looks at the lanes
 SLICE = 64  # entries digested before the interpreter is let go: some 100 microseconds
@@ -37,9 +34,10 @@ PULSE = 1.0  # seconds between two pulses
 class Outbox:
     """One per process, in the background thread."""
 
-    def __init__(self, session: "Session") -> None:
-        self._session = session
-        self._lanes = session.lanes
+    def __init__(self, lanes: List[Lane], stop: threading.Event, error: Callable[[], Optional[BaseException]]) -> None:
+        self._lanes = lanes
+        self._stop = stop
+        self._error = error  # what ended the program, once it has ended
         self.producer = uuid.uuid4().hex[:8]
         self._seq = 0
         self._shared = Shared()
@@ -59,7 +57,7 @@ class Outbox:
         """Record until told to stop; then write what is left and say bye."""
         self._open()
         more = False
-        while not self._session.stop.wait(0.0 if more else WAKE):
+        while not self._stop.wait(0.0 if more else WAKE):
             more = self._pass()
         until = monotonic_seconds() + LAST_PASSES
         while self._pass() and monotonic_seconds() < until:
@@ -111,7 +109,7 @@ class Outbox:
         self._flush(lines)
         return more
 
-    def _assembler(self, lane: "Lane") -> Assembler:
+    def _assembler(self, lane: Lane) -> Assembler:
         found = self._assemblers.get(id(lane))
         if found is None:
             is_main = lane.thread is threading.main_thread()
@@ -119,7 +117,7 @@ class Outbox:
             found = self._assemblers[id(lane)] = Assembler(self._shared, name, is_main)
         return found
 
-    def _forget(self, lane: "Lane", lines: List[bytes]) -> None:
+    def _forget(self, lane: Lane, lines: List[bytes]) -> None:
         """A lane's thread has ended; a program may start them by the thousand."""
         self._lanes.remove(lane)
         assembler = self._assemblers.pop(id(lane))
@@ -146,7 +144,7 @@ class Outbox:
         return [to_dict(Facts("", 0, monotonic_seconds(), facts={"versions": versions}))]
 
     def _end(self) -> None:
-        error = self._session.error
+        error = self._error()
         for assembler in self._assemblers.values():
             if error is not None:
                 assembler.drop_held()
@@ -206,7 +204,7 @@ def _cut(event: Dict[str, Any]) -> Dict[str, Any]:
     return kept
 
 
-def _join_or_make_run(lanes: List["Lane"]) -> Optional[Path]:
+def _join_or_make_run(lanes: List[Lane]) -> Optional[Path]:
     """The run directory that this process was launched into, else one of its own; None where none can be made."""
     given = os.environ.get(rundir.RUN_VARIABLE)
     if given and os.path.isdir(given):
@@ -220,7 +218,7 @@ def _join_or_make_run(lanes: List["Lane"]) -> Optional[Path]:
         return None
 
 
-def _early_name(lanes: List["Lane"]) -> Optional[str]:
+def _early_name(lanes: List[Lane]) -> Optional[str]:
     """The name given to `init`, where that call is already waiting in a lane."""
     for lane in list(lanes):
         for entry in list(lane.ops)[:16]:

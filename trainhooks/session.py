@@ -11,33 +11,18 @@ import functools
 import os
 import sys
 import threading
-from collections import deque
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, TypeVar
 
 from trainhooks import deferred
 from trainhooks.clocks import host_clock
 from trainhooks.deferred import PLAIN
-from trainhooks.entries import CANCEL, COUNT, END, FACTS, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Loop
+from trainhooks.entries import CANCEL, COUNT, END, FACTS, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Lane, Loop
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What a stalled writer may leave waiting, a thread: at about 200 bytes an entry, 26 MB. Older entries fall out first.
-MAX_WAITING = 131_072
-
 EXIT_FLUSH = 1.0  # seconds that the end of the program may wait for the last lines
 DEBUG_VARIABLE = "TRAINMON_DEBUG"  # set, it lets the background thread's own errors be seen
-
-
-class Lane:
-    """What one thread did, in the order it did it."""
-
-    __slots__ = ("ops", "put", "thread")
-
-    def __init__(self) -> None:
-        self.thread = threading.current_thread()
-        self.ops: Deque[Tuple[Any, ...]] = deque(maxlen=MAX_WAITING)
-        self.put = self.ops.append
 
 
 class _Here(threading.local):
@@ -102,7 +87,7 @@ def _record(session: Session) -> None:
         with _importing:
             from trainhooks.outbox import Outbox
 
-            outbox = Outbox(session)
+            outbox = Outbox(session.lanes, session.stop, lambda: session.error)
         outbox.run()
     except Exception:  # whatever goes wrong here is trainmon's own trouble; the training must not hear of it
         if os.environ.get(DEBUG_VARIABLE):

@@ -2,6 +2,7 @@
 
     trainmon run -- python demo/rl_code.py               # five to ten minutes on two CPU cores
     trainmon run -- python demo/rl_code.py --steps 40    # half a minute
+    trainmon run -- python demo/rl_code.py --steps 40 --generate-batch 4    # what small calls of generate() cost
 
 The *generator* reads the name of a problem ("sum:") and completes `def f(a, b): return ...`, one character at a time.
 The *discriminator* reads the problem and a program ("sum:a-b?") and writes a test, "23=5" for f(2,3)==5. Both are Llama
@@ -30,6 +31,7 @@ from typing import Any
 import torch
 from rl_problems import PROBLEMS, Judgement, Problem, Verdict, expand_test, run_programs
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import trainhooks as th
@@ -74,7 +76,7 @@ class Rollout:
 class Player:
     """A language model that writes, and learns from what its writing earned."""
 
-    def __init__(self, characters: str, length: int) -> None:
+    def __init__(self, characters: str, length: int, at_once: int) -> None:
         config = LlamaConfig(
             vocab_size=len(ALPHABET) + 2,
             hidden_size=128,
@@ -88,24 +90,29 @@ class Player:
         )
         self.model: Any = LlamaForCausalLM(config)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE, weight_decay=0.01, fused=True)
-        self.length = length
+        self.length, self.at_once = length, at_once
         allowed = {END, *(ID_OF[character] for character in characters)}
         self.forbidden = [token for token in range(config.vocab_size) if token not in allowed]
 
     @torch.no_grad()
     def write(self, prompt: str, count: int, *, greedy: bool = False) -> Rollout:
         """Samples `count` completions of one prompt; a completion ends with its line, as with any code model."""
-        ids = torch.tensor([[ID_OF[character] for character in prompt]] * count)
-        written = self.model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=self.length,
-            do_sample=not greedy,
-            suppress_tokens=self.forbidden,
-            eos_token_id=[END, ID_OF["\n"]],
-            pad_token_id=PAD,
-        )
-        return Rollout(written, ids.shape[1])
+        start = torch.tensor([[ID_OF[character] for character in prompt]])
+        written = []
+        while count > 0:
+            ids = start.repeat(min(count, self.at_once), 1)
+            count -= len(ids)
+            done = self.model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=self.length,
+                do_sample=not greedy,
+                suppress_tokens=self.forbidden,
+                eos_token_id=[END, ID_OF["\n"]],
+                pad_token_id=PAD,
+            )  # as long as its longest completion
+            written.append(pad(done, (0, start.shape[1] + self.length - done.shape[1]), value=PAD))
+        return Rollout(torch.cat(written), start.shape[1])
 
     @th.phase("log_probs")
     def log_probs(self, rollout: Rollout) -> Tensor:
@@ -145,10 +152,10 @@ class Outcome:
 class Arena:
     """Both players, and the rules between them."""
 
-    def __init__(self, batch: int, time_limit: float) -> None:
-        self.generator = Player(PROGRAM_CHARACTERS, PROGRAM_LENGTH)
-        self.discriminator = Player(TEST_CHARACTERS, TEST_LENGTH)
-        self.batch, self.time_limit = batch, time_limit
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.generator = Player(PROGRAM_CHARACTERS, PROGRAM_LENGTH, args.generate_batch)
+        self.discriminator = Player(TEST_CHARACTERS, TEST_LENGTH, args.generate_batch)
+        self.batch, self.time_limit = args.batch, args.time_limit
 
     def play(self, problem: Problem, role: str, stage: str) -> Outcome | None:
         """One training step of one player; None if the program to be tested is blank."""
@@ -193,7 +200,7 @@ class Arena:
             right = counts["val_passed"] == counts["val_total"]
             solved, sound = solved + right, sound + counts["gen_total"]
             example = next((test for test in written if test), "no test")
-            print(f"    {'✓' if right else '✗'} {problem.name:<5} return {program:<8} {example}")
+            print(f"    {'✓' if right else '✗'} {problem.name:<11} return {program:<8} {example}")
         return f"{solved}/{len(PROBLEMS)} problems solved, {sound}/{TESTS_PER_PROGRAM * len(PROBLEMS)} tests sound"
 
     def save(self, path: Path) -> None:
@@ -211,7 +218,7 @@ class Arena:
 
 def load_models(args: argparse.Namespace, checkpoint: Path) -> Arena:
     """Builds both players, and starts from the checkpoint; a directory without one gets the fresh weights first."""
-    arena = Arena(args.batch, args.time_limit)
+    arena = Arena(args)
     if not checkpoint.exists():
         arena.save(checkpoint)
     arena.load(checkpoint)
@@ -281,11 +288,12 @@ def parse_args() -> argparse.Namespace:
     add("--steps", type=int, default=1600, help="training steps over all stages (default: %(default)s)")
     add("--seed", type=int, default=0, help="same seed, same run (default: %(default)s)")
     add("--batch", type=int, default=64, help="programs, or tests, in a step (default: %(default)s)")
+    add("--generate-batch", type=int, default=32, help="how many to sample in one generate() (default: %(default)s)")
     add("--time-limit", type=float, default=5.0, help="seconds for a step's programs to run (default: %(default)s)")
     add("--checkpoint-dir", type=Path, help="keep the models here, and go on from there (default: keep nothing)")
     args = parser.parse_args()
-    if args.steps < 1 or args.batch < 2 or args.time_limit <= 0:
-        parser.error("--steps must be at least 1, --batch at least 2 (a group needs a mean), --time-limit above 0")
+    if min(args.steps, args.generate_batch) < 1 or args.batch < 2 or args.time_limit <= 0:
+        parser.error("--steps and --generate-batch must be 1 or more, --batch 2 or more, --time-limit above 0")
     return args
 
 

@@ -41,10 +41,10 @@ class Problem:
 
 PROBLEMS = (
     Problem("sum", "a+b"),
-    Problem("diff", "a-b"),
-    Problem("prod", "a*b"),
-    Problem("sqr", "a*a"),
-    Problem("dbl", "2*b"),
+    Problem("difference", "a-b"),
+    Problem("product", "a*b"),
+    Problem("square", "a*a"),
+    Problem("double", "2*b"),
     Problem("next", "a+1"),
     Problem("area", "a*b-1"),
     Problem("line", "2*a+b"),

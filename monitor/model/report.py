@@ -228,7 +228,10 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class OpenWork:
-    """What the training is in the middle of, from its last pulse, aged to now."""
+    """What the training is in the middle of, from its last pulse, aged to now.
+
+    A step without seconds has ended, and nothing is known yet of what came after it.
+    """
 
     step: int | None = None
     step_seconds: float | None = None

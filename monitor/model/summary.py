@@ -253,8 +253,11 @@ def open_work(state: RunState, around: Surroundings, outcome: Outcome) -> OpenWo
     quiet = around.now - max((p.last_heard for p in _trainings(state) if p.ended is None), default=around.now)
     silent = quiet if quiet > SILENT else None
     age = max(0.0, around.now - pulse.t)
+    last_end = state.wall.last_step
+    if last_end is not None and (last_end > pulse.t or (pulse.step is not None and pulse.step <= state.last_index)):
+        return OpenWork(step=state.last_index, silent_for=silent)  # a step has ended since the pulse
     spans = [(name, seconds + age) for name, seconds in pulse.spans]
-    if pulse.step is None or (pulse.step <= state.last_index and state.wall.last_step is not None):
-        return OpenWork(spans=spans if pulse.step is None else [], silent_for=silent)
+    if pulse.step is None:
+        return OpenWork(spans=spans, silent_for=silent)
     aged = [None if each is None else each + age for each in (pulse.step_open, pulse.phase_open)]
     return OpenWork(pulse.step, aged[0], pulse.phase, aged[1], pulse.role, pulse.stage, spans, silent)

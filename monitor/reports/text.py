@@ -89,7 +89,8 @@ def _account(report: Report) -> str:
 def _now(view: View) -> str:
     """What the training is in the middle of."""
     work = view.open
-    said = [f"step {work.step:,}" + _since(work.step_seconds)] if work.step is not None else []
+    ended = " has ended" if work.step_seconds is None else _since(work.step_seconds)
+    said = [f"step {work.step:,}{ended}"] if work.step is not None else []
     if work.phase:
         said.append(f"phase {clean(work.phase)}" + _since(work.phase_seconds))
     said += [f"{clean(name)} for {duration(seconds)}" for name, seconds in work.spans]

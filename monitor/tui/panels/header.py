@@ -39,7 +39,9 @@ def now(view: View) -> Row:
         return [(_ending(outcome), _STATES.get(outcome.state, ("", "warning"))[1]), *error]
     row: Row = []
     role = "".join(f" {printable(part[:60])}" for part in (work.role, work.stage) if part)
-    if work.step is not None:
+    if work.step is not None and work.step_seconds is None:
+        row = [(f"step {work.step:,} has ended", "muted")]
+    elif work.step is not None:
         row = [(f"step {work.step:,}{role}: ", "muted")]
         if work.phase is not None:
             row += [(printable(work.phase[:80]), "text bold"), (f" for {fmt.age(work.phase_seconds)}", "text")]

@@ -42,6 +42,13 @@ def duration(seconds: float | None) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
+def brief(seconds: float) -> str:
+    """A duration with one decimal, as logs have it: `45.2 s`, `3.4 s`, `110 ms`."""
+    return (
+        f"{seconds:.1f} s" if seconds >= 0.95 else f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else duration(seconds)
+    )
+
+
 def axis_seconds(seconds: float) -> str:
     """A short label for an axis: one number and one unit."""
     for unit, length, below in (("ms", 0.001, 1.0), ("s", 1.0, 120.0), ("min", 60.0, 7200.0), ("h", 3600.0, math.inf)):

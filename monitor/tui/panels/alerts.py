@@ -13,12 +13,12 @@ def slow_step(slow: SlowStep, look: Look) -> Row:
     role = "".join(f" {printable(part[:60])}" for part in (slow.role, slow.stage) if part)
     role += f" on rank {slow.rank}" if slow.rank else ""
     row: Row = [("▲ ", "bad bold"), (f"Slow step {slow.step}{role}", "text bold")]
-    row.append((f" ({slow.seconds:.1f} s): ", "text"))
-    for index, (name, seconds) in enumerate(list(slow.phases.items())[:16]):
+    row.append((f" ({fmt.brief(slow.seconds)}): ", "text"))
+    for index, (name, seconds) in enumerate(list(slow.breakdown().items())[:16]):
         row += [(", ", "muted")] if index else []
-        text = f"{printable(name[:80])} {seconds:.1f} s"
+        text = f"{printable(name[:80])} {fmt.brief(seconds)}"
         row.append((text, f"{look.phases[name]} bold" if name == slow.culprit else "muted"))
-    return [*row, (f"; usual {slow.baseline:.1f} s", "text")]
+    return [*row, (f"; usual {fmt.brief(slow.baseline)}", "text")]
 
 
 def entries(report: Report, notes: list[str], look: Look) -> list[Row]:

@@ -1,7 +1,8 @@
 """The background thread: entries -> events -> journal -> socket. Journal first, publish second.
 
-It wakes every 50 ms, works in short slices, and lets the interpreter go between them, so that a training step never
-waits long for it. Nothing here may raise into the training or outlive it by more than a second.
+It wakes every 50 ms, and oftener for less while much is going on; it works in short slices, and lets the interpreter
+go between them, so that a training step never waits long for it. Nothing here may raise into the training or outlive
+it by more than a second.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from trainhooks.open_work import Shared
 
 WAKE = 0.05  # seconds between two looks at the lanes
 SLICE = 64  # entries digested before the interpreter is let go: some 100 microseconds
+BRISK = 0.01  # the same while more than a slice comes in at a time: many small delays of a step beat one long one
 MOST = 4096  # entries of one lane digested in a pass: a lane that is flooded must not keep the others' off the disk
 LAST_PASSES = 0.7  # seconds at the program's end for what a flood left
 PULSE = 1.0  # seconds between two pulses
@@ -49,6 +51,8 @@ class Outbox:
         self._journal: Optional[Journal] = None
         self._lock: Optional[rundir.Lock] = None
         self._publisher: Optional[Publisher] = None
+        self._lines: List[bytes] = []  # digested, not yet written
+        self._written = 0.0  # when the last were
         self._next_pulse = 0.0
         self._dropped = 0
         self._versions_told = 0
@@ -56,12 +60,15 @@ class Outbox:
     def run(self) -> None:
         """Record until told to stop; then write what is left and say bye."""
         self._open()
-        more = False
-        while not self._stop.wait(0.0 if more else WAKE):
-            more = self._pass()
+        pause = WAKE
+        while not self._stop.wait(pause):
+            backlog = self._digest(rested=pause == WAKE)
+            pause = WAKE if backlog <= SLICE else BRISK if backlog <= MOST else 0.0
+            if pause == WAKE or monotonic_seconds() >= self._written + WAKE:
+                self._write()
         until = monotonic_seconds() + LAST_PASSES
-        while self._pass() and monotonic_seconds() < until:
-            pass
+        while self._digest(rested=False) > MOST and monotonic_seconds() < until:
+            self._write()
         self._end()
 
     def _open(self) -> None:
@@ -82,32 +89,46 @@ class Outbox:
         self._versions_told = len(hello.facts["versions"])
         self._send([to_dict(hello)])
 
-    def _pass(self) -> bool:
-        """Digest what the lanes hold, then write and publish it. Returns whether a flood left some for another pass."""
-        lines: List[bytes] = []
-        more = False
+    def _digest(self, rested: bool) -> int:
+        """Make lines of what the lanes hold, up to MOST entries each. Returns the length of the longest lane found.
+
+        Args:
+            rested: a whole WAKE has passed since the last time.
+        """
+        longest = 0
         for lane in list(self._lanes):
             assembler = self._assembler(lane)
             ended = not (assembler.is_main or lane.thread.is_alive())
             ops = lane.ops
             if len(ops) == ops.maxlen:
                 self._dropped += 1  # at least one entry fell out; how many cannot be told
-            if not ops:
+            if not ops and rested:
                 assembler.release_held()  # the loop was left a while ago and the program goes on
-                self._stamp(assembler.events, lines)
-            more = more or len(ops) > MOST
+                self._stamp(assembler.events)
+            longest = max(longest, len(ops))
             for _ in range(0, min(len(ops), MOST), SLICE):
                 assembler.digest(ops, SLICE)
-                self._stamp(assembler.events, lines)
+                self._stamp(assembler.events)
                 time.sleep(0)
             if ended and not ops:
-                self._forget(lane, lines)
+                self._forget(lane)
         now = monotonic_seconds()
         if now >= self._next_pulse:
             self._next_pulse = now + PULSE
-            self._stamp([to_dict(self._pulse()), *self._news()], lines)
-        self._flush(lines)
-        return more
+            self._stamp([to_dict(self._pulse()), *self._news()])
+        return longest
+
+    def _write(self) -> None:
+        """The journal first, the socket second."""
+        self._written = monotonic_seconds()
+        lines, self._lines = self._lines, []
+        if not lines:
+            return
+        batch = b"\n".join(lines) + b"\n"
+        if self._journal is not None:
+            self._journal.append(batch, len(lines))
+        if self._publisher is not None:
+            self._publisher.publish(batch)
 
     def _assembler(self, lane: Lane) -> Assembler:
         found = self._assemblers.get(id(lane))
@@ -117,12 +138,12 @@ class Outbox:
             found = self._assemblers[id(lane)] = Assembler(self._shared, name, is_main)
         return found
 
-    def _forget(self, lane: Lane, lines: List[bytes]) -> None:
+    def _forget(self, lane: Lane) -> None:
         """A lane's thread has ended; a program may start them by the thousand."""
         self._lanes.remove(lane)
         assembler = self._assemblers.pop(id(lane))
         assembler.release_held()
-        self._stamp(assembler.events, lines)
+        self._stamp(assembler.events)
         if self._shared.primary is assembler:
             self._shared.primary = None  # the next lane that steps takes its place
 
@@ -163,11 +184,10 @@ class Outbox:
             self._journal.close()
 
     def _send(self, events: List[Dict[str, Any]]) -> None:
-        lines: List[bytes] = []
-        self._stamp(events, lines)
-        self._flush(lines)
+        self._stamp(events)
+        self._write()
 
-    def _stamp(self, events: List[Dict[str, Any]], lines: List[bytes]) -> None:
+    def _stamp(self, events: List[Dict[str, Any]]) -> None:
         """Give each event its producer and number, and encode it. Empties `events`."""
         for event in events:
             event["producer"] = self.producer
@@ -176,20 +196,11 @@ class Outbox:
             if len(line) >= MAX_LINE:
                 event = _cut(event)
                 line = self._encode(event)
-            lines.append(line)
+            self._lines.append(line)
             self._seq += 1
             if event["kind"] == "facts" and "name" in event and self._run is not None:
                 rundir.rename(self._run, event["name"])
         events.clear()
-
-    def _flush(self, lines: List[bytes]) -> None:
-        if not lines:
-            return
-        batch = b"\n".join(lines) + b"\n"
-        if self._journal is not None:
-            self._journal.append(batch, len(lines))
-        if self._publisher is not None:
-            self._publisher.publish(batch)
 
 
 def _cut(event: Dict[str, Any]) -> Dict[str, Any]:

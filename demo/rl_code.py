@@ -26,10 +26,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
-from rl_problems import PROBLEMS, Judgement, Problem, Verdict, expand_test, run_programs
+from rl_problems import PROBLEMS, Judgement, Problem, expand_test, run_programs
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -175,18 +176,18 @@ class Arena:
             if role == "discriminator":
                 learner, rollout = self.discriminator, tests
         log_probs = learner.log_probs(rollout)
-        judged = Judgement(self.execute(problem, programs.texts, written), written)
+        with th.phase("execution"):
+            judged = self.execute(problem, programs.texts, written)
         rewards = judged.test_rewards() if role == "discriminator" else judged.program_rewards()
         loss = learner.update(log_probs, rewards)
         metrics = {"reward": sum(rewards) / len(rewards), "loss": loss, **judged.counts()}
         return Outcome(metrics, tokens, samples)
 
-    @th.phase("execution")
-    def execute(self, problem: Problem, programs: list[str], written: list[str | None]) -> list[Verdict]:
+    def execute(self, problem: Problem, programs: list[str], written: list[str | None]) -> Judgement:
         """Runs the reference, then the solutions of the other problems (wrong here), then `programs`, on all tests."""
         others = [other.reference for other in PROBLEMS if other != problem]
         tests = problem.fixed_tests + [test for test in written if test]
-        return run_programs([problem.reference, *others, *programs], tests, self.time_limit)
+        return Judgement(run_programs([problem.reference, *others, *programs], tests, self.time_limit), written)
 
     def evaluate(self) -> str:
         """The likeliest program for each problem, and five tests for it; prints them, returns the score."""
@@ -195,7 +196,7 @@ class Arena:
             program = self.generator.write(f"{problem.name}:", 1, greedy=True).texts[0]
             texts = self.discriminator.write(f"{problem.name}:{program}?", TESTS_PER_PROGRAM).texts
             written = [expand_test(text) for text in texts]
-            judged = Judgement(self.execute(problem, [program], written), written)
+            judged = self.execute(problem, [program], written)
             counts = judged.counts()
             right = counts["val_passed"] == counts["val_total"]
             solved, sound = solved + right, sound + counts["gen_total"]
@@ -206,7 +207,8 @@ class Arena:
     def save(self, path: Path) -> None:
         players = {"generator": self.generator, "discriminator": self.discriminator}
         state = {role: (player.model.state_dict(), player.optimizer.state_dict()) for role, player in players.items()}
-        torch.save(state, path)
+        torch.save(state, path.with_suffix(".new"))
+        path.with_suffix(".new").replace(path)  # a run that dies while it saves leaves the last good file
 
     def load(self, path: Path) -> None:
         state = torch.load(path, weights_only=True)
@@ -219,7 +221,9 @@ class Arena:
 def load_models(args: argparse.Namespace, checkpoint: Path) -> Arena:
     """Builds both players, and starts from the checkpoint; a directory without one gets the fresh weights first."""
     arena = Arena(args)
-    if not checkpoint.exists():
+    if checkpoint.exists():
+        print(f"Going on from {checkpoint}", flush=True)
+    else:
         arena.save(checkpoint)
     arena.load(checkpoint)
     return arena
@@ -253,17 +257,18 @@ def train_stage(arena: Arena, stage: str, steps: int, dice: random.Random) -> st
             th.count(tokens=outcome.tokens, samples=outcome.samples)
             rewards[role].append(outcome.metrics["reward"])
             print(f"Step {number}/{steps} - {describe(role, outcome.metrics)}", flush=True)
-    trends = [f"{role} reward {mean(values[:20]):.2f} -> {mean(values[-20:]):.2f}" for role, values in rewards.items()]
-    return f"Stage {stage}: {', '.join(trends)}; {skipped} of {steps} steps skipped; {time.monotonic() - began:.0f} s"
+    trends = [f"{role} reward {trend(earned)}" for role, earned in rewards.items() if earned]
+    seconds = time.monotonic() - began
+    return f"Stage {stage}: {', '.join(trends) or 'no reward'}; {skipped} of {steps} steps skipped; {seconds:.0f} s"
+
+
+def trend(earned: list[float]) -> str:
+    return f"{fmean(earned[:20]):.2f} -> {fmean(earned[-20:]):.2f}"
 
 
 def describe(role: str, metrics: dict[str, Any]) -> str:
     passed = [f"{tests}_passed={metrics[tests + '_passed']}/{metrics[tests + '_total']}" for tests in ("gen", "val")]
     return f"{role.capitalize()} Reward: {metrics['reward']:.2f} ({', '.join(passed)})"
-
-
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values) if values else float("nan")
 
 
 def train(args: argparse.Namespace, directory: Path) -> None:
@@ -273,6 +278,8 @@ def train(args: argparse.Namespace, directory: Path) -> None:
     budget = {stage: round(args.steps * share) for stage, share in STAGE_SHARES.items()}
     budget["3"] = args.steps - sum(budget.values())
     for stage, steps in budget.items():
+        if steps == 0:
+            continue
         print(f"Stage {stage}: {' and '.join(STAGES[stage])}, {steps} steps", flush=True)
         summary = train_stage(arena, stage, steps, dice)
         with th.span("eval"):

@@ -1,7 +1,6 @@
 """The background thread: entries -> events -> journal -> socket. Journal first, publish second.
 
-It wakes every 50 ms, and oftener for less while much is going on; it works in short slices, and lets the interpreter
-go between them, so that a training step never waits long for it. Nothing here may raise into the training or outlive
+It wakes every 50 ms, works in short slices, and lets the interpreter go between them, so that a training step never waits long for it. Nothing here may raise into the training or outlive
 it by more than a second.
 """
 
@@ -27,7 +26,6 @@ from trainhooks.open_work import Shared
 
 WAKE = 0.05  # seconds between two looks at the lanes
 SLICE = 64  # entries digested before the interpreter is let go: some 100 microseconds
-BRISK = 0.01  # the same while more than a slice comes in at a time: many small delays of a step beat one long one
 MOST = 4096  # entries of one lane digested in a pass: a lane that is flooded must not keep the others' off the disk
 LAST_PASSES = 0.7  # seconds at the program's end for what a flood left
 PULSE = 1.0  # seconds between two pulses
@@ -52,7 +50,6 @@ class Outbox:
         self._lock: Optional[rundir.Lock] = None
         self._publisher: Optional[Publisher] = None
         self._lines: List[bytes] = []  # digested, not yet written
-        self._written = 0.0  # when the last were
         self._next_pulse = 0.0
         self._dropped = 0
         self._versions_told = 0
@@ -60,12 +57,10 @@ class Outbox:
     def run(self) -> None:
         """Record until told to stop; then write what is left and say bye."""
         self._open()
-        pause = WAKE
-        while not self._stop.wait(pause):
-            backlog = self._digest(rested=pause == WAKE)
-            pause = WAKE if backlog <= SLICE else BRISK if backlog <= MOST else 0.0
-            if pause == WAKE or monotonic_seconds() >= self._written + WAKE:
-                self._write()
+        flooded = False
+        while not self._stop.wait(0.0 if flooded else WAKE):
+            flooded = self._digest(rested=not flooded) > MOST
+            self._write()
         until = monotonic_seconds() + LAST_PASSES
         while self._digest(rested=False) > MOST and monotonic_seconds() < until:
             self._write()
@@ -120,7 +115,6 @@ class Outbox:
 
     def _write(self) -> None:
         """The journal first, the socket second."""
-        self._written = monotonic_seconds()
         lines, self._lines = self._lines, []
         if not lines:
             return

@@ -13,7 +13,7 @@ from tests.bench import readers_cost
 def main() -> None:
     short = "--short" in sys.argv
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}. Trust the ratios and the differences.\n")
-    _show("Hooks, on a training step of about 1 ms", _hooks(4 if short else 16))
+    _show("Hooks, on a training step of about 1 ms", _hooks(10 if short else 80))
     _show("Start of the command", readers_cost.command_start())
     _show("Fold", readers_cost.fold_speed())
     _show("First paint", readers_cost.first_paint((10_000, 100_000) if short else (10_000, 1_000_000)))

@@ -1,7 +1,7 @@
 """The background thread: entries -> events -> journal -> socket. Journal first, publish second.
 
-It wakes every 50 ms, works in short slices, and lets the interpreter go between them, so that a training step never waits long for it. Nothing here may raise into the training or outlive
-it by more than a second.
+It wakes every 50 ms, works in short slices, and lets the interpreter go between them, so that a training step never
+waits long for it. Nothing here may raise into the training or outlive it by more than a second.
 """
 
 from __future__ import annotations

@@ -13,9 +13,3 @@ class Evidence:
     state: RunState
     report: Report
     open: OpenWork
-
-    @property
-    def step_time_is_all(self) -> float:
-        """Share of the elapsed time that lies in steps; 0.0 while nothing is known."""
-        wall = self.report.wall
-        return wall.steps / wall.total if wall.total else 0.0

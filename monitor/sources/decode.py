@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -248,8 +247,3 @@ def _tidy_value(value: Any, depth: int) -> Any:
     if isinstance(value, list):
         return [_tidy_value(item, depth - 1) for item in value[:500]] if depth > 0 else None
     return number(value) if type(value) is int else value
-
-
-def lines_of(batch: bytes) -> Iterator[bytes]:
-    """The whole lines of a batch of bytes."""
-    return (line for line in batch.split(b"\n") if line)

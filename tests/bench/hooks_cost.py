@@ -47,33 +47,28 @@ def measure(pairs: int = PAIRS) -> dict[str, float]:
             work()
             times.append(clock() - begin)
 
-    def one_phase(times: list[int]) -> None:
-        clock = time.perf_counter_ns
-        begin = clock()
-        for _ in th.steps(range(STEPS)):
-            with th.phase("training"):
-                loss = work()
-            th.log(reward=0.5, accuracy=0.25, lr=1e-3, loss=loss)
-            th.count(tokens=1024)
-            now = clock()
-            times.append(now - begin)
-            begin = now
+    def hooked(more: tuple[str, ...]) -> Callable[[list[int]], None]:
+        """The same work as one phase, beside `more` phases that hold none."""
 
-    def five_phases(times: list[int]) -> None:
-        clock = time.perf_counter_ns
-        begin = clock()
-        for _ in th.steps(range(STEPS)):
-            for name in ("generation", "test_generation", "log_probs", "execution"):
-                with th.phase(name):
-                    pass
-            with th.phase("training"):
-                loss = work()
-            th.log(reward=0.5, accuracy=0.25, lr=1e-3, loss=loss)
-            th.count(tokens=1024)
-            now = clock()
-            times.append(now - begin)
-            begin = now
+        def run(times: list[int]) -> None:
+            clock = time.perf_counter_ns
+            begin = clock()
+            for _ in th.steps(range(STEPS)):
+                for name in more:
+                    with th.phase(name):
+                        pass
+                with th.phase("training"):
+                    loss = work()
+                th.log(reward=0.5, accuracy=0.25, lr=1e-3, loss=loss)
+                th.count(tokens=1024)
+                now = clock()
+                times.append(now - begin)
+                begin = now
 
+        return run
+
+    one_phase = hooked(())
+    five_phases = hooked(("generation", "test_generation", "log_probs", "execution"))
     th.init(name="bench")
     for warm in (bare, one_phase, five_phases, bare):
         warm([])

@@ -48,10 +48,10 @@ class Assembler:
 
     def digest(self, entries: Deque[Tuple[Any, ...]], most: int) -> None:
         """Take up to `most` entries. An odd value in one must not cost those after it: it is counted as lost."""
+        take, next_entry = self.take, entries.popleft
         for _ in range(min(most, len(entries))):
-            entry = entries.popleft()
             try:
-                self.take(entry)
+                take(next_entry())
             except Exception:  # a foreign object in an entry may raise anything
                 self.shared.lost += 1
 
@@ -77,6 +77,9 @@ class Assembler:
                 return
             elif what == LOG:
                 self._log_in_step(step, entry[1])
+                return
+            elif what == NEXT:
+                self._next(entry[1], entry[2], entry[3])
                 return
         elif self._held is not None:
             self.release_held()
@@ -212,13 +215,16 @@ class Assembler:
         elif shared.background or shared.counts is not None:
             self._add_background(event, step)
         if step.counts is not None:
-            event.update((name, total) for name, total in zip(_COUNTED, step.counts) if total)
+            for name, amount in step.counts.items():
+                if amount:
+                    event[name] = amount
         if step.metrics:
             event["metrics"] = step.metrics
         if step.skipped is not None:
             event["status"] = "skipped"
             event["reason"] = step.skipped
-        self._label(event, step.loop)
+        if step.loop.labelled:
+            self._label(event, step.loop)
         for deferred in step.late:
             deferred.step = shared.steps
             deferred.role = event.get("role")
@@ -240,8 +246,10 @@ class Assembler:
             event["background"] = [(name, ns / NANOSECOND, "host", times) for name, (ns, times) in rows]
             shared.background = {}
         if shared.counts is not None:
-            step.counts = _added(step.counts, shared.counts)
-            shared.counts = None
+            counts, shared.counts = shared.counts, None
+            for name, amount in (step.counts or {}).items():
+                counts[name] = counts.get(name, 0) + amount
+            step.counts = counts
 
     def _label(self, event: Mapping, loop: Loop) -> None:
         if loop.role is not None:
@@ -315,18 +323,25 @@ class Assembler:
     # What is said beside the timings
 
     def _log_in_step(self, step: OpenStep, metrics: Mapping) -> None:
-        into = step.metrics
-        name_of = self.shared.metric_name
+        names = self.shared.metric_names
+        for name, value in metrics.items():  # finite numbers under known names, nearly always: sent as they are
+            if type(value) is not float or value - value != 0.0 or names.get(name) != name:
+                break
+        else:
+            if step.metrics:
+                step.metrics.update(metrics)
+            else:
+                step.metrics = metrics  # made for this call alone, so it is ours
+            return
         for name, value in metrics.items():
-            if type(value) is float and value - value == 0.0:  # finite: nearly all of them
-                into[name_of(name)] = value
-            elif type(value) is Deferred:
-                value.name = name_of(name)
-                step.late.append(value)
+            sent_name = self.shared.metric_name(name)
+            if type(value) is Deferred:
+                value.name = sent_name
+                step.late += (value,)
             else:
                 sent = number(value)
                 if sent is not None:
-                    into[name_of(name)] = sent
+                    step.metrics[sent_name] = sent
 
     def _log(self, metrics: Mapping) -> None:
         """Metrics outside a step. Ones that are still on their way keep no step."""
@@ -351,12 +366,17 @@ class Assembler:
             values = {deferred.name: sent}
             self._emit(Metrics("", 0, monotonic_seconds(), values=values, step=deferred.step, role=deferred.role))
 
-    def _count(self, *counted: Any) -> None:
-        amounts = [_amount(value) for value in counted]
-        if self.step is not None:
-            self.step.counts = _added(self.step.counts, amounts)
-        else:
-            self.shared.counts = _added(self.shared.counts, amounts)
+    def _count(self, tokens: Any, padded_tokens: Any, samples: Any) -> None:
+        holder = self.step or self.shared
+        if holder.counts is None:
+            holder.counts = {}
+        counts = holder.counts
+        if tokens is not None:
+            counts["tokens"] = counts.get("tokens", 0) + _amount(tokens)
+        if padded_tokens is not None:
+            counts["padded_tokens"] = counts.get("padded_tokens", 0) + _amount(padded_tokens)
+        if samples is not None:
+            counts["samples"] = counts.get("samples", 0) + _amount(samples)
 
     def _skip(self, reason: Any) -> None:
         if self.step is not None:
@@ -412,12 +432,6 @@ _HANDLERS: Dict[int, Callable[..., None]] = {
     FACTS: Assembler._facts,
     LATE: Assembler._late,
 }
-
-_COUNTED = ("tokens", "padded_tokens", "samples")
-
-
-def _added(counts: Optional[List[int]], more: List[int]) -> List[int]:
-    return more if counts is None else [a + b for a, b in zip(counts, more)]
 
 
 def _amount(value: Any) -> int:

@@ -40,7 +40,8 @@ def settled(metrics: Dict[str, Any]) -> Dict[str, Any]:
     for name, value in metrics.items():
         if type(value) not in PLAIN:
             try:
-                metrics[name] = _settle(name, value)
+                is_at_hand = getattr(value, "is_cpu", False)
+                metrics[name] = value.item() if is_at_hand else _settle(name, value)
             except Exception:  # a tensor may refuse in many ways (meta, symbolic, deleted); it must not stop a training
                 metrics[name] = None
     return metrics
@@ -53,8 +54,6 @@ def _settle(name: str, value: Any) -> Any:
         return value.item() if type(value).__module__ == "numpy" and value.size == 1 else value
     if value.numel() != 1:
         return None
-    if value.is_cpu:
-        return value.item()
     return _on_its_way(name, value) if value.is_cuda else None
 
 

@@ -31,12 +31,13 @@ LATE = 12  # deferred, value
 class Loop:
     """What the steps of one loop have in common; its identity tells loops apart."""
 
-    __slots__ = ("epoch", "role", "stage")
+    __slots__ = ("epoch", "labelled", "role", "stage")
 
     def __init__(self, role: Optional[str], stage: Optional[str], epoch: Optional[float]) -> None:
         self.role = role
         self.stage = stage
         self.epoch = epoch
+        self.labelled = not (role is None and stage is None and epoch is None)
 
 
 class Lane:

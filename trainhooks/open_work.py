@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple, Tuple
 
 from trainhooks.deferred import Deferred
 from trainhooks.entries import Loop
@@ -38,20 +38,19 @@ class Row:
 class OpenStep:
     """The step that is being done."""
 
-    __slots__ = ("began", "counts", "item", "late", "loop", "mark", "metrics", "number", "opened", "phases", "skipped")
+    item: Optional[int] = None  # when the item came that it waited for
+    counts: Optional[Dict[str, int]] = None
+    late: Tuple[Deferred, ...] = ()
+    skipped: Optional[str] = None
 
     def __init__(self, loop: Loop, began: int, number: int) -> None:
         self.loop = loop
         self.number = number  # its place in its own loop
         self.began = began
         self.mark = began  # up to where its time is given to phases
-        self.item: Optional[int] = None  # when the item came that it waited for
         self.phases: Dict[str, Row] = {}  # by the name as given
         self.opened: List[Row] = []  # entered and not yet left, innermost last
         self.metrics: Dict[str, Any] = {}
-        self.counts: Optional[List[int]] = None
-        self.late: List[Deferred] = []
-        self.skipped: Optional[str] = None
 
 
 class Shared:
@@ -61,16 +60,16 @@ class Shared:
         self.steps = 0
         self.primary: Optional[Any] = None  # the lane whose time is the run's time: the first that steps
         self.background: Dict[str, List[int]] = {}  # phases of other threads since the primary's last step
-        self.counts: Optional[List[int]] = None  # work counted by other threads, likewise
+        self.counts: Optional[Dict[str, int]] = None  # work counted by other threads, likewise
         self.lost = 0  # entries that fell out of a full deque, as far as they can be told
-        self._metric_names: Dict[str, str] = {}
-        self._phase_names: Dict[str, str] = {}
+        self.metric_names: Dict[str, str] = {}
+        self.phase_names: Dict[str, str] = {}
 
     def metric_name(self, name: str) -> str:
-        return self._metric_names.get(name) or _known(self._metric_names, name)
+        return self.metric_names.get(name) or _known(self.metric_names, name)
 
     def phase_name(self, name: str) -> str:
-        return self._phase_names.get(name) or _known(self._phase_names, name)
+        return self.phase_names.get(name) or _known(self.phase_names, name)
 
 
 def _known(names: Dict[Any, str], name: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import sys
 import threading
@@ -104,7 +105,7 @@ class Outbox:
             for _ in range(0, min(len(ops), MOST), SLICE):
                 assembler.digest(ops, SLICE)
                 self._stamp(assembler.events)
-                time.sleep(0)
+                select.select((), (), (), 0)  # lets the interpreter go, without the timer that sleep(0) arms
             if ended and not ops:
                 self._forget(lane)
         now = monotonic_seconds()

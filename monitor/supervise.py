@@ -112,7 +112,7 @@ def _start(plan: Plan) -> tuple[subprocess.Popen[bytes], int | None]:
         stdin=None if plan.inherit_stdin else subprocess.DEVNULL,
         stdout=out,
         stderr=errors,
-        env={**plan.environment, rundir.RUN_VARIABLE: str(plan.run)},
+        env=_environment(plan),
         close_fds=False,  # descriptors that the caller passes on reach the training, as without trainmon
         start_new_session=True,
         preexec_fn=_adopt_terminal if plan.terminal is not None else None,  # no thread has been started yet
@@ -121,6 +121,12 @@ def _start(plan: Plan) -> tuple[subprocess.Popen[bytes], int | None]:
     if isinstance(errors, int) and errors >= 0:
         os.close(errors)
     return child, master
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    """The training's own, with where it may report to, and with what lets a Python in it do so unasked."""
+    path = os.pathsep.join(filter(None, (rundir.BOOTSTRAP, plan.environment.get("PYTHONPATH"))))
+    return {**plan.environment, rundir.RUN_VARIABLE: str(plan.run), "PYTHONPATH": path}
 
 
 def _open_terminal(columns: int, rows: int) -> tuple[int, int]:

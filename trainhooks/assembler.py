@@ -396,6 +396,8 @@ class Assembler:
             self.shared.steps = max(self.shared.steps, start)
         if isinstance(known.get("config"), dict):
             facts.facts = {"config": masked_config(known["config"])}
+        if isinstance(known.get("facts"), dict):  # what `auto` learnt
+            facts.facts.update(masked_config(known["facts"]))
         self._emit(facts)
 
     def _emit(self, event: Event) -> None:

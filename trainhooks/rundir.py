@@ -23,6 +23,8 @@ from typing import Any, Dict, Iterator, List, Optional
 STATE_VARIABLE = "TRAINMON_DIR"  # where runs live
 RUN_VARIABLE = "TRAINMON_RUN"  # the run directory that a launched training joins
 
+BOOTSTRAP = str(Path(__file__).resolve().parent / "auto" / "bootstrap")  # on PYTHONPATH, it arms `trainhooks.auto`
+
 IDENTITY = "run.json"
 EXIT = "exit.json"
 CONSOLE = "console.log"

@@ -25,10 +25,14 @@ EXIT_FLUSH = 1.0  # seconds that the end of the program may wait for the last li
 DEBUG_VARIABLE = "TRAINMON_DEBUG"  # set, it lets the background thread's own errors be seen
 
 
-class _Here(threading.local):
-    """This thread's lane. `put` is missing until the thread's first call."""
+Put = Callable[[Tuple[Any, ...]], None]
 
-    put: Callable[[Tuple[Any, ...]], None]
+
+class _Here(threading.local):
+    """This thread's lane. `put` is missing until the thread's first public call, `quiet_put` until one by `auto`."""
+
+    put: Put
+    quiet_put: Put
 
 
 class Session:
@@ -37,20 +41,29 @@ class Session:
     def __init__(self, forked: bool = False) -> None:
         self.lanes: List[Lane] = []
         self.started = False
+        self.explicit = False  # the program tells its steps itself; what `auto` makes out is not wanted
         self.forked = forked
         self.pid = os.getpid()
         self.stop = threading.Event()
         self.error: Optional[BaseException] = None  # what ended the program, once it ends
         self._lock = threading.Lock()
 
-    def open_lane(self) -> Callable[[Tuple[Any, ...]], None]:
-        lane = Lane()
-        self.lanes.append(lane)
-        _here.put = lane.put
+    def open_lane(self) -> Put:
+        _here.put = put = self.quiet_lane()
         # A data loader's worker is no training: it stays silent unless it steps or calls init.
         if not self.forked and not _spawned_worker():
             self.start()
-        return lane.put
+        return put
+
+    def quiet_lane(self) -> Put:
+        """This thread's lane, without starting anything: what is put there is kept until the process announces itself."""
+        try:
+            return _here.quiet_put
+        except AttributeError:
+            lane = Lane()
+            self.lanes.append(lane)
+            _here.quiet_put = lane.put
+            return lane.put
 
     def start(self) -> None:
         """Start the background thread, once. Never raises: a training without trainmon beats no training."""
@@ -226,7 +239,7 @@ class _Step:
         self._loop = loop
 
     def __enter__(self) -> None:
-        put = _started()
+        put = _steps_told()
         put((STEP, host_clock(), self._loop))
         if deferred.waiting:
             deferred.poll(put)
@@ -274,8 +287,8 @@ def steps(
 
 
 def _steps(iterable: Iterable[T], loop: Loop) -> Iterator[T]:
+    put = _steps_told()
     items = iter(iterable)
-    put = _started()
     number = 0
     try:
         while True:
@@ -293,7 +306,7 @@ def _steps(iterable: Iterable[T], loop: Loop) -> Iterator[T]:
         put((QUIT, host_clock(), loop))
 
 
-def _started() -> Callable[[Tuple[Any, ...]], None]:
+def _started() -> Put:
     """This thread's `put`, with the background thread running."""
     try:
         put = _here.put
@@ -302,6 +315,34 @@ def _started() -> Callable[[Tuple[Any, ...]], None]:
     if not _session.started:
         _session.start()
     return put
+
+
+def _steps_told() -> Put:
+    """As `_started`; and from here on the program tells its steps itself."""
+    put = _started()
+    if not _session.explicit:
+        _session.explicit = True
+        put((CANCEL, host_clock(), AUTOMATIC))
+    return put
+
+
+AUTOMATIC = Loop(None, None, None)  # the steps that `auto` makes out
+
+
+def quiet_put() -> Put:
+    """For `auto`: this thread's `put`. What goes through it is kept, unsent, until `announce`."""
+    return _session.quiet_lane()
+
+
+def announce() -> None:
+    """For `auto`: this process is a training. Start the background thread."""
+    if not _session.started:
+        _session.start()
+
+
+def explicit() -> bool:
+    """For `auto`: whether the program tells its steps itself."""
+    return _session.explicit
 
 
 def log(**metrics: Any) -> None:

@@ -1,0 +1,51 @@
+"""Python imports this at its start when `trainmon run` has put this directory on PYTHONPATH.
+
+It must be harmless in every process it meets: launchers, compilers, pip, tests. So it loads one small file, which
+waits for the import of a training library. Standard library only, and little of that: it is in every start's way.
+"""
+
+import os
+import sys
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_AUTO = os.path.dirname(_HERE)
+_HOME = os.path.dirname(os.path.dirname(_AUTO))
+
+
+class _LaunchersTrainhooks:
+    """Finds `trainhooks` beside the launcher. The directory there may hold a whole environment that is not this one's,
+    so it never goes on sys.path.
+    """
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):  # type: ignore[no-untyped-def]
+        return PathFinder.find_spec(name, [_HOME]) if name == "trainhooks" else None
+
+
+def _load(name, path):  # type: ignore[no-untyped-def]
+    loader = SourceFileLoader(name, path)
+    module = type(sys)(name)
+    module.__spec__ = ModuleSpec(name, loader, origin=path)
+    module.__file__ = path
+    sys.modules[name] = module
+    loader.exec_module(module)
+    return module
+
+
+def _shadowed() -> None:
+    """Run the sitecustomize that this one stands before, as if it had been found."""
+    others = [entry for entry in sys.path if os.path.realpath(entry or ".") != os.path.realpath(_HERE)]
+    spec = PathFinder.find_spec("sitecustomize", others)
+    if spec is not None and spec.origin is not None:
+        _load("sitecustomize", spec.origin)
+
+
+if os.environ.get("TRAINMON_RUN"):
+    try:
+        sys.meta_path.insert(0, _LaunchersTrainhooks)  # type: ignore[arg-type]
+        _load("trainhooks.auto.imports", os.path.join(_AUTO, "imports.py")).install()
+    except Exception:  # whatever is wrong with trainmon, the program that starts here must not suffer from it
+        if os.environ.get("TRAINMON_DEBUG"):
+            raise
+_shadowed()

@@ -56,7 +56,7 @@ class Session:
         return put
 
     def quiet_lane(self) -> Put:
-        """This thread's lane, without starting anything: what is put there is kept until the process announces itself."""
+        """This thread's lane, without starting anything: what it takes is kept until the process announces itself."""
         try:
             return _here.quiet_put
         except AttributeError:

@@ -4,9 +4,16 @@ It must be harmless in every process it meets: launchers, compilers, pip, tests.
 waits for the import of a training library. Standard library only, and little of that: it is in every start's way.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import ModuleType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _AUTO = os.path.dirname(_HERE)
@@ -23,9 +30,9 @@ class _LaunchersTrainhooks:
         return PathFinder.find_spec(name, [_HOME]) if name == "trainhooks" else None
 
 
-def _load(name, path):  # type: ignore[no-untyped-def]
+def _load(name: str, path: str) -> Any:
     loader = SourceFileLoader(name, path)
-    module = type(sys)(name)
+    module = ModuleType(name)
     module.__spec__ = ModuleSpec(name, loader, origin=path)
     module.__file__ = path
     sys.modules[name] = module
@@ -43,7 +50,7 @@ def _shadowed() -> None:
 
 if os.environ.get("TRAINMON_RUN"):
     try:
-        sys.meta_path.insert(0, _LaunchersTrainhooks)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _LaunchersTrainhooks)
         _load("trainhooks.auto.imports", os.path.join(_AUTO, "imports.py")).install()
     except Exception:  # whatever is wrong with trainmon, the program that starts here must not suffer from it
         if os.environ.get("TRAINMON_DEBUG"):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from monitor.model.report import OpenWork, Report
+from monitor.model.report import OpenWork, PhaseRow, Report
 from monitor.model.state import RunState
 
 
@@ -13,3 +14,38 @@ class Evidence:
     state: RunState
     report: Report
     open: OpenWork
+
+    @property
+    def steps(self) -> int:
+        """Steps of the lead that were seen."""
+        return self.state.step_seconds.digested().count
+
+    def phase(self, name: str) -> PhaseRow | None:
+        return next((row for row in self.report.phases if row.name == name), None)
+
+    def of_wall(self, seconds: float) -> float:
+        """`seconds` as a share of the elapsed time; 0 where that is unknown."""
+        return seconds / self.report.wall.total if self.report.wall.total else 0.0
+
+    def named(self, *names: str) -> float:
+        """Seconds in phases and spans of these names, in steps and outside of them."""
+        in_steps = sum(row.mean * row.count for row in self.report.phases if row.name in names)
+        return in_steps + sum(seconds for name, seconds in self.report.wall.spans.items() if name in names)
+
+    def setting(self, *names: str) -> tuple[str, Any] | None:
+        """The first of these settings that the facts hold, at whatever depth: its name and its value."""
+        for name in names:
+            found = _search(self.state.facts, name)
+            if found is not None:
+                return name, found
+        return None
+
+
+def _search(facts: dict[str, Any], name: str, depth: int = 3) -> Any:
+    if name in facts:
+        return facts[name]
+    if depth > 0:
+        for value in facts.values():
+            if isinstance(value, dict) and (found := _search(value, name, depth - 1)) is not None:
+                return found
+    return None

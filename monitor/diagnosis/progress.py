@@ -70,6 +70,7 @@ def slow_steps(evidence: Evidence) -> Finding | None:
         f"Look at what {culprit} does in these steps: longer outputs, a time limit hit, a busy disk or box.",
         lost,
         [slow.step for slow in state.slow_steps[-20:]],
+        culprit,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from monitor.diagnosis import progress
+from monitor.diagnosis import compiling, drift, progress, settings, stops, waiting, worth
 from monitor.diagnosis.evidence import Evidence
 from monitor.model.fold import OTHER
 from monitor.model.report import Finding
@@ -12,7 +12,36 @@ from monitor.units import duration, share
 
 Rule = Callable[[Evidence], Finding | None]
 
-RULES: tuple[Rule, ...] = (progress.stalled, progress.slow_steps, progress.steps_skipped)
+RULES: tuple[Rule, ...] = (
+    progress.stalled,
+    worth.nonfinite_loss,
+    worth.reward_flat,
+    worth.loss_flat,
+    waiting.input_bound,
+    waiting.unaccounted_time,
+    stops.checkpoint_stall,
+    stops.eval_heavy,
+    stops.logging_overhead,
+    stops.slow_startup,
+    compiling.recompiling,
+    compiling.compile_fallback,
+    compiling.compile_warmup,
+    settings.debug_settings,
+    settings.cpu_starved,
+    settings.oversubscribed,
+    settings.swap,
+    drift.slow_drift,
+    progress.slow_steps,
+    progress.steps_skipped,
+)
+
+# What the finding on the left explains is not blamed a second time under the names on the right.
+EXPLAINED = {
+    "input-bound": ("data", ("slow-steps", "slow-drift")),
+    "checkpoint-stall": ("checkpoint", ("slow-steps", "slow-drift")),
+    "eval-heavy": ("eval", ("slow-steps", "slow-drift")),
+    "logging-overhead": ("logging", ("slow-steps", "slow-drift")),
+}
 
 SEVERITIES = ("critical", "warning", "info")
 ENOUGH_STEPS = 5
@@ -20,8 +49,19 @@ ENOUGH_STEPS = 5
 
 def diagnose(evidence: Evidence) -> list[Finding]:
     """The findings, gravest first; among equals the one whose mending can gain most."""
-    found = [finding for rule in RULES if (finding := rule(evidence)) is not None]
+    found = _once([finding for rule in RULES if (finding := rule(evidence)) is not None])
     return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), -(each.lost_fraction or 0.0)))
+
+
+def _once(findings: list[Finding]) -> list[Finding]:
+    """The findings without those whose culprit is the cause of another one."""
+    explained = {
+        (code, cause)
+        for finding in findings
+        for cause, codes in [EXPLAINED.get(finding.code, ("", ()))]
+        for code in codes
+    }
+    return [each for each in findings if (each.code, each.culprit) not in explained]
 
 
 def verdict(findings: list[Finding], evidence: Evidence) -> Finding:

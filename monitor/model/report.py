@@ -184,6 +184,7 @@ class Finding:
     advice: str = ""
     lost_fraction: float | None = None  # share of wall time that fixing it can gain at most
     steps: list[int] = field(default_factory=list)
+    culprit: str | None = None  # the phase that it points at
 
 
 @dataclass(slots=True)

@@ -1,0 +1,109 @@
+"""Settings that were left on by mistake, or that contradict the machine. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from monitor.diagnosis.evidence import Evidence
+from monitor.model.report import Finding
+from monitor.units import percent
+
+ENOUGH = 20  # steps
+READINGS = 30  # host readings, one a second, before the host is blamed
+CPU_FULL = 97.0  # percent of the whole machine
+# The training's own part of it. Below, others keep the machine busy; above, it is the training itself.
+OWN_PART = 0.5
+SWAP_GROWTH = 256 * 2**20  # bytes within the readings kept: the run, and no leftover of earlier days
+
+
+def debug_settings(evidence: Evidence) -> Finding | None:
+    """Switches for finding faults that make every step slower."""
+    if evidence.steps < ENOUGH:
+        return None
+    on = []
+    environment = _table(evidence, "environment")
+    has_gpu = bool(evidence.report.gpus)
+    if environment.get("CUDA_LAUNCH_BLOCKING") == "1" and has_gpu:
+        on.append("CUDA_LAUNCH_BLOCKING=1: each kernel is waited for before the next one is prepared")
+    flags = _table(evidence, "torch")
+    if flags.get("detect_anomaly") is True:
+        on.append("torch.autograd anomaly detection is on: it records a traceback for each operation")
+    if flags.get("profiler") is True:
+        on.append("torch's profiler is running")
+    if not on:
+        return None
+    return Finding(
+        "debug-settings",
+        "warning",
+        f"Left on from debugging: {on[0].partition(':')[0]}",
+        on,
+        "Turn it off for runs that need speed; what it costs shows when the next run is compared with this one.",
+    )
+
+
+def cpu_starved(evidence: Evidence) -> Finding | None:
+    """The machine is full, and it is not this training that fills it."""
+    readings = [each for each in evidence.state.host if each.cpu is not None and each.tree_cpu is not None]
+    cores = evidence.report.host.cores
+    if evidence.steps < ENOUGH or len(readings) < READINGS or not cores:
+        return None
+    full = [each for each in readings if (each.cpu or 0.0) >= CPU_FULL]
+    if len(full) < 0.8 * len(readings):
+        return None
+    own = sum((each.tree_cpu or 0.0) / cores for each in full) / sum(each.cpu or 0.0 for each in full)
+    if own > OWN_PART:
+        return None
+    return Finding(
+        "cpu-starved",
+        "warning",
+        f"Others keep this machine's {cores} cores busy: the training gets {percent(100 * own)} of what is used",
+        [f"all cores busy in {len(full)} of the last {len(readings)} readings"],
+        "See who it is (top, by CPU). Timings of this run say more about the neighbours than about its code.",
+    )
+
+
+def oversubscribed(evidence: Evidence) -> Finding | None:
+    """More compute threads than cores, in a run whose cores are full."""
+    facts = evidence.state.facts
+    threads, cpus = _table(evidence, "torch").get("threads"), facts.get("cpus")
+    ranks = evidence.report.run.ranks or 1
+    if not isinstance(threads, int) or not isinstance(cpus, int) or evidence.steps < ENOUGH:
+        return None
+    local = _local_ranks(evidence, ranks)
+    if threads * local <= cpus or threads * local < 1.5 * cpus:
+        return None
+    busy = [each.cpu for each in evidence.state.host if each.cpu is not None]
+    if len(busy) < READINGS or sorted(busy)[len(busy) // 2] < CPU_FULL:
+        return None
+    per = max(1, cpus // local)
+    return Finding(
+        "oversubscribed",
+        "warning",
+        f"{threads * local} compute threads share {cpus} cores",
+        [f"{threads} threads (torch.get_num_threads) in each of {local} processes", f"{cpus} usable cores, all busy"],
+        f"OMP_NUM_THREADS={per} (or torch.set_num_threads({per})): threads beyond the cores wait for each other.",
+    )
+
+
+def swap(evidence: Evidence) -> Finding | None:
+    """Memory goes to the swap while the training runs."""
+    used = [each.swap_used for each in evidence.state.host if each.swap_used is not None]
+    if len(used) < READINGS or used[-1] - used[0] < SWAP_GROWTH:
+        return None
+    return Finding(
+        "swap",
+        "warning",
+        f"The machine swaps: {(used[-1] - used[0]) / 2**30:.1f} GiB went there in the last minutes",
+        [f"swap in use {used[-1] / 2**30:.1f} GiB, {used[0] / 2**30:.1f} GiB at the begin of the readings"],
+        "Give the training less to hold: fewer workers, smaller caches, data that is mapped rather than loaded.",
+    )
+
+
+def _local_ranks(evidence: Evidence, ranks: int) -> int:
+    hosts = {each.host for each in evidence.state.producers.values() if each.source == "hooks"}
+    return max(1, ranks // max(1, len(hosts)))
+
+
+def _table(evidence: Evidence, name: str) -> dict[str, Any]:
+    found = evidence.state.facts.get(name)
+    return found if isinstance(found, dict) else {}

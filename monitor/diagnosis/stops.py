@@ -1,0 +1,84 @@
+"""What the training stops for: start-up, checkpoints, evaluations, logging. Pure."""
+
+from __future__ import annotations
+
+from monitor.diagnosis.evidence import Evidence
+from monitor.model.report import Finding
+from monitor.units import duration, share
+
+ENOUGH = 20  # steps
+LOGGING_WORTH = 0.05  # it buys nothing, so a twentieth of the time is already too much
+CHECKPOINT_WORTH = 0.10  # a crash costs more than checkpoints usually do; a tenth of the time is rarely meant
+EVAL_WORTH = 0.30  # evaluation is work that was asked for; near a third, people want to know
+STARTUP_LEAST = 60.0  # seconds; less nobody waits for
+STARTUP_WORTH = 0.25  # of a run that goes on; a long run pays any start back
+
+
+def checkpoint_stall(evidence: Evidence) -> Finding | None:
+    seconds = evidence.named("checkpoint", "save", "save_checkpoint")
+    lost = evidence.of_wall(seconds)
+    if evidence.steps < ENOUGH or lost < CHECKPOINT_WORTH:
+        return None
+    every = evidence.setting("save_steps")
+    named = f"{every[0]}={every[1]}: save more rarely" if every is not None else "Save more rarely"
+    return Finding(
+        "checkpoint-stall",
+        "warning",
+        f"Checkpoints take {share(lost)} of the elapsed time",
+        [f"{duration(seconds)} in checkpoints, {duration(evidence.report.wall.steps)} in steps"],
+        f"{named}, to a faster disk, or asynchronously (torch.distributed.checkpoint.async_save); save what a restart"
+        " needs, not each file that can be made again.",
+        lost,
+    )
+
+
+def eval_heavy(evidence: Evidence) -> Finding | None:
+    seconds = evidence.named("eval", "evaluation", "validation")
+    lost = evidence.of_wall(seconds)
+    if evidence.steps < ENOUGH or lost < EVAL_WORTH:
+        return None
+    every = evidence.setting("eval_steps", "val_check_interval")
+    named = f"{every[0]}={every[1]}: evaluate more rarely" if every is not None else "Evaluate more rarely"
+    return Finding(
+        "eval-heavy",
+        "warning",
+        f"Evaluation takes {share(lost)} of the elapsed time",
+        [f"{duration(seconds)} in evaluation, {duration(evidence.report.wall.steps)} in steps"],
+        f"{named}, or on a part of the set, with a larger batch than in training (no gradients are kept).",
+        lost,
+    )
+
+
+def logging_overhead(evidence: Evidence) -> Finding | None:
+    seconds = evidence.named("logging", "log")
+    lost = evidence.of_wall(seconds)
+    if evidence.steps < ENOUGH or lost < LOGGING_WORTH:
+        return None
+    every = evidence.setting("logging_steps", "log_every_n_steps", "log_every", "log_interval")
+    named = f"{every[0]}={every[1]}: log more rarely" if every is not None else "Log more rarely"
+    return Finding(
+        "logging-overhead",
+        "warning",
+        f"Logging takes {share(lost)} of the elapsed time",
+        [f"{duration(seconds)} in logging, {duration(evidence.report.wall.steps)} in steps"],
+        f"{named}, keep metrics on the device until then (.item() waits for the GPU), and write beside the loop.",
+        lost,
+    )
+
+
+def slow_startup(evidence: Evidence) -> Finding | None:
+    """The way to the first step, where it is long by itself and long beside the run so far."""
+    wall = evidence.report.wall
+    if wall.startup is None or wall.startup < STARTUP_LEAST or evidence.of_wall(wall.startup) < STARTUP_WORTH:
+        return None
+    if evidence.report.outcome.state == "running" or not evidence.steps:
+        return None  # how much it weighs is not known before the end
+    rows = evidence.report.startup[:4]
+    return Finding(
+        "slow-startup",
+        "info",
+        f"{duration(wall.startup)} passed before the first step, {share(evidence.of_wall(wall.startup))} of the run",
+        [f"{row.name} {duration(row.seconds)}" for row in rows],
+        "Keep what a start makes anew: downloads, tokenised data, compiled graphs; load weights from a local disk.",
+        evidence.of_wall(wall.startup),
+    )

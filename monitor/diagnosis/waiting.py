@@ -1,0 +1,91 @@
+"""Time in which nothing is computed: steps that wait for data, and time that no phase explains. Pure."""
+
+from __future__ import annotations
+
+from monitor.diagnosis.evidence import Evidence
+from monitor.model.fold import OTHER
+from monitor.model.report import Finding
+from monitor.units import duration, share
+
+ENOUGH = 20  # steps; the first ones of a loader start its workers and fill its queue
+# A perfect loader would gain this share of the wall time: 1.18x at 0.15, which is worth changing an argument for.
+INPUT_WORTH = 0.15
+INPUT_GRAVE = 0.30
+# Logging, moving averages and progress bars around the phases take some percent everywhere.
+UNNAMED_WORTH = 0.20
+UNNAMED_GRAVE = 0.35
+BURSTS = 0.5  # the usual wait explains less than this much of all waiting: it comes in bursts
+
+
+def input_bound(evidence: Evidence) -> Finding | None:
+    """Steps wait for their data."""
+    row = evidence.phase("data")
+    if row is None or row.count < ENOUGH:
+        return None
+    lost = evidence.of_wall(row.mean * row.count)
+    if row.share < INPUT_WORTH or lost < INPUT_WORTH / 2:  # else start-up or evaluation is what takes the time
+        return None
+    in_bursts = row.p50 < BURSTS * row.mean
+    workers = evidence.setting("dataloader_num_workers", "num_workers")
+    cpus = evidence.setting("cpus")
+    lines = [
+        f"data {duration(row.mean)} a step on average; half of the steps wait {duration(row.p50)} or less,"
+        f" one in twenty {duration(row.p95)} or more"
+    ]
+    if workers is not None:
+        lines.append(f"{workers[0]}={workers[1]}")
+    if cpus is not None:
+        lines.append(f"{cpus[1]} CPU cores are usable")
+    return Finding(
+        "input-bound",
+        "critical" if row.share >= INPUT_GRAVE else "warning",
+        f"Input-bound: {share(row.share)} of step time waits for data" + (", in bursts" if in_bursts else ""),
+        lines,
+        _input_advice(workers, cpus[1] if cpus is not None else None, in_bursts),
+        lost,
+    )
+
+
+def _input_advice(workers: tuple[str, object] | None, cpus: object, in_bursts: bool) -> str:
+    if in_bursts:
+        return (
+            "The waits come in bursts: keep workers alive between epochs (persistent_workers=True), raise"
+            " prefetch_factor, and see what the loader does at an epoch's or a shard's begin."
+        )
+    if workers is None or not isinstance(workers[1], int):
+        return "Prepare batches beside the training (DataLoader workers, a prefetching thread), or once, beforehand."
+    name, count = workers[0], workers[1]
+    if isinstance(cpus, int) and cpus <= max(1, count):
+        return (
+            f"{name}={count} on {cpus} usable cores: more workers will not help. Do the work once, beforehand"
+            " (tokenise, resize, cache), or get more cores."
+        )
+    most = min(max(2, 2 * count), cpus) if isinstance(cpus, int) else max(2, 2 * count)
+    return f"{name}={count} -> try {most}; if the wait stays, make an item cheaper to load, or prepare it beforehand."
+
+
+def unaccounted_time(evidence: Evidence) -> Finding | None:
+    """Time inside steps in no phase, where phases are told; and time outside all steps."""
+    report = evidence.report
+    if evidence.steps < ENOUGH or not report.wall.total:
+        return None
+    other = evidence.phase(OTHER)
+    tells_phases = any(row.name != OTHER and row.share > 0.02 for row in report.phases)
+    inside = other.mean * other.count if other is not None and tells_phases else 0.0
+    outside = report.wall.between_steps
+    worst = evidence.of_wall(max(inside, outside))
+    if worst < UNNAMED_WORTH:
+        return None
+    lines = []
+    if other is not None and tells_phases:
+        lines.append(f"inside steps, in no phase: {duration(other.mean)} a step, {share(other.share)} of step time")
+    lines.append(f"between steps: {duration(outside)}, {share(evidence.of_wall(outside))} of the elapsed time")
+    return Finding(
+        "unaccounted-time",
+        "warning" if worst >= UNNAMED_GRAVE else "info",
+        f"{share(worst)} of the elapsed time is in no phase" + (", between the steps" if outside > inside else ""),
+        lines,
+        "See what the loop does there: logging, .item() calls, saving, plotting, an environment or a simulator."
+        ' `with th.phase("name"):` around a part shows it by itself.',
+        evidence.of_wall(inside + outside),
+    )

@@ -1,0 +1,241 @@
+"""Each rule fires on its own pathology, and is silent on the nearest innocent runs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trainhooks.events import Facts, Host, Metrics
+
+from .conftest import Story, judged
+
+noise = random.Random(5)
+
+
+def jitter(seconds: float) -> float:
+    return seconds * (1 + 0.1 * noise.random())
+
+
+def healthy(n: int = 60, **more: float) -> Story:
+    told = Story()
+    for _ in range(n):
+        told.step(data=jitter(0.002), forward=jitter(0.1), backward=jitter(0.2), optimizer=jitter(0.02), **more)
+    return told
+
+
+def codes(told: Story, alive: bool = False) -> list[str]:
+    return [finding.code for finding in judged(told, alive)[0]]
+
+
+def facts(told: Story, **known: Any) -> Story:
+    return told.tell(Facts, facts=known)
+
+
+def logged(n: int, **values: Callable[[int], Any]) -> Story:
+    told = healthy(3)
+    for i in range(n):
+        told.step(forward=jitter(0.1), backward=jitter(0.2))
+        told.tell(Metrics, values={name: make(i) for name, make in values.items()})
+    return told
+
+
+def host_readings(told: Story, n: int = 60, **fields: Callable[[int], Any]) -> Story:
+    for i in range(n):
+        told.tell(Host, **{name: make(i) for name, make in fields.items()})
+    return told
+
+
+def data_wait(share: float, n: int = 60) -> Story:
+    told = Story()
+    for _ in range(n):
+        told.step(data=jitter(share), forward=jitter((1 - share) / 3), backward=jitter(2 * (1 - share) / 3))
+    return told
+
+
+def epoch_stalls() -> Story:
+    told = Story()
+    for i in range(100):
+        told.step(data=8.0 if i % 20 == 0 else 0.001, forward=jitter(0.2), backward=jitter(0.4))
+    return told
+
+
+def rising(last: float) -> Story:
+    told = Story()
+    for i in range(300):
+        told.step(forward=jitter(0.1 + (last - 0.1) * i / 300), backward=jitter(0.1))
+    return told
+
+
+def rising_with_tokens() -> Story:
+    told = Story()
+    for i in range(300):
+        length = 1 + i / 100
+        told.step_with({"tokens": int(1000 * length)}, forward=jitter(0.1 * length), backward=jitter(0.2 * length))
+    return told
+
+
+SICK = {
+    "input-bound": lambda: data_wait(0.4),
+    "unaccounted-time": lambda: healthy(other=0.5),
+    "checkpoint-stall": lambda: healthy(40).span("checkpoint", 6.0),
+    "eval-heavy": lambda: healthy(40).span("eval", 12.0),
+    "logging-overhead": lambda: healthy(logging=0.05),
+    "slow-startup": lambda: Story().span("load model", 90).step(forward=1).step(forward=1),
+    "nonfinite-loss": lambda: logged(5, loss=lambda i: "nan" if i > 2 else 2.0),
+    "reward-flat": lambda: logged(60, reward=lambda i: 0.0),
+    "loss-flat": lambda: logged(40, loss=lambda i: 2.3025),
+    "recompiling": lambda: facts(healthy(), compile={"recompiles": 9, "seconds": 4.0, "reasons": ["size of L['x']"]}),
+    "compile-fallback": lambda: facts(healthy(), compile={"fallback": True, "reasons": ["recompile limit"]}),
+    "compile-warmup": lambda: facts(healthy(), compile={"graphs": 2, "seconds": 6.0}),
+    "debug-settings": lambda: facts(healthy(), torch={"detect_anomaly": True}),
+    "slow-drift": lambda: rising(0.3),
+    "swap": lambda: host_readings(healthy(), swap_used=lambda i: i * 2**25),
+    "cpu-starved": lambda: host_readings(healthy(), cpu=lambda i: 100.0, tree_cpu=lambda i: 40.0, cores=lambda i: 4),
+    "oversubscribed": lambda: host_readings(
+        facts(healthy(), cpus=4, torch={"threads": 16}),
+        cpu=lambda i: 100.0,
+        tree_cpu=lambda i: 399.0,
+        cores=lambda i: 4,
+    ),
+}
+
+INNOCENT = {
+    "input-bound": [
+        lambda: data_wait(0.08),
+        lambda: Story().step(data=30, forward=1).step(data=0.01, forward=1).step(data=0.01, forward=1),  # start-up
+        lambda: data_wait(0.4, n=10),  # too few to judge
+    ],
+    "unaccounted-time": [
+        lambda: healthy(other=0.03),
+        lambda: Story().step(other=1).step(other=1),  # no phases are told at all
+        lambda: healthy(5, other=0.5),
+    ],
+    "checkpoint-stall": [
+        lambda: healthy(40).span("checkpoint", 0.5),
+        lambda: healthy(5).span("checkpoint", 6),
+        lambda: healthy(40).span("eval", 2),
+    ],
+    "eval-heavy": [
+        lambda: healthy(40).span("eval", 3),
+        lambda: healthy(5).span("eval", 9),
+        lambda: healthy(40, eval=0.01),
+    ],
+    "logging-overhead": [lambda: healthy(logging=0.005), lambda: healthy(5, logging=0.1), lambda: healthy()],
+    "slow-startup": [
+        lambda: Story().span("load model", 20).step(forward=1),
+        lambda: _long_after(Story().span("load model", 90)),
+        lambda: Story().span("load model", 90),  # it has not got there yet
+    ],
+    "nonfinite-loss": [
+        lambda: logged(60, grad_norm=lambda i: "inf" if i == 1 else 1.0),  # a loss scaler that finds its scale
+        lambda: logged(60, loss=lambda i: 2.0 / (i + 1)),
+        lambda: logged(60, loss_scale=lambda i: "inf"),
+    ],
+    "reward-flat": [
+        lambda: logged(20, reward=lambda i: 0.0),
+        lambda: logged(60, reward=lambda i: 0.0 if i < 55 else 0.2),
+        lambda: logged(60, reward_std=lambda i: 0.0),
+    ],
+    "loss-flat": [
+        lambda: logged(20, loss=lambda i: 2.3),
+        lambda: logged(60, loss=lambda i: 0.0, reward=lambda i: i / 60),  # GRPO
+        lambda: logged(60, loss=lambda i: 2.3 + 0.001 * noise.random()),
+    ],
+    "recompiling": [
+        lambda: facts(healthy(), compile={"recompiles": 2, "seconds": 4.0}),
+        lambda: facts(healthy(), compile={"graphs": 12}),
+        lambda: facts(healthy(), compile={}),
+    ],
+    "compile-fallback": [
+        lambda: facts(healthy(), compile={"fallback": False}),
+        lambda: facts(healthy(), compile={"graph_breaks": 3}),
+        lambda: healthy(),
+    ],
+    "compile-warmup": [
+        lambda: facts(healthy(200), compile={"graphs": 2, "seconds": 1.0}),
+        lambda: facts(healthy(), compile={"recompiles": 9, "seconds": 9.0}),  # told as recompiling
+        lambda: healthy(),
+    ],
+    "debug-settings": [
+        lambda: facts(healthy(), environment={"CUDA_LAUNCH_BLOCKING": "1"}),  # there is no GPU to wait for
+        lambda: facts(healthy(), torch={"detect_anomaly": False}),
+        lambda: facts(healthy(5), torch={"detect_anomaly": True}),
+    ],
+    "slow-drift": [
+        lambda: rising(0.12),
+        rising_with_tokens,
+        lambda: healthy(290).step(forward=9).step(forward=9).step(forward=9),  # spikes at the end
+    ],
+    "swap": [
+        lambda: host_readings(healthy(), swap_used=lambda i: 2**33),
+        lambda: host_readings(healthy(), 10, swap_used=lambda i: i * 2**28),
+        lambda: host_readings(healthy(), swap_used=lambda i: 2**33 - i * 2**25),
+    ],
+    "cpu-starved": [
+        lambda: host_readings(healthy(), cpu=lambda i: 100.0, tree_cpu=lambda i: 390.0, cores=lambda i: 4),
+        lambda: host_readings(healthy(), cpu=lambda i: 60.0, tree_cpu=lambda i: 40.0, cores=lambda i: 4),
+        lambda: host_readings(
+            healthy(), cpu=lambda i: 100.0 if i % 2 else 50.0, tree_cpu=lambda i: 40.0, cores=lambda i: 4
+        ),
+    ],
+    "oversubscribed": [
+        lambda: facts(healthy(), cpus=4, torch={"threads": 16}),
+        lambda: host_readings(facts(healthy(), cpus=4, torch={"threads": 4}), cpu=lambda i: 100.0),
+        lambda: host_readings(facts(healthy(), cpus=4, torch={"threads": 16}), cpu=lambda i: 50.0),
+    ],
+}
+
+
+def _long_after(told: Story) -> Story:
+    for _ in range(400):
+        told.step(forward=1.0)
+    return told
+
+
+@pytest.mark.parametrize("code", SICK)
+def test_it_fires_first_and_alone(code: str) -> None:
+    told = SICK[code]()
+    found, said = judged(told, alive=False)
+    assert found and found[0].code == code, found
+    assert [each.code for each in found if each.severity != "info" and each.code != code] == []
+    assert found[0].evidence and found[0].advice
+    assert found[0].lost_fraction is None or 0 <= found[0].lost_fraction <= 1
+
+
+@pytest.mark.parametrize(("code", "place"), [(code, place) for code in INNOCENT for place in range(3)])
+def test_it_is_silent_in_the_nearest_innocent_cases(code: str, place: int) -> None:
+    assert code not in codes(INNOCENT[code][place]())
+
+
+def test_every_rule_has_its_cases() -> None:
+    assert set(SICK) == set(INNOCENT)
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_healthy_run_is_left_in_peace(alive: bool) -> None:
+    found, said = judged(healthy(200), alive)
+    assert found == []
+    assert "nothing stands out" in said.title
+
+
+def test_waiting_in_bursts_is_told_apart() -> None:
+    found, _ = judged(epoch_stalls(), alive=False)
+    assert found[0].code == "input-bound" and "in bursts" in found[0].title
+    assert "persistent_workers" in found[0].advice
+
+
+def test_a_cause_is_blamed_once() -> None:
+    """Steps that are slow because they wait for data are the input's, not slow steps besides."""
+    assert "slow-steps" not in codes(epoch_stalls())
+
+
+def test_the_advice_names_the_setting_and_its_value() -> None:
+    told = facts(data_wait(0.4), config={"dataloader_num_workers": 0}, cpus=8)
+    (found, *_), _ = judged(told, alive=False)
+    assert "dataloader_num_workers=0 -> try 2" in found.advice
+    told = facts(data_wait(0.4), config={"dataloader_num_workers": 2}, cpus=2)
+    (found, *_), _ = judged(told, alive=False)
+    assert "more workers will not help" in found.advice

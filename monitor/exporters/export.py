@@ -1,0 +1,27 @@
+"""`trainmon export`: one run, one format, one file or stdout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from monitor.exporters import chrome, tables
+from monitor.exporters.events import lines
+
+
+def write_jsonl(run: Path, target: IO[bytes]) -> int:
+    """The journals' own lines, one journal after the other."""
+    count = 0
+    for line in lines(run):
+        target.write(line + b"\n")
+        count += 1
+    return count
+
+
+FORMATS: dict[str, Callable[[Path, IO[bytes]], int]] = {
+    "jsonl": write_jsonl,
+    "csv": tables.write_csv,
+    "parquet": tables.write_parquet,
+    "chrome": chrome.write,
+}

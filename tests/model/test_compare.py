@@ -1,0 +1,83 @@
+"""Two runs side by side: the ratio, the noise, the part of each phase, and what changed."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from monitor.model.compare import Comparison, Side, compare
+from monitor.model.curves import curves
+from monitor.model.summary import report
+from monitor.reports import comparison
+from trainhooks.events import Facts
+
+from .conftest import Story, around, folded
+
+noise = random.Random(11)
+
+
+def side(told: Story, **identity: Any) -> Side:
+    state = folded(told)
+    return Side(report(state, around(state, **identity)), curves(state)["step_seconds"])
+
+
+def steady(n: int = 200, data: float = 0.01, forward: float = 0.1, warm_up: float = 0.0, **fields: Any) -> Story:
+    told = Story().span("load", 3)
+    for i in range(n):
+        wobble = 1 + 0.05 * noise.random()
+        told.step_with(fields, data=data * wobble, forward=forward * wobble + (warm_up if i < 5 else 0.0))
+    return told
+
+
+def compared(one: Story, two: Story) -> Comparison:
+    return compare(side(one, id="one"), side(two, id="two"))
+
+
+def test_a_slower_run_says_what_made_it_so() -> None:
+    told = compared(steady(), steady(data=0.12))
+    assert told.slower == pytest.approx(2.0, rel=0.03)
+    assert told.more_than_noise is True
+    assert told.phases[0].name == "data" and told.phases[0].explains == pytest.approx(1.0, abs=0.05)
+    assert "slower; data explains" in comparison.text(told)
+
+
+def test_the_same_run_is_within_the_noise() -> None:
+    told = compared(steady(), steady())
+    assert told.more_than_noise is False
+    assert "slower" not in comparison.verdict(told) or "within the noise" in comparison.verdict(told)
+
+
+def test_warm_up_does_not_count() -> None:
+    told = compared(steady(), steady(warm_up=30.0))
+    assert told.slower == pytest.approx(1.0, rel=0.03)
+
+
+def test_few_steps_are_not_enough() -> None:
+    told = compared(steady(4), steady(4, data=0.2))
+    assert told.more_than_noise is None and "too few steps" in told.noise
+
+
+def test_other_work_is_compared_by_the_token() -> None:
+    told = compared(steady(tokens=1000), steady(forward=0.21, data=0.02, tokens=2000))
+    assert told.per == "token" and told.slower == pytest.approx(1.05, rel=0.05)
+    assert any("tokens a step differ" in each for each in told.warnings)
+
+
+def test_what_changed_is_named() -> None:
+    one = steady().tell(Facts, facts={"config": {"workers": 4, "lr": 1e-4}, "versions": {"transformers": "4.43.3"}})
+    two = steady().tell(Facts, facts={"config": {"workers": 0, "lr": 1e-4}, "versions": {"transformers": "4.41.2"}})
+    told = compared(one, two)
+    assert [(each.name, each.before, each.after) for each in told.changed] == [
+        ("config.workers", 4, 0),
+        ("versions.transformers", "4.43.3", "4.41.2"),
+    ]
+    assert "config.workers: 4 -> 0" in comparison.text(told)
+    assert "- config.workers: 4 -> 0" in comparison.text(told, markdown=True)
+
+
+def test_runs_without_steps_are_not_compared() -> None:
+    told = compared(Story().span("load", 3), steady())
+    assert told.slower is None and told.more_than_noise is None
+    assert "cannot be compared" in comparison.text(told)

@@ -60,27 +60,31 @@ class Process:
 
 def list_runs() -> list[RunEntry]:
     """Every run, newest first."""
-    return [entry(path) for path in _paths()]
+    return [entry(path) for path in paths()]
 
 
 def live_runs() -> list[RunEntry]:
     """The runs whose training lives, newest first."""
-    return [found for path in _paths() if state(path)[0] == "running" for found in [entry(path)]]
+    return [found for path in paths() if state(path)[0] == "running" for found in [entry(path)]]
 
 
-def _paths() -> list[Path]:
+def paths() -> list[Path]:
     try:
-        found = [path for path in rundir.runs_dir().iterdir() if (path / rundir.IDENTITY).is_file()]
+        found = [
+            path
+            for path in rundir.runs_dir().iterdir()
+            if not path.name.startswith(".") and (path / rundir.IDENTITY).is_file()
+        ]
     except OSError:
         return []
-    return sorted(found, key=_started, reverse=True)
+    return sorted(found, key=started_at, reverse=True)
 
 
 def _identity(path: Path) -> dict[str, Any]:
     return rundir.read_json(path / rundir.IDENTITY) or {}
 
 
-def _started(path: Path) -> float:
+def started_at(path: Path) -> float:
     started = _identity(path).get("started")
     return float(started) if isinstance(started, (int, float)) else 0.0
 
@@ -99,18 +103,18 @@ def resolve(text: str | None) -> Path:
     """
     if text and (Path(text) / rundir.IDENTITY).is_file():
         return Path(text).absolute()
-    paths = _paths()
-    if not paths:
+    known = paths()
+    if not known:
         raise UserError(f"no runs yet in {rundir.runs_dir()}; start one with: trainmon run -- python train.py")
     if text in (None, "", "last"):
-        return paths[0]
-    for path in paths:
+        return known[0]
+    for path in known:
         if path.name == text:
             return path
-    for path in paths:
+    for path in known:
         if _identity(path).get("name") == text:
             return path
-    begun = [path for path in paths if path.name.startswith(str(text))]
+    begun = [path for path in known if path.name.startswith(str(text))]
     if len(begun) == 1:
         return begun[0]
     if begun:
@@ -130,10 +134,27 @@ def state(path: Path) -> tuple[str, int | None, int | None]:
         return "killed" if signal else "finished" if code == 0 else "failed" if code else "lost", code, signal
     if rundir.run_alive(path) or _lives_elsewhere(path):
         return "running", None, None
-    farewells = [_last(_tail(journal), "bye") for journal in rundir.journals(path) if journal.name.startswith("rank-")]
+    farewells = [_last(_tail(journal), "bye") for journal in _newest(path)]
     if not farewells or any(farewell is None for farewell in farewells):
         return "lost", None, None
     return "failed" if any(bye and bye.get("error") for bye in farewells) else "finished", None, None
+
+
+def _newest(path: Path) -> list[Path]:
+    """The journals of the training processes that no elastic restart has replaced."""
+    journals = [journal for journal in rundir.journals(path) if journal.name.startswith("rank-")]
+    restarts = {journal: _restart(journal) for journal in journals}
+    of_rank: dict[str, int] = {}
+    for journal, restart in restarts.items():
+        rank = journal.name.split("-")[1]
+        of_rank[rank] = max(restart, of_rank.get(rank, 0))
+    return [journal for journal in journals if restarts[journal] == of_rank[journal.name.split("-")[1]]]
+
+
+def _restart(journal: Path) -> int:
+    """How many elastic restarts there had been when a process began."""
+    told = next(_events(_head(journal)[:1]), {}).get("restart")
+    return told if isinstance(told, int) else 0
 
 
 def _lives_elsewhere(path: Path) -> bool:
@@ -164,7 +185,7 @@ def entry(path: Path) -> RunEntry:
     identity = _identity(path)
     how, code, signal = state(path)
     step, total, speed = _progress(path)
-    started = _started(path) or None
+    started = started_at(path) or None
     command = identity.get("command")
     return RunEntry(
         id=path.name,

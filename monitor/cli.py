@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from monitor import __version__
+from monitor import __version__, verbs
 
 if TYPE_CHECKING:
     from monitor.launch import Ended, Front, Options
@@ -292,6 +292,10 @@ def report(run: str | None, form: str | None) -> None:
         click.echo(as_json.as_json(found))
     else:
         click.echo((text.markdown if form == "markdown" else text.text)(found), nl=False)
+
+
+for verb in (verbs.compare, verbs.export, verbs.prune):
+    cli.add_command(verb)
 
 
 def _speed(entry: RunEntry) -> str:

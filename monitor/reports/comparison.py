@@ -71,7 +71,7 @@ def _phases(row: Comparison, markdown: bool) -> list[str]:
         return []
     lines = [_title("Where the difference is (mean seconds a step)", markdown)]
     for each in shown:
-        part = f", {share(each.explains)} of it" if each.explains is not None and 0 <= each.explains <= 1 else ""
+        part = f", {share(min(1.0, each.explains))} of it" if each.explains is not None and each.explains > 0 else ""
         lines.append(_item(f"{each.name}: {_or_none(each.before)} -> {_or_none(each.after)}{part}", markdown))
     return lines
 

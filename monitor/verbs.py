@@ -1,0 +1,91 @@
+"""The verbs that look at runs which are there already, beside `run` and `attach`. Heavy imports where needed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
+@click.option("--json", "form", flag_value="json", help="As JSON, with stable keys.")
+@click.option("--markdown", "form", flag_value="markdown", help="As Markdown.")
+@click.option(
+    "--fail-slower",
+    type=click.FloatRange(min=0),
+    metavar="PCT",
+    help="Exit with 1 if a run is slower than the first by more than PCT percent, and by more than noise.",
+)
+@click.pass_context
+def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fail_slower: float | None) -> None:
+    """Compare runs with the first one: speed, phases, what changed."""
+    import json
+
+    from monitor.follow import load
+    from monitor.model.compare import Side
+    from monitor.model.compare import compare as compared
+    from monitor.reports import comparison
+    from monitor.runs import UserError, resolve
+
+    if len(runs) < 2:
+        raise UserError("name two runs or more: trainmon compare BEFORE AFTER (`trainmon ls` lists them)")
+    views = [load(resolve(each)) for each in runs]
+    first, *others = [Side(view.report, view.step_seconds) for view in views]
+    rows = [compared(first, other) for other in others]
+    if form == "json":
+        click.echo(json.dumps(comparison.mapping(rows), indent=2, allow_nan=False))
+    else:
+        click.echo("\n".join(comparison.text(row, form == "markdown") for row in rows), nl=False)
+    if fail_slower is not None:
+        limit = 1 + fail_slower / 100
+        context.exit(int(any((row.slower or 0) > limit and row.more_than_noise for row in rows)))
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--format", "form", type=click.Choice(["jsonl", "csv", "parquet", "chrome"]), required=True)
+@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="A file; by default stdout.")
+def export(run: str | None, form: str, output: Path | None) -> None:
+    """Write a run's events in the format of another tool."""
+    from monitor.exporters.export import FORMATS
+    from monitor.runs import UserError, resolve
+
+    path = resolve(run)
+    if output is None:
+        if form == "parquet" and sys.stdout.isatty():
+            raise UserError("Parquet is no text for a terminal: name a file with --output FILE")
+        FORMATS[form](path, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with open(output, "wb") as target:
+            FORMATS[form](path, target)
+    except OSError as error:
+        raise UserError(f"{output}: {error.strerror or error}") from None
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--keep", type=click.IntRange(min=0), metavar="N", help="How many of the newest runs stay.")
+@click.option("--keep-gib", type=click.FloatRange(min=0), metavar="GIB", help="How much they may take in all.")
+def prune(dry_run: bool, keep: int | None, keep_gib: float | None) -> None:
+    """Remove the oldest runs beyond a number and a size. Live runs stay, and those with a file named `pinned`."""
+    from monitor import retention
+    from monitor.units import size
+
+    number = retention.KEEP_RUNS if keep is None else keep
+    room = retention.KEEP_BYTES if keep_gib is None else int(keep_gib * 2**30)
+    stored = retention.stored()
+    gone = retention.surplus(stored, number, room)
+    for each in gone:
+        done = dry_run or retention.remove(each)
+        click.echo(f"{'would remove' if dry_run else 'removed' if done else 'could not remove'}  {each.path.name}")
+    retention.sweep()
+    total = sum(each.size for each in stored)
+    verb = "would go" if dry_run else "went"
+    freed = size(sum(each.size for each in gone))
+    click.echo(
+        f"{len(gone)} of {len(stored)} runs {verb}, {freed} of {size(total)} (limits: {number} runs, {size(room)})"
+    )

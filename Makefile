@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint check bench clean
+.PHONY: help setup demo demo-throttle demo-sft demo-sweep demo-ddp demo-cpp test lint check bench clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 setup: $(READY)  ## Make the virtual environment with everything in it
 
@@ -22,6 +22,22 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)  ## Watch a real reinforcement-learning run on code
 	$(BIN)/trainmon run --name demo -- $(BIN)/python demo/rl_code.py
+
+demo-throttle: $(READY)  ## Watch a GPU overheat in mid-training (the GPU is simulated)
+	$(BIN)/python demo/throttle.py
+
+demo-sft: $(READY)  ## Watch a fine-tune with Hugging Face's Trainer that knows nothing of trainmon
+	$(BIN)/trainmon run --name demo-sft -- $(BIN)/python demo/sft_trainer.py
+
+demo-sweep: $(READY)  ## Run a learning-rate sweep: each rate a run of its own; watch with trainmon attach
+	$(BIN)/python demo/lr_sweep.py
+
+demo-ddp: $(READY)  ## Watch two ranks under torchrun, of which one has more to do
+	$(BIN)/trainmon run --name demo-ddp -- $(BIN)/torchrun --standalone --nproc-per-node 2 demo/ddp.py --uneven
+
+demo-cpp: $(READY)  ## Watch a C++ training that tells its exact phases through one header
+	$(MAKE) -C demo/cpp BUILD=$(CURDIR)/build/demo-cpp
+	$(BIN)/trainmon run --name demo-cpp -- build/demo-cpp/trainer-native $(wildcard monitor/*.py monitor/*/*.py)
 
 test: $(READY)  ## Run the tests
 	$(BIN)/python -m pytest

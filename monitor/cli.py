@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +12,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from monitor import __version__, verbs
+from monitor import __version__, console_verbs, verbs
 
 if TYPE_CHECKING:
     from monitor.launch import Ended, Front, Options
     from monitor.runs import RunEntry
 
 PLAIN_SECONDS = 5.0  # between screens where no dashboard can be shown
+PAGE_WIDTH = 100  # columns; longer lines are hard to read
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -242,7 +245,7 @@ def _print_screens(path: Path) -> None:
         run.source.wait(0.5)
 
 
-# ls, stop, report
+# ls, stop, report, explain
 
 
 @cli.command()
@@ -294,7 +297,29 @@ def report(run: str | None, form: str | None) -> None:
         click.echo((text.markdown if form == "markdown" else text.text)(found), nl=False)
 
 
-for verb in (verbs.compare, verbs.export, verbs.prune):
+@cli.command()
+@click.argument("code", required=False)
+def explain(code: str | None) -> None:
+    """Say what a finding means, how it is detected, and what to do. Without CODE, list them."""
+    from monitor.diagnosis import explain as pages
+    from monitor.reports.pages import list_text, page_text
+    from monitor.runs import UserError
+    from trainhooks.events import clean
+
+    drawn = sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+    strong = functools.partial(click.style, bold=True) if drawn else None
+    if code is None:
+        click.echo(list_text(strong), nl=False)
+    elif code in pages.CODES:
+        width = min(PAGE_WIDTH, shutil.get_terminal_size((PAGE_WIDTH, 24)).columns)
+        click.echo(page_text(pages.page(code), width, strong), nl=False)
+    else:
+        meant = pages.nearest(code)
+        hint = f"did you mean {meant}?" if meant else "`trainmon explain` lists them all"
+        raise UserError(f"there is no finding called '{clean(code, 60)}'; {hint}")
+
+
+for verb in (verbs.compare, verbs.export, verbs.prune, verbs.doctor, console_verbs.lines, console_verbs.import_):
     cli.add_command(verb)
 
 

@@ -26,7 +26,6 @@ from trainhooks.journal import Journal, Publisher
 
 if TYPE_CHECKING:
     from monitor.sources.host import HostSource
-    from monitor.sources.nvml import NvmlSource
 
 INTERVAL = 1.0  # seconds between readings
 
@@ -34,15 +33,21 @@ INTERVAL = 1.0  # seconds between readings
 class Writer:
     """Writes one producer's events: to the journal first, then to whoever listens. Safe from several threads."""
 
-    def __init__(self, run: Path) -> None:
-        self.producer = f"node-{uuid.uuid4().hex[:8]}"
+    def __init__(self, run: Path, source: str = "recorder") -> None:
+        """
+        Args:
+            source: `recorder` for readings of the node; `console` for what was read from the program's output.
+        """
+        console = source == "console"
+        self.producer = f"{'console' if console else 'node'}-{uuid.uuid4().hex[:8]}"
+        self._lost = "events read from the console" if console else "readings of GPU and host"
         self._told = 0  # of the dropped lines, those that a note has told of
         self._seq = 0
         self._encode = events.encoder()
         self._lock = threading.Lock()
-        self._journal = Journal(rundir.node_journal(run))
+        self._journal = Journal(rundir.console_journal(run) if console else rundir.node_journal(run))
         self._publisher: Publisher | None = None
-        hello = events.Hello("", 0, time.monotonic(), source="recorder", wall=time.time())
+        hello = events.Hello("", 0, time.monotonic(), source=source, wall=time.time())
         hello.host, hello.pid = socket.gethostname(), os.getpid()
         self.write(hello)
 
@@ -59,7 +64,7 @@ class Writer:
         """Give the events their place in the sequence and write them. Never raises: a full disk is tried again."""
         with self._lock:
             if self.dropped > self._told:
-                text = f"{self.dropped - self._told} readings of GPU and host were lost: the disk is full"
+                text = f"{self.dropped - self._told} {self._lost} were lost: the disk is full"
                 note = events.Note("", 0, time.monotonic(), text=text, level="warning", code="recorder-dropped")
                 batch = (note, *batch)
                 self._told = self.dropped
@@ -86,43 +91,46 @@ class Recorder:
         Args:
             roots: gives the pids whose process trees are the training.
         """
+        from monitor.sources.gpu.poller import GpuPoller
         from monitor.sources.host import HostSource
 
         self._writer = writer
         self._roots = roots
         self._host: HostSource = HostSource(run)
-        self._nvml: NvmlSource | None = None
+        self._gpus = GpuPoller(INTERVAL, writer.write, lambda: self._host.members, self._complain)
         self._trouble: set[str] = set()
 
     def poll(self) -> None:
-        now = time.monotonic()
+        """One reading of the host. The GPUs have a thread of their own."""
         try:
-            if self._nvml is None:
-                from monitor.sources.nvml import NvmlSource
-
-                self._nvml = NvmlSource()
-            gpus, note = self._nvml.read(now)
-            host = self._host.read(self._roots(), now)
-            host.note = note
-            self._writer.write(*gpus, host)
+            host = self._host.read(self._roots(), time.monotonic())
+            host.note = self._gpus.trouble()
+            self._writer.write(host)
         except Exception as error:
-            # A driver's surprise must cost a reading, not all the readings to come. Said once, not every second.
-            text = events.clean(f"a reading failed: {type(error).__name__}: {error}", 400)
-            if text not in self._trouble and len(self._trouble) < 20:
-                self._trouble.add(text)
-                traceback.print_exc()
-                self._writer.write(events.Note("", 0, now, text=text, level="warning", code="recorder-error"))
+            # A surprise must cost a reading, not all the readings to come.
+            self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        """Say what a reading raised: once, not every second."""
+        text = events.clean(f"a reading failed: {type(error).__name__}: {error}", 400)
+        if text not in self._trouble and len(self._trouble) < 20:
+            self._trouble.add(text)
+            traceback.print_exception(error)
+            note = events.Note("", 0, time.monotonic(), text=text, level="warning", code="recorder-error")
+            self._writer.write(note)
 
     def record(self, ended: Callable[[float], bool]) -> None:
         """Poll until `ended`, which waits for the given seconds, says so."""
         self._writer.listen()
+        self._gpus.start()
         due = time.monotonic()
         while True:
             self.poll()
             now = time.monotonic()
             due = max(due + INTERVAL, now)  # late: go on from here, without a burst that catches up
             if ended(due - now):
-                return
+                break
+        self._gpus.stop()
 
 
 def write_exit(run: Path, writer: Writer | None, returncode: int) -> None:
@@ -179,6 +187,8 @@ def ensure(run: Path) -> None:
 
 def main(run: Path) -> None:
     """Record a run until its training has ended."""
+    from monitor.console_recorder import Watch
+
     elected, lock = elect(run)
     if not elected:
         return
@@ -196,9 +206,11 @@ def main(run: Path) -> None:
         return not rundir.run_alive(run)
 
     recorder = Recorder(run, writer, lambda: [process.pid for process in runs.processes(run)])
+    reading = Watch(run)
     recorder.record(ended)
     if merge is not None:
         merge.finish()
+    reading.finish()
     writer.close()
     if lock is not None:
         lock.release()

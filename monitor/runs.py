@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class RunEntry:
     steps_per_second: float | None
     command: tuple[str, ...]
     host: str | None
+    tags: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,9 @@ def _identity(path: Path) -> dict[str, Any]:
 
 
 def started_at(path: Path) -> float:
-    started = _identity(path).get("started")
+    """When a run came to be here, in Unix time: its start, or when its log was imported; 0 where that is unknown."""
+    identity = _identity(path)
+    started = identity.get("imported_at", identity.get("started"))
     return float(started) if isinstance(started, (int, float)) else 0.0
 
 
@@ -185,8 +188,8 @@ def entry(path: Path) -> RunEntry:
     identity = _identity(path)
     how, code, signal = state(path)
     step, total, speed = _progress(path)
-    started = started_at(path) or None
-    command = identity.get("command")
+    started = identity.get("started") if isinstance(identity.get("started"), (int, float)) else None
+    command, tags = identity.get("command"), identity.get("tags")
     return RunEntry(
         id=path.name,
         name=str(identity.get("name") or path.name),
@@ -201,12 +204,15 @@ def entry(path: Path) -> RunEntry:
         steps_per_second=speed,
         command=tuple(str(word) for word in command) if isinstance(command, list) else (),
         host=identity.get("host"),
+        tags={str(key): str(value) for key, value in tags.items()} if isinstance(tags, dict) else {},
     )
 
 
 def _progress(path: Path) -> tuple[int | None, int | None, float | None]:
     """The last step of rank 0, the steps planned, and the steps a second of the journal's end."""
-    journals = [journal for journal in rundir.journals(path) if journal.name.startswith("rank-0-")]
+    told = rundir.journals(path)
+    journals = [journal for journal in told if journal.name.startswith("rank-0-")]
+    journals = journals or [journal for journal in told if journal.name.startswith("console-")]
     if not journals:
         return None, None, None
     tail = _tail(max(journals, key=_modified))
@@ -218,8 +224,9 @@ def _progress(path: Path) -> tuple[int | None, int | None, float | None]:
                 planned = event["total_steps"]
     try:
         last = steps[-1]
-        seconds = last["start"] + last["duration"] - steps[0]["start"]
-        return int(last["index"]), planned, len(steps) / seconds if seconds > 0 else None
+        timed = [event for event in steps if event.get("duration", 0.0) > 0]
+        seconds = timed[-1].get("start", 0.0) + timed[-1]["duration"] - timed[0].get("start", 0.0) if timed else 0.0
+        return int(last["index"]), planned, len(timed) / seconds if seconds > 0 else None
     except (LookupError, TypeError, ValueError):  # no steps yet, or a foreign writer's half of one
         return None, planned, None
 

@@ -89,3 +89,28 @@ def prune(dry_run: bool, keep: int | None, keep_gib: float | None) -> None:
     click.echo(
         f"{len(gone)} of {len(stored)} runs {verb}, {freed} of {size(total)} (limits: {number} runs, {size(room)})"
     )
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="As JSON, with stable keys.")
+@click.option(
+    "--python", metavar="PATH", help="The Python of the training; by default the one that `python` means here."
+)
+@click.pass_context
+def doctor(context: click.Context, as_json: bool, python: str | None) -> None:
+    """Say what works here, what is missing, and what to do. Exits with 1 if trainmon cannot do its work."""
+    import json
+    import os
+    import shutil
+
+    from monitor.doctor import run
+
+    checks = run.examine(python)
+    if as_json:
+        click.echo(json.dumps(run.mapping(checks), indent=2))
+    else:
+        colours = {"works": "green", "limited": "yellow", "missing": "yellow", "broken": "red"}
+        drawn = sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+        width = min(120, shutil.get_terminal_size((100, 24)).columns)
+        click.echo(run.text(checks, width, lambda w, s: click.style(w, fg=colours[s]) if drawn else w), nl=False)
+    context.exit(int(any(check.fatal for check in checks)))

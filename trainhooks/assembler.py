@@ -10,7 +10,24 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from trainhooks.clocks import NANOSECOND, monotonic_seconds
 from trainhooks.deferred import Deferred
-from trainhooks.entries import CANCEL, COUNT, END, FACTS, LATE, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Loop
+from trainhooks.entries import (
+    AUTOMATIC,
+    CANCEL,
+    COUNT,
+    END,
+    FACTS,
+    GROUND,
+    LATE,
+    LOG,
+    NEXT,
+    NOTE,
+    QUIT,
+    SKIP,
+    SPAN,
+    STEP,
+    TALLY,
+    Loop,
+)
 from trainhooks.events import (
     MAX_INTEGER,
     MAX_NAME,
@@ -37,10 +54,12 @@ class Assembler:
         self.shared = shared
         self.thread = thread
         self.is_main = is_main
+        self.ident: Optional[int] = None  # of the thread
         self.events: List[Mapping] = []
         self.step: Optional[OpenStep] = None
         self.around: List[Open] = []  # open things that the open step, if there is one, lies in
         self.accounted = 0  # nanoseconds that closed steps and spans have claimed so far
+        self.claimed = 0  # up to when: an automatic step, begun in hindsight, begins no earlier
         self._body = 0  # nanoseconds of the last step without the wait for its item
         self._nested: Optional[Tuple[Loop, int]] = None  # a loop inside the open step, and the height it stands at
         self._warned_nested = False
@@ -119,6 +138,8 @@ class Assembler:
         if self.shared.primary is None:
             self.shared.primary = self
             self._split_spans(t)
+        if loop is AUTOMATIC and t < self.claimed:
+            t = self.claimed
         self.step = OpenStep(loop, t, number)
         if number == 0:
             self.step.item = t  # a step that waits for no item
@@ -176,6 +197,8 @@ class Assembler:
         if self.step is None or self.step.loop is not loop:
             self._end(t, loop)
         else:
+            if loop is AUTOMATIC and self.step.opened:
+                self._carry_over(self.step, t)
             self.step = None
             self._nested = None
 
@@ -193,10 +216,15 @@ class Assembler:
 
     def _close_step(self, step: OpenStep, t: int) -> None:
         shared = self.shared
+        if t < step.mark:  # an automatic step's end, told in hindsight
+            t = step.mark
         duration = t - step.began
         self.accounted += duration
+        self.claimed = t
         if step.opened:
             self._carry_over(step, t)
+        elif step.ground is not None:
+            step.ground.ns += t - step.mark
         self._body = t - (step.item or t)
         self.step = None
         self._nested = None
@@ -268,10 +296,30 @@ class Assembler:
         opened = step.opened
         if opened:
             opened[-1].ns += t - step.mark
+        elif step.ground is not None:
+            step.ground.ns += t - step.mark
         step.mark = t
         row.times += 1
         row.entered = t
         opened.append(row)
+
+    def _ground(self, t: int, name: Optional[str]) -> None:
+        """What an automatic step does from here on wherever no phase is open. Open ones keep their time."""
+        step = self.step
+        if step is None or step.loop is not AUTOMATIC:
+            return
+        holder = step.opened[-1] if step.opened else step.ground
+        if holder is not None:
+            holder.ns += t - step.mark
+        step.mark = t
+        step.ground = None
+        if name is not None:
+            row = step.phases.get(name)
+            if row is None:
+                row = step.phases[name] = Row(name)
+            row.times += 1
+            row.entered = t
+            step.ground = row
 
     def _span(self, t: int, name: str) -> None:
         if self.step is None:
@@ -289,6 +337,7 @@ class Assembler:
         if not self.around:  # entered before a fork, or lost from a full deque
             return
         top = self.around.pop()
+        self.claimed = t
         own = (t - top.since) - (self.accounted - top.accounted)
         if self.step is not None:  # it surrounded the open step's begin
             own -= t - self.step.began
@@ -356,6 +405,21 @@ class Assembler:
         if values:
             self._emit(Metrics("", 0, monotonic_seconds(), values=values))
 
+    def _tally(self, sums: Mapping, means: Mapping) -> None:
+        """Metrics of one of several like things that a step does (calls of generate, rewards): one figure for all."""
+        step = self.step
+        if step is None:
+            self._log({**sums, **means})
+            return
+        known = step.metrics
+        told = {name: known.get(name, 0) + value for name, value in sums.items()}
+        if means:
+            step.tallies += 1
+            for name, value in means.items():
+                before = known.get(name, 0.0)
+                told[name] = before + (value - before) / step.tallies
+        self._log_in_step(step, told)
+
     def _late(self, deferred: Deferred, value: Any) -> None:
         sent = number(value)
         if sent is None:
@@ -403,6 +467,13 @@ class Assembler:
     def _emit(self, event: Event) -> None:
         self.events.append(to_dict(event))
 
+    def where(self) -> str:
+        """What is open: a phase's or a span's name, `other` in a step without one, `between steps`."""
+        if self.step is not None:
+            row = self.step.opened[-1] if self.step.opened else self.step.ground
+            return row.name if row is not None else "other"
+        return self.around[-1].name if self.around else "between steps"
+
     def pulse(self, t: int) -> Pulse:
         """What is open at `t`, for those who watch."""
         pulse = Pulse("", 0, t / NANOSECOND)
@@ -413,9 +484,10 @@ class Assembler:
             labels: Mapping = {}
             self._label(labels, step.loop)
             pulse.role, pulse.stage = labels.get("role"), labels.get("stage")
-            if step.opened:
-                pulse.phase = step.opened[-1].name
-                pulse.phase_open = (t - step.opened[-1].entered) / NANOSECOND
+            row = step.opened[-1] if step.opened else step.ground
+            if row is not None:
+                pulse.phase = row.name
+                pulse.phase_open = (t - row.entered) / NANOSECOND
         pulse.spans = [(entry.name, (t - entry.start) / NANOSECOND) for entry in self.around]
         return pulse
 
@@ -433,6 +505,8 @@ _HANDLERS: Dict[int, Callable[..., None]] = {
     NOTE: Assembler._note,
     FACTS: Assembler._facts,
     LATE: Assembler._late,
+    TALLY: Assembler._tally,
+    GROUND: Assembler._ground,
 }
 
 

@@ -26,6 +26,8 @@ SKIP = 9  # reason
 NOTE = 10  # t, text
 FACTS = 11  # what is known
 LATE = 12  # deferred, value
+TALLY = 13  # sums, means: metrics that are added up, and averaged, over the entries of one step
+GROUND = 14  # t, name: what an automatic step does from here on wherever no phase is open; None: not known
 
 
 class Loop:
@@ -38,6 +40,9 @@ class Loop:
         self.stage = stage
         self.epoch = epoch
         self.labelled = not (role is None and stage is None and epoch is None)
+
+
+AUTOMATIC = Loop(None, None, None)  # the steps that `auto` makes out
 
 
 class Lane:

@@ -22,6 +22,7 @@ MAX_NAME = 128  # characters of a phase, metric, span, role... name
 MAX_TEXT = 4096  # characters of a note, a reason, a fact
 MAX_METRICS = 2000  # metric names a run; what comes after shares the bucket OVERFLOW
 MAX_INTEGER = 2**53  # beyond it JSON readers in other languages lose digits
+MAX_GPU_PROCESSES = 64  # on one GPU
 OVERFLOW = "overflow"
 
 Number = Union[int, float, str]  # a non-finite number travels as "nan", "inf" or "-inf"
@@ -80,7 +81,7 @@ class Step(Event):
     kind: ClassVar[str] = "step"
     index: int = 0  # counts from 1
     start: float = 0.0
-    duration: float = 0.0
+    duration: float = 0.0  # 0: not known
     phases: List[Phase] = field(default_factory=list)
     tokens: Optional[int] = None
     padded_tokens: Optional[int] = None
@@ -137,6 +138,14 @@ class Pulse(Event):
 
 
 @dataclass
+class Frames(Event):
+    """Where the training thread's stack stood, by what was open then: looks taken since the last of these."""
+
+    kind: ClassVar[str] = "frames"
+    rows: List[Tuple[str, str, int]] = field(default_factory=list)  # phase, "other" or "between steps"; place; looks
+
+
+@dataclass
 class Note(Event):
     """A line for the people who watch."""
 
@@ -155,9 +164,16 @@ class Bye(Event):
     dropped: int = 0
 
 
+# Process id, name, bytes of GPU memory (None: not told), whether it belongs to this run (None: cannot be told).
+GpuProcess = Tuple[int, str, Optional[int], Optional[bool]]
+
+
 @dataclass
 class Gpu(Event):
-    """One reading of one GPU. What the driver does not tell is absent."""
+    """One reading of one GPU, or of one MIG instance. What the driver does not tell is absent.
+
+    The fields below ``Rarely`` come in some readings only, all of them together; a reader keeps the last ones.
+    """
 
     kind: ClassVar[str] = "gpu"
     uuid: str = ""
@@ -168,17 +184,62 @@ class Gpu(Event):
     memory_total: Optional[int] = None
     temperature: Optional[float] = None  # Celsius
     power: Optional[float] = None  # watts
-    power_limit: Optional[float] = None
+    power_limit: Optional[float] = None  # the one that is enforced
     sm_clock: Optional[int] = None  # MHz
     sm_clock_max: Optional[int] = None
     memory_clock: Optional[int] = None
     reasons: Optional[int] = None  # clock event reasons, the driver's bit mask
     simulated: bool = False
+    ours: Optional[bool] = None  # whether the run uses it; known to readers who have joined it with the hooks' facts
+    mig_of: Optional[str] = None  # of a MIG instance: the UUID of the GPU that it is a part of
+    memory_utilization: Optional[float] = None  # percent of time its memory was read or written
+    memory_reserved: Optional[int] = None  # bytes that the driver keeps for itself
+    memory_temperature: Optional[float] = None
+    temperature_margin: Optional[float] = None  # degrees left until it slows down
+    power_average: Optional[float] = None  # over the last second
+    power_instant: Optional[float] = None
+    energy: Optional[float] = None  # joules since the driver was loaded
+    pstate: Optional[int] = None  # 0 is the fastest
+    thermal_violation: Optional[float] = None  # share of time in which heat held the clocks back, 0..1
+    power_violation: Optional[float] = None  # the same for the power limit
+    brake_violation: Optional[float] = None  # the same for the power brake
+    pcie_rx: Optional[float] = None  # bytes a second, into the GPU
+    pcie_tx: Optional[float] = None
+    nvlink_rx: Optional[float] = None
+    nvlink_tx: Optional[float] = None
+    sm_active: Optional[float] = None  # percent of the SMs that were busy
+    sm_occupancy: Optional[float] = None  # percent of the warps that could be resident
+    tensor_active: Optional[float] = None  # percent of time the tensor cores worked
+    memory_active: Optional[float] = None  # percent of the memory's bandwidth
+    xid: Optional[int] = None  # the newest critical error since the reading before
+    # Rarely
+    driver: Optional[str] = None  # the driver's version
+    bus_id: Optional[str] = None
+    mig: Optional[bool] = None  # whether it is split into MIG instances
+    memory_clock_max: Optional[int] = None
+    power_limit_default: Optional[float] = None
+    temperature_limit: Optional[float] = None  # where the hardware slows it down
+    temperature_max: Optional[float] = None  # where the driver begins to
+    temperature_shutdown: Optional[float] = None
+    memory_temperature_max: Optional[float] = None
+    pcie_gen: Optional[int] = None
+    pcie_gen_max: Optional[int] = None  # that GPU and slot together can do
+    pcie_width: Optional[int] = None
+    pcie_width_max: Optional[int] = None
+    ecc_errors: Optional[int] = None  # uncorrected, since the driver was loaded
+    ecc_corrected: Optional[int] = None
+    remapped_rows: Optional[int] = None  # rows of its memory replaced by spare ones
+    remap_pending: Optional[bool] = None
+    remap_failed: Optional[bool] = None
+    processes: Optional[List[GpuProcess]] = None
 
 
 @dataclass
 class Host(Event):
-    """One reading of the host and of the training's process tree. Bytes, percent of one core, per-second rates."""
+    """One reading of the host and of the training's process tree. Bytes, percent of one core, per-second rates.
+
+    ``tree`` is the training's processes. What is dear to read comes in some readings only.
+    """
 
     kind: ClassVar[str] = "host"
     cores: Optional[int] = None
@@ -197,6 +258,27 @@ class Host(Event):
     tree_processes: Optional[int] = None
     tree_threads: Optional[int] = None
     note: Optional[str] = None  # one honest line about what cannot be read (e.g. no NVIDIA driver)
+    runnable: Optional[int] = None  # threads on a core or waiting for one, on the whole machine
+    swap_in: Optional[float] = None  # bytes a second
+    swap_out: Optional[float] = None
+    shm_used: Optional[int] = None  # of /dev/shm, through which DataLoader workers hand over their batches
+    shm_total: Optional[int] = None
+    pressure_cpu: Optional[float] = None  # percent of the last 10 s in which some task waited for it
+    pressure_io: Optional[float] = None
+    pressure_memory: Optional[float] = None
+    cpu_limit: Optional[float] = None  # cores that the training's cgroup may use; None: no limit, or not told
+    cpu_throttled: Optional[float] = None  # share of time in which that limit held it back, 0..1
+    memory_limit: Optional[int] = None  # bytes, of its cgroup
+    memory_limited: Optional[int] = None  # bytes that count towards that limit
+    work_free: Optional[int] = None  # free bytes where the training works: its current directory
+    tree_read: Optional[float] = None  # bytes a second, from disks
+    tree_write: Optional[float] = None
+    tree_busiest: Optional[float] = None  # percent of one core: the busiest thread
+    tree_busiest_name: Optional[str] = None
+    tree_waiting: Optional[float] = None  # share of the time its threads could run in which they waited for a core
+    tree_files: Optional[int] = None  # open files
+    tree_workers: Optional[int] = None  # DataLoader workers
+    tree_executors: Optional[int] = None  # other processes that the trainers started
 
 
 @dataclass
@@ -209,7 +291,7 @@ class Exit(Event):
 
 
 KINDS: Dict[str, type] = {
-    cls.kind: cls for cls in (Hello, Facts, Step, Span, Metrics, Pulse, Note, Bye, Gpu, Host, Exit)
+    cls.kind: cls for cls in (Hello, Facts, Step, Span, Metrics, Pulse, Frames, Note, Bye, Gpu, Host, Exit)
 }
 
 # Control characters (C0, DEL, C1), line separators, bidirectional controls, zero-width and lone surrogates:

@@ -41,6 +41,8 @@ class OpenStep:
     item: Optional[int] = None  # when the item came that it waited for
     counts: Optional[Dict[str, int]] = None
     late: Tuple[Deferred, ...] = ()
+    tallies = 0  # how many with means have been taken
+    ground: Optional[Row] = None  # whose time it is while no phase is open
     skipped: Optional[str] = None
 
     def __init__(self, loop: Loop, began: int, number: int) -> None:

@@ -17,19 +17,24 @@ import uuid
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
-from trainhooks import facts, rundir
+from trainhooks import facts, jobs, rundir
 from trainhooks.assembler import Assembler
 from trainhooks.clocks import host_clock, monotonic_seconds
+from trainhooks.devices import Devices
 from trainhooks.entries import FACTS, Lane
-from trainhooks.events import MAX_LINE, MAX_NAME, Bye, Event, Facts, Hello, clean, encoder, to_dict
+from trainhooks.events import MAX_LINE, MAX_NAME, Bye, Event, Facts, Frames, Hello, clean, encoder, to_dict
+from trainhooks.frames import Sampler
 from trainhooks.journal import Journal, Publisher
 from trainhooks.open_work import Shared
+from trainhooks.torch_flags import torch_flags
 
 WAKE = 0.05  # seconds between two looks at the lanes
 SLICE = 64  # entries digested before the interpreter is let go: some 100 microseconds
 MOST = 4096  # entries of one lane digested in a pass: a lane that is flooded must not keep the others' off the disk
 LAST_PASSES = 0.7  # seconds at the program's end for what a flood left
 PULSE = 1.0  # seconds between two pulses
+LONG = 5.0  # seconds after which a pulse says where the thread stands
+FRAMES = 30.0  # seconds between two reports of where it stood
 
 
 class Outbox:
@@ -52,8 +57,12 @@ class Outbox:
         self._publisher: Optional[Publisher] = None
         self._lines: List[bytes] = []  # digested, not yet written
         self._next_pulse = 0.0
+        self._sampler = Sampler()
+        self._frames_due = monotonic_seconds() + FRAMES
+        self._place: Optional[str] = None  # where the primary lane's thread stood last
         self._dropped = 0
-        self._versions_told = 0
+        self._devices = Devices()
+        self._told: Dict[str, Any] = {}  # facts that change, as they were told last
 
     def run(self) -> None:
         """Record until told to stop; then write what is left and say bye."""
@@ -61,6 +70,8 @@ class Outbox:
         flooded = False
         while not self._stop.wait(0.0 if flooded else WAKE):
             flooded = self._digest(rested=not flooded) > MOST
+            if not flooded:
+                self._look()
             self._write()
         until = monotonic_seconds() + LAST_PASSES
         while self._digest(rested=False) > MOST and monotonic_seconds() < until:
@@ -69,7 +80,7 @@ class Outbox:
 
     def _open(self) -> None:
         ranks = facts.rank_facts()
-        self._run = _join_or_make_run(self._lanes)
+        self._run = _join_or_make_run(self._lanes, ranks)
         if self._run is not None:
             path = rundir.rank_journal(self._run, ranks.get("rank", 0), self.producer)
             with contextlib.suppress(OSError):  # a file system without locks: pid and start time tell who lives
@@ -82,7 +93,7 @@ class Outbox:
         hello.process_started = rundir.started_monotonic(os.getpid())
         hello.name = facts.program_name()
         hello.facts = facts.process_facts()
-        self._versions_told = len(hello.facts["versions"])
+        self._told["versions"] = hello.facts["versions"]
         self._send([to_dict(hello)])
 
     def _digest(self, rested: bool) -> int:
@@ -114,6 +125,20 @@ class Outbox:
             self._stamp([to_dict(self._pulse()), *self._news()])
         return longest
 
+    def _look(self) -> None:
+        """See where the training stands, for the time that its phases do not explain."""
+        leading = self._shared.primary
+        if leading is not None and leading.ident is not None:
+            self._place = self._sampler.look(leading.ident, leading.where())
+        now = monotonic_seconds()
+        if now >= self._frames_due:
+            self._frames_due = now + FRAMES
+            self._stamp(self._frames())
+
+    def _frames(self) -> List[Dict[str, Any]]:
+        rows = self._sampler.take()
+        return [to_dict(Frames("", 0, monotonic_seconds(), rows=rows))] if rows else []
+
     def _write(self) -> None:
         """The journal first, the socket second."""
         lines, self._lines = self._lines, []
@@ -131,6 +156,7 @@ class Outbox:
             is_main = lane.thread is threading.main_thread()
             name = clean(lane.thread.name, MAX_NAME)
             found = self._assemblers[id(lane)] = Assembler(self._shared, name, is_main)
+            found.ident = lane.thread.ident
         return found
 
     def _forget(self, lane: Lane) -> None:
@@ -148,16 +174,18 @@ class Outbox:
             mains = [each for each in self._assemblers.values() if each.is_main]
             leading = (mains or list(self._assemblers.values()) or [Assembler(self._shared, "", True)])[0]
         pulse = leading.pulse(host_clock())
+        if leading is self._shared.primary and max(pulse.step_open or 0.0, pulse.phase_open or 0.0) > LONG:
+            pulse.frame = self._place
         pulse.dropped = self._dropped + self._shared.lost + (self._journal.dropped if self._journal else 0)
         return pulse
 
     def _news(self) -> List[Dict[str, Any]]:
-        """Facts that were not known at the last pulse: libraries loaded since."""
-        versions = facts.library_versions()
-        if len(versions) == self._versions_told:
-            return []
-        self._versions_told = len(versions)
-        return [to_dict(Facts("", 0, monotonic_seconds(), facts={"versions": versions}))]
+        """Facts that were not so at the last pulse: libraries loaded since, torch's settings, GPUs in use."""
+        devices = self._devices.look(monotonic_seconds())
+        known = {"versions": facts.library_versions(), "torch": torch_flags(), "devices": devices}
+        news = {name: table for name, table in known.items() if table and table != self._told.get(name)}
+        self._told.update(news)
+        return [to_dict(Facts("", 0, monotonic_seconds(), facts=news))] if news else []
 
     def _end(self) -> None:
         error = self._error()
@@ -166,6 +194,7 @@ class Outbox:
                 assembler.drop_held()
             assembler.release_held()
             self._send(assembler.events)
+        self._send(self._frames())
         bye = Bye("", 0, monotonic_seconds())
         if error is not None:
             bye.error = clean(f"{type(error).__name__}: {error}", 512)
@@ -210,16 +239,25 @@ def _cut(event: Dict[str, Any]) -> Dict[str, Any]:
     return kept
 
 
-def _join_or_make_run(lanes: List[Lane]) -> Optional[Path]:
-    """The run directory that this process was launched into, else one of its own; None where none can be made."""
+def _join_or_make_run(lanes: List[Lane], ranks: Dict[str, int]) -> Optional[Path]:
+    """The run directory that this process was launched into, else that of its job, else one of its own; None where none
+    can be made.
+    """
     given = os.environ.get(rundir.RUN_VARIABLE)
     if given and os.path.isdir(given):
         return Path(given)
-    pid = os.getpid()
-    name = _early_name(lanes) or facts.program_name()
-    command = facts.masked_argv(getattr(sys, "orig_argv", None) or sys.argv)
+    program = facts.program_name()
+    job = jobs.Job.here(program)
+    pid = os.getpid() if job is None else job.launcher  # who lives as long as the run does
+    known: Dict[str, Any] = {"command": facts.masked_argv(getattr(sys, "orig_argv", None) or sys.argv)}
+    if pid is not None:
+        known.update(pid=pid, start_ticks=rundir.start_ticks(pid))
+
+    def make() -> Path:
+        return rundir.new_run(_early_name(lanes) or program, **known)
+
     try:
-        return rundir.new_run(name, command=command, pid=pid, start_ticks=rundir.start_ticks(pid))
+        return make() if job is None else jobs.join(job, ranks.get("rank", 0), ranks.get("restart", 0), make)
     except OSError:  # nowhere to write: the socket alone carries the run
         return None
 

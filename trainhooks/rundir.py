@@ -163,6 +163,10 @@ def node_journal(run: Path, host: Optional[str] = None) -> Path:
     return run / f"node-{slug(host or socket.gethostname(), 64)}.jsonl"
 
 
+def console_journal(run: Path, host: Optional[str] = None) -> Path:
+    return run / f"console-{slug(host or socket.gethostname(), 64)}.jsonl"
+
+
 def journals(run: Path) -> List[Path]:
     """The journals of a run: those of the trainings first, by name."""
     found = [p for p in _listed(run) if p.suffix == ".jsonl"]
@@ -275,6 +279,12 @@ def start_ticks(pid: int) -> Optional[int]:
     """When a process started, in clock ticks since boot; None where the platform does not tell."""
     fields = _proc_stat(pid)
     return int(fields[19]) if fields else None
+
+
+def parent(pid: int) -> Optional[int]:
+    """The pid of a process's parent; None where the platform does not tell."""
+    fields = _proc_stat(pid)
+    return int(fields[1]) if fields else None
 
 
 def started_monotonic(pid: int) -> Optional[float]:

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tupl
 from trainhooks import deferred
 from trainhooks.clocks import host_clock
 from trainhooks.deferred import PLAIN
-from trainhooks.entries import CANCEL, COUNT, END, FACTS, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Lane, Loop
+from trainhooks.entries import AUTOMATIC, CANCEL, COUNT, END, FACTS, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Lane, Loop
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -325,8 +325,6 @@ def _steps_told() -> Put:
         put((CANCEL, host_clock(), AUTOMATIC))
     return put
 
-
-AUTOMATIC = Loop(None, None, None)  # the steps that `auto` makes out
 
 
 def quiet_put() -> Put:

@@ -18,10 +18,10 @@ def slow_drift(evidence: Evidence) -> Finding | None:
     """Steps got slower over the run and stayed so, beyond what their tokens explain."""
     if evidence.steps < ENOUGH:
         return None
-    early, late, agree = _ends(evidence.state.step_seconds.digested().series.curve())
+    early, late, agree = _ends(evidence.state.main.step_seconds.digested().series.curve())
     if late < SLOWER * early or late - early < LEAST_SECONDS or agree < AGREE:
         return None
-    tokens = evidence.state.tokens.digested()
+    tokens = evidence.state.main.tokens.digested()
     if tokens.count > ENOUGH // 2:
         fewer, more, _ = _ends(tokens.series.curve())
         if fewer > 0 and late / early < SLOWER * more / fewer:
@@ -44,7 +44,7 @@ def slow_drift(evidence: Evidence) -> Finding | None:
 
 
 def _phases(evidence: Evidence) -> dict[str, tuple[float, float, float]]:
-    table = evidence.state.phases.items()
+    table = evidence.state.main.phases.items()
     return {name: _ends(stats.seconds.digested().series.curve()) for name, stats in table}
 
 

@@ -7,6 +7,9 @@ from typing import Any
 
 from monitor.model.report import OpenWork, PhaseRow, Report
 from monitor.model.state import RunState
+from monitor.units import share
+
+ENOUGH_LOOKS = 20  # at the stack; a share of fewer says little
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,7 @@ class Evidence:
     @property
     def steps(self) -> int:
         """Steps of the lead that were seen."""
-        return self.state.step_seconds.digested().count
+        return self.state.main.step_seconds.digested().count
 
     def phase(self, name: str) -> PhaseRow | None:
         return next((row for row in self.report.phases if row.name == name), None)
@@ -39,6 +42,15 @@ class Evidence:
             if found is not None:
                 return name, found
         return None
+
+    def places(self, where: str) -> list[str]:
+        """Where the program stood most often while this was open, in words; none on few looks."""
+        looks = self.state.main.frames.get(where, {})
+        whole = sum(looks.values())
+        if whole < ENOUGH_LOOKS:
+            return []
+        most = sorted(looks.items(), key=lambda row: -row[1])[:3]
+        return [f"{share(times / whole)} of it at {place}" for place, times in most if times >= 0.1 * whole]
 
 
 def _search(facts: dict[str, Any], name: str, depth: int = 3) -> Any:

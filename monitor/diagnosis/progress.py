@@ -10,6 +10,7 @@ from monitor.units import age, duration, pace, plural, share
 
 STALL_RATIO = 10.0  # times the usual: far past every spike that ends by itself
 STALL_LEAST = 60.0  # seconds; nobody wants to be called for less
+RESTART_RATIO = 3.0  # times the first start: a restart does the same again, and loads a checkpoint
 SILENCE_IS_STALL = 30.0  # seconds without a pulse: the interpreter itself is held, stopped or starved
 
 SLOW_SHARE = 0.01  # slow steps that cost under one percent of the time are alerts, not a finding
@@ -27,10 +28,12 @@ def stalled(evidence: Evidence) -> Finding | None:
             "stalled",
             "critical",
             f"No sign of life for {age(now.silent_for)}",
-            [f"the process lives, and its last pulse came {age(now.silent_for)} ago"],
+            [f"the run lives, and the last pulse of its training came {age(now.silent_for)} ago"],
             "See whether it is stopped (kill -CONT), swapping, or holds the GIL in a C call: py-spy dump --pid PID.",
         )
-    usual = state.step_seconds.digested()
+    if now.restarting is not None:
+        return _stalled_restart(evidence, now.restarting)
+    usual = state.main.step_seconds.digested()
     if now.step is None or now.step_seconds is None or usual.count < 5:
         return None
     p50, p95 = usual.quantiles.at(0.5, 0.95)
@@ -50,26 +53,41 @@ def stalled(evidence: Evidence) -> Finding | None:
     )
 
 
+def _stalled_restart(evidence: Evidence, waited: float) -> Finding | None:
+    """An elastic restart has not come to its first step."""
+    first = evidence.report.wall.startup or 0.0
+    if waited < max(STALL_LEAST, RESTART_RATIO * first):
+        return None
+    spans = [f"{name} has been open for {age(seconds)}" for name, seconds in evidence.open.spans[-1:]]
+    return Finding(
+        "stalled",
+        "critical",
+        f"No step in the {age(waited)} since the restart",
+        [f"the first start took {duration(first)} to its first step", *spans],
+        "See whether all ranks came back, and where they wait for each other: py-spy dump --pid PID.",
+    )
+
+
 def slow_steps(evidence: Evidence) -> Finding | None:
     """Single steps far beyond the usual, and what they cost together."""
-    state, wall = evidence.state, evidence.report.wall
-    if not state.slow_count or not wall.total:
+    main, wall = evidence.state.main, evidence.report.wall
+    if not main.slow_count or not wall.total:
         return None
-    lost = state.slow_excess / wall.total
+    lost = main.slow_excess / wall.total
     if lost < SLOW_SHARE:
         return None
-    culprit, times = Counter(slow.culprit for slow in state.slow_steps).most_common(1)[0]
-    worst = max(state.slow_steps, key=lambda slow: slow.seconds - slow.baseline)
-    shown = len(state.slow_steps)
+    culprit, times = Counter(slow.culprit for slow in main.slow_steps).most_common(1)[0]
+    worst = max(main.slow_steps, key=lambda slow: slow.seconds - slow.baseline)
+    shown = len(main.slow_steps)
     return Finding(
         "slow-steps",
         "warning",
-        f"{plural(state.slow_count, 'slow step', 'slow steps')} cost {share(lost)} of the time at most; "
+        f"{plural(main.slow_count, 'slow step', 'slow steps')} cost {share(lost)} of the time at most; "
         f"{culprit} grew most in {times} of {shown}",
-        [str(worst), f"{duration(state.slow_excess)} beyond the usual in all"],
+        [str(worst), f"{duration(main.slow_excess)} beyond the usual in all"],
         f"Look at what {culprit} does in these steps: longer outputs, a time limit hit, a busy disk or box.",
         lost,
-        [slow.step for slow in state.slow_steps[-20:]],
+        [slow.step for slow in main.slow_steps[-20:]],
         culprit,
     )
 

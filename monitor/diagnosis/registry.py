@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from monitor.diagnosis import compiling, drift, progress, settings, stops, waiting, worth
+from monitor.diagnosis import compiling, drift, progress, ranks, settings, silence, stops, waiting, worth
 from monitor.diagnosis.evidence import Evidence
 from monitor.model.fold import OTHER
 from monitor.model.report import Finding
-from monitor.units import duration, share
+from monitor.units import age, duration, share
 
 Rule = Callable[[Evidence], Finding | None]
 
 RULES: tuple[Rule, ...] = (
+    silence.nothing_reports,
     progress.stalled,
     worth.nonfinite_loss,
     worth.reward_flat,
     worth.loss_flat,
+    ranks.straggler,
     waiting.input_bound,
     waiting.unaccounted_time,
     stops.checkpoint_stall,
@@ -69,16 +71,28 @@ def verdict(findings: list[Finding], evidence: Evidence) -> Finding:
     for finding in findings:
         if finding.severity != "info":
             return finding
+    if not evidence.steps:
+        silent = next((each for each in findings if each.code == silence.CODE), None)
+        return silent or _before_the_first_step(evidence)
     return _where_the_time_goes(evidence, quiet=not findings)
+
+
+def _before_the_first_step(evidence: Evidence) -> Finding:
+    now, title = evidence.open, "No step was seen"
+    if evidence.report.outcome.state == "running":
+        title = "Waiting for the first step"
+        if now.step is not None and now.step_seconds is not None:
+            where = f", in {now.phase}" if now.phase else ""
+            title = f"The first step has been open for {age(now.step_seconds)}{where}"
+        elif now.spans:
+            name, seconds = now.spans[-1]
+            title = f"Starting: {name}, {age(seconds)}"
+    return Finding("none", "info", title)
 
 
 def _where_the_time_goes(evidence: Evidence, quiet: bool) -> Finding:
     report = evidence.report
-    steps = evidence.state.step_seconds.digested().count
-    if steps == 0:
-        title = "Waiting for the first step" if report.outcome.state == "running" else "No step was seen"
-        return Finding("none", "info", title)
-    if steps < ENOUGH_STEPS:
+    if evidence.steps < ENOUGH_STEPS:
         return Finding("none", "info", "Too few steps to judge")
     slowest = max(report.phases, key=lambda row: row.share)
     name = "time in no named phase" if slowest.name == OTHER else slowest.name

@@ -36,6 +36,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
         lines.append(f"{workers[0]}={workers[1]}")
     if cpus is not None:
         lines.append(f"{cpus[1]} CPU cores are usable")
+    lines += evidence.places("data")
     return Finding(
         "input-bound",
         "critical" if row.share >= INPUT_GRAVE else "warning",
@@ -80,6 +81,7 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
     if other is not None and tells_phases:
         lines.append(f"inside steps, in no phase: {duration(other.mean)} a step, {share(other.share)} of step time")
     lines.append(f"between steps: {duration(outside)}, {share(evidence.of_wall(outside))} of the elapsed time")
+    lines += evidence.places("between steps" if outside > inside else OTHER)
     return Finding(
         "unaccounted-time",
         "warning" if worst >= UNNAMED_GRAVE else "info",

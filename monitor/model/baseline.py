@@ -29,10 +29,14 @@ class Baseline:
 
     def unusual(self, duration: float) -> bool:
         """Whether a step this long is slow, judged by the steps before it."""
-        if self.limit == 0.0 or duration <= self.limit:
+        if self.limit == 0.0 or duration <= self.limit or self.seen < WARM_UP:
             return False
         self.limit = self._limit()  # it may have moved since the last look
         return duration > self.limit
+
+    def warm_up(self) -> None:
+        """The process has started anew: its first steps are slow again, and tell nothing."""
+        self.seen = 0
 
     def add(self, duration: float, phases: dict[str, float]) -> None:
         self.seen += 1

@@ -9,18 +9,20 @@ from typing import Any
 
 from monitor.model.report import Curve
 from monitor.model.series import Column
-from monitor.model.state import RunState
+from monitor.model.state import Figures, RunState
 
-_NOT_NUMBERS = {"producer", "seq", "t", "uuid", "index", "name", "note", "simulated", "reasons", "cores"}
+_READINGS = ("Optional[float]", "Optional[int]")  # the types of what may be drawn; identity and text have others
+_NO_CURVES = {"reasons", "cores", "xid"}
 
 
 def curves(state: RunState) -> dict[str, Any]:
     """The keyword arguments of a View that hold curves."""
+    main = state.main
     return {
-        "step_seconds": _curve(state.step_seconds),
-        "phase_seconds": {name: _curve(stats.seconds) for name, stats in state.phases.items()},
-        "metrics": {name: _curve(column) for name, column in state.metrics.items()},
-        "tokens_per_second": _tokens_per_second(state),
+        "step_seconds": _curve(main.step_seconds),
+        "phase_seconds": {name: _curve(stats.seconds) for name, stats in main.phases.items()},
+        "metrics": {name: _curve(column) for name, column in main.metrics.items()},
+        "tokens_per_second": _tokens_per_second(main),
         "host": _histories(state.host),
         "gpus": {uuid: _histories(readings) for uuid, readings in state.gpus.items()},
     }
@@ -30,9 +32,9 @@ def _curve(column: Column) -> Curve:
     return column.digested().series.curve()
 
 
-def _tokens_per_second(state: RunState) -> Curve:
+def _tokens_per_second(main: Figures) -> Curve:
     """Tokens by the time from step to step, pauses between steps included."""
-    tokens, seconds = _curve(state.tokens), _curve(state.pace_seconds)
+    tokens, seconds = _curve(main.tokens), _curve(main.pace_seconds)
     rates = [a / b if b > 0 else math.nan for a, b in zip(tokens.mean, seconds.mean, strict=False)]
     return Curve(tokens.x, rates, list(rates), list(rates), tokens.width, tokens.end)
 
@@ -41,7 +43,7 @@ def _histories(readings: Sequence[Any]) -> dict[str, list[float]]:
     """The newest readings as one list a figure; nan where a reading lacks it."""
     if not readings:
         return {}
-    names = [f.name for f in fields(readings[0]) if f.name not in _NOT_NUMBERS]
+    names = [f.name for f in fields(readings[0]) if f.type in _READINGS and f.name not in _NO_CURVES]
     table = {name: [getattr(each, name) for each in readings] for name in names}
     return {
         name: [math.nan if value is None else float(value) for value in column]

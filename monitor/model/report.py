@@ -21,6 +21,8 @@ class Run:
     started: float | None = None  # Unix time
     ranks: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
+    source: str | None = None  # who tells the steps: hooks | native | console; None while nobody does
+    imported: bool = False  # made from a log, after the fact
 
 
 @dataclass(slots=True)
@@ -45,6 +47,8 @@ class Progress:
     elapsed_seconds: float | None = None
     cost: float | None = None
     cost_total: float | None = None
+    restarts: int = 0  # elastic restarts after which steps went on
+    steps_again: int = 0  # steps that these made necessary once more; they count once in the others
 
 
 @dataclass(slots=True)
@@ -64,7 +68,7 @@ class Throughput(Rates):
 
 @dataclass(slots=True)
 class Wall:
-    """Where the elapsed time went. All parts but `total` add up to `total`."""
+    """Where the elapsed time went. All parts but `total` add up to `total`; a step that is open counts, too."""
 
     total: float | None = None
     startup: float | None = None
@@ -171,8 +175,18 @@ class HostRow:
 class RankRow:
     rank: int
     step_seconds: float | None = None  # median seconds a step
-    wait_seconds: float | None = None
+    wait_seconds: float | None = None  # mean seconds a step, of late, that it waits for slower ranks; at least
     steps: int = 0
+
+
+@dataclass(slots=True)
+class Straggler:
+    """The rank for which the others wait, where that is clear."""
+
+    rank: int
+    share: float  # of the others' time from step to step that they wait, on average
+    seconds: float  # the same a step
+    steps: int  # that were compared
 
 
 @dataclass(slots=True)
@@ -217,6 +231,7 @@ class Report:
     findings: list[Finding]
     alerts: list[Alert]
     dropped: Dropped
+    straggler: Straggler | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +264,7 @@ class OpenWork:
     stage: str | None = None
     spans: list[tuple[str, float]] = field(default_factory=list)
     silent_for: float | None = None  # seconds since the process was last heard; None once it has ended
+    restarting: float | None = None  # seconds since the last step, while an elastic restart has not led to another one
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from monitor.model.baseline import Baseline
 from monitor.model.pace import Pace
+from monitor.model.ranks import RankStats
 from monitor.model.report import SlowStep
 from monitor.model.series import Column
 from trainhooks.events import Gpu, Host, Pulse
@@ -28,6 +29,7 @@ class Producer:
     process_started: float | None
     hello: float
     last_heard: float
+    restart: int = 0  # elastic restarts before this process
     ended: float | None = None
     error: str | None = None
     dropped: int = 0
@@ -43,20 +45,15 @@ class PhaseStats:
 
 @dataclass(slots=True)
 class WallClock:
-    """The raw sums of the account of time; `summary` makes the account of them."""
+    """The raw sums of the account of time; `account` makes the account of them."""
 
     first_step: float | None = None  # begin
     last_step: float | None = None  # end
     steps: float = 0.0  # seconds in steps
     startup: dict[str, float] = field(default_factory=dict)  # spans before the first step
+    startup_ends: list[tuple[float, float]] = field(default_factory=list)  # when each of the latest ended; its own time
     spans: dict[str, float] = field(default_factory=dict)  # spans after it, own time outside steps
     since_last_step: float = 0.0  # own time of spans after the last step
-
-
-@dataclass(slots=True)
-class RankStats:
-    steps: int = 0
-    seconds: Column = field(default_factory=Column)
 
 
 @dataclass(slots=True)
@@ -67,25 +64,17 @@ class AlertRow:
 
 
 @dataclass(slots=True)
-class Ending:
-    exit_code: int | None = None
-    signal: int | None = None
-    t: float | None = None
+class Figures:
+    """What one rank told of its steps, or what the console's lines did. One of these makes the main figures."""
 
-
-@dataclass(slots=True)
-class RunState:
-    """One run. `lead` is the rank whose steps make the main figures: the lowest that stepped first."""
-
-    producers: dict[str, Producer] = field(default_factory=dict)
-    name: str | None = None
+    source: str = "hooks"  # hooks | native | console
+    rank: int = 0
     total_steps: int | None = None
     start_step: int = 0
-    facts: dict[str, Any] = field(default_factory=dict)
-    lead: int | None = None
 
     steps_ok: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
+    skips: list[tuple[int, str]] = field(default_factory=list)  # the latest: index and reason
     last_index: int = 0
     step_seconds: Column = field(default_factory=Column)
     phases: dict[str, PhaseStats] = field(default_factory=dict)
@@ -98,13 +87,57 @@ class RunState:
     slow_excess: float = 0.0  # seconds beyond the usual, over all slow steps
     pace: Pace = field(default_factory=Pace)
     wall: WallClock = field(default_factory=WallClock)
+
+    restart: int = 0  # the elastic restart that the newest process of this rank belongs to
+    begins_again: bool = False  # that process has not ended a step yet
+    restarts: int = 0  # so many times it began again
+    steps_again: int = 0  # steps that were done before a restart, and had to be done once more
+
+    frames: dict[str, dict[str, int]] = field(default_factory=dict)  # what was open -> place in the program -> looks
+    pulse: Pulse | None = None
+    alerts: list[AlertRow] = field(default_factory=list)
+    bye: float | None = None  # when its newest process said it
+
+    @property
+    def stepped(self) -> bool:
+        return self.steps_ok > 0 or bool(self.skipped)
+
+
+@dataclass(slots=True)
+class Ending:
+    exit_code: int | None = None
+    signal: int | None = None
+    t: float | None = None
+
+
+@dataclass(slots=True)
+class RunState:
+    """One run. `lead` is the rank whose steps make the main figures: the lowest that steps, whoever is heard first.
+
+    So the state does not depend on the order in which the journals of different ranks are read.
+    """
+
+    producers: dict[str, Producer] = field(default_factory=dict)
+    name: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    lead: int | None = None
+    hooked: dict[int, Figures] = field(default_factory=dict)  # of the lead, and of ranks below it that do not step
+    console: Figures | None = None  # what was read from the console, while no process tells its steps itself
     ranks: dict[int, RankStats] = field(default_factory=dict)
 
-    pulse: Pulse | None = None  # of the lead
-    alerts: list[AlertRow] = field(default_factory=list)
+    alerts: list[AlertRow] = field(default_factory=list)  # that belong to the run as a whole
     notes: list[str] = field(default_factory=list)
     gpus: dict[str, list[Gpu]] = field(default_factory=dict)
     host: list[Host] = field(default_factory=list)
     ending: Ending | None = None
-    bye: float | None = None  # when the lead said it
     last_event: float | None = None
+
+    @property
+    def main(self) -> Figures:
+        """The figures to show. Steps that a process tells itself win over those read from the console."""
+        if self.lead is not None:
+            return self.hooked[self.lead]
+        if self.console is not None and (self.console.stepped or not self.hooked):
+            return self.console
+        return self.hooked[min(self.hooked)] if self.hooked else Figures()

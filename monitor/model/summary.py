@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import fields
 
-from monitor.model.fold import OTHER
+from monitor.model import account
+from monitor.model.account import Surroundings as Surroundings
+from monitor.model.ranks import Comparison, compare
 from monitor.model.report import (
     Alert,
     Dropped,
     GpuRow,
     HostRow,
     MetricRow,
-    NamedSeconds,
     OpenWork,
     Outcome,
     PhaseRow,
@@ -22,139 +22,85 @@ from monitor.model.report import (
     Rates,
     Report,
     Run,
+    Straggler,
     Throughput,
     Wall,
 )
 from monitor.model.series import Column
-from monitor.model.state import Producer, RunState
+from monitor.model.state import AlertRow, Figures, RunState
+from monitor.model.steps import OTHER
 from trainhooks.events import Gpu
 
 SILENT = 3.0  # seconds without a word: three pulses missed
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What is known of a run beside its events."""
-
-    identity: dict[str, Any]  # run.json
-    now: float  # monotonic seconds on the run's host; the last event's time where that is elsewhere or gone
-    alive: bool = False
-    missing_lines: int = 0
-
-
 def report(state: RunState, around: Surroundings) -> Report:
     """Everything that is known of the run at `around.now`."""
     outcome = _outcome(state, around)
-    wall = _wall(state, around, outcome)
+    wall = account.wall(state, around, outcome)
+    main, comparison = state.main, compare(state.ranks)
     progress = _progress(state, around, outcome, wall)
     return Report(
         run=_run(state, around),
         outcome=outcome,
         progress=progress,
-        throughput=_throughput(state),
+        throughput=_throughput(main),
         wall=wall,
-        phases=_phases(state),
-        metrics={name: _metric(column.digested()) for name, column in state.metrics.items()},
-        slow_steps=list(state.slow_steps),
-        startup=_startup(state, wall),
+        phases=_phases(main),
+        metrics={name: _metric(column.digested()) for name, column in main.metrics.items()},
+        slow_steps=list(main.slow_steps),
+        startup=account.startup(state, around, wall, outcome),
         gpus=[_gpu(readings[-1]) for readings in state.gpus.values()],
         host=_host(state),
-        ranks=_ranks(state),
+        ranks=_ranks(state, comparison),
         findings=[],
         alerts=_alerts(state),
         dropped=Dropped(sum(each.dropped for each in state.producers.values()), around.missing_lines),
+        straggler=_straggler(comparison),
     )
-
-
-def _trainings(state: RunState) -> list[Producer]:
-    return [each for each in state.producers.values() if each.source != "recorder"]
 
 
 def _run(state: RunState, around: Surroundings) -> Run:
     identity = around.identity
     name = identity.get("name") if identity.get("named") else None
     command = identity.get("command") or state.facts.get("command") or []
-    trainings = _trainings(state)
+    trainings = account.trainings(state)
     host = identity.get("host") or next((each.host for each in trainings if each.host), None)
     ranks = len({each.rank for each in trainings})
+    main = state.main
+    source = main.source if main.stepped else None
     started = identity.get("started") or min((p.hello + p.wall_offset for p in trainings), default=None)
     facts = {**state.facts, **({"tags": identity["tags"]} if identity.get("tags") else {})}
-    return Run(identity.get("id"), name or state.name or identity.get("name"), command, host, started, ranks, facts)
+    name = name or state.name or identity.get("name")
+    imported = identity.get("imported") is True
+    return Run(identity.get("id"), name, command, host, started, ranks, facts, source, imported)
 
 
 def _outcome(state: RunState, around: Surroundings) -> Outcome:
     ending = state.ending
-    error = next((each.error for each in _trainings(state) if each.error), None)
+    error = next((each.error for each in account.newest(state) if each.error), None)
     if ending is not None and ending.signal is not None:
         return Outcome("killed", ending.exit_code, ending.signal, error)
     if ending is not None and ending.exit_code is not None:
         return Outcome("finished" if ending.exit_code == 0 else "failed", ending.exit_code, None, error)
     if around.alive:
         return Outcome("running")
-    if state.bye is not None:  # it ended in good order, but nobody waited for its exit code
+    if state.main.bye is not None:  # it ended in good order, but nobody waited for its exit code
         return Outcome("failed" if error else "finished", error=error)
     return Outcome("lost")
 
 
-def _begin(state: RunState, around: Surroundings) -> float | None:
-    """When the run began, on the monotonic clock: at its launch, or the start of its process."""
-    own = [p.process_started if p.process_started is not None else p.hello for p in _trainings(state)]
-    launched = around.identity.get("started_monotonic")
-    if around.identity.get("launched") and isinstance(launched, int | float):
-        own.append(float(launched))
-    if own:
-        return min(own)
-    return float(launched) if isinstance(launched, int | float) else None
-
-
-def _end(state: RunState, around: Surroundings, outcome: Outcome) -> float | None:
-    if outcome.state == "running":
-        return around.now
-    if state.ending is not None and state.ending.t is not None:
-        return state.ending.t
-    return state.bye if state.bye is not None else state.last_event
-
-
-def _wall(state: RunState, around: Surroundings, outcome: Outcome) -> Wall:
-    """The account of the elapsed time: what is not claimed lies between the steps, or after the last."""
-    begin, end = _begin(state, around), _end(state, around, outcome)
-    if begin is None or end is None:
-        return Wall()
-    raw = state.wall
-    end = max(end, begin, raw.last_step or begin)
-    total = end - begin
-    if raw.first_step is None or raw.last_step is None:
-        return Wall(total=total, startup=total)
-    startup = max(0.0, raw.first_step - begin)
-    claimed = raw.steps + sum(raw.spans.values())
-    # Two processes of one rank at a time claim more than there was: scaled, so that parts stay parts.
-    scale = min(1.0, (total - startup) / claimed) if claimed > 0 else 1.0
-    spans = {name: scale * seconds for name, seconds in raw.spans.items()}
-    rest = max(0.0, total - startup - scale * claimed)
-    teardown = max(0.0, min(rest, end - raw.last_step - raw.since_last_step))
-    if outcome.state == "running":  # the last step may have another one open behind it: no end is in sight
-        teardown = 0.0
-    return Wall(total, startup, scale * raw.steps, spans, rest - teardown, teardown)
-
-
-def _startup(state: RunState, wall: Wall) -> list[NamedSeconds]:
-    rows = [NamedSeconds(name, seconds) for name, seconds in state.wall.startup.items()]
-    if wall.startup is not None:
-        unnamed = wall.startup - sum(row.seconds for row in rows)
-        if unnamed > 0:
-            rows.append(NamedSeconds(OTHER, unnamed))
-    return sorted(rows, key=lambda row: -row.seconds)
-
-
 def _progress(state: RunState, around: Surroundings, outcome: Outcome, wall: Wall) -> Progress:
-    ok, skipped = state.steps_ok, sum(state.skipped.values())
-    done = state.start_step + ok + skipped
-    total = state.total_steps
-    progress = Progress(done, total, ok, skipped, dict(state.skipped), elapsed_seconds=wall.total)
+    main = state.main
+    ok, skipped = main.steps_ok, sum(main.skipped.values())
+    done = main.start_step + ok + skipped
+    total = _total(state)
+    progress = Progress(done, total, ok, skipped, dict(main.skipped), elapsed_seconds=wall.total)
+    progress.restarts, progress.steps_again = main.restarts, main.steps_again
     if total:
         progress.fraction = min(1.0, done / total)
     if outcome.state == "running" and total is not None:
-        left = state.pace.time_left(max(0, total - done))
+        left = main.pace.time_left(max(0, total - done))
         if left is not None:
             progress.eta_seconds, progress.eta_low, progress.eta_high = left
     price = around.identity.get("price")
@@ -167,14 +113,21 @@ def _progress(state: RunState, around: Surroundings, outcome: Outcome, wall: Wal
     return progress
 
 
-def _throughput(state: RunState) -> Throughput:
-    whole = state.pace.whole_run()
-    return Throughput(**{f.name: getattr(whole, f.name) for f in fields(Rates)}, recent=state.pace.lately())
+def _total(state: RunState) -> int | None:
+    """The steps planned, as the main figures' own teller has it; else as a rank that does not step does."""
+    if state.main.total_steps is not None:
+        return state.main.total_steps
+    return next((each.total_steps for _, each in sorted(state.hooked.items()) if each.total_steps is not None), None)
 
 
-def _phases(state: RunState) -> list[PhaseRow]:
+def _throughput(main: Figures) -> Throughput:
+    whole = main.pace.whole_run()
+    return Throughput(**{f.name: getattr(whole, f.name) for f in fields(Rates)}, recent=main.pace.lately())
+
+
+def _phases(main: Figures) -> list[PhaseRow]:
     """The phases in the order they first occurred, `other` last; their shares of all step time add up to 1."""
-    columns = {name: stats.seconds.digested() for name, stats in state.phases.items()}
+    columns = {name: stats.seconds.digested() for name, stats in main.phases.items()}
     whole = sum(column.sum for column in columns.values())
     rows = []
     for name, column in columns.items():
@@ -182,7 +135,7 @@ def _phases(state: RunState) -> list[PhaseRow]:
         share = column.sum / whole if whole else 0.0
         mean = column.sum / column.count if column.count else 0.0
         most = max(0.0, column.most)
-        rows.append(PhaseRow(name, share, mean, p50, p95, most, state.phases[name].clock, column.count))
+        rows.append(PhaseRow(name, share, mean, p50, p95, most, main.phases[name].clock, column.count))
     return sorted(rows, key=lambda row: row.name == OTHER)
 
 
@@ -195,19 +148,29 @@ def _metric(column: Column) -> MetricRow:
     return MetricRow(last, mean, column.least, column.most, count, column.nonfinite)
 
 
-def _ranks(state: RunState) -> list[RankRow]:
+def _ranks(state: RunState, comparison: Comparison | None) -> list[RankRow]:
+    # On a GPU the host runs ahead, and waits wherever it next needs a result: only what is clear is said.
+    told = comparison is not None and (comparison.slowest is not None or not state.gpus)
+    waits = comparison.waits if comparison is not None and told else {}
     rows = []
-    for rank in sorted({each.rank for each in _trainings(state)}):
+    for rank in sorted({each.rank for each in account.trainings(state)}):
         stats = state.ranks.get(rank)
         seconds = stats.seconds.digested().quantiles.at(0.5)[0] if stats is not None else None
-        rows.append(RankRow(rank, seconds, None, stats.steps if stats is not None else 0))
+        rows.append(RankRow(rank, seconds, waits.get(rank), stats.steps if stats is not None else 0))
     return rows
 
 
+def _straggler(comparison: Comparison | None) -> Straggler | None:
+    if comparison is None or comparison.slowest is None:
+        return None
+    return Straggler(comparison.slowest, comparison.others_wait, comparison.seconds, comparison.steps)
+
+
 def _alerts(state: RunState) -> list[Alert]:
-    lead = min(_trainings(state), key=lambda each: each.rank, default=None)
+    lead = min(account.trainings(state), key=lambda each: each.rank, default=None)
     offset = lead.wall_offset if lead is not None else 0.0
-    return [Alert(row.t + offset, row.code, row.text) for row in state.alerts]
+    rows: list[AlertRow] = sorted([*state.alerts, *state.main.alerts], key=lambda row: row.t)
+    return [Alert(row.t + offset, row.code, row.text) for row in rows]
 
 
 def _host(state: RunState) -> HostRow:
@@ -247,17 +210,19 @@ def _gpu(gpu: Gpu) -> GpuRow:
 
 def open_work(state: RunState, around: Surroundings, outcome: Outcome) -> OpenWork:
     """What the training is in the middle of: its last pulse, aged to now."""
-    pulse = state.pulse
+    main = state.main
+    pulse, last_end = main.pulse, main.wall.last_step
+    restarting = max(0.0, around.now - last_end) if main.begins_again and last_end is not None else None
     if outcome.state != "running" or pulse is None:
-        return OpenWork()
-    quiet = around.now - max((p.last_heard for p in _trainings(state) if p.ended is None), default=around.now)
+        return OpenWork(restarting=restarting if outcome.state == "running" else None)
+    quiet = around.now - max((p.last_heard for p in account.newest(state) if p.ended is None), default=around.now)
     silent = quiet if quiet > SILENT else None
     age = max(0.0, around.now - pulse.t)
-    last_end = state.wall.last_step
-    if last_end is not None and (last_end > pulse.t or (pulse.step is not None and pulse.step <= state.last_index)):
-        return OpenWork(step=state.last_index, silent_for=silent)  # a step has ended since the pulse
+    passed = pulse.step is not None and pulse.step <= main.last_index and not main.begins_again
+    if last_end is not None and (last_end > pulse.t or passed):
+        return OpenWork(step=main.last_index, silent_for=silent)  # a step has ended since the pulse
     spans = [(name, seconds + age) for name, seconds in pulse.spans]
     if pulse.step is None:
-        return OpenWork(spans=spans, silent_for=silent)
+        return OpenWork(spans=spans, silent_for=silent, restarting=restarting)
     aged = [None if each is None else each + age for each in (pulse.step_open, pulse.phase_open)]
-    return OpenWork(pulse.step, aged[0], pulse.phase, aged[1], pulse.role, pulse.stage, spans, silent)
+    return OpenWork(pulse.step, aged[0], pulse.phase, aged[1], pulse.role, pulse.stage, spans, silent, restarting)

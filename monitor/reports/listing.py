@@ -14,12 +14,20 @@ def listing(entries: Sequence[RunEntry]) -> str:
     """One line a run."""
     rows = [["RUN", "STATE", "STEPS", "SPEED", "STARTED"]]
     rows += [[clean(entry.id), _state(entry), _steps(entry), _speed(entry), _age(entry)] for entry in entries]
-    return "\n".join(table.plain(rows, left=2, indent=""))
+    lines = table.plain(rows, left=2, indent="")
+    if any(entry.tags for entry in entries):
+        told = ["TAGS", *(_tags(entry) for entry in entries)]
+        lines = [f"{line}  {tags}".rstrip() for line, tags in zip(lines, told, strict=True)]
+    return "\n".join(lines)
 
 
 def standing(entry: RunEntry) -> str:
     """How far and how fast, in a few words."""
     return f"{_steps(entry)} steps, {_speed(entry)}, started {_age(entry)}"
+
+
+def _tags(entry: RunEntry) -> str:
+    return clean(", ".join(f"{key}={value}" for key, value in entry.tags.items()))
 
 
 def _state(entry: RunEntry) -> str:

@@ -14,6 +14,8 @@ from trainhooks.events import clean
 
 SLOW_STEPS = 8  # shown; the JSON has all
 METRICS = 24
+REASONS = 5  # lines
+DUST = 1e-6  # seconds: what is left of a sum by rounding
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ def sections(report: Report) -> list[Section]:
         gpus(report),
         host(report),
         ranks(report),
+        compiled(report),
+        restarts(report),
         reservations(report),
     ]
     return [part for part in parts if part is not None]
@@ -67,6 +71,12 @@ def summary(report: Report) -> list[tuple[str, str]]:
         ("Progress", progress(report)),
         ("Speed", speed(report.throughput) or f"{UNKNOWN} (no step has been measured)"),
     ]
+    tags = run.facts.get("tags")
+    if isinstance(tags, dict):
+        rows.insert(2, ("Tags", clean(", ".join(f"{key}={value}" for key, value in tags.items()))))
+    told = source(report)
+    if told:
+        rows.append(("Source", told))
     recent = speed(report.throughput.recent)
     if recent and report.outcome.state == "running":
         rows.append(("Lately", recent))
@@ -77,12 +87,22 @@ def summary(report: Report) -> list[tuple[str, str]]:
     return rows
 
 
+def source(report: Report) -> str:
+    """Where the figures come from, if not from inside the program."""
+    if report.run.source != "console":
+        return ""
+    where = "a log" if report.run.imported else "the console"
+    return f"read from {where}: what the program printed of its steps, not measured inside it"
+
+
 def outcome(report: Report) -> str:
     elapsed = report.progress.elapsed_seconds
     after = f" after {duration(elapsed)}" if elapsed is not None else ""
     state = report.outcome.state
     if state == "running":
         return "running" + (f" for {duration(elapsed)}" if elapsed is not None else "")
+    if state == "lost" and report.run.imported:
+        return f"ended{after}; a log does not tell how"
     if state == "lost":
         return f"lost{after}: it is gone, and nobody saw how it ended"
     how = _how(report.outcome)
@@ -104,6 +124,9 @@ def progress(report: Report) -> str:
     parts = [f"{done.steps_done:,}{of} steps" + (f" ({share(done.fraction)})" if done.fraction is not None else "")]
     if done.steps_skipped:
         parts.append(f"{done.steps_skipped:,} of them skipped")
+    if done.restarts:
+        again = f" ({plural(done.steps_again, 'step', 'steps')} done once more)" if done.steps_again else ""
+        parts.append(plural(done.restarts, "restart", "restarts") + again)
     if report.outcome.state == "running" and done.eta_seconds is not None:
         spread = ""
         if done.eta_low is not None and done.eta_high is not None:
@@ -150,7 +173,7 @@ def wall(report: Report) -> Section | None:
         ("between steps", account.between_steps),
         ("teardown", account.teardown),
     ]
-    shown = [[name, duration(seconds), share(seconds / account.total)] for name, seconds in parts if seconds]
+    shown = [[name, duration(seconds), share(seconds / account.total)] for name, seconds in parts if seconds > DUST]
     total = ["total", duration(account.total), share(1.0)]
     return Section("Where the wall time went", rows=[["part", "time", "share"], *shown, total])
 
@@ -194,8 +217,9 @@ def metrics(report: Report) -> Section | None:
 
 
 def startup(report: Report) -> Section | None:
-    if not report.startup or (len(report.startup) == 1 and not report.progress.steps_done):
-        return None
+    told = [part for part in report.startup if part.name != "other"]
+    if not told and not report.progress.steps_done:
+        return None  # that all of it is start-up says the head
     rows = [[clean(part.name, 60), duration(part.seconds)] for part in report.startup]
     return Section("Start-up", rows=[["part", "time"], *rows])
 
@@ -250,10 +274,37 @@ def host(report: Report) -> Section | None:
 def ranks(report: Report) -> Section | None:
     if len(report.ranks) < 2:
         return None
+    lines = []
+    slow = report.straggler
+    if slow is not None:
+        lines.append(f"rank {slow.rank} is slowest, the others wait {share(slow.share)} of each step for it, at least")
     rows = [["rank", "median step", "waiting", "steps"]]
     for row in report.ranks:
         rows.append([str(row.rank), duration(row.step_seconds), duration(row.wait_seconds), f"{row.steps:,}"])
-    return Section("Ranks", rows=rows)
+    return Section("Ranks", lines, rows)
+
+
+def compiled(report: Report) -> Section | None:
+    """What torch.compile did, as far as the facts tell."""
+    found = report.run.facts.get("compile")
+    if not isinstance(found, dict):
+        return None
+    told = [
+        plural(found[key], one, f"{one}s")
+        for key, one in (("graphs", "graph"), ("recompiles", "recompile"), ("graph_breaks", "graph break"))
+        if isinstance(found.get(key), int)
+    ]
+    if isinstance(found.get("seconds"), int | float):
+        told.append(duration(found["seconds"]))
+    reasons = found.get("reasons")
+    lines = [", ".join(told)] if told else []
+    lines += [clean(reason, 200) for reason in reasons[:REASONS]] if isinstance(reasons, list) else []
+    return Section("torch.compile", lines) if lines else None
+
+
+def restarts(report: Report) -> Section | None:
+    lines = [clean(row.text, 200) for row in report.alerts if row.code == "restart"]
+    return Section("Restarts", lines[-REASONS:]) if lines else None
 
 
 def reservations(report: Report) -> Section | None:

@@ -43,6 +43,8 @@ def screen(view: View) -> str:
     if report.outcome.state == "running":
         lines.append(f"  {'Now':<9} {_now(view)}")
     lines.append(f"  {'Verdict':<9} {clean(view.verdict.title)}")
+    if not report.progress.steps_done:
+        lines += [f"  {'':<9} {clean(line)}" for line in (*view.verdict.evidence, view.verdict.advice) if line]
     for section in (parts.wall(report), parts.phases(report), parts.gpus(report), parts.host(report)):
         if section is not None:
             lines += ["", section.title, *(f"  {line}" for line in section.lines)]
@@ -59,7 +61,7 @@ def short(report: Report) -> str:
         speed = parts.speed(report.throughput)
         lines.append(f"  {parts.progress(report)}" + (f"; {speed}" if speed else ""))
     else:
-        lines.append("  no step was measured: the program told nothing of its steps")
+        lines += _silence(report)
     if report.wall.total and report.progress.steps_done:
         lines.append(f"  wall time: {_account(report)}")
     if report.phases:
@@ -68,9 +70,22 @@ def short(report: Report) -> str:
     if report.metrics:
         values = [f"{clean(name, 40)} {number(row.last)}" for name, row in list(report.metrics.items())[:5]]
         lines.append("  metrics, last: " + ", ".join(values))
-    lines += [f"  {finding.severity}: {clean(finding.title)}" for finding in report.findings[:2]]
+    told = [finding for finding in report.findings if report.progress.steps_done or finding.severity != "info"]
+    lines += [f"  {finding.severity}: {clean(finding.title)}" for finding in told[:2]]
     lines.append(f"  more: trainmon report {clean(report.run.id or 'last')}")
     return "\n".join(lines) + "\n"
+
+
+def _silence(report: Report) -> list[str]:
+    """Why there are no steps, and what to do."""
+    found = next((finding for finding in report.findings if finding.code == "nothing-reports"), None)
+    if found is None:
+        return ["  no step was measured"]
+    return [
+        f"  {found.title}",
+        *(f"    {line}" for line in found.evidence),
+        *([f"    {found.advice}"] if found.advice else []),
+    ]
 
 
 def _head(report: Report) -> list[str]:
@@ -90,7 +105,8 @@ def _now(view: View) -> str:
     """What the training is in the middle of."""
     work = view.open
     ended = " has ended" if work.step_seconds is None else _since(work.step_seconds)
-    said = [f"step {work.step:,}{ended}"] if work.step is not None else []
+    said = [f"no step since the restart, {duration(work.restarting)}"] if work.restarting is not None else []
+    said += [f"step {work.step:,}{ended}"] if work.step is not None else []
     if work.phase:
         said.append(f"phase {clean(work.phase)}" + _since(work.phase_seconds))
     said += [f"{clean(name)} for {duration(seconds)}" for name, seconds in work.spans]

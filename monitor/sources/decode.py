@@ -182,6 +182,11 @@ def _tidy_metrics(metrics: events.Metrics) -> bool:
     return True
 
 
+def _tidy_frames(frames: events.Frames) -> bool:
+    frames.rows = [(_name(where), _name(place), looks) for where, place, looks in frames.rows[:500] if 0 < looks < 1e9]
+    return True
+
+
 def _tidy_pulse(pulse: events.Pulse) -> bool:
     pulse.phase = _optional(pulse.phase)
     pulse.role = _optional(pulse.role)
@@ -212,11 +217,18 @@ def _tidy_bye(bye: events.Bye) -> bool:
 def _tidy_gpu(gpu: events.Gpu) -> bool:
     gpu.uuid = _name(gpu.uuid)
     gpu.name = _optional(gpu.name)
+    gpu.mig_of = _optional(gpu.mig_of)
+    gpu.driver = _optional(gpu.driver)
+    gpu.bus_id = _optional(gpu.bus_id)
+    if gpu.processes is not None:
+        known = gpu.processes[: events.MAX_GPU_PROCESSES]
+        gpu.processes = [(pid, _name(name), _counted(used), ours) for pid, name, used, ours in known]
     return True
 
 
 def _tidy_host(host: events.Host) -> bool:
     host.note = None if host.note is None else clean(host.note)
+    host.tree_busiest_name = _optional(host.tree_busiest_name)
     return True
 
 
@@ -227,6 +239,7 @@ _TIDY: dict[type, Any] = {
     events.Span: _tidy_span,
     events.Metrics: _tidy_metrics,
     events.Pulse: _tidy_pulse,
+    events.Frames: _tidy_frames,
     events.Note: _tidy_note,
     events.Bye: _tidy_bye,
     events.Gpu: _tidy_gpu,

@@ -1,109 +1,22 @@
-"""The host and the training's process tree, read with psutil. What cannot be read is None, never 0."""
+"""The host and the training's process tree. What cannot be read is None, never 0."""
 
 from __future__ import annotations
 
 import os
 import socket
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Set
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 
-from trainhooks import events
+from monitor.sources.attempts import attempt, text_of
+from monitor.sources.cgroup import Cgroup
+from monitor.sources.rates import Rate
+from monitor.sources.tree import Tree
+from trainhooks import events, rundir
 
-T = TypeVar("T")
-
-SCAN_SHARE = 0.01  # of one core: how much looking for new processes may cost on a host with thousands of them
-
-
-def attempt(reading: Callable[[], T]) -> T | None:
-    """One optional reading; every one passes through here."""
-    try:
-        return reading()
-    # Besides psutil's own errors, containers and trimmed kernels miss whole files or lines of them, which psutil
-    # passes on as whatever tripped over the gap.
-    except (psutil.Error, OSError, NotImplementedError, RuntimeError, AttributeError, LookupError, ValueError):
-        return None
-
-
-class Rate:
-    """The growth of a counter per second; None until there are two readings."""
-
-    def __init__(self) -> None:
-        self._last: tuple[float, float] | None = None
-
-    def __call__(self, total: float | None, now: float) -> float | None:
-        last, self._last = self._last, None if total is None else (total, now)
-        if last is None or total is None or now <= last[1] or total < last[0]:
-            return None
-        return (total - last[0]) / (now - last[1])
-
-
-class Tree:
-    """The processes of the training: those given, and all that descend from them."""
-
-    def __init__(self) -> None:
-        self._members: dict[int, psutil.Process] = {}
-        self._seconds: dict[int, float] = {}  # CPU seconds at the last reading
-        self._read_at: float | None = None
-        self._scan_after = 0.0
-
-    def fill(self, reading: events.Host, roots: Iterable[int], now: float) -> None:
-        """Write the tree's figures into `reading`."""
-        if now >= self._scan_after or not self._members:
-            began = time.perf_counter()
-            self._scan(roots)
-            self._scan_after = now + (time.perf_counter() - began) / SCAN_SHARE
-        rss = threads = 0
-        seconds: dict[int, float] = {}
-        grown = 0.0
-        for pid, process in list(self._members.items()):
-            figures = attempt(lambda process=process: _figures(process))  # type: ignore[misc]
-            if figures is None:
-                del self._members[pid]  # it has ended
-                continue
-            rss += figures[1]
-            threads += figures[2]
-            seconds[pid] = figures[0]
-            grown += figures[0] - self._before(pid, process, figures[0])
-        if seconds:
-            # An ended process took its seconds along, but its parent has them among its children's: the sum holds.
-            grown -= sum(spent for pid, spent in self._seconds.items() if pid not in seconds)
-            if self._read_at is not None and now > self._read_at:
-                reading.tree_cpu = max(0.0, 100 * grown / (now - self._read_at))
-            reading.tree_rss, reading.tree_threads, reading.tree_processes = rss, threads, len(seconds)
-        self._seconds, self._read_at = seconds, now if seconds else None
-
-    def _before(self, pid: int, process: psutil.Process, spent: float) -> float:
-        """The CPU seconds of a process at the last reading: all of them, for one that was overlooked then."""
-        known = self._seconds.get(pid)
-        if known is not None or self._read_at is None:
-            return known or 0.0
-        started = attempt(process.create_time)
-        is_new = started is not None and time.time() - started <= time.monotonic() - self._read_at
-        return 0.0 if is_new else spent
-
-    def _scan(self, roots: Iterable[int]) -> None:
-        found: dict[int, psutil.Process] = {}
-        for pid in roots:
-            if pid in found:
-                continue
-            root = attempt(lambda pid=pid: psutil.Process(pid))  # type: ignore[misc]
-            if root is not None:
-                found[pid] = root
-                found.update({child.pid: child for child in attempt(lambda: root.children(recursive=True)) or ()})  # noqa: B023
-        self._members = {pid: self._members.get(pid, process) for pid, process in found.items()}
-
-
-def _figures(process: psutil.Process) -> tuple[float, int, int]:
-    """CPU seconds (its reaped children's among them), resident bytes, threads."""
-    with process.oneshot():
-        times = process.cpu_times()
-        rss = process.memory_info().rss
-        return sum(times[:4]), rss, process.num_threads()
+SHARED_MEMORY = "/dev/shm"
 
 
 class HostSource:
@@ -112,29 +25,83 @@ class HostSource:
     def __init__(self, run: Path) -> None:
         self._run = run
         self._tree = Tree()
-        self._rates = {name: Rate() for name in ("disk_read", "disk_write", "net_in", "net_out")}
+        self._cgroup = Cgroup()
+        names = ("disk_read", "disk_write", "net_in", "net_out", "swap_in", "swap_out")
+        self._rates = {name: Rate() for name in names}
         self._primed = False
+
+    @property
+    def members(self) -> Set[int]:
+        """The pids of the training's process trees, as of the last reading. For any thread."""
+        return frozenset(tuple(self._tree.members))
 
     def read(self, roots: Iterable[int], now: float) -> events.Host:
         """One reading; `roots` are the training's own processes, `now` the monotonic clock."""
+        roots = list(roots)
         reading = events.Host(producer="", seq=0, t=now)
+        self._fill_machine(reading)
+        totals = {**_disk_totals(), **_network_totals(), **_swap_totals()}
+        for name, total in totals.items():
+            setattr(reading, name, self._rates[name](total, now))
+        if roots:
+            self._fill_surroundings(reading, roots[0], now)
+        self._tree.fill(reading, roots, _trainers(self._run), now)
+        return reading
+
+    def _fill_machine(self, reading: events.Host) -> None:
         reading.cores = attempt(psutil.cpu_count)
         cpu = attempt(lambda: psutil.cpu_percent(interval=None))
         reading.cpu = cpu if self._primed else None  # psutil's first answer is a meaningless 0
         self._primed = True
         load = attempt(os.getloadavg)
         reading.load1 = load[0] if load else None
+        reading.runnable = attempt(lambda: int((text_of("/proc/loadavg") or "").split()[3].split("/")[0]))
         memory = attempt(psutil.virtual_memory)
         if memory is not None:
             reading.memory_total, reading.memory_used = memory.total, memory.total - memory.available
         swap = attempt(psutil.swap_memory)
         reading.swap_used = swap.used if swap is not None else None
-        disk = attempt(lambda: psutil.disk_usage(str(self._run)))
-        reading.disk_free = disk.free if disk is not None else None
-        for name, total in {**_disk_totals(), **_network_totals()}.items():
-            setattr(reading, name, self._rates[name](total, now))
-        self._tree.fill(reading, roots, now)
-        return reading
+        reading.disk_free = _free(str(self._run))
+        shared = attempt(lambda: os.statvfs(SHARED_MEMORY))
+        if shared is not None and shared.f_blocks:
+            reading.shm_total = shared.f_frsize * shared.f_blocks
+            reading.shm_used = shared.f_frsize * (shared.f_blocks - shared.f_bfree)
+        reading.pressure_cpu, reading.pressure_io, reading.pressure_memory = map(pressure, ("cpu", "io", "memory"))
+
+    def _fill_surroundings(self, reading: events.Host, pid: int, now: float) -> None:
+        """What the training is confined to, as its first process is."""
+        limits = self._cgroup.read(pid, now)
+        reading.cpu_limit, reading.cpu_throttled = limits.cpus, limits.throttled
+        reading.memory_limit, reading.memory_limited = limits.memory, limits.memory_used
+        works_in = attempt(lambda: os.readlink(f"/proc/{pid}/cwd"))
+        reading.work_free = None if works_in is None else _free(works_in)
+
+
+def pressure(resource: str) -> float | None:
+    """Percent of the last ten seconds in which some task of the machine waited for `resource`."""
+    first = (text_of(f"/proc/pressure/{resource}") or "").partition("\n")[0]
+    pairs = dict(word.split("=", 1) for word in first.split() if "=" in word)
+    return attempt(lambda: float(pairs["avg10"])) if first.startswith("some") else None
+
+
+def _trainers(run: Path) -> Set[int]:
+    """The processes that report to the run, those that have ended included."""
+    owners = (rundir.read_json(lock) or {} for lock in run.glob("rank-*.lock"))
+    return {owner["pid"] for owner in owners if isinstance(owner.get("pid"), int)}
+
+
+def _free(directory: str) -> int | None:
+    return attempt(lambda: psutil.disk_usage(directory).free)
+
+
+def _swap_totals() -> dict[str, float | None]:
+    """Bytes that went from and to the swap space."""
+    rows = dict(row.split(" ", 1) for row in (text_of("/proc/vmstat") or "").splitlines() if " " in row)
+    page = attempt(lambda: os.sysconf("SC_PAGE_SIZE")) or 4096
+    return {
+        "swap_in": attempt(lambda: float(page * int(rows["pswpin"]))),
+        "swap_out": attempt(lambda: float(page * int(rows["pswpout"]))),
+    }
 
 
 def _disk_totals() -> dict[str, float | None]:

@@ -17,7 +17,7 @@ from monitor.sources.decode import UNKNOWN, decode
 from monitor.sources.journal import JournalTail
 from monitor.sources.sequence import Sequencer
 from trainhooks import rundir
-from trainhooks.events import Event
+from trainhooks.events import MAX_LINE, Event
 
 RESCAN = 1.0  # seconds between two looks for new journals
 POLL = 0.1  # seconds between two looks at journals whose producer has no socket
@@ -83,13 +83,12 @@ class RunDirectory:
         if now - self._scanned < RESCAN:
             return
         self._scanned = now
-        found = rundir.journals(self.path)
-        for path in sorted(found, key=_by_rank):
-            if path not in self._tails:
-                self._tails[path] = JournalTail(path)
-                named = _PRODUCER.fullmatch(path.name)
-                if named is not None:
-                    self._subscriber.connect(named.group(2))
+        new = [path for path in rundir.journals(self.path) if path not in self._tails]
+        for path in sorted(new, key=_by_rank):
+            self._tails[path] = JournalTail(path)
+            named = _PRODUCER.fullmatch(path.name)
+            if named is not None:
+                self._subscriber.connect(named.group(2))
 
     def _take(self, line: bytes, out: list[Event]) -> None:
         event = decode(line)
@@ -138,9 +137,20 @@ class RunDirectory:
         self._subscriber.close()
 
 
-def _by_rank(path: Path) -> tuple[bool, int, str]:
+def _by_rank(path: Path) -> tuple[bool, int, float, str]:
+    """Rank by rank, and the processes of a rank in the order in which they came: an elastic restart follows the first."""
     named = _PRODUCER.fullmatch(path.name)
-    return named is None, int(named.group(1)) if named else 0, path.name
+    return named is None, int(named.group(1)) if named else 0, _begin(path), path.name
+
+
+def _begin(path: Path) -> float:
+    """The time of a journal's first line; 0 where it cannot be read yet."""
+    try:
+        with open(path, "rb") as source:
+            first = decode(source.readline(MAX_LINE + 1).rstrip(b"\n"))
+    except OSError:
+        return 0.0
+    return first.t if isinstance(first, Event) else 0.0
 
 
 class Subscriber:

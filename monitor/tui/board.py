@@ -17,6 +17,7 @@ from monitor.tui.panels.header import Header
 from monitor.tui.panels.machine import Machine
 from monitor.tui.panels.metric import Metric
 from monitor.tui.panels.phases import Phases
+from monitor.tui.panels.ranks import Ranks
 from monitor.tui.panels.steps import Steps
 from monitor.tui.panels.tokens import Tokens
 
@@ -40,11 +41,12 @@ class Board(Container):
     def __init__(self) -> None:
         super().__init__()
         self._board_layout = _BoardLayout()
-        self.hidden: set[str] = set()
+        self.hidden: set[str] = {"ranks"}  # it takes its place when it is asked for: most runs have one rank
         self.guest: str | None = None
         self.alone: str | None = None
         panels = (Steps("steps"), Phases("phases"), Metric("metric"), Tokens("tokens"))
-        self.panels: tuple[Panel, ...] = (*panels, Alerts("alerts"), Console("console"), Machine("machine"))
+        others = (Alerts("alerts"), Console("console"), Machine("machine"), Ranks("ranks"))
+        self.panels: tuple[Panel, ...] = (*panels, *others)
         self.parts: tuple[Rows, ...] = (Header("header"), *self.panels, Footer("footer"))
 
     @property

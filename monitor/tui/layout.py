@@ -31,15 +31,17 @@ WIDE = (
     Band(("steps", "phases"), (3, 2), 8),
     Band(("metric", "tokens", "machine"), (3, 3, 4), 8),
     Band(("alerts", "console"), (3, 2), 6),
+    Band(("ranks",), (1,), 6),
 )
 MIDDLE = (
     Band(("steps", "phases"), (1, 1), 4),
     Band(("metric", "machine"), (1, 1), 1),
     Band(("alerts",), (1,), 1),
     Band(("tokens", "console"), (1, 1), 1),
+    Band(("ranks",), (1,), 1),
 )
 NARROW = tuple(
-    Band((name,), (1,), 1) for name in ("phases", "steps", "alerts", "metric", "machine", "console", "tokens")
+    Band((name,), (1,), 1) for name in ("phases", "steps", "alerts", "metric", "machine", "console", "tokens", "ranks")
 )
 
 

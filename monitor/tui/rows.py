@@ -135,7 +135,12 @@ def wrap(row: Sequence[Span], width: int, indent: int = 2, limit: int = 6) -> li
             used = indent
         rows[-1].append((word, tone))
         used += needed
-    return [cut(merged(row), width) for row in rows]
+    return [cut(_without_end(merged(row)), width) for row in rows]
+
+
+def _without_end(row: Row) -> Row:
+    """`row` without the space that its last word brought along: it may lie beyond the edge."""
+    return [*row[:-1], (row[-1][0].rstrip(), row[-1][1])] if row else row
 
 
 def merged(row: Sequence[Span]) -> Row:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from tests.bench import readers_cost
+from tests.bench import readers_cost, recorder_cost
 
 
 def main() -> None:
@@ -17,6 +17,7 @@ def main() -> None:
     _show("Start of the command", readers_cost.command_start())
     _show("Fold", readers_cost.fold_speed())
     _show("First paint", readers_cost.first_paint((10_000, 100_000) if short else (10_000, 1_000_000)))
+    _show("Recorder, once a second", recorder_cost.measure(20 if short else recorder_cost.POLLS))
     _show("Dashboard, 160x45, four steps a second", readers_cost.dashboard(5.0 if short else 15.0))
 
 

@@ -20,28 +20,28 @@ def steady(n: int = 60, **more: float) -> Story:
 
 def test_a_spike_is_told_with_its_culprit_and_in_the_usual_words() -> None:
     told = steady(213).step(generation=45.2, training=5.1, other=15.0)
-    (slow,) = folded(told).slow_steps
+    (slow,) = folded(told).main.slow_steps
     assert (slow.step, slow.rank, slow.culprit) == (214, 0, "generation")
     assert slow.baseline == pytest.approx(18, abs=0.5)
     words = str(slow)
     assert words.startswith("Slow step 214 (65.3 s): generation 45.2 s, training 5.1 s, other 15.0 s; usual 18.")
     state = folded(told)
-    assert [row.code for row in state.alerts] == ["slow-steps"] and state.alerts[0].text == words
+    assert [(row.code, row.text) for row in state.main.alerts] == [("slow-steps", words)]
 
 
 @pytest.mark.parametrize("culprit", ["generation", "training", "other"])
 def test_the_culprit_is_what_grew_most(culprit: str) -> None:
     usual = {"generation": 12.0, "training": 5.0, "other": 0.5}
     told = steady().step(**{**usual, culprit: usual[culprit] + 30})
-    assert folded(told).slow_steps[0].culprit == culprit
+    assert folded(told).main.slow_steps[0].culprit == culprit
 
 
 def test_a_phase_never_seen_before_can_be_the_culprit() -> None:
-    assert folded(steady().step(generation=12, training=5, checkpoint=40)).slow_steps[0].culprit == "checkpoint"
+    assert folded(steady().step(generation=12, training=5, checkpoint=40)).main.slow_steps[0].culprit == "checkpoint"
 
 
 def quiet(told: Story) -> None:
-    assert folded(told).slow_steps == []
+    assert folded(told).main.slow_steps == []
 
 
 def test_no_alarm_in_the_warm_up() -> None:
@@ -69,7 +69,7 @@ def test_no_alarm_for_steps_of_two_speeds(seed: int, share: float) -> None:
     for _ in range(400):
         told.step(generation=(3 if noise.random() < share else 0.05) * (1 + 0.02 * noise.random()))
     state = folded(told)
-    assert state.slow_count <= 0.02 * state.steps_ok
+    assert state.main.slow_count <= 0.02 * state.main.steps_ok
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -103,7 +103,7 @@ def test_roles_and_stages_have_baselines_of_their_own() -> None:
         told.step_with({"role": "trainer"}, training=1)
         told.step_with({"role": "trainer", "stage": "2"}, training=9)
     quiet(told)
-    slow = folded(told.step_with({"role": "trainer"}, training=5)).slow_steps
+    slow = folded(told.step_with({"role": "trainer"}, training=5)).main.slow_steps
     assert [(each.role, each.stage) for each in slow] == [("trainer", None)]
 
 
@@ -118,7 +118,7 @@ def test_a_new_regime_stops_being_news() -> None:
     told = steady(100)
     for _ in range(300):
         told.step(generation=60, training=5, other=0.5)
-    assert folded(told).slow_count < 64
+    assert folded(told).main.slow_count < 64
 
 
 def test_roles_without_end_stay_bounded() -> None:
@@ -126,7 +126,7 @@ def test_roles_without_end_stay_bounded() -> None:
     for i in range(1000):
         told.step_with({"role": f"r{i}"}, forward=1.0)
     state = folded(told)
-    assert len(state.baselines) <= 201 and state.baselines["overflow"].seen == 800
+    assert len(state.main.baselines) <= 201 and state.main.baselines["overflow"].seen == 800
 
 
 # The rules that speak of it
@@ -147,7 +147,7 @@ def test_slow_steps_are_a_finding_once_they_cost_something() -> None:
 def test_a_single_spike_in_a_long_run_is_an_alert_and_no_finding() -> None:
     told = steady(1000).step(generation=60, training=5, other=0.5)
     assert judged(told)[0] == []
-    assert len(folded(told).alerts) == 1
+    assert len(folded(told).main.alerts) == 1
 
 
 def test_skipped_steps_are_a_finding_with_their_reason() -> None:

@@ -162,7 +162,7 @@ def test_a_keepsake_gives_the_same_report(tmp_path: Path, monkeypatch: pytest.Mo
             out.write(line_of(event))
     assert isinstance(told.events[-1], Bye)
     with contextlib.closing(Run(tmp_path)) as again:
-        assert again.state.steps_ok == 700, "it goes on from the keepsake"
+        assert again.state.main.steps_ok == 700, "it goes on from the keepsake"
     kept = load(tmp_path)
     (tmp_path / keepsake.NAME).unlink()
     assert load(tmp_path) == kept

@@ -108,25 +108,6 @@ def test_two_processes_of_one_rank_at_a_time() -> None:
     assert known.progress.steps_done == 4 and known.wall.steps == pytest.approx(26 * 40 / 50)
 
 
-def test_an_elastic_restart_counts_the_time_between_its_lives() -> None:
-    first = Story("first").wait(1)
-    for _ in range(5):
-        first.step(forward=2)
-    second = Story("second", restart=1)
-    second.now = first.now + 20
-    second.events[0].t = second.now
-    second.events[0].process_started = second.now - 1  # type: ignore[attr-defined]
-    second.span("load", 3)
-    for _ in range(5):
-        second.step(forward=2)
-    known = report_of(first, second.bye())
-    check(known)
-    wall = known.wall
-    assert (wall.startup, wall.steps, wall.spans["load"]) == pytest.approx((2, 20, 3))
-    assert wall.between_steps == pytest.approx(20)
-    assert known.outcome.state == "finished"
-
-
 def test_a_launched_run_begins_with_its_launch() -> None:
     told = Story().step(forward=1).bye()
     assert report_of(told, launched=True, started_monotonic=90.0).wall.startup == pytest.approx(10)

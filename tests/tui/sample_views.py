@@ -6,6 +6,7 @@ import math
 import random
 from dataclasses import replace
 
+from monitor.diagnosis.silence import BY_HAND, CODE, NOT_PYTHON, OUT_OF_REACH, STARTING
 from monitor.model.report import (
     Alert,
     Curve,
@@ -24,6 +25,7 @@ from monitor.model.report import (
     Report,
     Run,
     SlowStep,
+    Straggler,
     Throughput,
     View,
     Wall,
@@ -199,10 +201,40 @@ def waiting() -> View:
 def starting() -> View:
     view = waiting()
     report = replace(
-        view.report, startup=[NamedSeconds("import torch", 8.1), NamedSeconds("download", 0.4)],
+        view.report,
+        startup=[NamedSeconds("load models", 41.3), NamedSeconds("import torch", 8.1), NamedSeconds("other", 0.8)],
         progress=Progress(steps_total=TOTAL, elapsed_seconds=50.2), wall=Wall(50.2, 50.2), host=host_row(NO_GPU),
     )  # fmt: skip
-    return replace(view, report=report, open=OpenWork(spans=[("load models", 41.3)], silent_for=0.2))
+    loading = Finding("none", "info", "Starting: load models, 41 s")
+    return replace(view, report=report, verdict=loading, open=OpenWork(spans=[("load models", 41.3)], silent_for=0.2))
+
+
+def unheard() -> View:
+    """Launched two minutes ago; nothing in it has reported in."""
+    view = waiting()
+    title = "No step seen in 2 min 10 s: nothing in the program has reported in"
+    finding = Finding(CODE, "info", title, [STARTING, OUT_OF_REACH, NOT_PYTHON], BY_HAND)
+    report = replace(
+        view.report, progress=Progress(elapsed_seconds=130.2), wall=Wall(130.2, 130.2), findings=[finding],
+        startup=[NamedSeconds("other", 130.2)], host=host_row(NO_GPU),
+    )  # fmt: skip
+    return replace(view, report=report, verdict=finding, console=("Loading the corpus", "epoch 1"), console_lines=2)
+
+
+def from_console(imported: bool = False) -> View:
+    view = running()
+    return replace(view, report=replace(view.report, run=replace(view.report.run, source="console", imported=imported)))
+
+
+def eight_ranks() -> View:
+    """DDP on eight GPUs; rank 3's host is slow, and the others wait for it."""
+    view = running(gpus=8)
+    rows = [RankRow(rank, 0.412, 0.003 if rank == 3 else 0.047 + 0.001 * rank, 214) for rank in range(8)]
+    title = "Rank 3 is slowest: the others wait 12 % of each step for it, at least"
+    finding = Finding("straggler", "warning", title, ["50 ms a step in backward"], "Compare its data wait", 0.11)
+    run = replace(view.report.run, ranks=8)
+    report = replace(view.report, run=run, ranks=rows, straggler=Straggler(3, 0.12, 0.05, 63), findings=[finding])
+    return replace(view, report=report, verdict=finding)
 
 
 def silent() -> View:

@@ -173,11 +173,11 @@ async def test_number_keys_show_focus_and_hide(app_on, screen_text) -> None:
             await press(pilot, str(number))
             assert app.focused is not None and app.focused.id == name
             assert app.focused.region.height >= 5
-        await press(pilot, "7")
-        assert app.focused is None or app.focused.id != "machine"
-        assert "machine" not in app.board.rects(app.board.size)
-        await press(pilot, "7")
-        assert "machine" in app.board.rects(app.board.size)
+        await press(pilot, "8")
+        assert app.focused is None or app.focused.id != "ranks"
+        assert "ranks" not in app.board.rects(app.board.size)
+        await press(pilot, "8")
+        assert "ranks" in app.board.rects(app.board.size)
 
 
 async def test_all_panels_hidden_leaves_head_and_footer(app_on, screen_text) -> None:

@@ -5,8 +5,19 @@ from dataclasses import replace
 import pytest
 import sample_views as views
 
-from monitor.model.report import MetricRow, OpenWork, Outcome, Progress, RankRow, Rates, Throughput, View, Wall
-from monitor.tui.panels import alerts, header, machine, metric, phases, steps
+from monitor.model.report import (
+    MetricRow,
+    OpenWork,
+    Outcome,
+    Progress,
+    RankRow,
+    Rates,
+    Straggler,
+    Throughput,
+    View,
+    Wall,
+)
+from monitor.tui.panels import alerts, header, machine, metric, phases, ranks, steps
 from monitor.tui.panels.base import Look
 from monitor.tui.rows import Row, row_width
 from monitor.tui.themes import PALETTES, PhaseTones
@@ -129,11 +140,51 @@ def test_the_wall_account_names_all_its_parts() -> None:
     assert row_width(rows[1]) == 119
 
 
-def test_ranks_show_the_fastest_and_the_slowest() -> None:
-    assert "fastest 1: 1.00 s  slowest 2: 1.40 s" in text(
-        [phases.rank_line([RankRow(0, 1.2), RankRow(1, 1.0), RankRow(2, 1.4)])]
-    )
-    assert phases.rank_line([RankRow(0, 1.2)]) == []
+def test_ranks_are_told_by_who_waits_for_whom_or_by_their_spread() -> None:
+    rows = [RankRow(0, 1.2), RankRow(1, 1.0), RankRow(2, 1.4)]
+    assert text([phases.rank_line(rows, None)]) == " 3 ranks: a step takes 1.00 s – 1.40 s in the median"
+    clear = text([phases.rank_line(rows, Straggler(2, 0.12, 0.13, 60))])
+    assert clear == " 3 ranks: rank 2 is slowest, others wait 12 % of each step"
+    assert phases.rank_line([RankRow(0, 1.2)], None) == []
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 120])
+def test_a_line_a_rank(width: int) -> None:
+    rows = [RankRow(0, 0.2, 0.1, 1000), RankRow(1, 0.2, 0.0, 1000), RankRow(2)]
+    shown = ranks.rank_rows(rows, 1, width)
+    assert len(shown) == 3
+    if width >= 40:
+        assert all(row_width(row) <= width for row in shown)
+        assert "waits   50 %" in text(shown[:1]) and "slowest" in text(shown[1:2])
+        assert "–" in text(shown[2:]) and "0 %" not in text(shown[2:])
+    if width == 120:
+        assert abs(text(shown[:1]).count("░") - text(shown[:1]).count("█")) <= 1
+        assert "░" not in text(shown[1:2])
+
+
+def test_silence_is_explained_where_the_steps_would_be(look: Look) -> None:
+    for width, height in ((90, 14), (40, 20), (30, 3)):
+        rows = steps.chart(views.unheard(), look, width, height)
+        assert len(rows) <= height and all(row_width(row) <= width for row in rows)
+        assert "Still starting?" in text(rows)
+        assert ("w shows all" in text(rows)) == ("trainhooks.steps" not in text(rows))
+    whole = text(steps.chart(views.unheard(), look, 90, 14)).replace("\n", " ")
+    assert "python -I" in whole and "env -i" in whole and "trainhooks.steps" in whole
+    assert text(steps.chart(views.waiting(), look, 90, 14)).strip() == "no step has finished yet"
+
+
+def test_figures_from_the_console_say_so_at_every_height(look: Look) -> None:
+    for height in (1, 4, 6, 8):
+        assert "read from the console" in text(header.header(views.from_console(), look, 80, height))
+        assert "console" not in text(header.header(views.running(), look, 80, height))
+    assert "read from a log" in text(header.header(views.from_console(imported=True), look, 80, 8))
+
+
+def test_a_restart_is_what_it_does_now() -> None:
+    view = replace(views.running(), open=OpenWork(spans=[("load", 3.0)], restarting=9.0))
+    assert text([header.now(view)]) == "no step since the restart, 9 s › load, 3 s"
+    view = replace(view, open=OpenWork(restarting=9.0))
+    assert text([header.now(view)]) == "no step since the restart, 9 s"
 
 
 def test_a_slow_step_reads_as_people_know_it(look: Look) -> None:

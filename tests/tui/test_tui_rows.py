@@ -60,3 +60,9 @@ def test_bars_show_everything_above_zero() -> None:
 def test_unknown_readings_are_dots() -> None:
     assert rows.sparkline([0.0, float("nan"), 100.0], 4, 100.0) == " ▁·█"
     assert rows.meter(None, 3) == [("···", "faint")]
+
+
+def test_a_word_that_ends_at_the_edge_is_whole() -> None:
+    for width in range(8, 30):
+        rows = wrap([("one two three four five six seven", "text")], width)
+        assert "".join(part for row in rows for part, _ in row).split() == "one two three four five six seven".split()

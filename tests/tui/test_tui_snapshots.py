@@ -15,6 +15,9 @@ STATES = {
     "eight_gpus": lambda: views.running(gpus=8),
     "no_gpu": lambda: views.running(gpus=0),
     "few_steps": lambda: views.running(5),
+    "unheard": views.unheard,
+    "from_console": views.from_console,
+    "eight_ranks": views.eight_ranks,
     "hostile": lambda: views.hostile("漢字[/b]\x1b]52;c;x\x07 \u202egnp"),
 }
 KEYS = {
@@ -39,6 +42,10 @@ def test_running(snap_compare, app_on, size) -> None:
 @pytest.mark.parametrize("state", STATES)
 def test_states(snap_compare, app_on, state) -> None:
     assert snap_compare(app_on(STATES[state]()), terminal_size=(120, 36))
+
+
+def test_the_table_of_ranks(snap_compare, app_on) -> None:
+    assert snap_compare(app_on(views.eight_ranks()), press=["8"], terminal_size=(160, 45))
 
 
 @pytest.mark.parametrize("name", KEYS)

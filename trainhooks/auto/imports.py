@@ -8,17 +8,46 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import get_ident
+from time import monotonic_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
-    from typing import Any
+    from typing import Any, Callable, Optional
 
 # When the module on the left has been imported, `install(module)` of our module on the right is called.
-ADAPTERS = (("torch.optim.optimizer", "boundaries"),)
+ADAPTERS = (
+    ("torch", "boundaries"),
+    ("transformers.trainer", "transformers"),
+    ("transformers.generation.utils", "generation"),
+    ("trl.extras.profiling", "trl"),
+    ("lightning.pytorch.trainer.trainer", "lightning"),
+    ("pytorch_lightning.trainer.trainer", "lightning"),
+    ("accelerate.accelerator", "accelerate"),
+    ("transformers.modeling_utils", "hub"),
+    ("transformers.models.auto.auto_factory", "hub"),
+    ("transformers.tokenization_utils_base", "hub"),
+    ("transformers.models.auto.tokenization_auto", "hub"),
+    ("transformers.models.auto.configuration_auto", "hub"),
+    ("transformers.processing_utils", "hub"),
+    ("peft.peft_model", "hub"),
+    ("huggingface_hub.file_download", "hub"),
+    ("datasets.arrow_dataset", "hub"),
+)
+
+# Libraries whose import takes long enough to be told apart in a start-up.
+LARGE = frozenset(
+    "torch,torch._dynamo,torchvision,torchaudio,transformers,datasets,trl,lightning,pytorch_lightning,accelerate,peft,deepspeed,"
+    "diffusers,timm,bitsandbytes,vllm,wandb,cv2,tensorflow,jax,keras,sklearn,scipy,pandas".split(",")  # noqa: SIM905
+)
+SPAN = 6  # as in `entries`, which is not loaded before a training library is
 
 _waiting: dict[str, list[str]] = {}
+_early: list[tuple[Any, ...]] = []  # imports before there is a lane
+_tell: Callable[[tuple[Any, ...]], None] = _early.append
+_thread = get_ident()  # the main one
 
 
 def install() -> None:
@@ -26,6 +55,15 @@ def install() -> None:
     for module, ours in ADAPTERS:
         when_imported(module, f"trainhooks.auto.{ours}")
     sys.meta_path.insert(0, FINDER)
+
+
+def tell_to(put: Callable[[tuple[Any, ...]], None]) -> None:
+    """Where imports are told from here on, beginning with those that have been told already."""
+    global _tell
+    for entry in _early:
+        put(entry)
+    _early.clear()
+    _tell = put
 
 
 def when_imported(module: str, ours: str) -> None:
@@ -51,14 +89,14 @@ def _call(ours: str, module: ModuleType) -> None:
 class _Finder:
     """Finds nothing by itself: lets the others find a module that is waited for, and wraps its loader."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name not in _waiting:
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+        if name not in _waiting and name not in LARGE:
             return None
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
             if finder is self or find is None:
                 continue
-            spec: ModuleSpec | None = find(name, path, target)
+            spec: Optional[ModuleSpec] = find(name, path, target)
             if spec is not None:
                 if hasattr(spec.loader, "exec_module"):
                     spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
@@ -79,8 +117,16 @@ class _Loader:
         module.__loader__ = self._theirs
         if module.__spec__ is not None:
             module.__spec__.loader = self._theirs
-        self._theirs.exec_module(module)
-        for ours in _waiting.pop(module.__name__, ()):
+        name = module.__name__
+        if name in LARGE and get_ident() == _thread:
+            _tell((SPAN, monotonic_ns(), f"import {name}"))
+            try:
+                self._theirs.exec_module(module)
+            finally:
+                _tell((None, monotonic_ns()))
+        else:
+            self._theirs.exec_module(module)
+        for ours in _waiting.pop(name, ()):
             _call(ours, module)
 
     def __getattr__(self, name: str) -> Any:

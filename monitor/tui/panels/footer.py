@@ -32,9 +32,9 @@ class Footer(Rows):
         for _, _, action in keys(width):
             label = "go on" if look.paused and action.name == "pause" else action.footer
             row += [(action.shown, "accent bold"), (f" {label}   ", "muted")]
-        panels = "1–7 panels"
+        panels = "1–8 panels"
         if row_width(row) + len(panels) + 1 <= width:
-            row += [("1–7", "accent bold"), (" panels", "muted")]
+            row += [("1–8", "accent bold"), (" panels", "muted")]
         return [row]
 
     async def on_click(self, event: Click) -> None:

@@ -38,6 +38,7 @@ def now(view: View) -> Row:
         error = [(": ", "muted"), (printable(outcome.error[:400]), "text")] if outcome.error else []
         return [(_ending(outcome), _STATES.get(outcome.state, ("", "warning"))[1]), *error]
     row: Row = []
+    again: Row = [(f"no step since the restart, {fmt.age(work.restarting)}", "warning"), (" › ", "faint")]
     role = "".join(f" {printable(part[:60])}" for part in (work.role, work.stage) if part)
     if work.step is not None and work.step_seconds is None:
         row = [(f"step {work.step:,} has ended", "muted")]
@@ -51,10 +52,14 @@ def now(view: View) -> Row:
         for index, (name, seconds) in enumerate(work.spans[:3]):
             row += [(" › ", "faint")] if index else []
             row += [(printable(name[:80]), "text bold"), (f", {fmt.age(seconds)}", "text")]
+    elif work.restarting is not None:
+        again.pop()
     elif view.report.progress.steps_done == 0:
         row = [("waiting for the first step", "muted")]
     else:
         row = [("between steps", "muted")]
+    if work.restarting is not None:
+        row = [*again, *row]
     if work.silent_for is not None and work.silent_for >= SILENT_AFTER:
         silence = f"silent for {fmt.age(work.silent_for)}"
         row = [(silence, "warning bold"), ("  ·  ", "faint"), ("last seen in ", "muted"), *row]
@@ -124,8 +129,18 @@ def _whole(seconds: float | None) -> float | None:
     return None if seconds is None else float(int(seconds))
 
 
+def source(report: Report) -> str:
+    """Said wherever the figures were not measured inside the program."""
+    if report.run.source != "console":
+        return ""
+    return "read from a log" if report.run.imported else "read from the console"
+
+
 def badges(view: View, look: Look) -> Row:
     row: Row = []
+    told = source(view.report)
+    if told:
+        row += [(f" {told} ", "warning"), (" ", "text")]
     if view.label:
         row += [(f" {fit(view.label, 40)} ", "background/warning bold"), (" ", "text")]
     if look.paused:
@@ -229,7 +244,8 @@ class Header(Rows):
         report = view.report
         return (
             report.outcome, report.progress, report.throughput, report.run.name, report.run.host, report.run.ranks,
-            view.verdict, view.open, view.label, view.loading, look.title, look.paused,
+            report.run.source, report.run.imported, view.verdict, view.open, view.label, view.loading,
+            look.title, look.paused,
         )  # fmt: skip
 
     def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from monitor import units as fmt
-from monitor.model.report import RankRow, Report, View, Wall
+from monitor.model.report import RankRow, Report, Straggler, View, Wall
 from monitor.tui.panels.base import Look, Panel
 from monitor.tui.rows import Row, bar, column, fit, flow, row_width, text_width
 from monitor.tui.themes import BETWEEN
@@ -128,9 +128,8 @@ def wall_account(wall: Wall, width: int) -> list[Row]:
 
 def startup_bars(report: Report, view: View, width: int, height: int) -> list[Row]:
     """What the start-up consists of so far; the part that still runs has an ellipsis."""
-    done = [(part.name, part.seconds, False) for part in report.startup]
-    running = [(name, seconds, True) for name, seconds in view.open.spans]
-    rows = [*done, *running]
+    running = {name for name, _ in view.open.spans}
+    rows = [(part.name, part.seconds, part.name in running) for part in report.startup]
     if not rows:
         return [[("  no step has finished yet", "muted")]]
     names = _name_width([name for name, _, _ in rows], width)
@@ -146,17 +145,18 @@ def startup_bars(report: Report, view: View, width: int, height: int) -> list[Ro
     return drawn[:height]
 
 
-def rank_line(ranks: list[RankRow]) -> Row:
-    """The fastest and the slowest rank, where there are several."""
-    known = [rank for rank in ranks if rank.step_seconds is not None]
+def rank_line(ranks: list[RankRow], straggler: Straggler | None) -> Row:
+    """Who waits for whom, where there are several ranks and that is clear; else how far their steps are apart."""
+    known = [rank.step_seconds for rank in ranks if rank.step_seconds is not None]
     if len(known) < 2:
         return []
-    fast = min(known, key=lambda rank: rank.step_seconds or 0.0)
-    slow = max(known, key=lambda rank: rank.step_seconds or 0.0)
-    row: Row = [(f" {len(ranks)} ranks", "muted")]
-    for label, rank in (("fastest", fast), ("slowest", slow)):
-        row += [(f"  {label} {rank.rank}: ", "muted"), (fmt.duration(rank.step_seconds), "text")]
-    return row
+    row: Row = [(f" {len(ranks)} ranks: ", "muted")]
+    if straggler is not None:
+        row += [(f"rank {straggler.rank} is slowest", "text bold"), (", others wait ", "muted")]
+        return [*row, (fmt.share(straggler.share), "text bold"), (" of each step", "muted")]
+    low, high = fmt.duration(min(known)), fmt.duration(max(known))
+    row += [("a step takes ", "muted"), (low if low == high else f"{low} – {high}", "text")]
+    return [*row, (" in the median", "muted")]
 
 
 def breakdown(view: View, look: Look, width: int, height: int) -> list[Row]:
@@ -165,7 +165,7 @@ def breakdown(view: View, look: Look, width: int, height: int) -> list[Row]:
         return startup_bars(report, view, width, height)
     rows = phase_rows(lines(report, look), width, height)
     account = wall_account(report.wall, width)
-    ranks = rank_line(report.ranks)
+    ranks = rank_line(report.ranks, report.straggler)
     if ranks and len(rows) + 1 <= height and row_width(ranks) <= width:
         rows.append(ranks)
     if account and len(rows) + 3 <= height:
@@ -181,7 +181,8 @@ class Phases(Panel):
     def data(self, view: View, look: Look) -> object:
         report = view.report
         opened = () if report.phases else view.open.spans
-        return report.phases, report.wall, report.startup, report.ranks, report.progress.steps_done, opened
+        ranks = report.ranks, report.straggler
+        return report.phases, report.wall, report.startup, ranks, report.progress.steps_done, opened
 
     def heading(self, view: View, look: Look) -> str:
         return "Where the time goes"

@@ -9,7 +9,7 @@ from monitor.model.report import View
 from monitor.tui.columns import Grid, fold_means, grid, positions, top_limit
 from monitor.tui.panels.base import Look, Panel
 from monitor.tui.panels.plot import axis, framed, steps_axis
-from monitor.tui.rows import Row, fit, separated
+from monitor.tui.rows import Row, fit, printable, separated, wrap
 from monitor.tui.stack import Layer, stacked
 from monitor.tui.themes import OTHER
 
@@ -60,11 +60,26 @@ def legend(view: View, look: Look, layers: dict[str, list[float]], width: int) -
     return separated(parts, width, ("  ", "text"))
 
 
+def silence(view: View, width: int, height: int) -> list[Row]:
+    """Why there is no step to show, as far as it can be told, and what to do. The verdict says the rest."""
+    found = next((finding for finding in view.report.findings if finding.code == "nothing-reports"), None)
+    if found is None:
+        return [[("  no step has finished yet", "muted")]]
+    rows: list[Row] = []
+    for line in found.evidence:
+        rows += wrap([("  · ", "accent"), (printable(line[:800]), "text")], width - 1, 4)
+    if found.advice:
+        rows += wrap([("  → ", "accent"), (printable(found.advice[:800]), "text")], width - 1, 4)
+    if len(rows) > height:
+        rows[max(0, height - 1) :] = [[("  w", "accent"), (" shows all of it", "muted")]]
+    return rows
+
+
 def chart(view: View, look: Look, width: int, height: int) -> list[Row]:
     gutter = 8
     layout = grid(view.step_seconds, width - gutter)
     if layout is None or height < 3:
-        return [[("  no step has finished yet", "muted")]]
+        return silence(view, width, height)
     layers = phase_layers(view, layout)
     totals = [sum(column) for column in zip(*layers.values(), strict=True)]
     top = top_limit(totals)
@@ -85,7 +100,8 @@ class Steps(Panel):
     number = 1
 
     def data(self, view: View, look: Look) -> object:
-        return view.step_seconds, view.phase_seconds, [slow.step for slow in view.report.slow_steps]
+        slow = [slow.step for slow in view.report.slow_steps]
+        return view.step_seconds, view.phase_seconds, slow, [] if view.step_seconds.x else view.report.findings
 
     def heading(self, view: View, look: Look) -> str:
         return "Step time by phase"

@@ -1,0 +1,220 @@
+"""A named figure put in its place in a reading: a step, a time, a rate, a count, a phase, else a metric. Pure."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from monitor.console import reading as names
+from monitor.console.reading import MAX_FIGURES, Reading, words
+from trainhooks.events import MAX_INTEGER, Number
+
+STEP = words("step global_step iter iteration it global_iter train_step training_step trainer/global_step")
+_UPDATES = words("update n_updates num_updates batch batch_idx")
+TOTAL = words(
+    "total_steps max_steps num_steps num_training_steps total_iters max_iters train_iters num_iterations "
+    "total_optimization_steps total_train_steps max_train_steps total_iterations"
+)
+_EPOCH = words("epoch epochs ep current_epoch")
+_STEP_TIME = words(
+    "dt step_time iter_time batch_time time/step time_per_step time_per_iteration time_per_iter sec/step s/step s/it "
+    "ms/step seconds_per_step sec/iter s/iter ms/iter elapsed_time_per_iteration iteration_time train_step_time "
+    "step_time_s time/iteration duration took timing_s/step perf/time_per_step"
+)
+_ELAPSED = words(
+    "elapsed elapsed_time time_elapsed time/time_elapsed runtime wall_time walltime wall_clock total_time train_time "
+    "cum_time time_total_s"
+)
+_PASSED_OVER = words(
+    "eta remaining time_left left time_remaining eta_seconds pid port rank local_rank world_size seed device cuda gpu "
+    "node worker line timestamp ts date datetime version v_num"
+)
+_TOKENS_RATE = re.compile(
+    r"(?:(?P<avg>avg|average|mean|overall|cumulative)_)?(?:train_|throughput_|perf/|time/)?"
+    r"(?:tok(?:en)?s?(?:/|_per_|p|_)(?:s|sec|second)|tps|wps|tgs|tokens_throughput)(?:/gpu|_per_gpu|/device|_avg)?"
+)
+_SAMPLES_RATE = re.compile(
+    r"(?:(?P<avg>avg|average|mean|overall|cumulative)_)?(?:train_|throughput_|perf/)?"
+    r"(?:samples?|examples?|seqs?|sequences?|images?|imgs?|img|frames?|ex)(?:/|_per_)(?:s|sec|second)"
+)
+_STEPS_RATE = re.compile(r"(?:train_)?(?:steps?|its?|iters?|iterations?|batch(?:es)?)(?:/|_per_)(?:s|sec|second)")
+_TOKENS_TOTAL = words(
+    "tokens tokens_seen total_tokens num_tokens num_input_tokens_seen consumed_tokens tokens_processed "
+    "n_tokens cumulative_tokens"
+)
+_SAMPLES_TOTAL = words(
+    "seq seqs sequences samples consumed_samples examples samples_seen total_samples num_samples consumed_train_samples"
+)
+_TOKENS = words("tokens/step tokens_per_step batch_tokens tokens_per_batch tokens_in_batch")
+_SAMPLES = words("global_batch_size samples/step samples_per_step")
+_NEVER_NEGATIVE = re.compile(r"mfu|hfu|perplexity|ppl|accuracy|acc|memory|mem|tflops|tflop/s/gpu|grad_norm")
+_AT_MOST_100 = re.compile(r"mfu|hfu")
+
+_HINTS = (
+    *(
+        "loss",
+        "acc",
+        "reward",
+        "lr",
+        "learning",
+        "grad",
+        "ppl",
+        "perpl",
+        "kl",
+        "entropy",
+        "f1",
+        "bleu",
+        "rouge",
+        "score",
+    ),
+    *(
+        "auc",
+        "map",
+        "precision",
+        "recall",
+        "fu",
+        "tok",
+        "sample",
+        "mse",
+        "mae",
+        "r2",
+        "iou",
+        "fid",
+        "wer",
+        "cer",
+        "bits",
+    ),
+    *("bpb", "return", "ep_rew", "advantage", "success", "episode"),
+)
+
+# A line that names no step is taken for a report on the training only if it holds one of these words.
+_TELLING = re.compile(
+    r"loss|acc(?:uracy)?\b|reward|\blr\b|learning.?rate|grad.?norm|ppl|perplex|\bkl\b|entropy|\bf1\b|bleu|rouge|\bscore"
+    r"|\bauc\b|\bmap\b|precision|recall|\bm[fh]?fu\b|tok(?:en)?s?(?:/|\sper\s|_per_)s|samples?/s|\bmse\b|\bmae\b|rmse"
+    r"|\br2\b|\biou\b|\bfid\b|\bwer\b|\bcer\b|bits.per|\bbpb\b|\breturn\b|ep_rew|advantage|success|episode",
+    re.IGNORECASE,
+)
+
+
+def tells(text: str) -> bool:
+    """Whether a line that names no step speaks of a training."""
+    lower = text.lower()  # looking for plain words first is ten times as quick
+    return any(hint in lower for hint in _HINTS) and _TELLING.search(text) is not None
+
+
+@lru_cache(maxsize=4096)
+def _rates(plain: str) -> tuple[bool, bool, bool, bool]:
+    """Whether a name is that of a rate of tokens, of samples, of steps; and whether of an average."""
+    tokens, samples = _TOKENS_RATE.fullmatch(plain), _SAMPLES_RATE.fullmatch(plain)
+    found = tokens or samples
+    average = found is not None and (found["avg"] is not None or plain.endswith("_avg"))
+    return tokens is not None, samples is not None, _STEPS_RATE.fullmatch(plain) is not None, average
+
+
+def figure(into: Reading, raw_name: str, value: Number, unit: str = "", seconds: float | None = None) -> None:
+    """Take one figure.
+
+    Args:
+        unit: what was printed behind the number, or in brackets behind the name.
+        seconds: the value as a time, where its unit says that it is one.
+    """
+    plain = names.name(raw_name)
+    if not plain or plain in _PASSED_OVER or plain[0].isdigit():
+        return
+    if isinstance(value, str):
+        if plain not in STEP and plain not in _EPOCH:
+            _metric(into, plain, value)
+        return
+    if plain in STEP or plain in _UPDATES or plain in TOTAL or plain in _EPOCH:
+        _position(into, plain, value)
+    elif not (_time(into, plain, value, seconds) or _flow(into, plain, float(value), unit)):
+        _metric(into, plain, value)
+
+
+def _position(into: Reading, plain: str, value: int | float) -> None:
+    if value < 0 or value > MAX_INTEGER:
+        _refuse(into, plain, value)
+    elif plain in _EPOCH:
+        into.epoch = float(value) if into.epoch is None else into.epoch
+    elif value != int(value):
+        _metric(into, plain, value)
+    elif plain in TOTAL:
+        into.total = int(value)
+    elif plain in STEP:
+        if into.step is None:
+            into.step, into.key = int(value), "step"
+    else:
+        _metric(into, plain, value)
+
+
+def _time(into: Reading, plain: str, value: int | float, seconds: float | None) -> bool:
+    """Take a time, if this is one."""
+    bare = names.PHASE_ENDING.sub("", plain) or plain
+    told = (
+        seconds if seconds is not None else (value / 1e3 if plain.endswith("_ms") or plain.startswith("ms/") else None)
+    )
+    known = None if bare in ("", "time") else names.known_phase(bare)
+    if known is not None and (told is not None or plain != bare):
+        if value < 0:
+            _refuse(into, plain, value)
+        else:
+            into.phases[known] = into.phases.get(known, 0.0) + (told if told is not None else float(value))
+        return True
+    if plain == "time" and told is None:
+        return True  # of what, and in which unit?
+    if plain in _STEP_TIME or plain == "time" or bare in _STEP_TIME:
+        if value < 0:
+            _refuse(into, plain, value)
+        else:
+            into.seconds = told if told is not None else float(value)
+        return True
+    if plain in _ELAPSED:
+        if value < 0:
+            _refuse(into, plain, value)
+        elif told is not None or plain != "runtime":
+            into.elapsed = told if told is not None else float(value)
+        return True
+    return False
+
+
+def _flow(into: Reading, plain: str, value: float, unit: str) -> bool:
+    """Take a rate or a count of tokens or samples, if this is one."""
+    tokens, samples, steps, average = _rates(plain)
+    if tokens or samples or steps or plain in _TOKENS or plain in _SAMPLES:
+        if value < 0:
+            _refuse(into, plain, value)
+        elif tokens:
+            into.tokens_rate, into.average = value, into.average or average
+        elif samples:
+            into.samples_rate, into.average = value, into.average or average
+        elif plain in _TOKENS:
+            into.tokens = int(value)
+        elif plain in _SAMPLES:
+            into.samples = int(value)
+        return True
+    if plain in _TOKENS_TOTAL or plain in _SAMPLES_TOTAL:
+        if value < 0:
+            _refuse(into, plain, value)
+        elif plain in _TOKENS_TOTAL:
+            into.tokens_total = value
+        else:
+            into.samples_total = value
+        return True
+    return False
+
+
+def _metric(into: Reading, plain: str, value: Number) -> None:
+    if not isinstance(value, str):
+        if value < 0 and _NEVER_NEGATIVE.fullmatch(plain):
+            _refuse(into, plain, value)
+            return
+        if value > 100 and _AT_MOST_100.fullmatch(plain):
+            _refuse(into, plain, value)
+            return
+    if len(into.metrics) < MAX_FIGURES:
+        into.metrics.setdefault(plain, value)
+
+
+def _refuse(into: Reading, plain: str, value: Number) -> None:
+    if len(into.impossible) < MAX_FIGURES:
+        into.impossible.append(f"{plain} {value}")

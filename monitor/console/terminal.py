@@ -1,0 +1,161 @@
+"""The bytes of a terminal's output made into lines of text: what a person would have read, frame by frame. Pure.
+
+This is no screen: nothing is laid over anything. A carriage return, a backspace or a cursor that leaves its line ends
+a *frame*, as a progress bar draws one after the other, and what follows stands for itself. How the bytes were cut
+into pieces on their way makes no difference.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+
+MAX_LINE = 64 * 1024  # characters; what a line has beyond is cut off
+MAX_ESCAPE = 4096  # characters of an escape sequence that are waited for
+MAX_JUMP = 10_000  # lines that one cursor movement may cross
+MAX_BACK = 1024  # characters of a line in which a step back is followed; no bar is longer
+LEAST_BACK = 16  # new characters that make a frame of their own, where a step back ends it; a spinner has fewer
+TAB = "\t"
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_TOKEN = re.compile(
+    "[^\x00-\x08\x0b-\x1f\x7f-\x9f]+"
+    r"|\x1b\[([0-?]{0,64})[ -/]{0,8}([@-~])"  # colours, cursor movements
+    "|\x1b[\\]PX^_][^\x07\x1b\r]{0,4096}(?:\x07|\x1b\\\\)?"  # titles, links, the clipboard
+    "|\x1b[ -/]{0,4}[0-Z\\\\^-~]"  # other short ones
+    "|\x08+|[\x00-\x1f\x7f-\x9f]"
+)
+_INCOMPLETE = re.compile(
+    "\x1b(?:\\[[0-?]{0,64}[ -/]{0,8}|[\\]PX^_][^\x07\x1b\r\n]{0,4096}\x1b?|[ -/]{0,4})\\Z|\r\\Z",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line, or one frame of a line that is drawn over and over."""
+
+    text: str
+    number: int  # of the line in the file, from 1
+    row: int  # where it stands among the lines on the screen: a bar that is drawn again keeps its row
+    frame: bool  # drawn over, not ended by a line feed
+
+
+class Terminal:
+    """Takes bytes, gives lines."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""  # the begin of an escape sequence, or a carriage return whose line feed may follow
+        self._parts: list[str] = []
+        self._length = 0
+        self._backed = 0  # characters that stood here after the last step back
+        self._last = ("", -1)  # the last frame, and its row: drawn once more it says nothing
+        self._drawn = False  # what stands in this line was drawn over something
+        self._number = 1
+        self._row = 0
+        self._out: list[Line] = []
+
+    def feed(self, data: bytes) -> list[Line]:
+        """The lines and frames that ended in `data`."""
+        return self._take(self._held + self._decoder.decode(data))
+
+    def finish(self) -> list[Line]:
+        """What is left when nothing more will come."""
+        lines = self._take(self._held + self._decoder.decode(b"", True), last=True)
+        self._end_frame()
+        lines += self._out
+        self._out = []
+        return lines
+
+    def frame(self) -> Line | None:
+        """The frame that is being drawn, which nothing has ended yet; None where an ordinary line is growing."""
+        text = "".join(self._parts)
+        return Line(text, self._number, self._row, True) if self._drawn and text.strip() else None
+
+    def _take(self, text: str, last: bool = False) -> list[Line]:
+        self._held = ""
+        if not last:
+            incomplete = _INCOMPLETE.search(text, max(0, len(text) - MAX_ESCAPE - 8))
+            if incomplete is not None:
+                self._held, text = text[incomplete.start() :], text[: incomplete.start()]
+        if "\r" in text:
+            text = text.replace("\r\n", "\n")
+        *whole, rest = text.split("\n")
+        for part in whole:
+            self._write(part)
+            self._end_line()
+        self._write(rest)
+        lines, self._out = self._out, []
+        return lines
+
+    def _write(self, part: str) -> None:
+        if not part:
+            return
+        if _CONTROL.search(part) is None:
+            self._append(part)
+            return
+        for token in _TOKEN.finditer(part):
+            text = token.group()
+            first = text[0]
+            if first == "\x1b":
+                if token.group(2):
+                    self._command(token.group(1), token.group(2))
+            elif first == "\r":
+                self._end_frame()
+            elif first == "\b":
+                self._back(len(text))
+            elif first == TAB or (first >= " " and not "\x7f" <= first <= "\x9f"):
+                self._append(text)
+
+    def _append(self, text: str) -> None:
+        room = MAX_LINE - self._length
+        if room > 0:
+            self._parts.append(text[:room])
+            self._length += min(len(text), room)
+
+    def _command(self, arguments: str, final: str) -> None:
+        """One control sequence. Colours and modes say nothing; a movement ends the frame that it leaves."""
+        if final in "ABEF":
+            self._end_frame()
+            lines = min(MAX_JUMP, _first(arguments, 1))
+            self._row = max(0, self._row - lines) if final in "AF" else self._row + lines
+        elif final in "HfJ" or self._starts_over(arguments, final):
+            self._end_frame()
+        elif final in "CG":
+            self._append(" ")
+        elif final == "D":
+            self._back(_first(arguments, 1))
+
+    def _starts_over(self, arguments: str, final: str) -> bool:
+        """Whether a sequence erases this line, or goes back in it."""
+        if final == "K":
+            return _first(arguments, 0) in (1, 2)
+        return final == "G" and _first(arguments, 1) <= max(1, self._length)
+
+    def _back(self, count: int) -> None:
+        if self._length > MAX_BACK:
+            return
+        text = "".join(self._parts)
+        left = text[: max(0, len(text) - count)]
+        if len(text) - self._backed >= LEAST_BACK:
+            self._end_frame()
+        self._parts, self._length, self._drawn, self._backed = [left], len(left), True, len(left)
+
+    def _end_frame(self) -> None:
+        text = "".join(self._parts)
+        if text.strip() and (text, self._row) != self._last:
+            self._last = (text, self._row)
+            self._out.append(Line(text, self._number, self._row, True))
+        self._parts, self._length, self._drawn, self._backed = [], 0, True, 0
+
+    def _end_line(self) -> None:
+        self._out.append(Line("".join(self._parts), self._number, self._row, False))
+        self._parts, self._length, self._drawn, self._backed = [], 0, False, 0
+        self._number += 1
+        self._row += 1
+
+
+def _first(arguments: str, default: int) -> int:
+    digits = arguments.split(";")[0][:6]
+    return int(digits) if digits.isascii() and digits.isdigit() else default

@@ -1,0 +1,30 @@
+"""Ranks that wait for each other. Pure."""
+
+from __future__ import annotations
+
+from monitor.diagnosis.evidence import Evidence
+from monitor.model.report import Finding
+from monitor.units import duration, share
+
+GRAVE = 0.10  # of the others' time: every tenth GPU idles. Whether less is said at all `monitor.model.ranks` decides
+
+
+def straggler(evidence: Evidence) -> Finding | None:
+    """One rank makes the others wait."""
+    found = evidence.report.straggler
+    if found is None:
+        return None
+    waits = [row for row in evidence.report.ranks if row.wait_seconds is not None]
+    longest = max(waits, key=lambda row: row.wait_seconds or 0.0)
+    return Finding(
+        "straggler",
+        "warning" if found.share >= GRAVE else "info",
+        f"Rank {found.rank} is slowest: the others wait {share(found.share)} of each step for it, at least",
+        [
+            f"{duration(found.seconds)} a step in backward and other collectives, over the last {found.steps} steps",
+            f"rank {longest.rank} waits longest: {duration(longest.wait_seconds)} a step",
+        ],
+        f"Compare rank {found.rank}'s data wait, clocks, and neighbours on its host with the others'; give each rank"
+        " the same amount of work (lengths, not only batch sizes), and log, save and evaluate on no rank alone.",
+        found.share * evidence.of_wall(evidence.report.wall.steps),
+    )

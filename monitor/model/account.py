@@ -1,0 +1,134 @@
+"""The account of the elapsed time, read off the raw sums: its parts add up to the whole. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from monitor.model.report import NamedSeconds, Outcome, Wall
+from monitor.model.state import Figures, Producer, RunState
+from monitor.model.steps import OTHER, RESTART
+
+FIRST_STEP = "first step, still open"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is known of a run beside its events."""
+
+    identity: dict[str, Any]  # run.json
+    now: float  # monotonic seconds on the run's host; the last event's time where that is elsewhere or gone
+    alive: bool = False
+    missing_lines: int = 0
+
+
+def trainings(state: RunState) -> list[Producer]:
+    """The processes that train; where none has reported in, whoever reads what they print."""
+    hooked = [each for each in state.producers.values() if each.source not in ("recorder", "console")]
+    return hooked or [each for each in state.producers.values() if each.source == "console"]
+
+
+def newest(state: RunState) -> list[Producer]:
+    """Of the trainings those that no elastic restart has replaced."""
+    all_of_them = trainings(state)
+    restarts: dict[int, int] = {}
+    for each in all_of_them:
+        restarts[each.rank] = max(each.restart, restarts.get(each.rank, 0))
+    return [each for each in all_of_them if each.restart == restarts[each.rank]]
+
+
+def begin(state: RunState, around: Surroundings) -> float | None:
+    """When the run began, on the monotonic clock: at its launch, or the start of its process."""
+    own = [p.process_started if p.process_started is not None else p.hello for p in trainings(state)]
+    launched = around.identity.get("started_monotonic")
+    if around.identity.get("launched") and isinstance(launched, int | float):
+        own.append(float(launched))
+    if own:
+        return min(own)
+    return float(launched) if isinstance(launched, int | float) else None
+
+
+def _end(state: RunState, around: Surroundings, outcome: Outcome) -> float | None:
+    if outcome.state == "running":
+        return around.now
+    if state.ending is not None and state.ending.t is not None:
+        return state.ending.t
+    said = state.main.bye
+    return said if said is not None else state.last_event
+
+
+def wall(state: RunState, around: Surroundings, outcome: Outcome) -> Wall:
+    """What is not claimed lies between the steps, or after the last."""
+    started, end = begin(state, around), _end(state, around, outcome)
+    if started is None or end is None:
+        return Wall()
+    main = state.main
+    raw = main.wall
+    end = max(end, started, raw.last_step or started)
+    total = end - started
+    if total <= 0.0:
+        return Wall()  # an imported log without a time in it
+    if raw.first_step is None or raw.last_step is None:
+        return Wall(total=total, startup=total)
+    startup = max(0.0, raw.first_step - started)
+    claimed = raw.steps + sum(raw.spans.values())
+    # Two processes of one rank at a time claim more than there was: scaled, so that parts stay parts.
+    scale = min(1.0, (total - startup) / claimed) if claimed > 0 else 1.0
+    steps = scale * raw.steps
+    spans = {name: scale * seconds for name, seconds in raw.spans.items()}
+    rest = max(0.0, total - startup - scale * claimed)
+    teardown = max(0.0, min(rest, end - raw.last_step - raw.since_last_step))
+    if outcome.state == "running":
+        opened = min(teardown, _open_step(main, end))
+        if main.begins_again and teardown > 0:
+            spans[RESTART] = spans.get(RESTART, 0.0) + teardown - opened
+            rest -= teardown - opened
+        rest -= opened
+        steps += opened
+        teardown = 0.0  # the last step may have another one open behind it: no end is in sight
+    return Wall(total, startup, steps, spans, rest - teardown, teardown)
+
+
+def _open_step(main: Figures, now: float) -> float:
+    """Seconds of the step that is open now, as far as its pulse tells: they are no time between steps."""
+    pulse, last = main.pulse, main.wall.last_step
+    if pulse is None or pulse.step_open is None or (last is not None and last > pulse.t):
+        return 0.0
+    return max(0.0, now - pulse.t + pulse.step_open)
+
+
+def startup(state: RunState, around: Surroundings, known: Wall, outcome: Outcome) -> list[NamedSeconds]:
+    """The parts of the start-up, the longest first; what is open now among them, as far as it has come."""
+    main = state.main
+    parts = dict(main.wall.startup)
+    if main.source == "console" and not parts and state.hooked:  # the program's own start, before its lines are read
+        parts = dict(state.hooked[min(state.hooked)].wall.startup)
+    if known.startup is None:
+        return [NamedSeconds(name, seconds) for name, seconds in parts.items()]
+    unnamed = known.startup - sum(parts.values())
+    if main.wall.first_step is None and outcome.state == "running":
+        for name, seconds in _open_parts(main, around.now):
+            seconds = min(seconds, unnamed)
+            if seconds > 0:
+                parts[name] = parts.get(name, 0.0) + seconds
+                unnamed -= seconds
+    rows = [NamedSeconds(name, seconds) for name, seconds in parts.items()]
+    if unnamed > 0:
+        rows.append(NamedSeconds(OTHER, unnamed))
+    return sorted(rows, key=lambda row: -row.seconds)
+
+
+def _open_parts(main: Figures, now: float) -> list[tuple[str, float]]:
+    """What each open span has taken for itself: not what lies in an inner one, open or ended."""
+    pulse = main.pulse
+    if pulse is None:
+        return []
+    if pulse.step is not None:
+        return [(FIRST_STEP, _open_step(main, now))]
+    own = []
+    ends = main.wall.startup_ends
+    begins = [pulse.t - seconds for _, seconds in pulse.spans]
+    for (name, _), start, until in zip(pulse.spans, begins, [*begins, max(now, pulse.t)][1:], strict=True):
+        ended_inside = sum(seconds for end, seconds in ends if start < end <= until)
+        own.append((name, max(0.0, until - start - ended_inside)))
+    return own

@@ -1,0 +1,97 @@
+"""What GPUs can do at most: dense TFLOPS by name and number format, and the ceiling at a given clock. Pure.
+
+Without sparsity: the figure twice as high on a data sheet is of matrices half empty, which no training has.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """One card. TFLOPS; None where it lacks the format. FLOP are a clock and SM, where the ceiling is known."""
+
+    fp32: float | None
+    tf32: float | None  # None: fp32 matrix products run as fp32, whatever is allowed
+    bf16: float | None
+    fp16: float | None
+    sms: int | None = None
+    flop_fp32: int = 0
+    flop_tf32: int = 0
+    flop_half: int = 0
+    note: str = ""
+
+    def tflops(self, dtype: str) -> float | None:
+        """The peak in `fp32`, `tf32`, `bf16` or `fp16`."""
+        if dtype == "tf32":
+            return self.tf32 if self.tf32 is not None else self.fp32
+        return {"fp32": self.fp32, "bf16": self.bf16, "fp16": self.fp16}.get(dtype)
+
+    def flop_a_clock(self, dtype: str) -> int | None:
+        """FLOP that one SM does in one clock in this format."""
+        if self.sms is None or self.tflops(dtype) is None:
+            return None
+        if dtype in ("bf16", "fp16"):
+            return self.flop_half
+        return self.flop_tf32 if dtype == "tf32" and self.tf32 is not None else self.flop_fp32
+
+
+_H100_SXM = Peak(67.0, 495.0, 989.0, 989.0, 132, 256, 2048, 4096)
+_LAPTOP = "its peak depends on how much power the laptop allows: 66 to 79 TFLOPS in bf16; the higher one is taken"
+
+PEAKS: dict[str, Peak] = {
+    "v100 sxm": Peak(15.7, None, None, 125.0, 80, 128, 0, 1024),
+    "t4": Peak(8.1, None, None, 65.0, 40, 128, 0, 1024),
+    "a10": Peak(31.2, 62.5, 125.0, 125.0, 72, 256, 512, 1024),
+    "a100": Peak(19.5, 156.0, 312.0, 312.0, 108, 128, 1024, 2048),
+    "l4": Peak(30.3, 60.0, 121.0, 121.0, 58, 256, 512, 1024),
+    "l40s": Peak(91.6, 183.0, 362.0, 362.0, 142, 256, 512, 1024),
+    "rtx 3090": Peak(35.6, 35.6, 71.0, 71.0, 82, 256, 256, 512),
+    "rtx 4090": Peak(82.6, 82.6, 165.0, 165.0, 128, 256, 256, 512),
+    "rtx 4090 laptop": Peak(40.0, 40.0, 79.0, 79.0, 76, 256, 256, 512, _LAPTOP),
+    "rtx 5090": Peak(104.8, 104.8, 209.5, 209.5, 170, 256, 256, 512),
+    "h100 sxm": _H100_SXM,
+    "h100 pcie": Peak(51.0, 378.0, 756.0, 756.0, 114, 256, 2048, 4096),
+    "h200": _H100_SXM,
+    "b200": Peak(80.0, 1125.0, 2250.0, 2250.0),
+    "mi300x": Peak(163.4, 654.0, 1307.0, 1307.0),
+}
+
+_SAYS_NOTHING = frozenset(("nvidia", "amd", "tesla", "geforce", "instinct", "graphics", "gpu", "oam", "simulated"))
+_MEMORY = re.compile(r"\d+(?:gb|gib)|hbm\d+[a-z]?")
+_SXM = re.compile(r"sxm\d*")
+
+
+def kind_of(name: str) -> str:
+    """A name without vendor, memory and the like: `NVIDIA A100-SXM4-80GB` and `NVIDIA A100 80GB PCIe` are `a100`.
+
+    What is left must fit the table to the word: an A10G is no A10, a 3090 Ti no 3090, and a MIG instance none of them.
+    """
+    words = [word for word in re.split(r"[\s\-_/()]+", name.lower()) if word and word not in _SAYS_NOTHING]
+    core = " ".join(word for word in words if not (_MEMORY.fullmatch(word) or _SXM.fullmatch(word) or word == "pcie"))
+    if core == "h100":
+        return "h100 pcie" if "pcie" in words else "h100 sxm" if _on_sxm(words) or "hbm3" in words else core
+    if core == "v100" and _on_sxm(words):
+        return "v100 sxm"
+    return core
+
+
+def _on_sxm(words: list[str]) -> bool:
+    return any(_SXM.fullmatch(word) for word in words)
+
+
+def peak_of(name: str | None) -> Peak | None:
+    """What this card can do at most; None for one that is not listed."""
+    return None if name is None else PEAKS.get(kind_of(name))
+
+
+def ceiling(name: str | None, dtype: str, clock: int | None) -> float | None:
+    """TFLOPS at this SM clock (MHz), at most the peak: what a clocked-down card can still do. None where unknown."""
+    peak = peak_of(name)
+    each = peak.flop_a_clock(dtype) if peak is not None else None
+    most = peak.tflops(dtype) if peak is not None else None
+    if peak is None or peak.sms is None or not each or most is None or not clock or clock <= 0:
+        return None
+    return min(most, peak.sms * each * clock / 1e6)

@@ -1,0 +1,58 @@
+"""The ranks beside each other: how long a step takes each of them, and how much of it is waiting for others."""
+
+from __future__ import annotations
+
+from monitor import units as fmt
+from monitor.model.report import RankRow, View
+from monitor.tui.panels.base import Look, ScrollPanel
+from monitor.tui.rows import Row, column, row_width
+
+_LEAST_BAR = 8
+
+
+def rank_rows(ranks: list[RankRow], slowest: int | None, width: int) -> list[Row]:
+    """A line a rank: its median step as a bar, of which the waiting is the pale end."""
+    longest = max((row.step_seconds or 0.0 for row in ranks), default=0.0)
+    return [_rank(row, slowest, longest, width) for row in ranks]
+
+
+def _rank(row: RankRow, slowest: int | None, longest: float, width: int) -> Row:
+    head: Row = [(column(f" {row.rank}", 6), "text bold" if row.rank == slowest else "text")]
+    share = row.wait_seconds / row.step_seconds if row.wait_seconds is not None and row.step_seconds else None
+    waits = fmt.UNKNOWN if share is None else fmt.share(min(1.0, share))
+    tail: Row = [(column(fmt.duration(row.step_seconds), 10, right=True), "text")]
+    tail += [("  waits ", "muted"), (column(waits, 6, right=True), "text")]
+    if width >= 60:
+        tail.append((column(f"{row.steps:,} steps", 15, right=True), "muted"))
+    if row.rank == slowest:
+        tail.append(("  slowest", "warning"))
+    room = width - row_width(head) - 40 - 9
+    if room < _LEAST_BAR or not longest or row.step_seconds is None:
+        return [*head, *tail]
+    filled = max(1, round(row.step_seconds / longest * room))
+    waiting = min(filled, round((share or 0.0) * filled))
+    bar: Row = [("█" * (filled - waiting), "accent"), ("░" * waiting, "muted"), (" " * (room - filled), "text")]
+    return [*head, *bar, *tail]
+
+
+class Ranks(ScrollPanel):
+    number = 8
+
+    def data(self, view: View, look: Look) -> object:
+        return view.report.ranks, view.report.straggler
+
+    def heading(self, view: View, look: Look) -> str:
+        return "Ranks"
+
+    def aside(self, view: View, look: Look) -> Row:
+        slow = view.report.straggler
+        if slow is None:
+            return [("█", "accent"), (" works  ", "muted"), ("░ waits for others", "muted")]
+        return [(f"rank {slow.rank} is slowest, others wait {fmt.share(slow.share)}", "muted")]
+
+    def everything(self, view: View, look: Look, width: int) -> list[Row]:
+        report = view.report
+        if len(report.ranks) < 2:
+            return [[("  one process trains: there is nothing to compare", "muted")]]
+        slowest = report.straggler.rank if report.straggler is not None else None
+        return rank_rows(report.ranks, slowest, width)

@@ -1,0 +1,28 @@
+"""torch.compile under trainmon: the same graphs as without it, and what became of them told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .watched import both, entered, phases
+
+
+@pytest.mark.parametrize("way", ["module", "in_place", "sequential", "function", "step", "breaks", "recompiles"])
+def test_graphs_stay_as_they_are(tmp_path: Path, way: str) -> None:
+    run = both(tmp_path, "compiled.py", way)  # the last line it prints is the number of graphs
+    steps = run.steps()
+    assert len(steps) == 8
+    assert all({"forward", "backward", "optimizer"} >= set(phases(step)) - {"compile", "other"} for step in steps)
+    assert all(entered(step)["backward"] == 1 for step in steps)
+    graphs = int(run.out.split()[-1])
+    told = run.facts["compile"]
+    assert graphs > 0 and told["graphs"] == graphs
+    assert told["seconds"] > 0
+    assert sum(span["duration"] for span in run.spans("compile")) == pytest.approx(told["seconds"], abs=1e-3)
+    assert any("compile" in phases(step) for step in steps[:1])
+    assert bool(told["graph_breaks"]) == (way in ("breaks", "step"))
+    assert bool(told["recompiles"]) == (way == "recompiles")
+    assert told["fallback"] == (way == "recompiles")
+    assert len(told["reasons"]) == (0 if way not in ("breaks", "step", "recompiles") else len(set(told["reasons"])))

@@ -1,0 +1,151 @@
+"""Programs that know nothing of trainmon, bare and under `trainmon run`: the same output, and the right steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .watched import TORCHRUN, Watched, both, entered, phases
+
+PARTS = {"data", "forward", "backward", "optimizer"}
+
+
+def losses(run: Watched) -> list[float]:
+    return [float.fromhex(line) for line in run.out.splitlines() if line.startswith("0x")]
+
+
+def logged(run: Watched) -> list[float]:
+    return [step["metrics"]["loss"] for step in run.steps()]
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_plain_loop_with_evaluations(tmp_path: Path, workers: str) -> None:
+    run = both(tmp_path, "plain_loop.py", workers)
+    steps = run.steps()
+    assert len(steps) == 18
+    assert all(set(phases(step)) == PARTS for step in steps)
+    assert all(entered(step)["forward"] == entered(step)["backward"] == 1 for step in steps)
+    assert logged(run) == losses(run)
+    assert run.counted("samples") == 3 * 96
+    assert run.counted("tokens") == 0
+    assert len(run.spans("eval")) == 3
+    assert all("step" not in span for span in run.spans("eval"))
+
+
+def test_the_account_of_time(tmp_path: Path) -> None:
+    run = both(tmp_path, "plain_loop.py")
+    report = run.report
+    wall = report.wall
+    assert wall.total is not None and wall.startup is not None
+    parts = wall.startup + wall.steps + sum(wall.spans.values()) + wall.between_steps + wall.teardown
+    assert parts == pytest.approx(wall.total, rel=0.02)
+    assert wall.total == pytest.approx(report.progress.elapsed_seconds, rel=0.02)
+    assert wall.steps == pytest.approx(sum(step["duration"] for step in run.steps()), rel=1e-6)
+    assert sum(row.share for row in report.phases) == pytest.approx(1, abs=0.02)
+    assert {row.name for row in report.phases} == {*PARTS, "other"}
+    assert any(row.name == "import torch" and row.seconds > 0 for row in report.startup)
+
+
+def test_accumulation(tmp_path: Path) -> None:
+    run = both(tmp_path, "plain_accumulation.py")
+    steps = run.steps()
+    assert len(steps) == 12
+    assert all(entered(step)["forward"] == entered(step)["backward"] == entered(step)["data"] == 4 for step in steps)
+    assert all(step["samples"] == 16 for step in steps)
+    assert all("metrics" not in step for step in steps), "a quarter of the loss is not the loss"
+    assert len(run.spans("eval")) == 2
+
+
+def test_a_loop_without_a_loader(tmp_path: Path) -> None:
+    run = both(tmp_path, "nanogpt.py")
+    steps = run.steps()
+    assert len(steps) == 12
+    assert all(entered(step)["forward"] == entered(step)["backward"] == 2 for step in steps)
+    assert all("data" not in phases(step) for step in steps)
+    assert all(step["tokens"] == 2 * 4 * 16 for step in steps)
+    assert len(run.spans("eval")) == 3
+    assert all("step" not in span for span in run.spans("eval"))
+
+
+@pytest.mark.parametrize("kind", ["loader", "memory", "critics"])
+def test_two_optimizers_that_take_turns(tmp_path: Path, kind: str) -> None:
+    run = both(tmp_path, "gan.py", kind)
+    steps = run.steps()
+    assert len(steps) == 20
+    assert all("metrics" not in step for step in steps), "which of the losses would it be?"
+    backwards = [entered(step)["backward"] for step in steps]
+    assert backwards == [3] * 20 if kind != "critics" else [2, 2, 2, 2, 3] * 4
+    if kind != "memory":
+        assert run.counted("samples") == 160
+        assert all(entered(step)["data"] == 1 for step in steps)
+
+
+def test_a_closure(tmp_path: Path) -> None:
+    run = both(tmp_path, "lbfgs.py")
+    steps = run.steps()
+    assert len(steps) == 7
+    assert all({"forward", "backward", "optimizer"} == set(phases(step)) for step in steps)
+    assert all(entered(step)["backward"] > 1 for step in steps)
+    assert all(step["samples"] == 32 for step in steps)
+
+
+def test_steps_that_the_loss_scaler_skips(tmp_path: Path) -> None:
+    run = both(tmp_path, "scaler.py")
+    steps = run.steps()
+    assert [step["index"] for step in steps if step["status"] == "skipped"] == [1, 7]
+    assert len(steps) == 10
+    assert {step.get("reason") for step in steps} == {None, "gradient overflow (loss scaler)"}
+    assert all("metrics" not in step for step in steps), "what the backward pass sees is scaled"
+
+
+def test_tokens_and_padding(tmp_path: Path) -> None:
+    run = both(tmp_path, "tokens.py")
+    assert len(run.steps()) == 12
+    told = run.out.splitlines()[-1].split()
+    assert [run.counted("tokens"), run.counted("padded_tokens")] == [int(told[1]), int(told[3])]
+    assert run.counted("samples") == 48
+    assert len(run.spans("checkpoint")) == 2
+
+
+@pytest.mark.parametrize("kind", ["loader", "memory"])
+def test_an_optimizer_that_never_steps(tmp_path: Path, kind: str) -> None:
+    run = both(tmp_path, "idle_optimizer.py", kind)
+    assert len(run.steps()) == 9
+    assert run.counted("samples") == 36
+
+
+def test_updates_by_hand(tmp_path: Path) -> None:
+    run = both(tmp_path, "by_hand.py")
+    assert len(run.steps()) == 24
+    assert all(set(phases(step)) >= {"data", "forward", "backward"} for step in run.steps())
+
+
+def test_a_program_that_tells_its_steps_itself(tmp_path: Path) -> None:
+    run = both(tmp_path, "explicit.py")
+    steps = run.steps()
+    assert len(steps) == 15
+    assert {name for step in steps for name in phases(step)} == {"data", "training"}
+
+
+@pytest.mark.parametrize(("where", "done"), [("program", 5), ("backward", 5), ("data", 5)])
+def test_a_program_that_fails(tmp_path: Path, where: str, done: int) -> None:
+    run = both(tmp_path, "failing.py", where, code=1)
+    assert len(run.steps()) == done
+    (bye,) = run.events("bye")
+    assert bye["error"].split(":")[0] in ("ValueError", "RuntimeError", "OSError")
+
+
+@pytest.mark.parametrize("way", ["torchrun", "spawn"])
+def test_two_ranks(tmp_path: Path, way: str) -> None:
+    run = both(tmp_path, "ddp.py", *([way] if way == "spawn" else []), launcher=TORCHRUN if way == "torchrun" else ())
+    ranks = [0, 1] if way == "torchrun" else [0]
+    assert len(run.journals) == 2, "the launcher is no training"
+    if way == "torchrun":
+        for rank in ranks:
+            assert len(run.steps(rank)) == 12
+            assert run.counted("tokens", rank) == 2 * 24 * 6
+    else:
+        texts = [journal.read_text() for journal in run.journals]
+        assert [text.count('"kind":"step"') for text in texts] == [12, 12]
+        assert all('"kind":"bye"' in text for text in texts)

@@ -1,0 +1,127 @@
+"""What `trainmon run` adds to a program that knows nothing of it: to a step of about a millisecond, and to its start.
+
+Steps: short blocks with our functions in place and with torch's own take turns in one process, so that both see the
+same box; all of data, forward, backward, optimizer, loss and samples is told. Start: pairs of interpreters that do
+nothing, and of ones that import torch and make an optimizer, which arms everything.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.bench.hooks_cost import STEPS, _pairs
+from trainhooks import rundir
+
+PAIRS = 80
+STARTS = 8
+# Beside us where it is installed; nothing is shown in its place where it is not.
+RIVAL = "traceml"
+
+
+def measure(pairs: int = PAIRS) -> dict[str, float]:
+    """Microseconds a step, by name; run in a process of its own."""
+    os.environ.setdefault("TRAINMON_DIR", tempfile.mkdtemp(prefix="trainmon-bench-"))
+    import torch
+    from torch.utils.data import DataLoader, Dataset, dataloader
+
+    from trainhooks.auto import boundaries
+
+    class Batches(Dataset[Any]):
+        def __init__(self) -> None:
+            self.batch = torch.randn(160, 96)
+
+        def __len__(self) -> int:
+            return STEPS
+
+        def __getitem__(self, _: int) -> Any:
+            return self.batch
+
+    places = [
+        (torch.autograd, "backward"),
+        (torch.autograd, "grad"),
+        (dataloader.DataLoader, "__iter__"),
+        (dataloader._BaseDataLoaderIter, "__next__"),
+    ]
+    theirs = [getattr(owner, name) for owner, name in places]
+    boundaries.install(torch)
+    ours = [getattr(owner, name) for owner, name in places]
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(96, 256), torch.nn.ReLU(), torch.nn.Linear(256, 96))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    loader = DataLoader(Batches(), batch_size=None)
+
+    def train(times: list[int]) -> None:
+        clock = time.perf_counter_ns
+        begin = clock()
+        for batch in loader:
+            loss = (model(batch) - batch).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            now = clock()
+            times.append(now - begin)
+            begin = now
+        del loss
+
+    train([])  # finds the model
+    module = sys.modules["torch.optim.optimizer"]
+    hooks: list[Any] = [module._global_optimizer_pre_hooks, module._global_optimizer_post_hooks]  # type: ignore[attr-defined]
+    hooks += [model._forward_pre_hooks, model._forward_hooks]
+    assert all(hooks), "the model was not found"
+    held = [dict(each) for each in hooks]
+
+    def with_(functions: list[Any], armed: bool) -> Callable[[list[int]], None]:
+        def run(times: list[int]) -> None:
+            for (owner, name), function in zip(places, functions, strict=True):
+                setattr(owner, name, function)
+            for each, entries in zip(hooks, held, strict=True):
+                each.clear()
+                each.update(entries if armed else {})
+            train(times)
+
+        return run
+
+    bare, armed = with_(theirs, False), with_(ours, True)
+    for warm in (bare, armed, bare, armed):
+        warm([])
+    return _pairs("zero code", bare, armed, pairs)
+
+
+def starts(pairs: int = STARTS) -> dict[str, float]:
+    """Milliseconds that the bootstrap adds to the start of an interpreter, and of one that arms everything."""
+    rows = {}
+    with tempfile.TemporaryDirectory(prefix="trainmon-bench-") as directory:
+        bare = {**os.environ, "TRAINMON_DIR": directory}
+        bare.pop(rundir.RUN_VARIABLE, None)
+        path = os.pathsep.join(filter(None, (rundir.BOOTSTRAP, os.environ.get("PYTHONPATH"))))
+        armed = {**bare, rundir.RUN_VARIABLE: directory, "PYTHONPATH": path}
+        for name, code in (("no torch", "pass"), ("import torch", "import torch")):
+            added = [_start(code, armed) - _start(code, bare) for _ in range(pairs)]
+            rows[f"start of an interpreter ({name}): added, ms"] = 1e3 * statistics.median(added)
+    return rows
+
+
+def _start(code: str, environment: dict[str, str]) -> float:
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    return time.perf_counter() - begin
+
+
+def rival_installed() -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(RIVAL) is not None
+
+
+if __name__ == "__main__":
+    for row, value in {**measure(int(sys.argv[1]) if len(sys.argv) > 1 else PAIRS), **starts()}.items():
+        print(f"{row:55} {value:9.1f}")

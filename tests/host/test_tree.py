@@ -1,0 +1,114 @@
+"""The readings of real process trees."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from monitor.sources.host import HostSource, pressure
+from trainhooks.events import Host
+
+
+@contextmanager
+def training(source: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that has printed a line; ended with its children at the end."""
+    command = [sys.executable, "-u", "-c", source, *words]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert child.stdout is not None and child.stdout.readline()
+        yield child
+    finally:
+        os.killpg(child.pid, 9)
+        child.wait()
+
+
+def readings(source: HostSource, pid: int, enough: Callable[[Host], bool], seconds: float = 20.0) -> Host:
+    """The first reading that has what is waited for; a limit against hanging, no claim about speed."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        reading = source.read([pid], time.monotonic())
+        if enough(reading):
+            return reading
+        time.sleep(0.2)
+    raise AssertionError(f"never came: {reading}")
+
+
+def test_the_busiest_thread_by_name(tmp_path: Path) -> None:
+    if not os.path.exists("/proc/self/schedstat"):
+        assert readings(HostSource(tmp_path), os.getpid(), lambda r: True).tree_busiest is None
+        return
+    busy = "import threading, time; threading.Thread(target=time.sleep, args=(99,)).start(); print()\nwhile 1: pass"
+    with training(busy) as child:
+        reading = readings(HostSource(tmp_path), child.pid, lambda r: bool(r.tree_busiest and r.tree_busiest > 5))
+        assert reading.tree_busiest_name is not None and reading.tree_busiest_name.endswith(f" {child.pid}")
+        assert reading.tree_waiting is not None and 0 <= reading.tree_waiting < 1
+
+
+def test_threads_that_wait_for_a_core(tmp_path: Path) -> None:
+    """Three threads' worth of work bound to one core: they wait for it most of the time."""
+    if not os.path.exists("/proc/self/schedstat") or not hasattr(os, "sched_setaffinity"):
+        return
+    crowd = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "for _ in range(2):\n    if os.fork() == 0: break\nprint()\nwhile 1: pass"
+    )
+    with training(crowd) as child:
+        reading = readings(HostSource(tmp_path), child.pid, lambda r: (r.tree_waiting or 0) > 0.4)
+        assert reading.tree_busiest is not None and reading.tree_busiest < 95
+
+
+def test_open_files_and_bytes_written(tmp_path: Path) -> None:
+    writes = (
+        "import os, sys, time\n"
+        "files = [open(os.devnull) for _ in range(40)]\nprint()\n"
+        "while 1:\n"
+        "    with open(sys.argv[1], 'wb') as out: out.write(b'x' * 1_000_000); out.flush(); os.fsync(out.fileno())\n"
+        "    time.sleep(.05)\n"
+    )
+    with training(writes, str(tmp_path / "out")) as child:
+        source = HostSource(tmp_path)
+        first = source.read([child.pid], time.monotonic())
+        assert first.tree_files is not None and first.tree_files >= 40
+        assert first.tree_write is None
+        if os.path.exists(f"/proc/{child.pid}/io"):
+            reading = readings(source, child.pid, lambda r: bool(r.tree_write))
+            assert reading.tree_write is not None and reading.tree_write > 100_000
+
+
+def test_workers_and_executors_of_a_process_that_reports(tmp_path: Path) -> None:
+    """As the tree of a trainer with two forked workers and a program that it runs."""
+    family = (
+        "import os, subprocess, time\n"
+        "for _ in range(2):\n    if os.fork() == 0: time.sleep(99)\n"
+        "subprocess.Popen(['sleep', '99'])\nprint()\ntime.sleep(99)\n"
+    )
+    with training(family) as child:
+        (tmp_path / "rank-0-abc.lock").write_text(json.dumps({"pid": child.pid}))
+        source = HostSource(tmp_path)
+        reading = readings(source, child.pid, lambda r: (r.tree_workers, r.tree_executors) == (2, 1))
+        assert reading.tree_processes == 4
+        assert child.pid in source.members and len(source.members) == 4
+
+
+def test_the_machine_around_it(tmp_path: Path) -> None:
+    reading = HostSource(tmp_path).read([os.getpid()], 1.0)
+    assert reading.work_free and reading.runnable
+    if os.path.isdir("/dev/shm"):
+        assert reading.shm_total and reading.shm_used is not None and reading.shm_used <= reading.shm_total
+
+
+@pytest.mark.parametrize("resource", ["cpu", "io", "memory", "nonsense"])
+def test_pressure_is_a_percentage_or_unknown(resource: str) -> None:
+    found = pressure(resource)
+    if os.path.exists(f"/proc/pressure/{resource}"):
+        assert found is not None and 0 <= found <= 100
+    else:
+        assert found is None

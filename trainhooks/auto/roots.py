@@ -1,0 +1,106 @@
+"""The model that an optimizer trains: found in the frames that make and step the optimizer, and hooked alone.
+
+No other module is touched: hooks on every module cost milliseconds, and break compiled graphs.
+"""
+
+from __future__ import annotations
+
+from threading import get_ident
+from types import FrameType
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set
+
+from trainhooks.auto.batches import Batches
+from trainhooks.auto.steps import Steps
+
+MAX_FRAMES = 12
+MAX_VALUES = 2000  # of a frame or an object
+MAX_ROOTS = 4
+
+
+_PLAIN = frozenset(("builtins", "types", "typing", "_frozen_importlib", "_frozen_importlib_external"))
+
+
+class Roots:
+    """Finds the outermost modules that hold an optimizer's parameters, and listens to their calls."""
+
+    def __init__(self, torch: Any, watched: Steps, is_compiling: Callable[[], bool]) -> None:
+        self._module = torch.nn.Module
+        self._watched = watched
+        self._counts = Batches(torch).counts
+        self._is_compiling = is_compiling
+        self._hooked: Set[int] = set()
+        self.settled: Set[int] = set()  # optimizers whose models need no second look
+
+    def look(self, optimizer: Any, frame: Optional[FrameType]) -> None:
+        """Find and hook the models of an optimizer, from the frame that makes or steps it outwards."""
+        if len(self._hooked) >= MAX_ROOTS:
+            return
+        for module in self._outermost(optimizer, frame):
+            if id(module) not in self._hooked and len(self._hooked) < MAX_ROOTS and _may_be_hooked(module):
+                self._hook(module)
+
+    def settle(self, optimizer: Any, frame: Optional[FrameType]) -> None:
+        """The last look, at the optimizer's first step: by now the model has been wrapped and compiled."""
+        self.settled.add(id(optimizer))
+        self.look(optimizer, frame)
+
+    def _hook(self, module: Any) -> None:
+        watched, counts, is_compiling = self._watched, self._counts, self._is_compiling
+        leads = not self._hooked
+
+        def before(module: Any, args: Any, kwargs: Any) -> None:
+            if is_compiling() or watched.silent or get_ident() != watched.thread:
+                return
+            if watched.forward_begins(module.training) and leads:
+                watched.count(counts(kwargs) if "input_ids" in kwargs else counts(args))
+
+        def after(module: Any, args: Any, result: Any) -> None:
+            if is_compiling() or watched.silent or get_ident() != watched.thread:
+                return
+            watched.forward_ends()
+
+        module.register_forward_pre_hook(before, with_kwargs=True)
+        module.register_forward_hook(after)
+        self._hooked.add(id(module))
+        watched.rooted = True
+
+    def _outermost(self, optimizer: Any, frame: Optional[FrameType]) -> List[Any]:
+        wanted = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        holders: Dict[int, Any] = {}
+        for module in self._in_sight(frame):
+            if id(module) not in holders and any(id(parameter) in wanted for parameter in module.parameters()):
+                holders[id(module)] = module
+        inner = {id(part) for module in holders.values() for part in module.modules() if part is not module}
+        return [module for key, module in holders.items() if key not in inner]
+
+    def _in_sight(self, frame: Optional[FrameType]) -> Iterator[Any]:
+        """Modules among the variables of a frame and its callers, and among their objects' attributes."""
+        seen: Set[int] = set()
+        for _ in range(MAX_FRAMES):
+            if frame is None:
+                return
+            for names in (frame.f_locals, frame.f_globals):
+                if id(names) in seen:
+                    continue
+                seen.add(id(names))
+                for value in list(names.values())[:MAX_VALUES]:
+                    if isinstance(value, self._module):
+                        yield value
+                    elif type(value).__module__ not in _PLAIN:
+                        yield from self._among(value)
+            frame = frame.f_back
+
+    def _among(self, value: Any) -> Iterator[Any]:
+        try:
+            attributes = object.__getattribute__(value, "__dict__")
+        except AttributeError:
+            return
+        if type(attributes) is dict:
+            for item in list(attributes.values())[:MAX_VALUES]:
+                if isinstance(item, self._module):
+                    yield item
+
+
+def _may_be_hooked(module: Any) -> bool:
+    """A module that was compiled in place has its hooks in its graph: one more would be compiled anew."""
+    return getattr(module, "_compiled_call_impl", None) is None

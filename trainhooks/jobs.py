@@ -1,0 +1,159 @@
+"""Which run the processes of one launched job share, where nobody has launched it under trainmon.
+
+The ranks of a job on one node agree without a server: a small file in the private directory, changed under a lock,
+names the run directory and which ranks have joined it. A process that an elastic launcher started anew joins the run
+of the one that it replaces; a later job of the same kind gets a run of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Optional
+
+from trainhooks import rundir
+
+PATIENCE = 2.0  # seconds to wait for the others' lock; what is done under it takes milliseconds
+RETRY = 0.02
+FORGET = 90 * 24 * 3600  # seconds after which the file of a job is removed
+DEPTH = 32  # ancestors looked at
+
+ELASTIC = "TORCHELASTIC_RUN_ID"
+
+# Where these are set, several processes are one job. The first must be there; the others tell jobs apart.
+LAUNCHERS = (
+    (ELASTIC, ("TORCHELASTIC_RUN_ID",)),
+    ("SLURM_PROCID", ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")),
+    ("RANK", ("MASTER_ADDR", "MASTER_PORT")),
+)
+
+
+class Job:
+    """The job that this process belongs to."""
+
+    def __init__(self, key: str, elastic: bool, launcher: Optional[int]) -> None:
+        self.key = key
+        self.elastic = elastic  # its launcher starts processes anew
+        self.launcher = launcher  # its pid, where one process started all ranks
+
+    @classmethod
+    def here(cls, program: str) -> Optional["Job"]:
+        """This process's job, or None where it stands alone.
+
+        Args:
+            program: its name; another program that a rank starts is not of the job.
+        """
+        environment = os.environ
+        for mark, names in LAUNCHERS:
+            alone = _peers() < 2 and mark != ELASTIC
+            if alone or mark not in environment or not environment.get(names[0]):
+                continue
+            launcher = _ancestor_without(mark) if mark == ELASTIC else None
+            known = [rundir.boot_id(), str(rundir.runs_dir()), program, mark]
+            known += [environment.get(name, "") for name in names]
+            if launcher is not None:
+                known += [str(launcher), str(rundir.start_ticks(launcher))]
+            key = hashlib.sha256("\0".join(known).encode("utf-8", "replace")).hexdigest()[:16]
+            return cls(key, mark == ELASTIC, launcher)
+        return None
+
+
+def _peers() -> int:
+    for name in ("WORLD_SIZE", "SLURM_NTASKS"):
+        text = os.environ.get(name, "")
+        if text.isascii() and text.isdigit() and len(text) < 8:
+            return int(text)
+    return 1
+
+
+def _ancestor_without(variable: str) -> Optional[int]:
+    """The nearest ancestor whose environment lacks `variable`: the launcher, past any wrappers. None: not told."""
+    mark = b"\0" + variable.encode() + b"="
+    pid = os.getppid()
+    for _ in range(DEPTH):
+        if pid <= 1:
+            return None
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as source:
+                if mark not in b"\0" + source.read():
+                    return pid
+        except OSError:  # no /proc, or another user's: the parent will do
+            return pid
+        parent = rundir.parent(pid)
+        if parent is None:
+            return None
+        pid = parent
+    return None
+
+
+def join(job: Job, rank: int, restart: int, make: Callable[[], Path]) -> Path:
+    """The run of the job: the one that another rank has made, or a new one for the others to find.
+
+    Args:
+        make: makes a run directory.
+
+    Raises:
+        OSError: none can be made.
+    """
+    try:
+        directory = rundir.socket_dir()
+        lock = _acquire(directory / f"job-{job.key}.lock")
+    except (OSError, rundir.UnsafeDirectory):
+        lock = None
+    if lock is None:
+        return make()
+    try:
+        record = directory / f"job-{job.key}.json"
+        known = rundir.read_json(record) or {}
+        run = _joinable(known, job, rank, restart)
+        if run is None:
+            run = make()
+            known = {"run": str(run), "claims": {}}
+            _forget_old(directory)
+        pid = os.getpid()
+        known["claims"][str(rank)] = [restart, pid, rundir.start_ticks(pid)]
+        with contextlib.suppress(OSError):  # the private directory is full: the ranks that come find nothing
+            rundir.write_json(record, known)
+        return run
+    finally:
+        lock.release()
+
+
+def _forget_old(directory: Path) -> None:
+    old = time.time() - FORGET
+    for path in directory.glob("job-*"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < old:
+                path.unlink()
+
+
+def _acquire(path: Path) -> Optional[rundir.Lock]:
+    until = time.monotonic() + PATIENCE
+    while True:
+        lock = rundir.Lock.acquire(path)
+        if lock is not None or time.monotonic() >= until:
+            return lock
+        time.sleep(RETRY)
+
+
+def _joinable(known: Dict[str, Any], job: Job, rank: int, restart: int) -> Optional[Path]:
+    """The run that was agreed on, if it still is this job's and has a place for this rank."""
+    run, claims = known.get("run"), known.get("claims")
+    if not isinstance(run, str) or not isinstance(claims, dict) or not os.path.isdir(run):
+        return None
+    living = {number: _lives(claim) for number, claim in claims.items()}
+    mine = claims.get(str(rank))
+    if mine is not None and not (job.elastic and (restart > _restart(mine) or not living[str(rank)])):
+        return None  # this rank has reported from another process: a job of the same kind, or a child of the rank
+    return Path(run) if job.launcher is not None or any(living.values()) else None
+
+
+def _restart(claim: Any) -> int:
+    return claim[0] if isinstance(claim, list) and claim and isinstance(claim[0], int) else 0
+
+
+def _lives(claim: Any) -> bool:
+    return isinstance(claim, list) and len(claim) == 3 and rundir.process_alive(claim[1], claim[2], None)

@@ -115,10 +115,11 @@ class ConsoleRecorder:
         if frame is None or frame == self._frame:
             return
         self._frame = frame
-        if frame.text.rstrip().endswith("]"):  # a whole one
-            for reading in self._reader.read(frame):
-                if reading.family == "bar":
-                    self._tracker.take(reading)
+        # By a reader of its own: the line will be read once more, when it ends, and what lines open must open once.
+        for reading in Reader(self._reader.patterns, self._reader.lead).read(frame):
+            reading.impossible.clear()  # what cannot be true is counted once
+            if reading.family in ("bar", "step"):
+                self._tracker.take(reading)
 
     def _read(self) -> tuple[bytes, float]:
         """What has come, and how long ago the last of it was written: a look may be late, the file's time is not."""

@@ -430,7 +430,7 @@ class Assembler:
             values = {deferred.name: sent}
             self._emit(Metrics("", 0, monotonic_seconds(), values=values, step=deferred.step, role=deferred.role))
 
-    def _count(self, tokens: Any, padded_tokens: Any, samples: Any) -> None:
+    def _count(self, tokens: Any, padded_tokens: Any, samples: Any, forwards: int = 0) -> None:
         holder = self.step or self.shared
         if holder.counts is None:
             holder.counts = {}
@@ -441,6 +441,8 @@ class Assembler:
             counts["padded_tokens"] = counts.get("padded_tokens", 0) + _amount(padded_tokens)
         if samples is not None:
             counts["samples"] = counts.get("samples", 0) + _amount(samples)
+        if forwards:
+            counts["forwards"] = forwards
 
     def _skip(self, reason: Any) -> None:
         if self.step is not None:

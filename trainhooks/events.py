@@ -86,6 +86,7 @@ class Step(Event):
     tokens: Optional[int] = None
     padded_tokens: Optional[int] = None
     samples: Optional[int] = None
+    forwards: Optional[int] = None  # calls of the model in training mode, where they are seen and more than one
     lengths: Optional[Tuple[float, float, float]] = None  # sequence lengths: min, mean, max
     metrics: Dict[str, Number] = field(default_factory=dict)
     status: str = "ok"  # ok | skipped

@@ -326,7 +326,6 @@ def _steps_told() -> Put:
     return put
 
 
-
 def quiet_put() -> Put:
     """For `auto`: this thread's `put`. What goes through it is kept, unsent, until `announce`."""
     return _session.quiet_lane()

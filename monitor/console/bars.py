@@ -77,7 +77,7 @@ def _keras(text: str) -> tuple[Reading, str, str] | None:
     if bar.step is not None and each is not None:
         bar.elapsed = each * bar.step  # the time beside it is what is left, until the end
     if bar.step == bar.total and found["time"] and "ETA" not in found.group():
-        bar.elapsed = seconds(found["time"])
+        bar.elapsed = max(seconds(found["time"]) or 0.0, bar.elapsed or 0.0)
     return bar, "", (found["rest"] or "").lstrip(" -")
 
 

@@ -59,6 +59,8 @@ class Counters:
     _first: int = 0  # steps before the first reading, unexplained so far
     _epochs_done: int = 0
     _waiting: float | None = None  # an epoch that was told, while nothing finer is
+    _late: int = 0  # epochs up to that one, when the next shows that they are the steps
+    _has_epoch_bar: bool = False
 
     def take(self, reading: Reading) -> Position | None:
         """The training's position by this reading; None where it is not about that."""
@@ -69,6 +71,7 @@ class Counters:
         if reading.step is None or reading.mention:
             return None
         if reading.family == "bar" and (bars.counts_epochs(reading) or _full_key(reading) in self._epoch_bars):
+            self._has_epoch_bar = True
             self._take_epochs(reading)
             return None
         counter = self._counter(reading)
@@ -96,15 +99,21 @@ class Counters:
         """The step that a line's figures belong to, where the line does not move the training on."""
         main = self.main
         if main is None:
-            return reading.step if not reading.completed else None
+            waiting = int(self._waiting or 1) if self._waiting is not None else None
+            return waiting if reading.step is None or reading.completed else reading.step
         index = main.base + main.last
-        if reading.step is not None and not reading.completed and reading.step <= main.last:
+        if reading.step is not None and not reading.completed and reading.step <= main.last + 1:
             return main.base + reading.step + (1 if main.zero else 0)
         return index
 
     @property
     def index(self) -> int:
         return self.main.base + self.main.last if self.main is not None else 0
+
+    @property
+    def by_epochs(self) -> bool:
+        """Whether the steps are the program's epochs, for want of anything finer."""
+        return self.main is not None and self.main.key == "epoch"
 
     @property
     def finished(self) -> bool:
@@ -130,7 +139,7 @@ class Counters:
         epoch = reading.epoch
         if reading.step is not None or epoch is None or reading.family not in ("epoch", "metrics"):
             return reading
-        if self.main is not None and self.main.key != "epoch":
+        if self.main is not None and not self.by_epochs:
             return reading
         if not reading.metrics or epoch != int(epoch):
             self._waiting = None if epoch != int(epoch) else self._waiting
@@ -142,7 +151,7 @@ class Counters:
             self.main = self._all["epoch"] = Counter("epoch", bar=False, total=reading.epochs)
             self.main.zero = self._waiting == 0
             self.main.last = int(self._waiting) + (1 if self.main.zero else 0)
-            self._first, self.main.interval = self.main.last, 0
+            self._late = self.main.last
         return replace(reading, step=int(epoch), total=reading.epochs, key="epoch", epoch=None)
 
     def _take_epochs(self, reading: Reading) -> None:
@@ -167,7 +176,7 @@ class Counters:
             counter.zero = True
         counter.total = reading.total or counter.total
         counter.row = reading.row
-        counter.per_epoch = counter.per_epoch or reading.per_epoch
+        counter.per_epoch = counter.per_epoch or reading.per_epoch or (counter.bar and self._has_epoch_bar)
         counter.telling += bool(reading.metrics)
         return counter
 
@@ -182,6 +191,8 @@ class Counters:
             return self._succeed(counter)
         if main.total is not None and counter.total == main.total and main.bar != counter.bar:
             return True  # a bar and numbered lines that count the same
+        if main.bar and not counter.bar and counter.total is None and 0 <= main.last - _done(counter, reading) <= 1:
+            return True
         if counter.bar and main.bar and main.last == 0 and counter.row > main.row and not bars.says_training(reading):
             self._epoch_bars.add(main.key)
             self.epochs, counter.per_epoch = main.total or self.epochs, True
@@ -222,7 +233,8 @@ class Counters:
                 backfill = self._first if self._first < advance + 1 else 0
                 self._first = 0
         begins = reading.completed and done == 0
-        return Position(main.base + done, advance, begins, backfill=backfill)
+        late, self._late = self._late, 0
+        return Position(main.base + done, advance, begins, late, min(late, 1) or backfill)
 
     def _fallen(
         self, main: Counter, told: Counter, reading: Reading, done: int, epoch_before: float | None

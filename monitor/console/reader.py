@@ -108,9 +108,13 @@ class Reader:
     def _parse(self, text: str) -> list[Reading]:
         wall, text = prefixes.wall(text)
         out: list[Reading] = []
-        self._match(text, out)
+        in_table, done = self._table.take(text[:REACH])
+        if not in_table:
+            self._match(text, out)
         for each in out:
             each.wall = wall if each.wall is None else each.wall
+        if done is not None:
+            out.insert(0, done)
         return [each for each in out if each.useful or each.reason is not None or each.impossible or each.block]
 
     def _match(self, text: str, out: list[Reading]) -> None:
@@ -125,11 +129,6 @@ class Reader:
                 out.append(logged)
                 return
         text = text[:REACH]
-        in_table, done = self._table.take(text)
-        if done is not None:
-            out.append(done)
-        if in_table:
-            return
         drawn = bars.read_bar(text)
         if drawn is not None:
             self._bar(drawn, out)

@@ -69,9 +69,10 @@ class Terminal:
         return lines
 
     def frame(self) -> Line | None:
-        """The frame that is being drawn, which nothing has ended yet; None where an ordinary line is growing."""
+        """A frame that is whole though nothing has ended it yet; None where what stands there may still be growing."""
         text = "".join(self._parts)
-        return Line(text, self._number, self._row, True) if self._drawn and text.strip() else None
+        whole = self._held == "\r" or (self._drawn and text.rstrip().endswith("]"))
+        return Line(text, self._number, self._row, True) if whole and text.strip() else None
 
     def _take(self, text: str, last: bool = False) -> list[Line]:
         self._held = ""

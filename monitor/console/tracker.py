@@ -7,7 +7,7 @@ The first step that is told, and every step of a log without times, has a durati
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from monitor.console import bars
@@ -68,7 +68,8 @@ class Tracker:
     _emitted: int = 0
 
     def take(self, reading: Reading) -> None:
-        """One reading."""
+        """One reading. It is left as it is."""
+        reading = replace(reading, metrics=dict(reading.metrics), impossible=list(reading.impossible))
         if reading.family == "phases":
             self._take_phases(reading)
         else:
@@ -93,6 +94,8 @@ class Tracker:
                 return
             if any(name.startswith("eval_") for name in reading.metrics):
                 self._end_evaluation(now)
+            if reading.family == "epoch" and self.counters.main is None and reading.metrics and self._mark is None:
+                self._mark = now  # should epochs turn out to be all that is numbered, the next one runs from here
             self._tell_metrics(reading, self.counters.at(reading), now)
             return
         if reading.family == "bar" and self._mark is None and reading.elapsed is not None:
@@ -113,6 +116,8 @@ class Tracker:
     # Steps
 
     def _advance(self, position: Position, reading: Reading, now: float, tokens: Amount, samples: Amount) -> None:
+        if self.counters.by_epochs:
+            self._note("the program numbers its epochs and nothing finer: a step here is an epoch")
         if position.skipped_over:
             self._start(position.skipped_over, now)
         if position.backfill:
@@ -138,7 +143,7 @@ class Tracker:
         steps = position.backfill
         if steps > MAX_STEPS:
             return
-        self._start(self._start_step - steps, now)
+        self._start(max(0, self._start_step - steps), now)
         for index in range(self._start_step + 1, self._start_step + steps + 1):
             self._held.append(Step("", 0, self._mark or now, index, self._mark or now))
 
@@ -181,7 +186,7 @@ class Tracker:
         if reading.reason is not None:
             last.status, last.reason = "skipped", reading.reason
         own = reading.seconds
-        if own is not None and count == 1 and (not each or own <= each * ROUNDED):
+        if own is not None and count == 1 and own <= (each * ROUNDED if each else self._moment):
             last.duration = min(own, each) if each else own
             last.start = self._moment - last.duration if not each else end - last.duration
         last.metrics = self._new(reading.metrics, last.index)

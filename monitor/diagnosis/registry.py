@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 from monitor.diagnosis import compiling, drift, progress, ranks, settings, silence, stops, waiting, worth
 from monitor.diagnosis.evidence import Evidence
+from monitor.diagnosis.gpu import GpuEvidence, gpu_evidence
+from monitor.diagnosis.gpu_trouble import GPU_RULES
+from monitor.model.devices import ours
 from monitor.model.fold import OTHER
 from monitor.model.report import Finding
 from monitor.units import age, duration, share
@@ -51,8 +54,17 @@ ENOUGH_STEPS = 5
 
 def diagnose(evidence: Evidence) -> list[Finding]:
     """The findings, gravest first; among equals the one whose mending can gain most."""
-    found = _once([finding for rule in RULES if (finding := rule(evidence)) is not None])
+    found = [finding for rule in RULES if (finding := rule(evidence)) is not None]
+    gpus = _gpus(evidence)
+    found += [finding for gpu_rule in GPU_RULES if (finding := gpu_rule(gpus)) is not None]
+    found = _once(found)
     return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), -(each.lost_fraction or 0.0)))
+
+
+def _gpus(evidence: Evidence) -> GpuEvidence:
+    state, report = evidence.state, evidence.report
+    over = report.outcome.state != "running"
+    return gpu_evidence(state.throttles, state.main.timelines, report.wall.total, over, ours(state))
 
 
 def _once(findings: list[Finding]) -> list[Finding]:

@@ -45,10 +45,11 @@ def write_parquet(run: Path, target: IO[bytes]) -> int:
     except ImportError:
         raise UserError("Parquet needs pyarrow: pip install pyarrow (or use --format csv)") from None
     columns, late = _first_look(run)
-    rows = [{name: row.get(name) for name in columns} for row in _rows(run, late)]
+    rows: list[dict[str, Any]] = [{name: row.get(name) for name in columns} for row in _rows(run, late)]
     for row in rows:
         for name in columns[len(FIXED) :]:  # "nan" and "inf" are numbers again
-            row[name] = None if row[name] is None else float(row[name])
+            value = row[name]
+            row[name] = None if value is None else float(value)
     texts = {"status", "reason", "role", "stage", "thread"}
     whole = {"rank", "step", "tokens", "padded_tokens", "samples"}
     kinds = {**dict.fromkeys(texts, pyarrow.string()), **dict.fromkeys(whole, pyarrow.int64())}

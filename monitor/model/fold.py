@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from monitor.model.held_back import QUIET, told
 from monitor.model.ranks import RankStats
 from monitor.model.state import HISTORY, MAX_NOTES, Ending, Figures, Producer, RunState
 from monitor.model.steps import OTHER as OTHER
@@ -25,6 +26,9 @@ from trainhooks.events import (
     Span,
     Step,
 )
+
+MAX_DEVICES = 1024  # GPUs of one run
+NO_ALERT = (*QUIET, "gpu-error")  # an error's alert is the recorder's own note
 
 
 def fold(state: RunState, event: Event) -> None:
@@ -102,6 +106,14 @@ def _hello(state: RunState, hello: Hello, _: Producer | None) -> None:
     state.facts = _updated(hello.facts, state.facts)
 
 
+def _devices(state: RunState, facts: dict[str, Any]) -> None:
+    """Ranks use different GPUs: the run's are all of them."""
+    devices = facts.get("devices")
+    for uuid in devices if isinstance(devices, list) else ():
+        if isinstance(uuid, str) and uuid not in state.devices and len(state.devices) < MAX_DEVICES:
+            state.devices.append(uuid)
+
+
 def _updated(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """`old` with `new` laid over it, one level deep."""
     out = dict(old)
@@ -124,6 +136,7 @@ def _facts(state: RunState, facts: Facts, producer: Producer) -> None:
         return
     state.name = facts.name or state.name
     state.facts = _updated(state.facts, facts.facts)
+    _devices(state, facts.facts)
 
 
 # What they tell
@@ -191,6 +204,10 @@ def _bye(state: RunState, bye: Bye, producer: Producer) -> None:
 
 def _gpu(state: RunState, gpu: Gpu, _: Producer) -> None:
     _remember(state.gpus.setdefault(gpu.uuid, []), gpu)
+    for episode in state.throttles.take(gpu):
+        row = told(state.throttles.gpus[gpu.uuid], episode)
+        if episode.open and row.code not in NO_ALERT:
+            alert(state.alerts, gpu.t, row.code, row.line())
 
 
 def _host(state: RunState, host: Host, _: Producer) -> None:

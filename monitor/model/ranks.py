@@ -8,9 +8,9 @@ at the same step. That is a lower bound: where backward itself is slow on a rank
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import fmean, median
 
 from monitor.model.series import Column
 from trainhooks.events import Step
@@ -63,15 +63,10 @@ class Comparison:
     """What the latest steps that all ranks have done say of them."""
 
     steps: int
-    period: float  # mean seconds from step to step
     waits: dict[int, float]  # mean seconds a step that each rank waits for others
-    slowest: int | None = None  # the rank that the others wait for, where that is clear
-    others_wait: float = 0.0  # share of the time from step to step that the others wait, on average
-
-    @property
-    def seconds(self) -> float:
-        """That the others wait a step."""
-        return self.others_wait * self.period
+    slowest: int | None  # the rank that the others wait for, where that is clear
+    seconds: float  # that the others usually wait a step
+    share: float  # the same, of the time from step to step
 
 
 def compare(ranks: Mapping[int, RankStats]) -> Comparison | None:
@@ -94,11 +89,17 @@ def compare(ranks: Mapping[int, RankStats]) -> Comparison | None:
     others = fmean(wait for rank, wait in waits.items() if rank != slowest)
     if max(periods) - min(periods) > max(APART * others, IN_COLLECTIVES * period):
         return None  # they do not keep step: none of them is waited for
+    # What is usual decides, not the mean: a single long step is an alert, and no slow rank.
+    usual = fmean(_usual(each, least) for rank, each in shared.items() if rank != slowest)
     times_least = sum(mine <= low for mine, low in zip(shared[slowest], least, strict=True))
     clear = (
         steps >= ENOUGH
-        and others >= WORTH * period
+        and usual >= WORTH * period
         and waits[slowest] <= APART * others
         and times_least >= MOSTLY * steps
     )
-    return Comparison(steps, period, waits, slowest if clear else None, others / period)
+    return Comparison(steps, waits, slowest if clear else None, usual, usual / period)
+
+
+def _usual(mine: Sequence[float], least: Sequence[float]) -> float:
+    return median(seconds - low for seconds, low in zip(mine, least, strict=True))

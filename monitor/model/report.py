@@ -145,7 +145,9 @@ class GpuRow:
     sm_clock: int | None = None
     sm_clock_max: int | None = None
     reasons: list[str] = field(default_factory=list)  # clock event reasons in words
-    throttle: dict[str, float] = field(default_factory=dict)
+    throttle: dict[str, float] = field(default_factory=dict)  # seconds held back, by reason
+    ours: bool | None = None  # whether the training uses it
+    mig_of: str | None = None  # of a MIG instance: its card
     simulated: bool = False
 
 
@@ -184,7 +186,7 @@ class Straggler:
     """The rank for which the others wait, where that is clear."""
 
     rank: int
-    share: float  # of the others' time from step to step that they wait, on average
+    share: float  # of the others' time from step to step that they usually wait; at least
     seconds: float  # the same a step
     steps: int  # that were compared
 

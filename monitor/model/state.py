@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from monitor.model.baseline import Baseline
+from monitor.model.overlap import Timelines
 from monitor.model.pace import Pace
 from monitor.model.ranks import RankStats
 from monitor.model.report import SlowStep
 from monitor.model.series import Column
+from monitor.model.throttle import Throttles
 from trainhooks.events import Gpu, Host, Pulse
 
 HISTORY = 240  # host and GPU readings kept for the small curves: four minutes at one a second
@@ -87,6 +89,7 @@ class Figures:
     slow_excess: float = 0.0  # seconds beyond the usual, over all slow steps
     pace: Pace = field(default_factory=Pace)
     wall: WallClock = field(default_factory=WallClock)
+    timelines: Timelines = field(default_factory=Timelines)  # when the steps were done, to be laid over GPU episodes
 
     restart: int = 0  # the elastic restart that the newest process of this rank belongs to
     begins_again: bool = False  # that process has not ended a step yet
@@ -129,6 +132,8 @@ class RunState:
     alerts: list[AlertRow] = field(default_factory=list)  # that belong to the run as a whole
     notes: list[str] = field(default_factory=list)
     gpus: dict[str, list[Gpu]] = field(default_factory=dict)
+    throttles: Throttles = field(default_factory=Throttles)
+    devices: list[str] = field(default_factory=list)  # UUIDs of the GPUs that the training's processes use
     host: list[Host] = field(default_factory=list)
     ending: Ending | None = None
     last_event: float | None = None

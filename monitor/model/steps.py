@@ -84,6 +84,11 @@ def _take_back(figures: Figures, first: int, undone: int) -> None:
 # The step
 
 
+def kind_of(step: Step) -> str:
+    """Steps of one role and stage are compared with each other."""
+    return f"{step.role or ''}\n{step.stage or ''}"
+
+
 def _step_time(figures: Figures, step: Step) -> None:
     """The step's share of the run's own time, and what it did in it."""
     end = step.start + step.duration
@@ -95,6 +100,7 @@ def _step_time(figures: Figures, step: Step) -> None:
         wall.last_step = end
     wall.steps += step.duration
     wall.since_last_step = 0.0
+    figures.timelines.add(kind_of(step), step.start, end, step.index)
     figures.pace.add(step.start, end, step.tokens or 0, step.samples or 0)
     if step.tokens is not None:
         figures.tokens.add(step.index, step.tokens)
@@ -133,7 +139,7 @@ def _judge(figures: Figures, step: Step, phases: dict[str, float]) -> None:
     """Compare a step with the usual ones of its role and stage."""
     if step.status != "ok":
         return
-    kind = f"{step.role or ''}\n{step.stage or ''}"
+    kind = kind_of(step)
     baselines = figures.baselines
     baseline = baselines.get(kind)
     if baseline is None:

@@ -7,7 +7,9 @@ from dataclasses import fields
 
 from monitor.model import account
 from monitor.model.account import Surroundings as Surroundings
+from monitor.model.devices import ours
 from monitor.model.ranks import Comparison, compare
+from monitor.model.reasons import reasons_in_words
 from monitor.model.report import (
     Alert,
     Dropped,
@@ -29,6 +31,7 @@ from monitor.model.report import (
 from monitor.model.series import Column
 from monitor.model.state import AlertRow, Figures, RunState
 from monitor.model.steps import OTHER
+from monitor.model.throttle import GpuWatch
 from trainhooks.events import Gpu
 
 SILENT = 3.0  # seconds without a word: three pulses missed
@@ -50,7 +53,7 @@ def report(state: RunState, around: Surroundings) -> Report:
         metrics={name: _metric(column.digested()) for name, column in main.metrics.items()},
         slow_steps=list(main.slow_steps),
         startup=account.startup(state, around, wall, outcome),
-        gpus=[_gpu(readings[-1]) for readings in state.gpus.values()],
+        gpus=_gpus(state),
         host=_host(state),
         ranks=_ranks(state, comparison),
         findings=[],
@@ -69,7 +72,7 @@ def _run(state: RunState, around: Surroundings) -> Run:
     ranks = len({each.rank for each in trainings})
     main = state.main
     source = main.source if main.stepped else None
-    started = identity.get("started") or min((p.hello + p.wall_offset for p in trainings), default=None)
+    started = identity.get("started") or min((p.hello + p.wall_offset for p in trainings), default=None) or None
     facts = {**state.facts, **({"tags": identity["tags"]} if identity.get("tags") else {})}
     name = name or state.name or identity.get("name")
     imported = identity.get("imported") is True
@@ -163,7 +166,7 @@ def _ranks(state: RunState, comparison: Comparison | None) -> list[RankRow]:
 def _straggler(comparison: Comparison | None) -> Straggler | None:
     if comparison is None or comparison.slowest is None:
         return None
-    return Straggler(comparison.slowest, comparison.others_wait, comparison.seconds, comparison.steps)
+    return Straggler(comparison.slowest, comparison.share, comparison.seconds, comparison.steps)
 
 
 def _alerts(state: RunState) -> list[Alert]:
@@ -180,32 +183,20 @@ def _host(state: RunState) -> HostRow:
     return HostRow(**{f.name: getattr(newest, f.name) for f in fields(HostRow)})
 
 
-# The driver's clock event reasons, in words.
-CLOCK_EVENT_REASONS = {
-    0x1: "idle",
-    0x2: "application clocks",
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x10: "sync boost",
-    0x20: "software thermal",
-    0x40: "hardware thermal",
-    0x80: "power brake",
-    0x100: "display clocks",
-}
+def _gpus(state: RunState) -> list[GpuRow]:
+    used = ours(state)
+    rows = []
+    for uuid, readings in state.gpus.items():
+        row = _gpu(readings[-1], state.throttles.gpus.get(uuid))
+        row.ours = None if used is None else uuid in used
+        rows.append(row)
+    return rows
 
 
-def reasons_in_words(mask: int | None) -> list[str]:
-    """The reasons whose bits are set; unknown bits as one hexadecimal number."""
-    if not mask:
-        return []
-    words = [word for bit, word in CLOCK_EVENT_REASONS.items() if mask & bit]
-    unknown = mask & ~sum(CLOCK_EVENT_REASONS)
-    return [*words, hex(unknown)] if unknown else words
-
-
-def _gpu(gpu: Gpu) -> GpuRow:
+def _gpu(gpu: Gpu, watch: GpuWatch | None) -> GpuRow:
     shared = {f.name: getattr(gpu, f.name) for f in fields(GpuRow) if f.name not in ("reasons", "throttle")}
-    return GpuRow(**shared, reasons=reasons_in_words(gpu.reasons))
+    throttle = watch.throttle() if watch is not None else {}
+    return GpuRow(**shared, reasons=reasons_in_words(gpu.reasons), throttle=throttle)
 
 
 def open_work(state: RunState, around: Surroundings, outcome: Outcome) -> OpenWork:

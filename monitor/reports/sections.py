@@ -173,7 +173,11 @@ def wall(report: Report) -> Section | None:
         ("between steps", account.between_steps),
         ("teardown", account.teardown),
     ]
-    shown = [[name, duration(seconds), share(seconds / account.total)] for name, seconds in parts if seconds > DUST]
+    shown = [
+        [name, duration(seconds), share(seconds / account.total)]
+        for name, seconds in parts
+        if seconds is not None and seconds > DUST
+    ]
     total = ["total", duration(account.total), share(1.0)]
     return Section("Where the wall time went", rows=[["part", "time", "share"], *shown, total])
 
@@ -218,7 +222,7 @@ def metrics(report: Report) -> Section | None:
 
 def startup(report: Report) -> Section | None:
     told = [part for part in report.startup if part.name != "other"]
-    if not told and not report.progress.steps_done:
+    if not report.startup or (not told and not report.progress.steps_done):
         return None  # that all of it is start-up says the head
     rows = [[clean(part.name, 60), duration(part.seconds)] for part in report.startup]
     return Section("Start-up", rows=[["part", "time"], *rows])

@@ -138,7 +138,7 @@ class RunDirectory:
 
 
 def _by_rank(path: Path) -> tuple[bool, int, float, str]:
-    """Rank by rank, and the processes of a rank in the order in which they came: an elastic restart follows the first."""
+    """Rank by rank, the processes of a rank in the order in which they came: a restart follows the first."""
     named = _PRODUCER.fullmatch(path.name)
     return named is None, int(named.group(1)) if named else 0, _begin(path), path.name
 

@@ -14,7 +14,7 @@ PANELS: tuple[tuple[str, str], ...] = (
     ("alerts", "Alerts"),
     ("console", "Console"),
     ("machine", "Machine"),
-    ("ranks", "Ranks: who waits for whom"),
+    ("ranks", "Ranks"),
 )
 
 

@@ -52,7 +52,7 @@ def test_accumulation(tmp_path: Path) -> None:
     steps = run.steps()
     assert len(steps) == 12
     assert all(entered(step)["forward"] == entered(step)["backward"] == entered(step)["data"] == 4 for step in steps)
-    assert all(step["samples"] == 16 for step in steps)
+    assert all((step["samples"], step["forwards"]) == (16, 4) for step in steps)
     assert all("metrics" not in step for step in steps), "a quarter of the loss is not the loss"
     assert len(run.spans("eval")) == 2
 

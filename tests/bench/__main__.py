@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 
-from tests.bench import readers_cost, recorder_cost
+from tests.bench import readers_cost, recorder_cost, zero_code_cost
 
 
 def main() -> None:
     short = "--short" in sys.argv
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}. Trust the ratios and the differences.\n")
     _show("Hooks, on a training step of about 1 ms", _hooks(10 if short else 80))
+    _show("No code changed, on a step of about 1 ms", _hooks(10 if short else 80, "zero_code_cost"))
+    _show("What `trainmon run` adds to the start of a Python", zero_code_cost.starts(4 if short else 12))
+    if importlib.util.find_spec("traceml") is None:
+        print("TraceML is not installed here: nothing to set beside it.\n")
     _show("Start of the command", readers_cost.command_start())
     _show("Fold", readers_cost.fold_speed())
     _show("First paint", readers_cost.first_paint((10_000, 100_000) if short else (10_000, 1_000_000)))
@@ -21,9 +26,9 @@ def main() -> None:
     _show("Dashboard, 160x45, four steps a second", readers_cost.dashboard(5.0 if short else 15.0))
 
 
-def _hooks(pairs: int) -> dict[str, float]:
+def _hooks(pairs: int, which: str = "hooks_cost") -> dict[str, float]:
     """In a process of its own: its background thread must not see ours."""
-    code = f"import json; from tests.bench.hooks_cost import measure; print(json.dumps(measure({pairs})))"
+    code = f"import json; from tests.bench.{which} import measure; print(json.dumps(measure({pairs})))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     out: dict[str, float] = json.loads(found.stdout.splitlines()[-1])
     return out

@@ -21,8 +21,6 @@ from trainhooks import rundir
 
 PAIRS = 80
 STARTS = 8
-# Beside us where it is installed; nothing is shown in its place where it is not.
-RIVAL = "traceml"
 
 
 def measure(pairs: int = PAIRS) -> dict[str, float]:
@@ -114,12 +112,6 @@ def _start(code: str, environment: dict[str, str]) -> float:
     begin = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     return time.perf_counter() - begin
-
-
-def rival_installed() -> bool:
-    import importlib.util
-
-    return importlib.util.find_spec(RIVAL) is not None
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class State:
     def runs(self) -> list[Path]:
         """Oldest first."""
         found = [path.parent for path in self.path.glob("runs/*/run.json")]
-        return sorted(found, key=lambda path: float((rundir.read_json(path / "run.json") or {}).get("started", 0)))
+        return sorted(found, key=lambda path: float((rundir.read_json(path / "run.json") or {}).get("started") or 0))
 
     @property
     def only(self) -> Path:

@@ -106,8 +106,13 @@ def report_of(*stories: Story, alive: bool = False, now: float | None = None, **
 
 def judged(story: Story, alive: bool = True, now: float | None = None) -> tuple[list[Finding], Finding]:
     """Findings and verdict."""
-    state = folded(story)
-    about = around(state, alive, now)
+    return judged_state(folded(story), alive, now)
+
+
+def judged_state(
+    state: RunState, alive: bool = True, now: float | None = None, **identity: Any
+) -> tuple[list[Finding], Finding]:
+    about = around(state, alive, now, **identity)
     known = report(state, about)
     evidence = Evidence(state, known, open_work(state, about, known.outcome))
     found = diagnose(evidence)

@@ -198,7 +198,7 @@ def _long_after(told: Story) -> Story:
 @pytest.mark.parametrize("code", SICK)
 def test_it_fires_first_and_alone(code: str) -> None:
     told = SICK[code]()
-    found, said = judged(told, alive=False)
+    found, _ = judged(told, alive=False)
     assert found and found[0].code == code, found
     assert [each.code for each in found if each.severity != "info" and each.code != code] == []
     assert found[0].evidence and found[0].advice

@@ -34,7 +34,7 @@ class Batches:
 
     def _of_tensor(self, tensor: Any) -> Optional[Counts]:
         shape = tensor.shape
-        if len(shape) == 2 and tensor.dtype in self._ids:
+        if len(shape) == 2 and not tensor.is_floating_point() and tensor.dtype in self._ids:
             return shape[0] * shape[1], None, shape[0]
         return (None, None, shape[0]) if shape else None
 

@@ -39,8 +39,8 @@ ADAPTERS = (
 
 # Libraries whose import takes long enough to be told apart in a start-up.
 LARGE = frozenset(
-    "torch,torch._dynamo,torchvision,torchaudio,transformers,datasets,trl,lightning,pytorch_lightning,accelerate,peft,deepspeed,"
-    "diffusers,timm,bitsandbytes,vllm,wandb,cv2,tensorflow,jax,keras,sklearn,scipy,pandas".split(",")  # noqa: SIM905
+    "torch,torch._dynamo,torchvision,torchaudio,transformers,datasets,trl,lightning,pytorch_lightning,accelerate,peft,"
+    "deepspeed,diffusers,timm,bitsandbytes,vllm,wandb,cv2,tensorflow,jax,keras,sklearn,scipy,pandas".split(",")
 )
 SPAN = 6  # as in `entries`, which is not loaded before a training library is
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any, Dict, Optional
 
 # The shape of a language model, from which the work of a token follows.
-SHAPE = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "tie_word_embeddings")
+# What the floating point operations of a token are counted from, and what makes that count impossible (experts).
+SHAPE = (
+    "model_type", "hidden_size", "head_dim", "num_hidden_layers", "num_attention_heads", "vocab_size",
+    "tie_word_embeddings", "n_positions", "num_local_experts", "num_experts", "n_routed_experts",
+    "is_encoder_decoder", "sliding_window",
+)  # fmt: skip
 INNER = 8  # wrappers (DDP, torch.compile, PEFT) that a model may lie in
 
 

@@ -16,6 +16,7 @@ class Optimizers:
 
     def __init__(self) -> None:
         self.none_stepped = True
+        self.sole = 0  # the id of the only one, once it is known to be that and to work on the CPU: the usual case
         self._awaited: Dict[int, Any] = {}  # by id
         self._missed: Dict[int, int] = {}  # whole steps without it
         self._on_gpu: Dict[int, bool] = {}
@@ -32,9 +33,11 @@ class Optimizers:
         def forget(_: Any) -> None:
             for known in (self._awaited, self._missed, self._on_gpu):
                 known.pop(key, None)
+            self.sole = 0
 
         self._awaited[key] = weakref.ref(optimizer, forget)
         self._missed[key] = 0
+        self.sole = 0
 
     def has_stepped(self, key: int, optimizer: Any) -> bool:
         """Note its step. Returns whether its parameters are on a GPU."""
@@ -58,7 +61,7 @@ class Optimizers:
             for parameter in group["params"][:1]
         )
         before, self._version = self._version, now
-        return before != now
+        return bool(before != now)
 
     def all_in(self, stepped: Set[int]) -> bool:
         """Whether all that are waited for have stepped."""
@@ -68,6 +71,8 @@ class Optimizers:
         """A whole step is over: who did not step in it may be waited for no longer."""
         awaited = self._awaited
         if len(awaited) == 1:
+            (key,) = awaited
+            self.sole = key if key in stepped and not self._on_gpu.get(key, True) else 0
             return
         for key in list(awaited):
             if key in stepped:

@@ -12,7 +12,7 @@ import os
 import sys
 from collections import deque
 from threading import get_ident
-from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Deque, List, Optional, Set, Tuple
 
 from trainhooks import deferred, session
 from trainhooks.auto import claims
@@ -49,6 +49,7 @@ class Steps:
         """Begin anew in the calling thread: at first, and in a forked child."""
         self.put = session.quiet_put()
         self.thread = get_ident()
+        self.optimizers.sole = 0
         self.last = 0  # when the last step, or what was told after it, ended
         self.began = 0
         self.open = False
@@ -69,7 +70,7 @@ class Steps:
         self.learnt = False  # gradients have been asked for in this step
         self.in_backward = False
         self.cycles = 0
-        self.loss: Optional[Dict[str, Any]] = None
+        self.loss: Any = None  # a number, or one on its way from a GPU
         self.many_backwards = False
         self.scaled = False  # a loss scaler is at work: the loss that is seen is not the program's
         self.skips = 0
@@ -109,21 +110,25 @@ class Steps:
         put = self.put
         if self.loss is not None:
             if self.backwards == 1 and not self.scaled:
-                put((LOG, self.loss))
+                put((LOG, {"loss": self.loss}))
             self.loss = None
-        if self.skips and self.skips == len(self.stepped):
+        if self.skips and self.skips >= len(self.stepped):
             put((SKIP, OVERFLOW))
-        while len(self.waiting) > 1:  # all but a batch that may have been fetched ahead
-            put((COUNT, *self.waiting.popleft()))
+        if self.waiting:
+            while len(self.waiting) > 1:  # all but a batch that may have been fetched ahead
+                put((COUNT, *self.waiting.popleft()))
+        if self.forwards > 1:
+            put((COUNT, None, None, None, self.forwards))
         put((END, t, AUTOMATIC))
         self.open = False
         self.last = t
         self.many_backwards = self.backwards > 1
         self.rooted = self.forwards > 0
-        self.optimizers.step_ended(self.stepped, patient=self.fetches > 0)
-        self.stepped.clear()
-        if not self.told:
-            self._announce()
+        if not self.optimizers.sole:
+            self.optimizers.step_ended(self.stepped, patient=self.fetches > 0)
+            self.stepped.clear()
+            if not self.told:
+                self._announce()
         if self.news is not None:
             self.news(put, False)
 
@@ -182,9 +187,9 @@ class Steps:
     def fetch_begins(self, source: int) -> None:
         """A batch is asked for."""
         t = host_clock()
+        self.in_forward = False
         if self.nested:
             self.nested.clear()  # one that was left by an exception
-        self.in_forward = False
         if self.open:
             if self.stepped:
                 self.end(t)
@@ -362,7 +367,7 @@ class Steps:
             return
         if self.backwards == 0:
             if loss is not None and not (self.many_backwards or self.scaled or claims.loss):
-                self.loss = deferred.settled({"loss": loss})
+                self.loss = loss.item() if loss.is_cpu else deferred.settled({"loss": loss})["loss"]
         elif self.loss is not None:
             self._forget_loss()
         self.backwards += 1
@@ -401,8 +406,7 @@ class Steps:
                 self._all_stepped()  # in the backward pass itself
 
     def _forget_loss(self) -> None:
-        value = self.loss.pop("loss") if self.loss is not None else None
-        self.loss = None
+        value, self.loss = self.loss, None
         if type(value) is deferred.Deferred and value in deferred.waiting:
             deferred.waiting.remove(value)
 
@@ -440,9 +444,12 @@ class Steps:
                 return
         if not self.open:
             return
+        optimizers = self.optimizers
+        if key == optimizers.sole and not self.in_backward:
+            self.end(host_clock())
+            return
         self.stepped_at = host_clock()
         self.stepped.add(key)
-        optimizers = self.optimizers
         self.on_gpu = optimizers.has_stepped(key, optimizer)
         if self.in_backward:
             return

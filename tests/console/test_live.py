@@ -1,0 +1,111 @@
+"""A log that grows: arrival is its clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.console.conftest import Live
+
+
+def test_steps_between_two_lines_share_the_time_between_them() -> None:
+    live = Live()
+    live.at(10.0, "iter 0: loss 2.0\n")
+    live.at(20.0, "iter 10: loss 1.9\n")
+    told = live.end()
+    assert [step.index for step in told.steps] == list(range(1, 12))
+    assert told.steps[0].duration == 0  # nobody knows when it began
+    assert [step.duration for step in told.steps[1:]] == [pytest.approx(1.0)] * 10
+
+
+def test_lines_that_arrive_together_share_the_time_since_the_look_before() -> None:
+    live = Live()
+    live.at(1.0, "step 1/9 loss 2.0\n")
+    live.at(2.0, "step 2/9 loss 2.0\nstep 3/9 loss 2.0\nstep 4/9 loss 2.0\nstep 5/9 loss 2.0\n")
+    assert [step.duration for step in live.end().steps] == [0, *[pytest.approx(0.25)] * 4]
+
+
+def test_the_programs_own_seconds_leave_the_rest_between_the_steps() -> None:
+    live = Live()
+    live.at(1.0, "step 1: loss 2.0, time 500ms\n")
+    live.at(3.0, "step 2: loss 2.0, time 500ms\n")
+    first, second = live.end().steps
+    assert (first.start, first.duration) == (0.5, 0.5)
+    assert (second.start, second.duration) == (2.5, 0.5)
+
+
+def test_a_programs_own_time_that_exceeds_the_clocks_is_not_believed() -> None:
+    live = Live()
+    live.at(1.0, "step 1: loss 2.0\n")
+    live.at(2.0, "step 2: loss 2.0, time 30s\n")
+    assert live.end().steps[1].duration == pytest.approx(1.0)
+
+
+def test_phases_printed_before_their_step() -> None:
+    live = Live()
+    block = "⚠ Slow step (9.5s):\n  generation: 8s\n  reward: 1s\n\n"
+    live.at(1.0, block + "Step 1/3 - reward: 0.5\n")
+    live.at(11.0, block + "Step 2/3 - reward: 0.5\n")
+    live.at(12.0, "Step 3/3 - reward: 0.5\n")
+    assert [bool(step.phases) for step in live.end().steps] == [True, True, False]
+
+
+def test_phases_printed_after_their_step() -> None:
+    live = Live()
+    live.at(1.0, "Step 1/3 - reward: 0.5\n")
+    live.at(11.0, "Step 2/3 - reward: 0.5\n⚠ Slow step (9.5s):\n  generation: 8s\n  reward: 1s\n\n")
+    live.at(12.0, "Step 3/3 - reward: 0.5\n")
+    told = live.end()
+    assert [bool(step.phases) for step in told.steps] == [False, True, False]
+    assert told.steps[1].duration == 9.5
+
+
+def test_phases_that_exceed_their_step_are_told_and_left_out() -> None:
+    live = Live()
+    live.at(1.0, "Step 1/3 - reward: 0.5\n")
+    live.at(3.0, "Step 2/3 - reward: 0.5\n⚠ Slow step (2.0s):\n  generation: 8s\n\n")
+    told = live.end()
+    assert not any(step.phases for step in told.steps)
+    assert any("add up to 8.0 s, and it took 2.0 s" in note for note in told.notes)
+
+
+def test_loading_is_shown_while_it_lasts() -> None:
+    live = Live()
+    live.at(41.0, "\rLoading checkpoint shards:  75%|###  | 3/4 [00:41<00:13, 13.60s/it]")
+    live.at(42.0, "\r ")
+    pulse = live.tracker.pulse(50.0)
+    assert pulse is not None
+    assert pulse.step is None
+    assert pulse.spans == [("Loading checkpoint shards 3/4", pytest.approx(49.0))]
+
+
+def test_an_open_step_is_told_only_where_each_step_is() -> None:
+    live = Live()
+    live.at(1.0, "step 1/30 loss 2.0\n")
+    live.at(2.0, "step 2/30 loss 2.0\n")
+    pulse = live.tracker.pulse(7.0)
+    assert pulse is not None
+    assert (pulse.step, pulse.step_open) == (3, 5.0)
+    live.at(8.0, "step 12/30 loss 2.0\n")
+    assert live.tracker.pulse(9.0) is None
+
+
+def test_more_steps_than_can_be_listed_are_counted() -> None:
+    live = Live()
+    live.at(1.0, "step 1/900000 loss 2.0\n")
+    live.at(2.0, "step 500000/900000 loss 2.0\n")
+    told = live.end()
+    assert told.start_step + len(told.steps) == 500_000
+    assert any("speed shown is too low" in note for note in told.notes)
+
+
+def test_a_successor_goes_on_counting() -> None:
+    first = Live()
+    for step in range(1, 6):
+        first.at(float(step), f"Epoch 1/2 | batch {step}/8 | loss 2.0\n")
+    second = Live()
+    second.tracker.recall(first.tracker.memory())
+    second.at(6.0, "Epoch 1/2 | batch 6/8 | loss 2.0\n")
+    second.at(7.0, "Epoch 2/2 | batch 1/8 | loss 2.0\n")
+    told = [step.index for step in first.events if step.kind == "step"]  # type: ignore[attr-defined]
+    told += [step.index for step in second.end().steps]
+    assert told == list(range(1, 10))

@@ -9,6 +9,7 @@ import contextlib
 import os
 import tempfile
 import zlib
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,7 @@ HEAD = 512  # bytes at the begin of a journal that tell it from another
 
 
 class _Kept(msgspec.Struct):
-    version: str
+    shape: str
     heads: dict[str, int]  # journal -> checksum of its first bytes
     position: Position
     state: RunState
@@ -32,11 +33,17 @@ class _Kept(msgspec.Struct):
 _decoder = msgspec.msgpack.Decoder(_Kept)
 
 
+@cache
+def _shape() -> str:
+    """What a state consists of: one that was kept by another version is read by no mistake."""
+    return f"{__version__} {zlib.crc32(repr(msgspec.inspect.type_info(RunState)).encode()):08x}"
+
+
 def keep(source: RunDirectory, state: RunState) -> None:
     """Write the state down, with the place in the journals that it stands for. Failing is no harm."""
     position = source.position()
     heads = {name: _head(source.path / name, offset) for name, offset in position.offsets.items()}
-    kept = msgspec.msgpack.encode(_Kept(__version__, heads, position, state))
+    kept = msgspec.msgpack.encode(_Kept(_shape(), heads, position, state))
     with contextlib.suppress(OSError):
         handle, temporary = tempfile.mkstemp(dir=source.path, prefix=f".{NAME}.")
         with os.fdopen(handle, "wb") as out:
@@ -50,7 +57,7 @@ def recall(source: RunDirectory) -> RunState | None:
         kept = _decoder.decode((source.path / NAME).read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
-    fits = kept.version == __version__ and all(
+    fits = kept.shape == _shape() and all(
         _head(source.path / name, offset) == kept.heads.get(name) and _size(source.path / name) >= offset
         for name, offset in kept.position.offsets.items()
     )

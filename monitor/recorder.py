@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from monitor.sources.host import HostSource
 
 INTERVAL = 1.0  # seconds between readings
+BRIEF = 0.05  # seconds; a program that ends sooner, and prints nothing, has nothing to read
+READ_SECONDS = 4.0  # for the end of an output, when the program has ended
 
 
 class Writer:
@@ -151,6 +153,47 @@ def write_exit(run: Path, writer: Writer | None, returncode: int) -> None:
         )
 
 
+# What the program prints
+
+
+class Watch:
+    """A thread that reads a run's output until `finish`, and writes down what it says of steps."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="console", daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            if self._over.wait(BRIEF) and not _printed(self._run):
+                return
+            from monitor.console_recorder import ConsoleRecorder  # it takes a moment; nobody waits for it here
+
+            recorder = ConsoleRecorder(self._run)
+            recorder.record(self._over.wait)
+            self._over.wait()
+            recorder.finish()
+        except Exception:
+            # Whatever a program prints, and whatever is wrong here, the rest of the recording goes on without it.
+            traceback.print_exc()
+
+    def finish(self) -> None:
+        """Everything has been printed: wait, but not for long, until it is read."""
+        self._over.set()
+        self._thread.join(READ_SECONDS)
+
+
+def _printed(run: Path) -> bool:
+    """Whether there is any output."""
+    for name in (rundir.CONSOLE, output.STDOUT, output.STDERR):
+        with contextlib.suppress(OSError):
+            if (run / name).stat().st_size:
+                return True
+    return False
+
+
 # A recorder of its own
 
 
@@ -187,8 +230,6 @@ def ensure(run: Path) -> None:
 
 def main(run: Path) -> None:
     """Record a run until its training has ended."""
-    from monitor.console_recorder import Watch
-
     elected, lock = elect(run)
     if not elected:
         return

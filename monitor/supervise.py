@@ -20,17 +20,14 @@ import threading
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NoReturn
+from typing import IO, NoReturn
 
 from monitor import output, recorder
 from monitor.command import NOT_EXECUTABLE, NOT_FOUND
 from trainhooks import rundir
 
-if TYPE_CHECKING:
-    from monitor.console_recorder import Watch
-
 LOG = "supervisor.log"
-MERGE_SECONDS = 0.05  # the times of steps that are read from the console are as exact as this
+MERGE_SECONDS = 0.1
 PATIENCE = 2.0  # seconds for the last reading of a driver that may hang, and for a terminal's last output
 
 # Sent by terminals, session managers and people to whatever belongs to trainmon. None of them may end the recording
@@ -179,14 +176,13 @@ def _accompany(plan: Plan, child: subprocess.Popen[bytes], master: int | None) -
     merge = output.Merge.of(plan.run) if plan.apart else None
     carrying = threading.Thread(target=_carry, args=(plan.run, merge, master, over), daemon=True)
     carrying.start()
-    reading = _watch(plan.run)
+    reading = recorder.Watch(plan.run)
     returncode = _await_end(child)
     over.set()
     carrying.join(PATIENCE if master is not None else None)
     if merge is not None:
         merge.finish()
-    if reading is not None:
-        reading.finish()
+    reading.finish()
     recorder.write_exit(plan.run, writer, returncode)
     recording.join(PATIENCE)
     if writer is not None:
@@ -214,17 +210,6 @@ def _writer(run: Path) -> recorder.Writer | None:
     try:
         return recorder.Writer(run)
     except OSError:
-        traceback.print_exc()
-        return None
-
-
-def _watch(run: Path) -> Watch | None:
-    """Somebody who reads what the training prints."""
-    try:
-        from monitor.console_recorder import Watch  # not before the training is started: it takes a moment
-
-        return Watch(run)
-    except Exception:  # an installation that is being replaced under us; the training is to be waited for all the same
         traceback.print_exc()
         return None
 

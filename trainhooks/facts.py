@@ -182,7 +182,18 @@ def rank_facts() -> Dict[str, int]:
             if text.isascii() and text.isdigit() and len(text) < 8:
                 found[name] = int(text)
                 break
-    return found
+    return found if "rank" in found else {**found, **_process_group()}
+
+
+def _process_group() -> Dict[str, int]:
+    """The same as the process group has it, for processes that nobody gave an environment: torch's mp.spawn."""
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+            return {}
+        return {"rank": int(distributed.get_rank()), "world_size": int(distributed.get_world_size())}
+    except Exception:  # torch is half imported, or of a version that knows no such calls
+        return {}
 
 
 def program_name() -> str:

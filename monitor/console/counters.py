@@ -27,6 +27,7 @@ class Counter:
     base: int = 0  # done in rounds before
     row: int = 0
     zero: bool = False  # its first one is called 0
+    begun: bool = False  # has been read before: a bar that is drawn at 0 once more does not begin then
     per_epoch: bool = False  # begins again in each epoch
     epoch: float | None = None
     interval: int = 0  # how far it went last time
@@ -232,7 +233,8 @@ class Counters:
             if self._first:
                 backfill = self._first if self._first < advance + 1 else 0
                 self._first = 0
-        begins = reading.completed and done == 0
+        begins = reading.completed and done == 0 and not main.begun
+        main.begun = True
         late, self._late = self._late, 0
         return Position(main.base + done, advance, begins, late, min(late, 1) or backfill)
 

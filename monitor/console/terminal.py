@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 MAX_LINE = 64 * 1024  # characters; what a line has beyond is cut off
 MAX_ESCAPE = 4096  # characters of an escape sequence that are waited for
+MAX_PARTS = 1024  # pieces of a line before they are joined
 MAX_JUMP = 10_000  # lines that one cursor movement may cross
 MAX_BACK = 1024  # characters of a line in which a step back is followed; no bar is longer
 LEAST_BACK = 16  # new characters that make a frame of their own, where a step back ends it; a spinner has fewer
@@ -114,6 +115,8 @@ class Terminal:
         if room > 0:
             self._parts.append(text[:room])
             self._length += min(len(text), room)
+            if len(self._parts) > MAX_PARTS:
+                self._parts = ["".join(self._parts)]
 
     def _command(self, arguments: str, final: str) -> None:
         """One control sequence. Colours and modes say nothing; a movement ends the frame that it leaves."""

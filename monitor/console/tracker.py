@@ -25,7 +25,7 @@ ROUNDED = 1.05  # a program's own times are rounded
 MORE_THAN_ALL = 105.0  # percent; parts that add up to more contradict themselves
 MAX_NOTES = 20
 
-_KEPT = ("key", "bar", "total", "base", "zero", "per_epoch", "epoch", "interval", "telling")  # of the counter
+_KEPT = ("key", "bar", "total", "base", "zero", "begun", "per_epoch", "epoch", "interval", "telling")  # of the counter
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ BY_HAND = "Any Python loop can tell its steps itself: for batch in trainhooks.st
 
 # What stands before a program and keeps its environment from it.
 WRAPPERS = ("sudo", "doas", "su", "docker", "podman", "nerdctl", "apptainer", "singularity", "enroot", "ssh", "kubectl")
-ISOLATING = "IES"  # switches of python that pass by PYTHONPATH or sitecustomize
+ISOLATING = "IES"  # switches of python that ignore PYTHONPATH or sitecustomize
 
 
 def nothing_reports(evidence: Evidence) -> Finding | None:
@@ -67,7 +67,7 @@ def obstacle(command: Sequence[str]) -> str | None:
         if name.startswith("python"):
             found = _isolating(command[place + 1 :])
             if found is not None:
-                return f"`{name} {found}` passes by what trainmon puts on PYTHONPATH: leave {found} out."
+                return f"`{name} {found}` ignores what trainmon puts on PYTHONPATH: leave {found} out."
         if not word.startswith("-") and "=" not in word and name not in ("env", "nohup", "nice", "time", "exec"):
             return None  # the program itself: what follows are its own arguments
     return None

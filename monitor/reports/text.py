@@ -77,15 +77,11 @@ def short(report: Report) -> str:
 
 
 def _silence(report: Report) -> list[str]:
-    """Why there are no steps, and what to do."""
+    """That there are no steps; why, where one cause is at hand. The report has the others."""
     found = next((finding for finding in report.findings if finding.code == "nothing-reports"), None)
     if found is None:
         return ["  no step was measured"]
-    return [
-        f"  {found.title}",
-        *(f"    {line}" for line in found.evidence),
-        *([f"    {found.advice}"] if found.advice else []),
-    ]
+    return [f"  {found.title}", *(f"    {line}" for line in found.evidence if len(found.evidence) == 1)]
 
 
 def _head(report: Report) -> list[str]:

@@ -16,7 +16,7 @@ from monitor import runs
 from monitor.follow import load
 from trainhooks import rundir
 
-from .watched import LIMIT, TORCHRUN, environment, watched
+from .watched import LIMIT, SCRIPTS, TORCHRUN, environment, watched
 
 PREAMBLE = """
 import glob, os, sys, time
@@ -155,6 +155,15 @@ def test_a_rank_that_finds_the_others_dead_begins_anew(tmp_path: Path) -> None:
     ranks(tmp_path, "for i in th.steps(range(3)): pass", first)
     ranks(tmp_path, TOGETHER, second, first)
     assert sorted(journals(tmp_path).values()) == [[0], [0, 1]]
+
+
+def test_processes_that_torch_spawns_are_ranks_too(tmp_path: Path) -> None:
+    """Nobody gives them an environment: the process group knows their ranks."""
+    seen = watched(tmp_path, str(SCRIPTS / "ddp.py"), "spawn")
+    assert seen.code == 0, seen.err
+    known = seen.report
+    assert (known.run.ranks, known.progress.steps_done) == (2, 12)
+    assert [row.steps for row in known.ranks] == [12, 12]
 
 
 # torchrun

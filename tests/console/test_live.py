@@ -68,6 +68,13 @@ def test_phases_that_exceed_their_step_are_told_and_left_out() -> None:
     assert any("add up to 8.0 s, and it took 2.0 s" in note for note in told.notes)
 
 
+def test_a_bar_that_waits_at_its_begin_has_begun() -> None:
+    live = Live()
+    for now, done in ((1.0, 0), (2.0, 0), (4.0, 1), (5.0, 2)):
+        live.at(now, f"\r  {done}0%|#   | {done}/9 [00:00<00:09,  1.00s/it]\r ")
+    assert [step.duration for step in live.end().steps] == [pytest.approx(3.0), pytest.approx(1.0)]
+
+
 def test_loading_is_shown_while_it_lasts() -> None:
     live = Live()
     live.at(41.0, "\rLoading checkpoint shards:  75%|###  | 3/4 [00:41<00:13, 13.60s/it]")

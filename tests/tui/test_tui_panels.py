@@ -180,6 +180,13 @@ def test_figures_from_the_console_say_so_at_every_height(look: Look) -> None:
     assert "read from a log" in text(header.header(views.from_console(imported=True), look, 80, 8))
 
 
+def test_a_log_that_was_imported_is_not_lost(look: Look) -> None:
+    view = views.from_console(imported=True)
+    view = replace(view, report=replace(view.report, outcome=Outcome("lost")), open=OpenWork())
+    shown = text(header.header(view, look, 100, 8))
+    assert "IMPORTED LOG" in shown and "the log ends here" in shown and "LOST" not in shown
+
+
 def test_a_restart_is_what_it_does_now() -> None:
     view = replace(views.running(), open=OpenWork(spans=[("load", 3.0)], restarting=9.0))
     assert text([header.now(view)]) == "no step since the restart, 9 s › load, 3 s"

@@ -20,7 +20,7 @@ class Batches:
     def counts(self, batch: Any) -> Optional[Counts]:
         """What a batch holds: a tensor, the tuple or list of a dataset, a mapping; None where that cannot be told."""
         if isinstance(batch, self._tensor):
-            return self._of_tensor(batch)
+            return self._of_tensor(batch)  # the usual cases first
         if isinstance(batch, (tuple, list)):
             for item in batch[:MAX_LOOKED_AT]:
                 if isinstance(item, self._tensor):

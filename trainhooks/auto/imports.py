@@ -38,10 +38,13 @@ ADAPTERS = (
 )
 
 # Libraries whose import takes long enough to be told apart in a start-up.
-LARGE = frozenset(
-    "torch,torch._dynamo,torchvision,torchaudio,transformers,datasets,trl,lightning,pytorch_lightning,accelerate,peft,"
-    "deepspeed,diffusers,timm,bitsandbytes,vllm,wandb,cv2,tensorflow,jax,keras,sklearn,scipy,pandas".split(",")
-)
+# fmt: off
+LARGE = frozenset((
+    "torch", "torch._dynamo", "torchvision", "torchaudio", "transformers", "datasets", "trl", "lightning",
+    "pytorch_lightning", "accelerate", "peft", "deepspeed", "diffusers", "timm", "bitsandbytes", "vllm",
+    "wandb", "cv2", "tensorflow", "jax", "keras", "sklearn", "scipy", "pandas",
+))
+# fmt: on
 SPAN = 6  # as in `entries`, which is not loaded before a training library is
 
 _waiting: dict[str, list[str]] = {}

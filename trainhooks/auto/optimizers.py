@@ -14,6 +14,8 @@ IMPATIENCE = 1
 class Optimizers:
     """The live optimizers, held weakly."""
 
+    __slots__ = ("_awaited", "_missed", "_on_gpu", "_version", "none_stepped", "sole")
+
     def __init__(self) -> None:
         self.none_stepped = True
         self.sole = 0  # the id of the only one, once it is known to be that and to work on the CPU: the usual case

@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set
 
 from trainhooks.auto.batches import Batches
 from trainhooks.auto.steps import Steps
+from trainhooks.clocks import host_clock
 
 MAX_FRAMES = 12
 MAX_VALUES = 2000  # of a frame or an object
@@ -55,9 +56,11 @@ class Roots:
                 watched.count(counts(kwargs) if "input_ids" in kwargs else counts(args))
 
         def after(module: Any, args: Any, result: Any) -> None:
-            if is_compiling() or watched.silent or get_ident() != watched.thread:
+            if is_compiling() or get_ident() != watched.thread:
                 return
-            watched.forward_ends()
+            watched.in_forward = False
+            if watched.evaluating:
+                watched.eval_last = host_clock()
 
         module.register_forward_pre_hook(before, with_kwargs=True)
         module.register_forward_hook(after)

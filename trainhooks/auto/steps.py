@@ -36,6 +36,49 @@ class Steps:
         grads_wanted: whether gradients are being recorded: torch.is_grad_enabled.
     """
 
+    __slots__ = (  # more attributes than Python keeps together in an ordinary object
+        "backwards",
+        "began",
+        "cycles",
+        "entered",
+        "eval_last",
+        "eval_source",
+        "evaluating",
+        "exhausted",
+        "fetched_again",
+        "fetches",
+        "forwards",
+        "fresh",
+        "grads_wanted",
+        "habit",
+        "in_backward",
+        "in_forward",
+        "last",
+        "learnt",
+        "loader_counts",
+        "looked",
+        "looks",
+        "loss",
+        "many_backwards",
+        "nested",
+        "news",
+        "on_gpu",
+        "open",
+        "opened_by",
+        "optimizers",
+        "put",
+        "rooted",
+        "scaled",
+        "silent",
+        "skips",
+        "source",
+        "stepped",
+        "stepped_at",
+        "thread",
+        "told",
+        "waiting",
+    )
+
     def __init__(self, grads_wanted: Callable[[], bool]) -> None:
         self.grads_wanted = grads_wanted
         self.optimizers = Optimizers()
@@ -348,11 +391,6 @@ class Steps:
             self.looked = True
             if self.habit < HABIT:
                 self._evaluate(host_clock(), 0)
-
-    def forward_ends(self) -> None:
-        self.in_forward = False
-        if self.evaluating:
-            self.eval_last = host_clock()
 
     # Gradients
 

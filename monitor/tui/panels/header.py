@@ -29,11 +29,18 @@ def state(outcome: Outcome) -> tuple[str, str]:
     return words, tone
 
 
+def ended_log(report: Report) -> bool:
+    """Whether this is a log that was imported, which does not tell how its program ended."""
+    return report.run.imported and report.outcome.state == "lost"
+
+
 def now(view: View) -> Row:
     """What the training is in the middle of; what became of it, once it has ended."""
     outcome, work = view.report.outcome, view.open
     if view.loading is not None:
         return [(f"loading history {fmt.share(view.loading)}", "accent")]
+    if ended_log(view.report):
+        return [("the log ends here, and does not tell how the training did", "muted")]
     if outcome.state != "running":
         error = [(": ", "muted"), (printable(outcome.error[:400]), "text")] if outcome.error else []
         return [(_ending(outcome), _STATES.get(outcome.state, ("", "warning"))[1]), *error]
@@ -149,7 +156,7 @@ def badges(view: View, look: Look) -> Row:
 
 
 def _first(view: View, look: Look, width: int, brief: bool) -> Row:
-    words, tone = state(view.report.outcome)
+    words, tone = ("≡ IMPORTED LOG", "accent") if ended_log(view.report) else state(view.report.outcome)
     name = fit(view.report.run.name or look.title, 40 if width >= 100 else 24)
     left: Row = [(f" {words}", f"{tone} bold"), ("  ", "text"), (name, "text bold")]
     if brief:

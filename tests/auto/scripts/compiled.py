@@ -1,4 +1,4 @@
-"""torch.compile, with a backend that counts graphs. The ways in which programs use it, by the word it is called with."""
+"""torch.compile, with a backend that counts graphs. The ways in which programs use it, by the word given."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""In the manner of nanoGPT's train.py: a memmap, get_batch, the next batch fetched ahead, estimate_loss now and then."""
+"""In the manner of nanoGPT's train.py: a memmap, get_batch, a batch fetched ahead, estimate_loss now and then."""
 
 import os
 import tempfile
@@ -54,7 +54,7 @@ def estimate_loss():
         losses = torch.zeros(eval_iters)
         for k in range(eval_iters):
             X, Y = get_batch(split)
-            logits, loss = model(X, Y)
+            _, loss = model(X, Y)
             losses[k] = loss.item()
         out[split] = losses.mean()
     model.train()
@@ -69,8 +69,8 @@ while True:
         print(f"step {iter_num}: train loss {losses['train'].item().hex()}, val loss {losses['val'].item().hex()}")
     if iter_num >= max_iters:
         break
-    for micro_step in range(accumulation):
-        logits, loss = model(X, Y)
+    for _ in range(accumulation):
+        _, loss = model(X, Y)
         loss = loss / accumulation
         X, Y = get_batch("train")
         loss.backward()

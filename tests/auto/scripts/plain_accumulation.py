@@ -10,7 +10,7 @@ train, held_out = DataLoader(data, batch_size=4, shuffle=True), DataLoader(data,
 model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5)
-for epoch in range(2):
+for _ in range(2):
     for i, (x, y) in enumerate(train):
         loss = (model(x) - y).square().mean() / 4
         loss.backward()

@@ -37,7 +37,7 @@ loader = DataLoader(Texts(), batch_size=4, collate_fn=collate)
 model = Model()
 optimizer = torch.optim.AdamW(model.parameters())
 tokens = padded = 0
-for epoch in range(2):
+for _ in range(2):
     for batch in loader:
         loss = model(**batch)
         loss.backward()

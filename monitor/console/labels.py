@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from monitor.console.reading import ROLES, Reading, words
+from trainhooks.events import clean
 
 _INT = r"\d{1,3}(?:,\d{3}){1,4}|\d{1,15}"
 _STEP = re.compile(
@@ -99,7 +100,8 @@ def read_skip(text: str, into: Reading) -> bool:
         if word.start() > found.end() + 12 or word.end() < found.start() - 60 or not _take(found, text, into):
             continue
         reason = _REASON.match(text, max(found.end(), word.end()))
-        into.reason = reason["reason"].strip(" ().") if reason else "skipped, the program does not say why"
+        told = clean(reason["reason"], 400).strip(" ().") if reason else ""
+        into.reason = told or "skipped, the program does not say why"
         into.mention = False
         between = text[word.end() : found.start()].lower().split()
         into.role = next((each for each in [*between, into.role] if each in ROLES), None)

@@ -52,6 +52,7 @@ class Tracker:
     _held: list[Step] = field(default_factory=list)  # timed, the last one may still get phases
     _drafts: list[_Draft] = field(default_factory=list)  # of one moment
     _moment: float = 0.0
+    _ended: float = 0.0  # the end of the newest step whose time is known
     _mark: float | None = None  # up to here the time is told
     _stretches: Stretches = field(default_factory=Stretches)
     _busy: float = 0.0  # seconds of spans since the mark
@@ -186,7 +187,7 @@ class Tracker:
         if reading.reason is not None:
             last.status, last.reason = "skipped", reading.reason
         own = reading.seconds
-        if own is not None and count == 1 and own <= (each * ROUNDED if each else self._moment):
+        if own is not None and count == 1 and own <= (each * ROUNDED if each else self._moment - self._ended):
             last.duration = min(own, each) if each else own
             last.start = self._moment - last.duration if not each else end - last.duration
         last.metrics = self._new(reading.metrics, last.index)
@@ -194,6 +195,8 @@ class Tracker:
             self._lay(last, reading)
         if draft.phases is not None:
             self._lay(last, draft.phases)
+        if last.duration:
+            self._ended = max(self._ended, last.start + last.duration)
 
     # Phases
 
@@ -223,11 +226,12 @@ class Tracker:
     def _lay(self, step: Step, told: Reading, now: float | None = None) -> None:
         """Give a step its phases, where they fit into it."""
         if told.block and told.seconds is not None:
-            if step.duration == 0.0:
-                step.t = max(step.t, now or step.t)
-                step.start, step.duration = step.t - told.seconds, told.seconds
-                self._mark = max(self._mark or 0.0, step.t)
-            elif told.seconds <= step.duration * ROUNDED:
+            end = max(step.t, now or step.t)
+            if step.duration == 0.0 and told.seconds <= end - self._ended:
+                step.t, step.start, step.duration = end, end - told.seconds, told.seconds
+                self._mark = max(self._mark or 0.0, end)
+                self._ended = max(self._ended, end)
+            elif step.duration > 0.0 and told.seconds <= step.duration * ROUNDED:
                 shorter = min(told.seconds, step.duration)
                 step.start, step.duration = step.start + step.duration - shorter, shorter
         whole = sum(told.phases.values())

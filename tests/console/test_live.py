@@ -43,9 +43,9 @@ def test_a_programs_own_time_that_exceeds_the_clocks_is_not_believed() -> None:
 def test_phases_printed_before_their_step() -> None:
     live = Live()
     block = "⚠ Slow step (9.5s):\n  generation: 8s\n  reward: 1s\n\n"
-    live.at(1.0, block + "Step 1/3 - reward: 0.5\n")
-    live.at(11.0, block + "Step 2/3 - reward: 0.5\n")
-    live.at(12.0, "Step 3/3 - reward: 0.5\n")
+    live.at(101.0, block + "Step 1/3 - reward: 0.5\n")
+    live.at(111.0, block + "Step 2/3 - reward: 0.5\n")
+    live.at(112.0, "Step 3/3 - reward: 0.5\n")
     assert [bool(step.phases) for step in live.end().steps] == [True, True, False]
 
 

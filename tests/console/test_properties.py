@@ -97,7 +97,9 @@ def test_steps_of_a_living_log_do_not_overlap(arrivals: list[tuple[float, bytes]
         live.at(now, data.decode("utf-8", "replace"))
     told = live.end()
     sound(told.events)
-    timed = sorted((step for step in told.steps if step.duration > 0), key=lambda step: step.t)
+    timed = sorted((step for step in told.steps if step.duration > 0), key=lambda step: step.start)
+    ends = [step.start + step.duration for step in timed]
+    assert all(step.start >= end - 1e-6 for step, end in zip(timed[1:], ends, strict=False))
     assert all(step.start + step.duration <= now + 1e-6 for step in timed)
     assert all(sum(seconds for _, seconds, *_ in step.phases) <= step.duration * 1.06 for step in timed)
 

@@ -39,8 +39,9 @@ demo-cpp: $(READY)  ## Watch a C++ training that tells its exact phases through 
 	$(MAKE) -C demo/cpp BUILD=$(CURDIR)/build/demo-cpp
 	$(BIN)/trainmon run --name demo-cpp -- build/demo-cpp/trainer-native $(wildcard monitor/*.py monitor/*/*.py)
 
+# Most tests wait for processes of their own, so two at a time share two cores well.
 test: $(READY)  ## Run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(READY)  ## Lint, types and layers
 	$(BIN)/ruff check .

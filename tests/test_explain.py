@@ -116,7 +116,11 @@ def test_thresholds_are_those_of_the_code(code: str) -> None:
     told = set(explain.quotes(raw))
     for rule, module, function in rules():
         if rule == code:
-            names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and node.id.isupper() and node.id != "SHOWN"}
+            names = {
+                node.id
+                for node in ast.walk(function)
+                if isinstance(node, ast.Name) and node.id.isupper() and node.id != "SHOWN"
+            }
             used = {(f"diagnosis.{module}", name) for name in names if _is_number(module, name)}
             assert used <= told, f"{code}.md does not tell {sorted(used - told)}"
 

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from monitor.diagnosis import compiling, drift, progress, ranks, settings, silence, stops, waiting, worth
+from monitor.diagnosis import (
+    batches,
+    compiling,
+    drift,
+    progress,
+    ranks,
+    settings,
+    silence,
+    stops,
+    target,
+    waiting,
+    worth,
+)
 from monitor.diagnosis.evidence import Evidence
 from monitor.diagnosis.gpu import GpuEvidence, gpu_evidence
 from monitor.diagnosis.gpu_trouble import GPU_RULES
@@ -24,6 +36,9 @@ RULES: tuple[Rule, ...] = (
     ranks.straggler,
     waiting.input_bound,
     waiting.unaccounted_time,
+    batches.padding_waste,
+    batches.sequential_generation,
+    target.below_expected,
     stops.checkpoint_stall,
     stops.eval_heavy,
     stops.logging_overhead,

@@ -64,6 +64,7 @@ class Throughput(Rates):
     """Whole-run rates, from the first step's begin to the last step's end; `recent` is the latest stretch."""
 
     recent: Rates = field(default_factory=Rates)
+    expected_tokens_per_second: float | None = None  # as `--expect-tps` said
 
 
 @dataclass(slots=True)

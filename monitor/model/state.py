@@ -81,6 +81,9 @@ class Figures:
     step_seconds: Column = field(default_factory=Column)
     phases: dict[str, PhaseStats] = field(default_factory=dict)
     tokens: Column = field(default_factory=Column)  # tokens a step, where they are counted
+    padded_steps: int = 0  # steps that tell both, tokens and positions computed for them
+    padded_tokens: int = 0  # positions, padding included
+    unpadded_tokens: int = 0  # tokens of these steps
     pace_seconds: Column = field(default_factory=Column)  # from the end of the step before to this one's end, likewise
     metrics: dict[str, Column] = field(default_factory=dict)
     baselines: dict[str, Baseline] = field(default_factory=dict)

@@ -102,6 +102,10 @@ def _step_time(figures: Figures, step: Step) -> None:
     wall.since_last_step = 0.0
     figures.timelines.add(kind_of(step), step.start, end, step.index)
     figures.pace.add(step.start, end, step.tokens or 0, step.samples or 0)
+    if step.tokens is not None and step.padded_tokens is not None:
+        figures.padded_steps += 1
+        figures.padded_tokens += step.padded_tokens
+        figures.unpadded_tokens += min(step.tokens, step.padded_tokens)
     if step.tokens is not None:
         figures.tokens.add(step.index, step.tokens)
         figures.pace_seconds.add(step.index, end - (step.start if before is None else min(before, step.start)))

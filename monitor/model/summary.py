@@ -47,7 +47,7 @@ def report(state: RunState, around: Surroundings) -> Report:
         run=_run(state, around),
         outcome=outcome,
         progress=progress,
-        throughput=_throughput(main),
+        throughput=_throughput(main, around),
         wall=wall,
         phases=_phases(main),
         metrics={name: _metric(column.digested()) for name, column in main.metrics.items()},
@@ -123,9 +123,13 @@ def _total(state: RunState) -> int | None:
     return next((each.total_steps for _, each in sorted(state.hooked.items()) if each.total_steps is not None), None)
 
 
-def _throughput(main: Figures) -> Throughput:
+def _throughput(main: Figures, around: Surroundings) -> Throughput:
     whole = main.pace.whole_run()
-    return Throughput(**{f.name: getattr(whole, f.name) for f in fields(Rates)}, recent=main.pace.lately())
+    found = Throughput(**{f.name: getattr(whole, f.name) for f in fields(Rates)}, recent=main.pace.lately())
+    wanted = around.identity.get("expect_tps")
+    if isinstance(wanted, int | float) and wanted > 0:
+        found.expected_tokens_per_second = float(wanted)
+    return found
 
 
 def _phases(main: Figures) -> list[PhaseRow]:

@@ -10,7 +10,7 @@ import pytest
 
 from trainhooks.events import Facts, Host, Metrics
 
-from .conftest import Story, judged
+from .conftest import Story, folded, judged, judged_state
 
 noise = random.Random(5)
 
@@ -39,6 +39,22 @@ def logged(n: int, **values: Callable[[int], Any]) -> Story:
     for i in range(n):
         told.step(forward=jitter(0.1), backward=jitter(0.2))
         told.tell(Metrics, values={name: make(i) for name, make in values.items()})
+    return told
+
+
+def padded(share: float, n: int = 60) -> Story:
+    told = Story()
+    for _ in range(n):
+        fields = {"tokens": int(1000 * (1 - share)), "padded_tokens": 1000}
+        told.step_with(fields, forward=jitter(0.1), backward=jitter(0.2))
+    return told
+
+
+def generating(calls: float, batch: float, seconds: float = 2.0, n: int = 40) -> Story:
+    told = Story()
+    for _ in range(n):
+        metrics = {"generate_calls": calls, "generate_batch": batch}
+        told.step_with({"metrics": metrics}, generation=jitter(seconds), training=jitter(1.0))
     return told
 
 
@@ -80,6 +96,8 @@ def rising_with_tokens() -> Story:
 SICK = {
     "input-bound": lambda: data_wait(0.4),
     "unaccounted-time": lambda: healthy(other=0.5),
+    "padding-waste": lambda: padded(0.6),
+    "sequential-generation": lambda: generating(11, 1),
     "checkpoint-stall": lambda: healthy(40).span("checkpoint", 6.0),
     "eval-heavy": lambda: healthy(40).span("eval", 12.0),
     "logging-overhead": lambda: healthy(logging=0.05),
@@ -113,6 +131,8 @@ INNOCENT = {
         lambda: Story().step(other=1).step(other=1),  # no phases are told at all
         lambda: healthy(5, other=0.5),
     ],
+    "padding-waste": [lambda: padded(0.2), lambda: padded(0.6, n=10), lambda: healthy()],
+    "sequential-generation": [lambda: generating(11, 8), lambda: generating(1, 1), lambda: generating(11, 1, 0.2)],
     "checkpoint-stall": [
         lambda: healthy(40).span("checkpoint", 0.5),
         lambda: healthy(5).span("checkpoint", 6),
@@ -239,3 +259,10 @@ def test_the_advice_names_the_setting_and_its_value() -> None:
     told = facts(data_wait(0.4), config={"dataloader_num_workers": 2}, cpus=2)
     (found, *_), _ = judged(told, alive=False)
     assert "more workers will not help" in found.advice
+
+
+@pytest.mark.parametrize(("wanted", "fires"), [(10_000, True), (3_300, False), (None, False)])
+def test_less_than_expected(wanted: float | None, fires: bool) -> None:
+    """1,000 tokens in steps of 0.3 s, about."""
+    found, _ = judged_state(folded(padded(0.0)), alive=False, expect_tps=wanted)
+    assert ("below-expected" in [each.code for each in found]) == fires

@@ -1,0 +1,57 @@
+"""Work that is done for nothing, or in portions that are too small: padding, one text at a time. Pure."""
+
+from __future__ import annotations
+
+from monitor.diagnosis.evidence import Evidence
+from monitor.model.report import Finding
+from monitor.units import duration, share
+
+ENOUGH = 20  # steps
+# Padding to the longest of a random batch wastes a third of many data sets; half is worth packing or grouping.
+PADDING_WORTH = 0.35
+PADDING_GRAVE = 0.50
+COMPUTED = ("forward", "backward", "training")  # the phases in which padding is computed
+ONE_BY_ONE = 1.5  # sequences a call; above it somebody has begun to batch
+MANY_CALLS = 4.0  # a step; two or three may be different questions
+GENERATION_WORTH = 0.30  # of step time
+
+
+def padding_waste(evidence: Evidence) -> Finding | None:
+    """A large part of what is computed is filling."""
+    main = evidence.state.main
+    if main.padded_steps < ENOUGH or not main.padded_tokens:
+        return None
+    waste = 1 - main.unpadded_tokens / main.padded_tokens
+    computed = [row for name in COMPUTED if (row := evidence.phase(name)) is not None]
+    if waste < PADDING_WORTH:
+        return None
+    lost = waste * evidence.of_wall(sum(row.mean * row.count for row in computed))
+    return Finding(
+        "padding-waste",
+        "warning" if waste < PADDING_GRAVE or lost < PADDING_GRAVE / 2 else "critical",
+        f"{share(waste)} of each batch is padding",
+        [f"{main.unpadded_tokens:,.0f} tokens of {main.padded_tokens:,.0f} computed, in {main.padded_steps} steps"],
+        "Group sequences of like length, pack them, or pad to the longest of a batch and not to a fixed length.",
+        lost if computed else None,
+    )
+
+
+def sequential_generation(evidence: Evidence) -> Finding | None:
+    """generate() is called many times a step, with one sequence each."""
+    metrics = evidence.report.metrics
+    calls = metrics.get("generate_calls")
+    batch = metrics.get("generate_batch")
+    row = evidence.phase("generation")
+    if calls is None or batch is None or row is None or calls.count < ENOUGH:
+        return None
+    if (calls.mean or 0.0) < MANY_CALLS or (batch.mean or 0.0) > ONE_BY_ONE or row.share < GENERATION_WORTH:
+        return None
+    most = evidence.of_wall(row.mean * row.count) * (1 - 1 / (calls.mean or 1.0))
+    return Finding(
+        "sequential-generation",
+        "warning",
+        f"Text is generated one by one: {calls.mean:.1f} calls of generate() a step, {share(row.share)} of step time",
+        [f"{batch.mean:.2g} sequences a call, {duration(row.mean)} of generation a step"],
+        "Generate the texts of a step in one call: prompts padded on the left, or num_return_sequences=N.",
+        most,
+    )

@@ -6,6 +6,7 @@ import functools
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from monitor.launch import Ended, Front, Options
     from monitor.runs import RunEntry
 
+ENDING_SECONDS = 5.0  # that the exit code may take after the screen has seen the end
 PLAIN_SECONDS = 5.0  # between screens where no dashboard can be shown
 PAGE_WIDTH = 100  # columns; longer lines are hard to read
 
@@ -106,6 +108,10 @@ def _run_with_dashboard(front: Front, low_bandwidth: bool) -> int:
     if how is None:
         return 1
     ended = front.poll()
+    until = time.monotonic() + ENDING_SECONDS
+    while how == "ended" and ended is None and time.monotonic() < until:
+        time.sleep(0.02)
+        ended = front.poll()
     if how == "detach" or ended is None:
         _tell_way_back(front.run)
         return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A busy box makes examples slow; that is no fault of what is tested.
@@ -17,3 +18,10 @@ for _name in [name for name in os.environ if name.startswith("TRAINMON")] + [
     "WORLD_SIZE",
 ]:
     os.environ.pop(_name, None)
+
+
+@pytest.fixture(autouse=True)
+def _terminals_have_their_own_size() -> None:
+    """Textual's screenshots leave COLUMNS and LINES behind, which win over a terminal's real size."""
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)

@@ -22,7 +22,7 @@ from monitor.console.figures import (
     unit_seconds,
 )
 from monitor.console.place import figure
-from monitor.console.reading import MAX_FIGURES, Reading, known_phase, name, phase, split_role
+from monitor.console.reading import MAX_FIGURES, Reading, name, phase, split_role
 from trainhooks.events import Number
 
 REACH = 72  # characters before a value in which its name stands
@@ -176,8 +176,3 @@ def read_parts(text: str) -> tuple[dict[str, float], float] | None:
             parts[called] = parts.get(called, 0.0) + taken
             shares += float(found["share"] or 0.0)
     return (parts, shares) if parts else None
-
-
-def is_phase(text: str) -> bool:
-    """Whether this is a known word for a part of a step."""
-    return known_phase(name(text)) is not None

@@ -30,7 +30,7 @@ try:
     for name in ("torch", "pyzmq", "msgspec", "transformers", "trl", "accelerate", "lightning"):
         try:
             out["libraries"][name] = version(name)
-        except Exception:
+        except Exception:  # not installed, or its metadata is broken: either way there is nothing to tell
             pass
 except ImportError:
     pass

@@ -7,223 +7,23 @@ learnt from it. Written for few bytecodes: all of this is in the training's way.
 
 from __future__ import annotations
 
-import atexit
-import os
-import sys
-from collections import deque
-from threading import get_ident
-from typing import Any, Callable, Deque, List, Optional, Set, Tuple
+from typing import Any, Optional
 
-from trainhooks import deferred, session
+from trainhooks import deferred
 from trainhooks.auto import claims
-from trainhooks.auto.optimizers import Optimizers
+from trainhooks.auto.one_step import Counts as Counts
+from trainhooks.auto.one_step import OneStep
 from trainhooks.clocks import host_clock
-from trainhooks.entries import AUTOMATIC, CANCEL, COUNT, END, GROUND, LOG, SKIP, SPAN, STEP
-
-Counts = Tuple[Optional[int], Optional[int], Optional[int]]
+from trainhooks.entries import COUNT, GROUND
 
 HABIT = 3  # steps in a row that each had model calls without gradients before them: then these belong to the step
-CYCLES = 3  # updates that gradients led to and that no optimizer's hook told: then these are the steps
-OVERFLOW = "gradient overflow (loss scaler)"
 AT_ONCE = 1_000_000  # nanoseconds between the making of an iterator and its first use, in a `for`
-MAX_WAITING = 64  # counts of batches that were fetched and not yet used
 
 
-class Steps:
-    """What one thread's training is doing, as far as its calls of torch tell.
+class Steps(OneStep):
+    """What one thread's training does, call by call of torch."""
 
-    Args:
-        grads_wanted: whether gradients are being recorded: torch.is_grad_enabled.
-    """
-
-    __slots__ = (  # more attributes than Python keeps together in an ordinary object
-        "backwards",
-        "began",
-        "cycles",
-        "entered",
-        "eval_last",
-        "eval_source",
-        "evaluating",
-        "exhausted",
-        "fetched_again",
-        "fetches",
-        "forwards",
-        "fresh",
-        "grads_wanted",
-        "habit",
-        "in_backward",
-        "in_forward",
-        "last",
-        "learnt",
-        "loader_counts",
-        "looked",
-        "looks",
-        "loss",
-        "many_backwards",
-        "nested",
-        "news",
-        "on_gpu",
-        "open",
-        "opened_by",
-        "optimizers",
-        "put",
-        "rooted",
-        "scaled",
-        "silent",
-        "skips",
-        "source",
-        "stepped",
-        "stepped_at",
-        "thread",
-        "told",
-        "waiting",
-    )
-
-    def __init__(self, grads_wanted: Callable[[], bool]) -> None:
-        self.grads_wanted = grads_wanted
-        self.optimizers = Optimizers()
-        self.rooted = False  # the model's own calls are seen; else forward is the gap between data and backward
-        self.silent = False  # the program tells its steps itself, or we failed
-        self.news: Optional[Callable[[session.Put, bool], None]] = None  # asked at the end of steps, and of it all
-        self.told = False  # the process has been announced
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin anew in the calling thread: at first, and in a forked child."""
-        self.put = session.quiet_put()
-        self.thread = get_ident()
-        self.optimizers.sole = 0
-        self.last = 0  # when the last step, or what was told after it, ended
-        self.began = 0
-        self.open = False
-        self.stepped: Set[int] = set()  # optimizers that have stepped in this step
-        self.stepped_at = 0  # when the last of them ended
-        self.on_gpu = False  # and its work may go on after that
-        self.entered = 0  # optimizers' steps inside a scaler's, or another optimizer's, so far
-        self.nested: List[int] = []  # optimizers whose step is under way, innermost last
-        self.fetches = 0
-        self.source = 0  # the iterator of the last fetch
-        self.fetched_again = False  # it was asked again, and nothing was learnt in between
-        self.exhausted = False  # it ended, likewise
-        self.opened_by = 0  # when the making of an iterator ended that the step was begun for
-        self.forwards = 0
-        self.looks = 0  # model calls that nothing can be learnt from
-        self.in_forward = False
-        self.backwards = 0
-        self.learnt = False  # gradients have been asked for in this step
-        self.in_backward = False
-        self.cycles = 0
-        self.loss: Any = None  # a number, or one on its way from a GPU
-        self.many_backwards = False
-        self.scaled = False  # a loss scaler is at work: the loss that is seen is not the program's
-        self.skips = 0
-        self.evaluating = False
-        self.eval_source = 0
-        self.eval_last = 0
-        self.habit = 0
-        self.looked = False  # since the last step
-        self.waiting: Deque[Counts] = deque(maxlen=MAX_WAITING)  # of batches fetched and not yet used
-        self.loader_counts = False
-        self.fresh = True  # the next model call is the first of a batch
-        self.told = False
-
-    # The step
-
-    def begin(self, t: int) -> None:
-        """A step begins; `t` may lie in the past, back to the end of the last one."""
-        if self.silent or session.explicit():
-            self.silent = True
-            return
-        put = self.put
-        put((STEP, t, AUTOMATIC))
-        if deferred.waiting:
-            deferred.poll(put)
-        self.open = True
-        self.began = t
-        self.fetches = self.forwards = self.looks = self.backwards = self.skips = 0
-        self.fetched_again = self.exhausted = self.learnt = False
-        self.fresh = True
-        self.habit = self.habit + 1 if self.looked else 0
-        self.looked = False
-
-    def end(self, t: int) -> None:
-        """The step is done. Work that a GPU may still be at counts as the step's: it ends at what comes next."""
-        if not self.on_gpu and self.stepped:
-            t = self.stepped_at
-        put = self.put
-        if self.loss is not None:
-            if self.backwards == 1 and not self.scaled:
-                put((LOG, {"loss": self.loss}))
-            self.loss = None
-        if self.skips and self.skips >= len(self.stepped):
-            put((SKIP, OVERFLOW))
-        if self.waiting:
-            while len(self.waiting) > 1:  # all but a batch that may have been fetched ahead
-                put((COUNT, *self.waiting.popleft()))
-        if self.forwards > 1:
-            put((COUNT, None, None, None, self.forwards))
-        put((END, t, AUTOMATIC))
-        self.open = False
-        self.last = t
-        self.many_backwards = self.backwards > 1
-        self.rooted = self.forwards > 0
-        if not self.optimizers.sole:
-            self.optimizers.step_ended(self.stepped, patient=self.fetches > 0)
-            self.stepped.clear()
-            if not self.told:
-                self._announce()
-        if self.news is not None:
-            self.news(put, False)
-
-    def _updated_unseen(self) -> bool:
-        optimizers = self.optimizers
-        return optimizers.none_stepped and not self.nested and optimizers.updated()
-
-    def _end_cycle(self, t: int) -> None:
-        """Gradients were asked for, and an update followed that no optimizer's hook told: by hand, or compiled."""
-        self.cycles += 1
-        self.end(t)
-
-    def cancel(self, t: int) -> None:
-        self.put((CANCEL, t, AUTOMATIC))
-        self.open = False
-
-    def finish(self) -> None:
-        """The program ends: so does a step whose optimizers have stepped."""
-        if get_ident() != self.thread or not self.told or self.silent:
-            return
-        if self.evaluating:
-            self._evaluation_ends()
-        elif self.open and (self.stepped or (self.cycles and self.learnt)):
-            self.on_gpu = False
-            self.end(host_clock())
-        if self.news is not None:
-            self.news(self.put, True)
-
-    def fail(self) -> None:
-        """Something in a program or a torch that was not foreseen: from here on nothing is told."""
-        self.silent = True
-        if self.open:
-            self.cancel(host_clock())
-        if os.environ.get(session.DEBUG_VARIABLE):
-            sys.excepthook(*sys.exc_info())
-
-    def adopt(self) -> bool:
-        """An optimizer steps in another thread. It is the training, where none has been seen so far."""
-        if self.told or self.silent:
-            return False
-        self.reset()
-        return True
-
-    def _announce(self) -> None:
-        if self.optimizers.none_stepped and self.cycles < CYCLES:
-            return
-        self.told = True
-        session.announce()
-        atexit.register(self.finish)  # runs before the session's own, which was registered earlier
-        process = sys.modules.get("multiprocessing.process")
-        if process is not None and process.parent_process() is not None:  # its end passes atexit by
-            sys.modules["multiprocessing.util"].Finalize(None, self.finish, exitpriority=-99)
+    __slots__ = ()
 
     # Data
 
@@ -318,27 +118,6 @@ class Steps:
         elif self.looks or self.fetched_again or self.exhausted:
             self._becomes_evaluation(t)
 
-    # Evaluation
-
-    def _evaluate(self, t: int, source: int) -> None:
-        self.put((SPAN, t, "eval"))
-        self.evaluating = True
-        self.eval_source = source
-        self.eval_last = t
-
-    def _becomes_evaluation(self, t: int) -> None:
-        """What was begun as a step shows itself an evaluation."""
-        self.cancel(t)
-        self.waiting.clear()
-        self._evaluate(self.began, self.source)
-        self.eval_last = t
-
-    def _evaluation_ends(self) -> None:
-        self.put((None, self.eval_last))
-        self.evaluating = False
-        if not self.open:
-            self.last = self.eval_last
-
     # The model
 
     def forward_begins(self, in_training: bool) -> bool:
@@ -356,16 +135,8 @@ class Steps:
         if self.evaluating:
             self._evaluation_ends()
         t = host_clock()
-        if self.open:
-            if self.stepped:
-                if self.optimizers.all_in(self.stepped):
-                    self.end(t)
-            elif self.learnt and self._updated_unseen():
-                self._end_cycle(t)
-        if not self.open:
-            self.begin(self.last or t)
-            if not self.open:
-                return False
+        if not self._in_step(t):
+            return False
         self.put((GROUND, t, "forward"))
         self.forwards += 1
         if claims.counts:
@@ -417,16 +188,8 @@ class Steps:
         self.in_forward = False
         if self.evaluating:
             self._evaluation_ends()
-        if self.open:
-            if self.stepped:
-                if self.optimizers.all_in(self.stepped):
-                    self.end(t)
-            elif self.learnt and self._updated_unseen():
-                self._end_cycle(t)
-        if not self.open:
-            self.begin(self.last or t)
-            if not self.open:
-                return
+        if not self._in_step(t):
+            return
         self.put((GROUND, t, "backward"))
         if not self.learnt and self.optimizers.none_stepped:
             self.optimizers.updated()  # from here on

@@ -129,7 +129,8 @@ def test_the_next_job_of_the_same_kind_has_a_run_of_its_own(tmp_path: Path) -> N
 
 
 def test_jobs_beside_each_other_keep_apart(tmp_path: Path) -> None:
-    ranks(tmp_path, TOGETHER, *plain(os.getpid()), *plain(os.getpid() + 1), *slurm(os.getpid()))
+    jobs = [plain(os.getpid()), plain(os.getpid() + 1), slurm(os.getpid())]
+    ranks(tmp_path, TOGETHER, *({**each, "TURN": f" {number}"} for number, job in enumerate(jobs) for each in job))
     assert sorted(journals(tmp_path).values()) == [[0, 1]] * 3
 
 

@@ -6,7 +6,7 @@ the part that lies in no step and in no inner span, so the parts of the elapsed 
 
 from __future__ import annotations
 
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from trainhooks.clocks import NANOSECOND
 from trainhooks.entries import (
@@ -15,7 +15,6 @@ from trainhooks.entries import (
     COUNT,
     END,
     FACTS,
-    GROUND,
     LATE,
     LOG,
     NEXT,
@@ -25,6 +24,7 @@ from trainhooks.entries import (
     SPAN,
     STEP,
     TALLY,
+    Ground,
     Loop,
 )
 from trainhooks.events import (
@@ -40,7 +40,7 @@ Mapping = Dict[str, Any]
 
 
 class Assembler(Told):
-    """One lane's state machine: `digest` eats entries, `events` collects what came of them."""
+    """One lane's state machine: `take` eats an entry, `events` collects what came of them."""
 
     def __init__(self, shared: Shared, thread: str, is_main: bool) -> None:
         super().__init__(shared)
@@ -54,15 +54,6 @@ class Assembler(Told):
         self._nested: Optional[Tuple[Loop, int]] = None  # a loop inside the open step, and the height it stands at
         self._warned_nested = False
         self._held: Optional[Mapping] = None
-
-    def digest(self, entries: Deque[Tuple[Any, ...]], most: int) -> None:
-        """Take up to `most` entries. An odd value in one must not cost those after it: it is counted as lost."""
-        take, next_entry = self.take, entries.popleft
-        for _ in range(min(most, len(entries))):
-            try:
-                take(next_entry())
-            except Exception:  # a foreign object in an entry may raise anything
-                self.shared.lost += 1
 
     def take(self, entry: Tuple[Any, ...]) -> None:
         """Take one entry. Entering and leaving a phase of a step come first: they are most of what there is."""
@@ -90,13 +81,16 @@ class Assembler(Told):
             elif what == NEXT:
                 self._next(entry[1], entry[2], entry[3])
                 return
+            elif type(what) is Ground:
+                self._ground(step, entry[1], what.name)
+                return
         elif self._held is not None:
             self.release_held()
         if what is None:
             self._leave_outside(entry[1])
         elif type(what) is str:
             self.around.append(Open(self.shared.phase_name(what), entry[1], False, self.accounted))
-        else:
+        elif type(what) is not Ground:
             _HANDLERS[what](self, *entry[1:])
 
     @property
@@ -111,15 +105,19 @@ class Assembler(Told):
         step = self.step
         if step is not None:
             if step.loop is loop:
-                if number > step.number + 1:  # entries fell out of the full deque, and whole steps with them
-                    self.shared.lost += number - step.number - 1
-                    self.shared.steps += number - step.number - 1
-                self._close_step(step, t)
+                self._close_previous(step, t, number)
             elif self._nested is not None and self._nested[0] is loop:
                 self._leave_nested(step, t)
         self._begin(t, loop, number)
         if self.step is not None:
             self._enter_phase(self.step, "data", t)
+
+    def _close_previous(self, step: OpenStep, t: int, number: int) -> None:
+        """The open step ends where the next one of its loop begins."""
+        if number > step.number + 1:  # entries fell out of the full deque, and whole steps with them
+            self.shared.lost += number - step.number - 1
+            self.shared.steps += number - step.number - 1
+        self._close_step(step, t)
 
     def _begin(self, t: int, loop: Loop, number: int = 0) -> None:
         if self.step is not None:
@@ -293,10 +291,9 @@ class Assembler(Told):
         row.entered = t
         opened.append(row)
 
-    def _ground(self, t: int, name: Optional[str]) -> None:
+    def _ground(self, step: OpenStep, t: int, name: Optional[str]) -> None:
         """What an automatic step does from here on wherever no phase is open. Open ones keep their time."""
-        step = self.step
-        if step is None or step.loop is not AUTOMATIC:
+        if step.loop is not AUTOMATIC:
             return
         holder = step.opened[-1] if step.opened else step.ground
         if holder is not None:
@@ -400,5 +397,4 @@ _HANDLERS: Dict[int, Callable[..., None]] = {
     FACTS: Assembler._facts,
     LATE: Assembler._late,
     TALLY: Assembler._tally,
-    GROUND: Assembler._ground,
 }

@@ -27,7 +27,6 @@ NOTE = 10  # t, text
 FACTS = 11  # what is known
 LATE = 12  # deferred, value
 TALLY = 13  # sums, means: metrics that are added up, and averaged, over the entries of one step
-GROUND = 14  # t, name: what an automatic step does from here on wherever no phase is open; None: not known
 
 
 class Loop:
@@ -43,6 +42,22 @@ class Loop:
 
 
 AUTOMATIC = Loop(None, None, None)  # the steps that `auto` makes out
+
+
+class Ground:
+    """``(ground, t)``: what an automatic step does from here on wherever no phase is open. Identity tells them apart."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: Optional[str]) -> None:
+        self.name = name
+
+
+DATA = Ground("data")
+FORWARD = Ground("forward")
+BACKWARD = Ground("backward")
+OPTIMIZER = Ground("optimizer")
+NOTHING = Ground(None)  # nothing that is known
 
 
 class Lane:

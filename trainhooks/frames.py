@@ -1,4 +1,4 @@
-"""Where the training thread stands: a look at its stack, twenty times a second at most.
+"""Where the training thread stands: a look at its stack, ten times a second at most.
 
 It names the user's own line for time that no phase explains. A look costs some ten microseconds of the background
 thread, none of the training's own code. Set TRAINMON_FRAMES=0 to have none.

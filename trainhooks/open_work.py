@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from trainhooks.deferred import Deferred
 from trainhooks.entries import Loop
@@ -65,6 +65,7 @@ class Shared:
         self.counts: Optional[Dict[str, int]] = None  # work counted by other threads, likewise
         self.lost = 0  # entries that fell out of a full deque, as far as they can be told
         self.metric_names: Dict[str, str] = {}
+        self.plain_names: Set[Tuple[str, ...]] = set()  # names that came together, each sent as it is
         self.phase_names: Dict[str, str] = {}
 
     def metric_name(self, name: str) -> str:

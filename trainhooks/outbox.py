@@ -18,20 +18,33 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from trainhooks import facts, jobs, rundir
-from trainhooks.assembler import Assembler
 from trainhooks.clocks import host_clock, monotonic_seconds
 from trainhooks.devices import Devices
+from trainhooks.digester import Digester
 from trainhooks.entries import FACTS, Lane
-from trainhooks.events import MAX_LINE, MAX_NAME, Bye, Event, Facts, Frames, Hello, clean, encoder, to_dict
+from trainhooks.events import (
+    MAX_LINE,
+    MAX_NAME,
+    MAX_TEXT,
+    Bye,
+    Event,
+    Facts,
+    Frames,
+    Hello,
+    clean,
+    lines_encoder,
+    to_dict,
+)
 from trainhooks.frames import Sampler
 from trainhooks.journal import Journal, Publisher
 from trainhooks.open_work import Shared
 from trainhooks.torch_flags import torch_flags
 
 WAKE = 0.05  # seconds between two looks at the lanes
-SLICE = 64  # entries digested before the interpreter is let go: some 100 microseconds
+SLICE = 128  # entries digested before the interpreter is let go: some 100 microseconds
 MOST = 4096  # entries of one lane digested in a pass: a lane that is flooded must not keep the others' off the disk
 LAST_PASSES = 0.7  # seconds at the program's end for what a flood left
+LOOK = 2  # passes a look at the training's stack
 PULSE = 1.0  # seconds between two pulses
 LONG = 5.0  # seconds after which a pulse says where the thread stands
 FRAMES = 30.0  # seconds between two reports of where it stood
@@ -40,24 +53,28 @@ FRAMES = 30.0  # seconds between two reports of where it stood
 class Outbox:
     """One per process, in the background thread."""
 
-    def __init__(self, lanes: List[Lane], stop: threading.Event, error: Callable[[], Optional[BaseException]]) -> None:
+    def __init__(
+        self, lanes: List[Lane], stopped: Callable[[float], bool], error: Callable[[], Optional[BaseException]]
+    ) -> None:
         self._lanes = lanes
-        self._stop = stop
+        self._stopped = stopped  # waits that many seconds for the end of the program
         self._error = error  # what ended the program, once it has ended
         self.producer = uuid.uuid4().hex[:8]
         self._seq = 0
         self._shared = Shared()
-        self._assemblers: Dict[int, Assembler] = {}
-        self._encode = encoder()
+        self._assemblers: Dict[int, Digester] = {}
+        self._encode = lines_encoder()
         with contextlib.suppress(ImportError):
             import zmq  # noqa: F401  # imported here, where no fork can fall into it
         self._run: Optional[Path] = None
         self._journal: Optional[Journal] = None
         self._lock: Optional[rundir.Lock] = None
         self._publisher: Optional[Publisher] = None
-        self._lines: List[bytes] = []  # digested, not yet written
+        self._batches: List[bytes] = []  # digested, not yet written
+        self._lines = 0  # in them
         self._next_pulse = 0.0
         self._sampler = Sampler()
+        self._passes = 0
         self._frames_due = monotonic_seconds() + FRAMES
         self._place: Optional[str] = None  # where the primary lane's thread stood last
         self._dropped = 0
@@ -68,7 +85,7 @@ class Outbox:
         """Record until told to stop; then write what is left and say bye."""
         self._open()
         flooded = False
-        while not self._stop.wait(0.0 if flooded else WAKE):
+        while not self._stopped(0.0 if flooded else WAKE):
             flooded = self._digest(rested=not flooded) > MOST
             if not flooded:
                 self._look()
@@ -127,6 +144,9 @@ class Outbox:
 
     def _look(self) -> None:
         """See where the training stands, for the time that its phases do not explain."""
+        self._passes += 1
+        if self._passes % LOOK:
+            return
         leading = self._shared.primary
         if leading is not None and leading.ident is not None:
             self._place = self._sampler.look(leading.ident, leading.where())
@@ -141,21 +161,21 @@ class Outbox:
 
     def _write(self) -> None:
         """The journal first, the socket second."""
-        lines, self._lines = self._lines, []
-        if not lines:
+        if not self._batches:
             return
-        batch = b"\n".join(lines) + b"\n"
+        batch, lines = b"".join(self._batches), self._lines
+        self._batches, self._lines = [], 0
         if self._journal is not None:
-            self._journal.append(batch, len(lines))
+            self._journal.append(batch, lines)
         if self._publisher is not None:
             self._publisher.publish(batch)
 
-    def _assembler(self, lane: Lane) -> Assembler:
+    def _assembler(self, lane: Lane) -> Digester:
         found = self._assemblers.get(id(lane))
         if found is None:
             is_main = lane.thread is threading.main_thread()
             name = clean(lane.thread.name, MAX_NAME)
-            found = self._assemblers[id(lane)] = Assembler(self._shared, name, is_main)
+            found = self._assemblers[id(lane)] = Digester(self._shared, name, is_main)
             found.ident = lane.thread.ident
         return found
 
@@ -172,7 +192,7 @@ class Outbox:
         leading = self._shared.primary
         if leading is None:
             mains = [each for each in self._assemblers.values() if each.is_main]
-            leading = (mains or list(self._assemblers.values()) or [Assembler(self._shared, "", True)])[0]
+            leading = (mains or list(self._assemblers.values()) or [Digester(self._shared, "", True)])[0]
         pulse = leading.pulse(host_clock())
         if leading is self._shared.primary and max(pulse.step_open or 0.0, pulse.phase_open or 0.0) > LONG:
             pulse.frame = self._place
@@ -197,7 +217,7 @@ class Outbox:
         self._send(self._frames())
         bye = Bye("", 0, monotonic_seconds())
         if error is not None:
-            bye.error = clean(f"{type(error).__name__}: {error}", 512)
+            bye.error = clean(facts.masked(f"{type(error).__name__}: {error}"[:MAX_TEXT]), 512)
         bye.dropped = self._dropped + self._shared.lost
         if self._journal is not None:
             bye.dropped += self._journal.dropped + self._journal.waiting_lines
@@ -213,18 +233,27 @@ class Outbox:
 
     def _stamp(self, events: List[Dict[str, Any]]) -> None:
         """Give each event its producer and number, and encode it. Empties `events`."""
+        if not events:
+            return
+        producer, seq = self.producer, self._seq
         for event in events:
-            event["producer"] = self.producer
-            event["seq"] = self._seq
-            line = self._encode(event)
-            if len(line) >= MAX_LINE:
-                event = _cut(event)
-                line = self._encode(event)
-            self._lines.append(line)
-            self._seq += 1
+            event["producer"] = producer
+            event["seq"] = seq
+            seq += 1
             if event["kind"] == "facts" and "name" in event and self._run is not None:
                 rundir.rename(self._run, event["name"])
+        batch = self._encode(events)
+        if len(batch) > MAX_LINE:  # of all lines together: seldom so
+            batch = b"".join(_fitting(event, self._encode) for event in events)
+        self._batches.append(batch)
+        self._lines += len(events)
+        self._seq = seq
         events.clear()
+
+
+def _fitting(event: Dict[str, Any], encode: Callable[[List[Dict[str, Any]]], bytes]) -> bytes:
+    line = encode([event])
+    return line if len(line) <= MAX_LINE else encode([_cut(event)])
 
 
 def _cut(event: Dict[str, Any]) -> Dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional
 
 from trainhooks.clocks import NANOSECOND, monotonic_seconds
 from trainhooks.deferred import Deferred
-from trainhooks.events import MAX_INTEGER, MAX_NAME, Event, Facts, Metrics, Note, clean, number, to_dict
+from trainhooks.events import MAX_INTEGER, MAX_METRICS, MAX_NAME, Event, Facts, Metrics, Note, clean, number, to_dict
 from trainhooks.facts import masked_config
 from trainhooks.open_work import OpenStep, Shared
 
@@ -25,16 +25,19 @@ class Told:
         self.events.append(to_dict(event))
 
     def _log_in_step(self, step: OpenStep, metrics: Mapping) -> None:
-        names = self.shared.metric_names
-        for name, value in metrics.items():  # finite numbers under known names, nearly always: sent as they are
-            if type(value) is not float or value - value != 0.0 or names.get(name) != name:
-                break
-        else:
-            if step.metrics:
-                step.metrics.update(metrics)
+        names = tuple(metrics)
+        if names in self.shared.plain_names:  # and finite numbers, nearly always: sent as they are
+            for value in metrics.values():
+                if type(value) is not float or value - value != 0.0:
+                    break
             else:
-                step.metrics = metrics  # made for this call alone, so it is ours
-            return
+                if step.metrics:
+                    step.metrics.update(metrics)
+                else:
+                    step.metrics = metrics  # made for this call alone, so it is ours
+                return
+        elif len(self.shared.plain_names) < MAX_METRICS and all(map(self._is_plain, names)):
+            self.shared.plain_names.add(names)
         for name, value in metrics.items():
             sent_name = self.shared.metric_name(name)
             if type(value) is Deferred:
@@ -44,6 +47,9 @@ class Told:
                 sent = number(value)
                 if sent is not None:
                     step.metrics[sent_name] = sent
+
+    def _is_plain(self, name: str) -> bool:
+        return type(name) is str and self.shared.metric_name(name) == name
 
     def _log(self, metrics: Mapping) -> None:
         """Metrics outside a step. Ones that are still on their way keep no step."""

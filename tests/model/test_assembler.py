@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainhooks.assembler import Assembler
 from trainhooks.clocks import NANOSECOND
-from trainhooks.entries import END, NEXT, QUIT, SPAN, STEP, Loop
+from trainhooks.digester import Digester
+from trainhooks.entries import COUNT, END, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Loop
 from trainhooks.open_work import Shared
 
 # A program is a list of: a wait (seconds), or (kind, name, program), or ("loop", role, [(wait, program)], last wait).
@@ -109,7 +109,7 @@ class Slow:
 
 
 def digested(slow: Slow, portion: int) -> list[dict[str, Any]]:
-    assembler = Assembler(Shared(), "main", True)
+    assembler = Digester(Shared(), "main", True)
     while slow.entries:
         assembler.digest(slow.entries, portion)
     assembler.release_held()
@@ -152,7 +152,7 @@ def test_entries_in_any_order_whatsoever_raise_nothing(kinds: list[Any]) -> None
         default = (kind, t) if isinstance(kind, str) else (kind, t, loop)
         entries.append(shapes.get(kind, default))
     shared = Shared()
-    assembler = Assembler(shared, "main", True)
+    assembler = Digester(shared, "main", True)
     assembler.digest(entries, len(kinds))
     assert shared.lost <= sum(kind == 0 for kind in kinds) + len(kinds) * len(kinds)
     for event in assembler.events:
@@ -160,3 +160,71 @@ def test_entries_in_any_order_whatsoever_raise_nothing(kinds: list[Any]) -> None
             named = sum(seconds for _, seconds, _, _ in event.get("phases", []))
             assert 0 <= named <= event.get("duration", 0) + 1e-9
         assembler.pulse(len(kinds))
+
+
+# Whole steps at once
+
+BODY = st.lists(
+    st.one_of(
+        NAMES.map(lambda name: (name,)),
+        st.just((None,)),
+        st.sampled_from(
+            [{"loss": 0.5}, {"loss": 0.25, "n": 3}, {"loss": float("nan")}, {"a\x1b": 1.0}, {"n": 2**60}, {}]
+        ).map(lambda metrics: (LOG, metrics)),
+        st.sampled_from([(7, None, 1), (None, 3, None), (0, None, None), (-1, None, 2), ("many", None, None)]).map(
+            lambda amounts: (COUNT, *amounts)
+        ),
+        st.sampled_from([(SKIP, "empty"), (NOTE, 0, "hm"), (SPAN, 0, "checkpoint")]),
+    ),
+    max_size=6,
+)
+
+
+def entries_of(bodies: list[Any], loop: Loop) -> deque[tuple[Any, ...]]:
+    """A loop's entries: each body is a step's, taken several times in a row."""
+    t = number = 0
+    entries: deque[tuple[Any, ...]] = deque()
+    for body, times in bodies:
+        for _ in range(times):
+            number += 1
+            t += 3
+            entries += [(NEXT, t, loop, number), (None, t + 1)]
+            for what, *rest in body:
+                t += 7
+                if what == LOG:
+                    entries.append((LOG, dict(rest[0])))
+                elif what in (COUNT, SKIP):
+                    entries.append((what, *rest))
+                else:
+                    entries.append((what, t, *rest[1:]))
+    entries += [(NEXT, t + 9, loop, number + 1), (QUIT, t + 9, loop)]
+    return entries
+
+
+@given(
+    st.lists(st.tuples(BODY, st.integers(1, 4)), max_size=5),
+    st.integers(1, 40),
+    st.sampled_from([None, "generator"]),
+    st.booleans(),
+)
+def test_whole_steps_make_the_events_that_their_entries_make_one_by_one(
+    bodies: list[Any], portion: int, role: str | None, beside: bool
+) -> None:
+    told = []
+    for most in (portion, 1):  # one entry alone is never a whole step
+        digester = Digester(Shared(), "main", is_main=not beside)
+        if beside:
+            digester.shared.primary = object()
+        entries = entries_of(bodies, Loop(role, None, None))
+        while entries:
+            digester.digest(entries, most)
+        digester.release_held()
+        told.append((timeless(digester.events), digester.shared.lost, digester.shared.steps, digester.accounted))
+    assert told[0] == told[1]
+
+
+def timeless(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without the time of day that metrics outside of a step are given."""
+    return [
+        {key: value for key, value in event.items() if (event["kind"], key) != ("metrics", "t")} for event in events
+    ]

@@ -11,7 +11,8 @@ from typing import Any, Callable, List, Optional, TypeVar
 from trainhooks import session
 from trainhooks.auto import claims
 from trainhooks.clocks import host_clock
-from trainhooks.entries import GROUND, SPAN
+from trainhooks.entries import FORWARD as GROUND_FORWARD
+from trainhooks.entries import SPAN
 
 T = TypeVar("T")
 
@@ -82,7 +83,7 @@ def span(name: str) -> Section:
 def forward_begins() -> None:
     """A forward pass begins where nobody else would see it: in an optimizer's closure."""
     if not session.explicit():
-        session.quiet_put()((GROUND, host_clock(), FORWARD))
+        session.quiet_put()((GROUND_FORWARD, host_clock()))
 
 
 def batch_used() -> None:

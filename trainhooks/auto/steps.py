@@ -14,7 +14,7 @@ from trainhooks.auto import claims
 from trainhooks.auto.one_step import Counts as Counts
 from trainhooks.auto.one_step import OneStep
 from trainhooks.clocks import host_clock
-from trainhooks.entries import COUNT, GROUND
+from trainhooks.entries import BACKWARD, COUNT, DATA, FORWARD, NOTHING, OPTIMIZER
 
 HABIT = 3  # steps in a row that each had model calls without gradients before them: then these belong to the step
 AT_ONCE = 1_000_000  # nanoseconds between the making of an iterator and its first use, in a `for`
@@ -63,7 +63,7 @@ class Steps(OneStep):
             self.begin(t)
             if not self.open:
                 return
-        self.put((GROUND, t, "data"))
+        self.put((DATA, t))
 
     def iterator_made(self) -> None:
         """What began as a fetch was the making of an iterator, with its workers: part of the first wait."""
@@ -78,7 +78,7 @@ class Steps(OneStep):
         if self.evaluating:
             self.eval_last = t
         elif self.open:
-            self.put((GROUND, t, None if self.rooted else "forward"))
+            self.put((NOTHING if self.rooted else FORWARD, t))
             self.fetches += 1
             self.source = source
             if counts is not None:
@@ -101,7 +101,7 @@ class Steps(OneStep):
             else:
                 self.exhausted = True
         elif self.open:
-            self.put((GROUND, t, None))
+            self.put((NOTHING, t))
 
     def batch_used(self) -> None:
         """A framework takes up the batch that was fetched first."""
@@ -137,7 +137,7 @@ class Steps(OneStep):
         t = host_clock()
         if not self._in_step(t):
             return False
-        self.put((GROUND, t, "forward"))
+        self.put((FORWARD, t))
         self.forwards += 1
         if claims.counts:
             return False
@@ -190,7 +190,7 @@ class Steps(OneStep):
             self._evaluation_ends()
         if not self._in_step(t):
             return
-        self.put((GROUND, t, "backward"))
+        self.put((BACKWARD, t))
         if not self.learnt and self.optimizers.none_stepped:
             self.optimizers.updated()  # from here on
         self.learnt = True
@@ -202,7 +202,7 @@ class Steps(OneStep):
     def backward_ends(self) -> None:
         self.in_backward = False
         if self.open:
-            self.put((GROUND, host_clock(), "optimizer" if self.nested else None))
+            self.put((OPTIMIZER if self.nested else NOTHING, host_clock()))
             if self.stepped and not self.nested and self.optimizers.all_in(self.stepped):
                 self._all_stepped()  # in the backward pass itself
 
@@ -235,7 +235,7 @@ class Steps(OneStep):
             self.begin(self.last or t)
             if not self.open:
                 return
-        self.put((GROUND, t, "optimizer"))
+        self.put((OPTIMIZER, t))
 
     def optimizer_ends(self, key: int, optimizer: Any) -> None:
         nested = self.nested
@@ -257,11 +257,11 @@ class Steps(OneStep):
         if optimizers.all_in(self.stepped):
             self._all_stepped()
         else:
-            self.put((GROUND, self.stepped_at, None))
+            self.put((NOTHING, self.stepped_at))
 
     def _all_stepped(self) -> None:
         if self.on_gpu:
-            self.put((GROUND, self.stepped_at, None))
+            self.put((NOTHING, self.stepped_at))
             if not self.told:
                 self._announce()
         else:

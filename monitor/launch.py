@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from monitor import __version__, command, output, recorder, supervise
+from monitor import __version__, command, output, recorder, supervise, ties
 from monitor.command import CannotRun
 from trainhooks import rundir
 
@@ -63,9 +63,12 @@ class Ended:
 class Front:
     """A started training, as the process that started it sees it."""
 
-    def __init__(self, run: Path, supervisor: int, pid: int, copies: list[output.Copy], subreaper: bool) -> None:
+    def __init__(
+        self, run: Path, supervisor: int, pid: int, copies: list[output.Copy], subreaper: bool, tie: ties.Tie | None
+    ) -> None:
         self.run = run
         self.pid = pid
+        self.tie = tie
         self._supervisor = supervisor
         self._copies = copies
         self._subreaper = subreaper
@@ -99,6 +102,12 @@ class Front:
                     pass
                 return ended
             time.sleep(GROWING_SECONDS if any(moved) else QUIET_SECONDS)
+
+    def wait(self) -> Ended:
+        """Wait for the training's end, with nobody to show its output to."""
+        while (ended := self.poll()) is None:
+            time.sleep(WATCH_SECONDS)
+        return ended
 
     def watch(self, on_end: Callable[[], None]) -> None:
         """Keep polling in a thread, while the dashboard has this process; tell `on_end` when the training ended."""
@@ -138,11 +147,16 @@ class Front:
                 if pid:
                     self._statuses[pid] = status
             return
+        for pid in (self._supervisor, self.pid):
+            with contextlib.suppress(ChildProcessError):  # reaped before, or still the supervisor's own
+                if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                    self._statuses[pid] = os.waitpid(pid, 0)[1]
         # All that descends from us and has lost its parent ends here, too. It lives in other sessions; a child in
-        # ours belongs to other code in this process, which waits for it itself.
+        # ours belongs to other code in this process, which waits for it itself. To the first process of a container
+        # any session's orphans come.
         with contextlib.suppress(ChildProcessError, ProcessLookupError):
             while (dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-                if os.getsid(dead.si_pid) == os.getsid(0):
+                if os.getsid(dead.si_pid) == os.getsid(0) and os.getpid() != 1:
                     return
                 pid, status = os.waitpid(dead.si_pid, 0)
                 if pid in (self._supervisor, self.pid):
@@ -190,6 +204,7 @@ def start(words: list[str], options: Options) -> Front:
     one_stream = options.dashboard or options.pty or _same_file(1, 2)
     # A signal that comes before the handlers are in place waits for them, instead of killing the front alone.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+    tie = ties.tie()
     plan = supervise.Plan(
         run=run,
         command=words,
@@ -198,6 +213,7 @@ def start(words: list[str], options: Options) -> Front:
         inherit_stdin=not options.dashboard and not os.isatty(0),
         terminal=_terminal_size() if options.pty else None,
         signal_mask=set(mask),
+        warning=tie.text if tie is not None and options.dashboard else None,
     )
     names = [rundir.CONSOLE] if one_stream else [output.STDOUT, output.STDERR]
     for name in names:
@@ -205,7 +221,7 @@ def start(words: list[str], options: Options) -> Front:
     copies = [] if options.dashboard else [output.Copy(run / name, 1 + place) for place, name in enumerate(names)]
     subreaper = _become_subreaper()
     supervisor, pid = _fork(plan)
-    front = Front(run, supervisor, pid, copies, subreaper)
+    front = Front(run, supervisor, pid, copies, subreaper, tie)
     _forward_signals(front, hangup=not options.dashboard)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if plan.inherit_stdin:
@@ -263,6 +279,8 @@ def _forward_signals(front: Front, hangup: bool) -> None:
             raise SystemExit(ended.status)  # only the copying is left, into something that does not take it
 
     def detach(number: int, _frame: object) -> None:
+        if front.tie is not None and front.tie.to_us:
+            return
         os._exit(128 + number)  # the terminal is gone, there is nobody to tell; the training goes on
 
     handlers: dict[signal.Signals, Callable[[int, object], None]] = dict.fromkeys(FORWARDED, forward)

@@ -26,6 +26,11 @@ def create(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
+def files(run: Path) -> list[Path]:
+    """The files that a training's output may go to."""
+    return [run / name for name in (rundir.CONSOLE, STDOUT, STDERR)]
+
+
 class Copy:
     """Copies a growing file to one of our own descriptors, byte for byte, until nobody reads there any more."""
 
@@ -72,6 +77,7 @@ class Merge:
         with contextlib.suppress(OSError, struct.error):
             self._offsets = list(struct.unpack("<QQ", self._progress.read_bytes()))
         self._console = create(run / rundir.CONSOLE)
+        os.close(create(self._progress))  # private, as all files of a run are
 
     @classmethod
     def of(cls, run: Path) -> Merge | None:

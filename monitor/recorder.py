@@ -7,6 +7,7 @@ nobody launched, `ensure` starts a process of its own, which ends with the train
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from monitor import output, runs
+from monitor import output, reserve, runs
 from trainhooks import events, rundir
 from trainhooks.journal import Journal, Publisher
 
@@ -135,6 +136,16 @@ class Recorder:
         self._gpus.stop()
 
 
+SPARE = ".exit"  # holds the room that the exit's file needs
+SPARE_BYTES = 4096
+
+
+def spare(run: Path) -> None:
+    """Take the room for the exit's file while there is some, lest a full disk leaves the end unknown."""
+    with contextlib.suppress(OSError):
+        (run / SPARE).write_bytes(b" " * SPARE_BYTES)
+
+
 def write_exit(run: Path, writer: Writer | None, returncode: int) -> None:
     """Write down how the training ended. Only for the process that waited for it.
 
@@ -146,11 +157,25 @@ def write_exit(run: Path, writer: Writer | None, returncode: int) -> None:
     ended, ended_monotonic = time.time(), time.monotonic()
     if writer is not None:
         writer.write(events.Exit("", 0, ended_monotonic, code, by_signal))
-    with contextlib.suppress(OSError):  # a full disk; the process that waits still gives the code to its caller
-        rundir.write_json(
-            run / rundir.EXIT,
-            {"exit_code": code, "signal": by_signal, "ended": ended, "ended_monotonic": ended_monotonic},
-        )
+    known: dict[str, object] = {
+        "exit_code": code,
+        "signal": by_signal,
+        "ended": ended,
+        "ended_monotonic": ended_monotonic,
+    }
+    try:
+        rundir.write_json(run / rundir.EXIT, known)
+        (run / SPARE).unlink(missing_ok=True)
+    except OSError:  # a full disk
+        _write_into_spare(run, known)
+
+
+def _write_into_spare(run: Path, known: dict[str, object]) -> None:
+    """Over the blocks that are ours already, then under the right name: neither takes room."""
+    with contextlib.suppress(OSError):  # the process that waits still gives the code to its caller
+        with open(run / SPARE, "r+b") as out:
+            out.write(json.dumps(known).encode().ljust(SPARE_BYTES))
+        os.replace(run / SPARE, run / rundir.EXIT)
 
 
 # What the program prints
@@ -187,9 +212,9 @@ class Watch:
 
 def _printed(run: Path) -> bool:
     """Whether there is any output."""
-    for name in (rundir.CONSOLE, output.STDOUT, output.STDERR):
+    for path in output.files(run):
         with contextlib.suppress(OSError):
-            if (run / name).stat().st_size:
+            if path.stat().st_size:
                 return True
     return False
 
@@ -211,7 +236,10 @@ def elect(run: Path) -> tuple[bool, rundir.Lock | None]:
 
 
 def ensure(run: Path) -> None:
-    """Start a recorder for a living run that has none."""
+    """Start a recorder for a living run that has none. Not in another user's directory: we read there, no more."""
+    with contextlib.suppress(OSError):
+        if run.stat().st_uid != os.getuid():
+            return
     if not rundir.run_alive(run) or rundir.lock_held(lock_path(run)):
         return
     environment = {key: value for key, value in os.environ.items() if key != rundir.RUN_VARIABLE}
@@ -236,8 +264,10 @@ def main(run: Path) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     writer = Writer(run)
     merge = output.Merge.of(run)  # left over from a supervisor that died
+    room = reserve.Reserve(output.files(run))
 
     def ended(seconds: float) -> bool:
+        room.step()
         if merge is not None:
             merge.step()
         time.sleep(seconds)
@@ -249,6 +279,8 @@ def main(run: Path) -> None:
     recorder = Recorder(run, writer, lambda: [process.pid for process in runs.processes(run)])
     reading = Watch(run)
     recorder.record(ended)
+    room.close()
+    reserve.release(output.files(run))
     if merge is not None:
         merge.finish()
     reading.finish()

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from monitor import runs
 from trainhooks import rundir
 
@@ -31,8 +33,15 @@ def stop_training(run: Path, say: Callable[[str], None], waits: tuple[float, flo
     if not rundir.run_alive(run):
         say(f"{run.name} is not running")
         return True
+    if not all(_vouched_for(run, process.pid) for process in runs.processes(run)):
+        say(f"{run.name} is not stopped: its files belong to another user, and its process does not")
+        return False
     for number, wait in zip(STEPS, waits, strict=True):
-        reached = [process for process in runs.processes(run) if _send(process, number)]
+        try:
+            reached = [process for process in runs.processes(run) if _send(run, process, number)]
+        except PermissionError:
+            say(f"{run.name} runs as another user: stop it as that user")
+            return False
         if reached:
             pids = ", ".join(str(process.pid) for process in reached)
             say(f"sent {number.name} to {run.name} (pid {pids}); waiting up to {wait:g} s")
@@ -43,9 +52,9 @@ def stop_training(run: Path, say: Callable[[str], None], waits: tuple[float, flo
     return False
 
 
-def _send(process: runs.Process, number: signal.Signals) -> bool:
+def _send(run: Path, process: runs.Process, number: signal.Signals) -> bool:
     """Signal exactly this process, with its group if it leads one."""
-    if not process.alive():
+    if not process.alive() or not _vouched_for(run, process.pid):
         return False
     with contextlib.suppress(ProcessLookupError):
         if os.getpgid(process.pid) == process.pid:
@@ -54,6 +63,18 @@ def _send(process: runs.Process, number: signal.Signals) -> bool:
             os.kill(process.pid, number)
         return True
     return False
+
+
+def _vouched_for(run: Path, pid: int) -> bool:
+    """Whether the run's files may say that this process is its training: they are ours, or the process's owner's.
+
+    So nobody's run directory can have somebody else's processes stopped, not even by root.
+    """
+    try:
+        owner = run.stat().st_uid
+        return owner == os.getuid() or owner == psutil.Process(pid).uids().real
+    except (OSError, psutil.Error):
+        return False
 
 
 def _ended_within(run: Path, seconds: float) -> bool:

@@ -17,14 +17,16 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NoReturn
 
-from monitor import output, recorder
+from monitor import output, recorder, reserve
 from monitor.command import NOT_EXECUTABLE, NOT_FOUND
-from trainhooks import rundir
+from monitor.runs import UserError
+from trainhooks import events, rundir
 
 LOG = "supervisor.log"
 MERGE_SECONDS = 0.1
@@ -46,6 +48,7 @@ class Plan:
     inherit_stdin: bool = False
     terminal: tuple[int, int] | None = None  # columns and rows of a pseudo-terminal
     signal_mask: set[signal.Signals | int] = field(default_factory=set)  # that the training shall have
+    warning: str | None = None  # what the person who watches has to know
 
 
 def main(plan: Plan, ready: int) -> NoReturn:
@@ -61,6 +64,7 @@ def main(plan: Plan, ready: int) -> NoReturn:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_SETMASK, plan.signal_mask)
+        recorder.spare(plan.run)
         recorder.elect(plan.run)  # before anybody sees the run alive and misses its recorder; until this process ends
         try:
             child, master = _start(plan)
@@ -171,8 +175,11 @@ def _accompany(plan: Plan, child: subprocess.Popen[bytes], master: int | None) -
     """Record until the training has ended, then write down how."""
     over = threading.Event()
     writer = _writer(plan.run)
+    if writer is not None and plan.warning is not None:
+        writer.write(events.Note("", 0, time.monotonic(), text=plan.warning, level="warning", code="tied"))
     recording = threading.Thread(target=_record, args=(plan.run, writer, child.pid, over), daemon=True)
     recording.start()
+    threading.Thread(target=_prune, args=(writer, over), daemon=True).start()
     merge = output.Merge.of(plan.run) if plan.apart else None
     carrying = threading.Thread(target=_carry, args=(plan.run, merge, master, over), daemon=True)
     carrying.start()
@@ -219,11 +226,33 @@ def _record(run: Path, writer: recorder.Writer | None, pid: int, over: threading
         recorder.Recorder(run, writer, lambda: [pid]).record(over.wait)
 
 
+def _prune(writer: recorder.Writer | None, over: threading.Event) -> None:
+    """Remove old runs. Nobody waits for it: what a brief run leaves undone, the next one does."""
+    try:
+        from monitor import retention  # the training has started; nothing waits for this import
+
+        retention.prune(over.is_set)
+    except Exception as error:
+        # Whatever is wrong with old runs, or with the configuration, this run's recording goes on.
+        if isinstance(error, UserError) and writer is not None:
+            text = events.clean(f"old runs stay: {error}")
+            writer.write(events.Note("", 0, time.monotonic(), text=text, level="warning", code="retention"))
+        else:
+            traceback.print_exc()
+
+
 def _carry(run: Path, merge: output.Merge | None, master: int | None, over: threading.Event) -> None:
-    """Bring the training's output into the console's file, where it does not write there by itself."""
+    """Bring the training's output into the console's file; where it writes that itself, see that there is room."""
     if master is not None:
         output.pump(master, output.create(run / rundir.CONSOLE))
-    elif merge is not None:
-        while not over.wait(MERGE_SECONDS):
-            while merge.step() and not over.is_set():
-                pass
+        return
+    written = output.files(run)
+    room = reserve.Reserve(written)
+    while True:
+        room.step()
+        while merge is not None and merge.step() and not over.is_set():
+            room.step()
+        if over.wait(MERGE_SECONDS):
+            break
+    room.close()
+    reserve.release(written)

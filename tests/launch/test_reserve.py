@@ -1,0 +1,53 @@
+"""Room kept ahead of a file's end: it is there, the file is no longer for it, and it is given back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from monitor import recorder, reserve
+from trainhooks import rundir
+
+
+def kept(path: Path) -> int:
+    """Bytes on the disk past the file's end."""
+    found = path.stat()
+    return found.st_blocks * 512 - found.st_size
+
+
+def test_room_is_kept_ahead_and_given_back(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(b"x" * 10_000)
+    room = reserve.Reserve([path, tmp_path / "missing"])
+    room.step()
+    if kept(path) < reserve.AHEAD // 2:
+        pytest.skip("LOUD: this file system sets nothing aside")
+    assert path.read_bytes() == b"x" * 10_000
+    with path.open("ab") as out:
+        out.write(b"y" * (reserve.AHEAD - 20_000))
+    room.step()
+    assert kept(path) > reserve.AHEAD // 2
+    room.close()
+    reserve.release([path, tmp_path / "missing"])
+    assert kept(path) <= 4096
+    assert path.stat().st_size == 10_000 + reserve.AHEAD - 20_000
+
+
+def test_the_exit_needs_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder.spare(tmp_path)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(rundir, "write_json", full)
+    recorder.write_exit(tmp_path, None, -9)
+    ended = rundir.read_json(tmp_path / rundir.EXIT)
+    assert ended is not None and (ended["exit_code"], ended["signal"]) == (None, 9)
+    assert [path.name for path in tmp_path.iterdir()] == [rundir.EXIT]
+
+
+def test_the_spare_room_goes_once_the_exit_is_written(tmp_path: Path) -> None:
+    recorder.spare(tmp_path)
+    recorder.write_exit(tmp_path, None, 3)
+    assert [path.name for path in tmp_path.iterdir()] == [rundir.EXIT]

@@ -1,13 +1,12 @@
 """Reads the training's output while it grows, and writes down what it says as a producer of its own.
 
-Arrival is the clock: a line is as old as the look that found it. Programs whose hooks tell their steps need none of
-this, and their output is left alone as soon as they do.
+Arrival is the clock: a line is as old as the look that found it. Of programs whose hooks tell their steps only the
+metrics are taken: a printed reward or validation loss may be told nowhere else.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import time
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from monitor.recorder import Writer
 from monitor.runs import UserError
 from monitor.sources.growing import CHUNK, Growing
 from trainhooks import rundir
-from trainhooks.events import Event, Note, Pulse
+from trainhooks.events import Event, Metrics, Note, Pulse, Step
 
 LOOK = 0.05  # seconds between two looks: as exact as the times of steps can be
 PULSE = 1.0
@@ -74,6 +73,7 @@ class ConsoleRecorder:
         self._writer: Writer | None = None
         self._pulsed = self._looked = 0.0
         self._pulsing = False
+        self._is_hooked = False
         sources = _sources(run)  # before anything else: a short run's files are about to go
         self._recall(sources)
         patterns = self._patterns()
@@ -90,18 +90,17 @@ class ConsoleRecorder:
     def record(self, over: Callable[[float], bool]) -> None:
         """Read until `over`, which waits for the given seconds, says so."""
         pause = LOOK
-        while not over(pause) and not self._hooked():
+        while not over(pause):
             began = time.monotonic()
             more = self.step()
             pause = max(REST * (time.monotonic() - began), 0.0 if more else LOOK)
 
     def finish(self) -> None:
         """Read what is left, when the program has ended."""
-        if not self._hooked():
-            self._read_rest()
-            for stream in self._streams:
-                self._take(stream.finish())
-            self._write(self._tracker.drain(self._clock.now, last=True))
+        self._read_rest()
+        for stream in self._streams:
+            self._take(stream.finish())
+        self._write(self._tracker.drain(self._clock.now, last=True))
         for stream in self._streams:
             stream.source.close()
         if self._writer is not None:
@@ -138,7 +137,7 @@ class ConsoleRecorder:
 
     def _pulse(self, now: float) -> None:
         """Say once a second what is open; when nothing is, that nothing is: silence would mean something else."""
-        if now - self._pulsed < PULSE:
+        if now - self._pulsed < PULSE or self._hooked():
             return
         self._pulsed = now
         pulse = self._tracker.pulse(now)
@@ -147,6 +146,8 @@ class ConsoleRecorder:
             self._write([pulse or Pulse("", 0, now)])
 
     def _write(self, batch: list[Event]) -> None:
+        if self._hooked():
+            batch = [metrics for event in batch for metrics in _metrics(event)]
         if not batch:
             return
         if self._writer is None:  # only now: a run whose output says nothing has no such producer
@@ -156,15 +157,15 @@ class ConsoleRecorder:
     def _hooked(self) -> bool:
         """Whether a process of the training tells its steps itself: then its word counts, and not its output's."""
         now = time.monotonic()
-        if now - self._looked < HOOKED:
-            return False
-        self._looked = now
-        return any(_tells_steps(path) for path in self._run.glob("rank-*.jsonl"))
+        if not self._is_hooked and now - self._looked >= HOOKED:
+            self._looked = now
+            self._is_hooked = any(_tells_steps(path) for path in self._run.glob("rank-*.jsonl"))
+        return self._is_hooked
 
     def _remember(self) -> None:
         offsets = {stream.source.name: stream.source.offset for stream in self._streams}
         with contextlib.suppress(OSError):  # a full disk: a successor begins at the end of the output
-            (self._run / PROGRESS).write_text(json.dumps({"offsets": offsets, **self._tracker.memory()}))
+            rundir.write_json(self._run / PROGRESS, {"offsets": offsets, **self._tracker.memory()})
 
     def _recall(self, sources: list[Growing]) -> None:
         """Go on where another recorder of this run came to."""
@@ -191,6 +192,15 @@ def _sources(run: Path) -> list[Growing]:
         with contextlib.suppress(OSError):
             return [Growing(run / name) for name in names]
     return []
+
+
+def _metrics(event: Event) -> list[Event]:
+    """What a line adds to steps that are told by others."""
+    if isinstance(event, Step):
+        return (
+            [Metrics("", 0, event.t, values=event.metrics, step=event.index, role=event.role)] if event.metrics else []
+        )
+    return [event] if isinstance(event, Metrics) else []
 
 
 def _tells_steps(journal: Path) -> bool:

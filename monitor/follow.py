@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from monitor import keepsake
+from monitor import baselines, keepsake, speeds
 from monitor.diagnosis.evidence import Evidence
+from monitor.diagnosis.history import FindingLog
 from monitor.diagnosis.registry import diagnose, verdict
+from monitor.diagnosis.suggestions import to_try
+from monitor.model.compare import Side
 from monitor.model.curves import curves
+from monitor.model.details import details
 from monitor.model.fold import fold
-from monitor.model.report import View
+from monitor.model.report import Alert, Turn, View
+from monitor.model.series import STEP
+from monitor.model.speed_classes import Bounds, counted
 from monitor.model.state import Ending, RunState
 from monitor.model.summary import Surroundings, open_work, report
+from monitor.runs import UserError
+from monitor.sources.arrivals import Arrivals
 from monitor.sources.console import Console
-from monitor.sources.decode import tidy_facts
+from monitor.sources.identity import ending, identity
 from monitor.sources.run_directory import RunDirectory
 from trainhooks import rundir
 
@@ -36,14 +46,20 @@ class Run:
         self.state = keepsake.recall(self.source) or RunState()
         self._kept = self.source.bytes_read()
         self._console = Console(path / rundir.CONSOLE)
+        self._arrivals = Arrivals()
         self._identity: dict[str, Any] = {}
         self._alive = False
         self._looked = -LIVENESS
+        self._bounds = _bounds()
+        self._log = FindingLog()
+        self._measured = False
+        self._usual_startup: float | None = None  # -1: not known
+        self.before: Side | None = None  # the run to measure by, once one was found
 
     def advance(self, seconds: float = SLICE) -> bool:
         """Fold new events for about so long. Returns whether there is more at hand."""
         until = time.monotonic() + seconds
-        while batch := self.source.poll():
+        while batch := self.source.poll_slabs():
             for event in batch:
                 fold(self.state, event)
             if time.monotonic() > until:
@@ -59,12 +75,12 @@ class Run:
         if now - self._looked < LIVENESS:
             return
         self._looked = now
-        self._identity = tidy_facts(rundir.read_json(self.path / rundir.IDENTITY) or {})
+        self._identity = identity(self.path)
         self._alive = rundir.run_alive(self.path)
         if not self._alive and self.state.ending is None:
-            ended = rundir.read_json(self.path / rundir.EXIT)
+            ended = ending(self.path)
             if ended is not None:
-                self.state.ending = _ending(ended)
+                self.state.ending = Ending(ended.get("exit_code"), ended.get("signal"), ended.get("ended_monotonic"))
 
     def _now(self) -> float:
         """The moment on the run's own clock; its last word where that clock is not this machine's."""
@@ -74,47 +90,107 @@ class Run:
 
     def view(self) -> View:
         self.look()
-        state = self.state
         around = Surroundings(self._identity, self._now(), self._alive, self.source.missing)
-        known = report(state, around)
-        working = open_work(state, around, known.outcome)
-        evidence = Evidence(state, known, working)
-        known.findings = diagnose(evidence)
         console, seen = self._console.poll()
-        return View(
-            report=known,
-            verdict=verdict(known.findings, evidence),
-            open=working,
-            **curves(state),
-            notes=list(state.notes),
-            label="SIMULATED GPU" if any(gpu.simulated for gpu in known.gpus) else None,
-            loading=self.source.share_read(),
+        times = self._arrivals.of(len(console), seen, time.monotonic())
+        taken = picture(self.state, around, self.before)
+        if self._bounds is not None:
+            steps = self.state.main.step_seconds.digested().quantiles
+            taken.report.speed_classes = counted(steps.bins, steps.zeros, STEP, self._bounds)
+        loading = self.source.share_read()
+        return replace(
+            taken,
+            loading=loading,
             console=console,
             console_lines=seen,
+            console_times=times,
+            usual_startup=None if taken.report.progress.steps_done else self._usual(),
+            turns=self._turned(taken, loading is not None),
         )
+
+    def _turned(self, taken: View, loading: bool) -> tuple[Turn, ...]:
+        """What turned since the last view; the report's log of alerts gets what turned since this reader came."""
+        turns = () if loading else tuple(self._log.take(taken.report.findings, time.monotonic()))
+        since = time.time() - time.monotonic()
+        rows = [Alert(turn.t + since, turn.finding.code, str(turn)) for turn in self._log.turns]
+        if rows:
+            taken.report.alerts = sorted([*taken.report.alerts, *rows], key=lambda row: row.time)
+        return turns
+
+    def _usual(self) -> float | None:
+        """How long the start-up of this command usually takes; looked up once, in files of a few kilobytes."""
+        if self._usual_startup is None:
+            with contextlib.suppress(OSError):  # the runs are being removed, or lie on a disk that is gone
+                self._usual_startup = baselines.usual_startup(self.path) or -1.0
+        return self._usual_startup if self._usual_startup is not None and self._usual_startup > 0 else None
+
+    def measure(self, view: View) -> None:
+        """Once there are steps enough, look for the run to measure by: beside, because it may have to be read."""
+        if self._measured or view.loading is not None or view.report.progress.steps_done < baselines.ENOUGH:
+            return
+        self._measured = True
+
+        def find() -> None:
+            with contextlib.suppress(OSError):  # the earlier run is being removed, or lies on a disk that is gone
+                self.before = baselines.before(self.path, view.report, _figures)
+
+        threading.Thread(target=find, name="baseline", daemon=True).start()
 
     def close(self) -> None:
         self.source.close()
 
 
-def _ending(mapping: dict[str, Any]) -> Ending:
-    code, signal, t = (mapping.get(key) for key in ("exit_code", "signal", "ended_monotonic"))
-    return Ending(
-        code if isinstance(code, int) else None,
-        signal if isinstance(signal, int) else None,
-        float(t) if isinstance(t, int | float) else None,
+def _bounds() -> Bounds | None:
+    try:
+        return speeds.bounds()
+    except UserError:  # the command line has said so; a run is followed without them, rather than not at all
+        return None
+
+
+def picture(state: RunState, around: Surroundings, before: Side | None = None) -> View:
+    """The state, reported and diagnosed: all of a view that comes from the events."""
+    known = report(state, around)
+    working = open_work(state, around, known.outcome)
+    evidence = Evidence(state, known, working, before)
+    known.findings = diagnose(evidence)
+    known.to_try = to_try(evidence, known.findings)
+    return View(
+        report=known,
+        verdict=verdict(known.findings, evidence),
+        open=working,
+        **curves(state),
+        notes=list(state.notes),
+        label="SIMULATED GPU" if any(gpu.simulated for gpu in known.gpus) else None,
+        details=details(state, known.outcome.state != "running"),
     )
 
 
-def load(path: Path) -> View:
-    """The view of a run as its journals stand now: read once, to their ends."""
+def load(path: Path, measured: bool = True) -> View:
+    """The view of a run as its journals stand now: read once, to their ends.
+
+    Args:
+        measured: by the last comparable run of the same command, too.
+    """
     run = Run(path)
     try:
         while run.advance(1.0):
             pass
-        return run.view()
+        view = run.view()
+        baselines.keep(path, _side(view))
+        if measured and view.report.progress.steps_done >= baselines.ENOUGH:
+            run.before = baselines.before(path, view.report, _figures)
+            view = run.view() if run.before is not None else view
+        return view
     finally:
         run.close()
+
+
+def _figures(path: Path) -> Side:
+    return _side(load(path, measured=False))
+
+
+def _side(view: View) -> Side:
+    return Side(view.report, view.step_seconds)
 
 
 class Follower:
@@ -143,7 +219,9 @@ class Follower:
                 more = run.advance()
                 first = next_view == 0.0
                 if time.monotonic() >= next_view:
-                    on_view(run.view())
+                    view = run.view()
+                    run.measure(view)
+                    on_view(view)
                     next_view = time.monotonic() + self._frame
                 if more:
                     self._stop.wait(FIRST_PAINT if first else 0)

@@ -41,6 +41,9 @@ def _shape() -> str:
 
 def keep(source: RunDirectory, state: RunState) -> None:
     """Write the state down, with the place in the journals that it stands for. Failing is no harm."""
+    with contextlib.suppress(OSError):
+        if source.path.stat().st_uid != os.getuid():
+            return  # another user's directory: we read there, no more
     position = source.position()
     heads = {name: _head(source.path / name, offset) for name, offset in position.offsets.items()}
     kept = msgspec.msgpack.encode(_Kept(_shape(), heads, position, state))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -13,9 +14,12 @@ LEAST_RATIO = 1.5  # and half as long again: people do not care for less in a si
 HABIT = 0.06  # what one step in sixteen of the window does anyway is the loop's habit (a cache that misses, a print)
 BEYOND_HABIT = 1.2  # and no news, unless a step is clearly longer than that
 LEAST_EXCESS = 0.02  # seconds; less is what the scheduler of a shared box takes now and then
-RECHECK = 16  # steps between two looks at the window
+RECHECK = 16  # steps between two looks at the window while it fills
+RECHECK_FULL = 64  # and once it is full: in fewer steps its median hardly moves
 
 MAD_TO_SIGMA = 1.4826  # of a normal distribution
+
+Rows = Callable[[int, int], list[dict[str, float]]]
 
 
 @dataclass(slots=True)
@@ -29,7 +33,7 @@ class Baseline:
 
     def unusual(self, duration: float) -> bool:
         """Whether a step this long is slow, judged by the steps before it."""
-        if self.limit == 0.0 or duration <= self.limit or self.seen < WARM_UP:
+        if self.limit == 0.0 or duration <= self.limit:
             return False
         self.limit = self._limit()  # it may have moved since the last look
         return duration > self.limit
@@ -38,21 +42,57 @@ class Baseline:
         """The process has started anew: its first steps are slow again, and tell nothing."""
         self.seen = 0
 
-    def add(self, duration: float, phases: dict[str, float]) -> None:
-        self.seen += 1
-        if self.seen <= WARM_UP:
-            return
-        self.durations.append(duration)
-        self.phases.append(phases)
-        if len(self.durations) > WINDOW:
-            del self.durations[0], self.phases[0]
-        if len(self.durations) >= ENOUGH and (self.limit == 0.0 or self.seen % RECHECK == 0):
+    def take(self, durations: Sequence[float], rows: Rows, slow: Callable[[int], None]) -> None:
+        """Steps in a row, each judged by those before it.
+
+        Args:
+            rows: the phases of the steps from a place up to another one; asked for few of a long row.
+            slow: told the place of each unusual step, before that step counts as seen.
+        """
+        end = len(durations)
+        at = min(end, max(0, WARM_UP - self.seen))
+        self.seen += at
+        told = at  # the phases of the steps before this place are in the window, or were of the warm-up
+        while at < end:
+            upto = min(end, at + self._same_limit())
+            if max(durations[at:upto]) > self.limit > 0.0:  # some step may be unusual: one by one
+                upto = at + 1
+                if self.unusual(durations[at]):
+                    self._remember(rows, told, at)
+                    told = at
+                    slow(at)
+            self._add(durations[at:upto])
+            at = upto
+        self._remember(rows, told, end)
+
+    def _same_limit(self) -> int:
+        """How many steps the limit stands for, the next one at least."""
+        if self.limit == 0.0:
+            return 1
+        every = self._every()
+        return every - self.seen % every
+
+    def _every(self) -> int:
+        return RECHECK if len(self.durations) < WINDOW else RECHECK_FULL
+
+    def _add(self, durations: Sequence[float]) -> None:
+        self.seen += len(durations)
+        self.durations += durations
+        del self.durations[:-WINDOW]
+        if len(self.durations) >= ENOUGH and (self.limit == 0.0 or self.seen % self._every() == 0):
             self.limit = self._limit()
 
+    def _remember(self, rows: Rows, first: int, end: int) -> None:
+        """Phases of steps that were taken in: as many as the window holds."""
+        count = min(end - first, len(self.durations))
+        self.phases += rows(end - count, end)
+        del self.phases[: len(self.phases) - len(self.durations)]
+
     def _limit(self) -> float:
-        usual = median(self.durations)
-        spread = MAD_TO_SIGMA * median([abs(each - usual) for each in self.durations])
-        habit = sorted(self.durations)[int((1 - HABIT) * (len(self.durations) - 1))]
+        ordered = sorted(self.durations)
+        usual = median(ordered)
+        spread = MAD_TO_SIGMA * median([abs(each - usual) for each in ordered])
+        habit = ordered[int((1 - HABIT) * (len(ordered) - 1))]
         return max(usual + SIGMAS * spread, LEAST_RATIO * usual, BEYOND_HABIT * habit, usual + LEAST_EXCESS)
 
     def usual(self) -> float:

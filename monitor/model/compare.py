@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
+from monitor.model.changes import Change, changes
 from monitor.model.report import Curve, Report
+from monitor.model.work import Work, work_of
+from monitor.units import share
 
 WARM_UP = 0.1  # of a run's first buckets, left out: compilation, caches, autotuning
 ENOUGH = 8  # buckets of steps on each side, before anything is said about noise
@@ -20,8 +22,7 @@ MAD_TO_SIGMA = 1.4826  # of a normal distribution
 MEDIAN_ERROR = 1.2533  # the standard error of a median, over that of a mean
 SAME_WORK = 0.01  # tokens or samples a step that differ by more are different work
 
-# What differs between any two runs, and explains nothing.
-IDLE_FACTS = frozenset(("cwd", "command", "tags", "devices", "compile"))
+SKIPPED = 0.02  # of the steps: runs whose shares of skipped steps differ by more are compared by steps that worked too
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +38,7 @@ class PhaseChange:
     name: str
     before: float | None  # mean seconds a step, over all steps
     after: float | None
-    explains: float | None  # share of the difference of step time
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A setting, version or circumstance that is not the same."""
-
-    name: str
-    before: Any
-    after: Any
+    explains: float | None  # share of the difference, for the same work
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +49,7 @@ class Comparison:
     after: str | None
     per: str  # step | token | sample: the work that the ratio is for
     slower: float | None = None
+    slower_a_success: float | None = None  # the same by all time in steps over the steps that did work
     step_seconds: tuple[float | None, float | None] = (None, None)
     tokens_per_second: tuple[float | None, float | None] = (None, None)
     samples_per_second: tuple[float | None, float | None] = (None, None)
@@ -68,32 +61,37 @@ class Comparison:
     metrics: dict[str, tuple[float | str | None, float | str | None]] = field(default_factory=dict)
     changed: list[Change] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    work: tuple[Work, Work] = (Work(), Work())
 
 
 def compare(before: Side, after: Side) -> Comparison:
     """How `after` differs from `before`."""
     one, two = before.report, after.report
     seconds = (_usual(before.step_seconds), _usual(after.step_seconds))
-    per, work = _work(one, two)
+    works = (work_of(one), work_of(two))
+    per, amounts = _common(*works)
     slower = None
-    if seconds[0] and seconds[1] and work[0] and work[1]:
-        slower = (seconds[1] / work[1]) / (seconds[0] / work[0])
+    if seconds[0] and seconds[1]:
+        slower = (seconds[1] / amounts[1]) / (seconds[0] / amounts[0])
+    successes = (_success_seconds(one), _success_seconds(two))
     noise = _noise(before.step_seconds, after.step_seconds)
     return Comparison(
         one.run.id,
         two.run.id,
         per,
         slower,
+        successes[1] / successes[0] * amounts[0] / amounts[1] if successes[0] and successes[1] else None,
         seconds,
         (one.throughput.tokens_per_second, two.throughput.tokens_per_second),
         (one.throughput.samples_per_second, two.throughput.samples_per_second),
         *noise,
-        _phases(one, two),
+        _phases(one, two, amounts),
         _wall(one, two),
         (one.progress.cost, two.progress.cost),
         {name: (one.metrics[name].last, two.metrics[name].last) for name in one.metrics if name in two.metrics},
         changes(one, two),
-        _warnings(one, two, per, work),
+        _warnings(one, two, per, works),
+        works,
     )
 
 
@@ -125,31 +123,44 @@ def _error(values: list[float]) -> float:
     return MEDIAN_ERROR * sigma / math.sqrt(len(values))
 
 
-def _work(one: Report, two: Report) -> tuple[str, tuple[float | None, float | None]]:
+def _common(one: Work, two: Work) -> tuple[str, tuple[float, float]]:
     """What to measure by: tokens or samples a step where both runs count them and do not do the same, else steps."""
-    for per, name in (("token", "tokens_per_second"), ("sample", "samples_per_second")):
-        amounts = (_a_step(one, name), _a_step(two, name))
-        if amounts[0] and amounts[1]:
-            if abs(amounts[1] / amounts[0] - 1) <= SAME_WORK:
-                return "step", (1.0, 1.0)
-            return per, amounts
+    for per, before, after in (("token", one.tokens, two.tokens), ("sample", one.samples, two.samples)):
+        if before and after:
+            if abs(after / before - 1) <= SAME_WORK:
+                break
+            return per, (before, after)
     return "step", (1.0, 1.0)
 
 
-def _a_step(report: Report, rate: str) -> float | None:
-    per_second, steps = getattr(report.throughput, rate), report.throughput.steps_per_second
-    return per_second / steps if per_second and steps else None
+def _success_seconds(report: Report) -> float | None:
+    """Seconds in steps for each step that did work."""
+    done = report.progress.steps_ok
+    return sum(row.mean * row.count for row in report.phases) / done if done and report.phases else None
 
 
-def _phases(one: Report, two: Report) -> list[PhaseChange]:
-    """Each phase's mean over all steps, and how much of the difference it makes; the largest part first."""
+def skipped_share(report: Report) -> float:
+    """The share of steps that did no work."""
+    return report.progress.steps_skipped / max(1, report.progress.steps_ok + report.progress.steps_skipped)
+
+
+def _phases(one: Report, two: Report, amounts: tuple[float, float]) -> list[PhaseChange]:
+    """Each phase's mean over all steps, and how much of the difference it makes; the largest part first.
+
+    Args:
+        amounts: the work a step of both: what a phase explains is told of the time for the same work.
+    """
     before, after = _means(one), _means(two)
-    whole = sum(after.values()) - sum(before.values())
-    rows = []
-    for name in dict.fromkeys([*before, *after]):
-        difference = after.get(name, 0.0) - before.get(name, 0.0)
-        rows.append(PhaseChange(name, before.get(name), after.get(name), difference / whole if whole else None))
-    return sorted(rows, key=lambda row: -abs((row.after or 0.0) - (row.before or 0.0)))
+    grown = {
+        name: after.get(name, 0.0) / amounts[1] - before.get(name, 0.0) / amounts[0]
+        for name in dict.fromkeys([*before, *after])
+    }
+    whole = sum(grown.values())
+    rows = [
+        PhaseChange(name, before.get(name), after.get(name), each / whole if whole else None)
+        for name, each in grown.items()
+    ]
+    return sorted(rows, key=lambda row: -abs(grown[row.name]))
 
 
 def _means(report: Report) -> dict[str, float]:
@@ -167,44 +178,29 @@ def _wall(one: Report, two: Report) -> dict[str, tuple[float | None, float | Non
     return rows
 
 
-def changes(one: Report, two: Report) -> list[Change]:
-    """Arguments, settings, versions, environment, commit and hardware that are not the same."""
-    rows = []
-    before, after = _flat(one.run.facts), _flat(two.run.facts)
-    before["command"], after["command"] = " ".join(one.run.command) or None, " ".join(two.run.command) or None
-    before["host"], after["host"] = one.run.host, two.run.host
-    before["ranks"], after["ranks"] = one.run.ranks, two.run.ranks
-    before["gpus"] = ", ".join(gpu.name or "?" for gpu in one.gpus) or None
-    after["gpus"] = ", ".join(gpu.name or "?" for gpu in two.gpus) or None
-    for name in dict.fromkeys([*before, *after]):
-        if before.get(name) != after.get(name):
-            rows.append(Change(name, before.get(name), after.get(name)))
-    return rows
-
-
-def _flat(facts: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for name, value in facts.items():
-        if not prefix and name in IDLE_FACTS:
-            continue
-        if isinstance(value, dict):
-            out.update(_flat(value, f"{prefix}{name}."))
-        else:
-            out[f"{prefix}{name}"] = value
-    return out
-
-
-def _warnings(one: Report, two: Report, per: str, work: tuple[float | None, float | None]) -> list[str]:
+def _warnings(one: Report, two: Report, per: str, works: tuple[Work, Work]) -> list[str]:
     said = []
-    if per != "step" and work[0] and work[1]:
-        said.append(f"{per}s a step differ: {work[0]:.4g} and {work[1]:.4g}; speeds are compared by {per}")
-    skipped = [r.progress.steps_skipped / max(1, r.progress.steps_ok + r.progress.steps_skipped) for r in (one, two)]
-    if abs(skipped[0] - skipped[1]) > 0.02:
+    before, after = (work.tokens if per == "token" else work.samples for work in works)
+    if per != "step" and before and after:
+        said.append(f"{per}s a step differ: {before:.4g} and {after:.4g}; speeds are compared by {per}")
+    heavier = heaviness(*works)
+    if heavier is not None and abs(heavier - 1) > SAME_WORK:
+        said.append(f"a token takes {heavier:.2f}x the arithmetic that it took before: it is supposed to take longer")
+    if abs(skipped_share(one) - skipped_share(two)) > SKIPPED:
         said.append(
-            f"steps that did no work: {100 * skipped[0]:.0f} % and {100 * skipped[1]:.0f} %;"
+            f"steps that did no work: {share(skipped_share(one))} and {share(skipped_share(two))};"
             " more steps that work make a run slower, and better"
         )
     for report in (one, two):
         if report.outcome.state == "running":
             said.append(f"{report.run.id} still runs")
     return said
+
+
+def heaviness(before: Work, after: Work) -> float | None:
+    """How many times the arithmetic of a token (or of a parameter) the later run does; None where that is unknown."""
+    if before.flops_a_token and after.flops_a_token:
+        return after.flops_a_token / before.flops_a_token
+    if before.parameters and after.parameters:
+        return after.parameters / before.parameters
+    return None

@@ -21,7 +21,7 @@ def curves(state: RunState) -> dict[str, Any]:
     return {
         "step_seconds": _curve(main.step_seconds),
         "phase_seconds": {name: _curve(stats.seconds) for name, stats in main.phases.items()},
-        "metrics": {name: _curve(column) for name, column in main.metrics.items()},
+        "metrics": {name: _curve(column) for name, column in state.metrics.items()},
         "tokens_per_second": _tokens_per_second(main),
         "host": _histories(state.host),
         "gpus": {uuid: _histories(readings) for uuid, readings in state.gpus.items()},

@@ -7,9 +7,12 @@ from typing import Any
 
 from monitor.model.held_back import QUIET, told
 from monitor.model.ranks import RankStats
-from monitor.model.state import HISTORY, MAX_NOTES, Ending, Figures, Producer, RunState
+from monitor.model.state import HISTORY, MACHINE, MAX_NOTES, TREE, Ending, Figures, Producer, RunState
 from monitor.model.steps import OTHER as OTHER
-from monitor.model.steps import alert, take_frames, take_metrics, take_span, take_step
+from monitor.model.steps import alert, take_frames, take_metrics, take_span, take_steps
+from monitor.model.throttle import MAX_GPUS
+from monitor.model.trend import Trend
+from monitor.slab import Slab, single
 from trainhooks.events import (
     PROTOCOL,
     Bye,
@@ -28,21 +31,25 @@ from trainhooks.events import (
 )
 
 MAX_DEVICES = 1024  # GPUs of one run
+MAX_FACTS = 2000  # of one table of facts; the hooks send far fewer
+NEWER = "newer-protocol"
 NO_ALERT = (*QUIET, "gpu-error")  # an error's alert is the recorder's own note
 
 
-def fold(state: RunState, event: Event) -> None:
-    """Take one event into the state. Events of a producer come in its own order, those of a rank's processes one
-    process after the other; ranks mix freely.
+def fold(state: RunState, event: Event | Slab) -> None:
+    """Take one event, or a slab of steps, into the state. Events of a producer come in its own order, those of a
+    rank's processes one process after the other; ranks mix freely.
     """
     producer = state.producers.get(event.producer)
     if producer is None and not isinstance(event, Hello):
         # A journal without its first line: what can be read still counts.
-        producer = _introduce(state, Hello(event.producer, 0, event.t, source="unknown"))
-    if producer is not None and event.t > producer.last_heard:
-        producer.last_heard = event.t
-    if state.last_event is None or event.t > state.last_event:
-        state.last_event = event.t
+        begin = event.t[0] if isinstance(event, Slab) else event.t
+        producer = _introduce(state, Hello(event.producer, 0, begin, source="unknown"))
+    newest = max(event.t) if isinstance(event, Slab) else event.t
+    if producer is not None and newest > producer.last_heard:
+        producer.last_heard = newest
+    if state.last_event is None or newest > state.last_event:
+        state.last_event = newest
     take = _FOLDS.get(type(event))
     if take is not None:
         take(state, event, producer)
@@ -64,8 +71,6 @@ def _figures(state: RunState, producer: Producer) -> Figures | None:
     if producer.source == "recorder":
         return None
     if producer.source == "console":
-        if state.lead is not None:
-            return None
         if state.console is None:
             state.console = Figures("console", producer.rank)
         return state.console
@@ -80,16 +85,15 @@ def _figures(state: RunState, producer: Producer) -> Figures | None:
 def _follow(state: RunState, rank: int) -> None:
     """This rank steps, and none below it does: its figures are the run's from here on, and always were."""
     state.lead = rank
-    state.console = None
     for above in [each for each in state.hooked if each > rank]:
         del state.hooked[above]
 
 
 def _hello(state: RunState, hello: Hello, _: Producer | None) -> None:
     producer = _introduce(state, hello)
-    if hello.protocol > PROTOCOL:
+    if hello.protocol > PROTOCOL and not any(row.code == NEWER for row in state.alerts):
         text = f"written by a newer trainmon (protocol {hello.protocol}); update this one, or figures will be missing"
-        alert(state.alerts, hello.t, "newer-protocol", text)
+        alert(state.alerts, hello.t, NEWER, text)
     if hello.source == "recorder":
         return
     figures = _figures(state, producer)
@@ -119,8 +123,16 @@ def _updated(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     out = dict(old)
     for key, value in new.items():
         known = out.get(key)
-        out[key] = {**known, **value} if isinstance(known, dict) and isinstance(value, dict) else value
+        if isinstance(known, dict) and isinstance(value, dict):
+            out[key] = _bounded(known, value)
+        elif key in out or len(out) < MAX_FACTS:
+            out[key] = value
     return out
+
+
+def _bounded(table: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Both, as far as there is room for new names."""
+    return {**table, **{key: value for key, value in more.items() if key in table or len(table) < MAX_FACTS}}
 
 
 def _facts(state: RunState, facts: Facts, producer: Producer) -> None:
@@ -143,6 +155,10 @@ def _facts(state: RunState, facts: Facts, producer: Producer) -> None:
 
 
 def _step(state: RunState, step: Step, producer: Producer) -> None:
+    _steps(state, single(step), producer)
+
+
+def _steps(state: RunState, slab: Slab, producer: Producer) -> None:
     if producer.source not in _NOT_RANKS:
         if state.lead is None or producer.rank < state.lead:
             _figures(state, producer)
@@ -150,10 +166,10 @@ def _step(state: RunState, step: Step, producer: Producer) -> None:
         rank = state.ranks.get(producer.rank)
         if rank is None:
             rank = state.ranks[producer.rank] = RankStats()
-        rank.take(step, producer.restart)
+        rank.take(slab, producer.restart)
     figures = _figures(state, producer)
     if figures is not None:
-        take_step(figures, step, producer.restart)
+        take_steps(figures, slab, producer.restart)
 
 
 _NOT_RANKS = ("recorder", "console")
@@ -177,6 +193,7 @@ def _pulse(state: RunState, pulse: Pulse, producer: Producer) -> None:
     figures = _figures(state, producer)
     if figures is not None and producer.restart == figures.restart:
         figures.pulse = pulse
+        figures.open_step.take(pulse)
 
 
 def _frames(state: RunState, frames: Frames, producer: Producer) -> None:
@@ -203,7 +220,10 @@ def _bye(state: RunState, bye: Bye, producer: Producer) -> None:
 
 
 def _gpu(state: RunState, gpu: Gpu, _: Producer) -> None:
+    if gpu.uuid not in state.gpus and len(state.gpus) >= MAX_DEVICES:
+        return
     _remember(state.gpus.setdefault(gpu.uuid, []), gpu)
+    _keep(state, gpu.uuid, gpu.t, gpu.memory_used)
     for episode in state.throttles.take(gpu):
         row = told(state.throttles.gpus[gpu.uuid], episode)
         if episode.open and row.code not in NO_ALERT:
@@ -212,6 +232,13 @@ def _gpu(state: RunState, gpu: Gpu, _: Producer) -> None:
 
 def _host(state: RunState, host: Host, _: Producer) -> None:
     _remember(state.host, host)
+    _keep(state, TREE, host.t, host.tree_rss)
+    _keep(state, MACHINE, host.t, host.memory_used)
+
+
+def _keep(state: RunState, what: str, t: float, used: int | None) -> None:
+    if used is not None and (what in state.memory or len(state.memory) < MAX_GPUS):
+        state.memory.setdefault(what, Trend()).add(t, used)
 
 
 def _remember(history: list[Any], reading: Any) -> None:
@@ -228,6 +255,7 @@ _FOLDS: dict[type, Callable[[RunState, Any, Any], None]] = {
     Hello: _hello,
     Facts: _facts,
     Step: _step,
+    Slab: _steps,
     Span: _span,
     Metrics: _metrics,
     Pulse: _pulse,

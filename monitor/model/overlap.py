@@ -50,9 +50,17 @@ class StepTimes:
     waiting: list[Timed] = field(default_factory=list)
 
     def add(self, start: float, end: float, index: int) -> None:
-        self.waiting.append((start, end, index))
-        if len(self.waiting) >= CHUNK:
-            self.digested()
+        self.extend([(start, end, index)])
+
+    def extend(self, rows: Sequence[Timed]) -> None:
+        """As if each step were added by itself: chunks begin and end at the same places."""
+        at = 0
+        while at < len(rows):
+            upto = at + CHUNK - len(self.waiting)
+            self.waiting += rows[at:upto]
+            at = upto
+            if len(self.waiting) >= CHUNK:
+                self.digested()
 
     def digested(self) -> StepTimes:
         """These times, with nothing waiting: to be called before they are read."""
@@ -62,7 +70,7 @@ class StepTimes:
             room = self.stride - self.counts[-1] if self.counts else 0
             part = rows[at : at + (room or self.stride)]
             at += len(part)
-            end, seconds = max(row[1] for row in part), sum(row[1] - row[0] for row in part)
+            end, seconds = max([row[1] for row in part]), sum([row[1] - row[0] for row in part])
             if room:
                 self.ends[-1] = max(self.ends[-1], end)
                 self.counts[-1] += len(part)
@@ -121,10 +129,13 @@ class Timelines:
     kinds: dict[str, StepTimes] = field(default_factory=dict)
 
     def add(self, kind: str, start: float, end: float, index: int) -> None:
+        self.extend(kind, [(start, end, index)])
+
+    def extend(self, kind: str, rows: Sequence[Timed]) -> None:
         times = self.kinds.get(kind)
         if times is None:
             times = self.kinds.setdefault(kind if len(self.kinds) < MAX_KINDS else OVERFLOW, StepTimes())
-        times.add(start, end, index)
+        times.extend(rows)
 
     def effects(self, stretches: Sequence[Interval], watched: Interval) -> list[Effect]:
         """For each stretch what it did to the steps, against those that lie in none of them.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, islice
 
 from monitor.model.report import Rates
 
@@ -28,24 +30,41 @@ class Pace:
     stride: int = 1  # steps between two marks of `whole`
 
     def add(self, start: float, end: float, tokens: int, samples: int) -> None:
-        """One more step, from `start` to `end`."""
+        """One more step."""
+        self.extend(start, [end], [tokens], [samples])
+
+    def extend(self, start: float, ends: Sequence[float], tokens: Iterable[int], samples: Iterable[int]) -> None:
+        """Some more steps, the first from `start` on. Work that is not told counts as 0."""
         if self.start is None:
             self.start = start
             self.recent.append((start, 0, 0, 0))
             self.whole.append((start, 0, 0, 0))
-        self.end = end if self.end is None or end > self.end else self.end
-        self.steps += 1
-        self.tokens += tokens
-        self.samples += samples
-        if end - self.recent[-1][0] >= LEAST_GAP:
-            self.recent.append((end, self.steps, self.tokens, self.samples))
-            if len(self.recent) > MAX_MARKS:
-                del self.recent[: MAX_MARKS // 4]
-        if self.steps % self.stride == 0:
-            self.whole.append((end, self.steps, self.tokens, self.samples))
-            if len(self.whole) > MAX_MARKS:
-                self.whole = self.whole[:1] + [mark for mark in self.whole[1:] if mark[1] % (2 * self.stride) == 0]
-                self.stride *= 2
+        last = max(ends)
+        self.end = last if self.end is None or last > self.end else self.end
+        done = range(self.steps + 1, self.steps + 1 + len(ends))
+        marks = list(zip(ends, done, _rising(self.tokens, tokens), _rising(self.samples, samples), strict=True))
+        _, self.steps, self.tokens, self.samples = marks[-1]
+        self._recent(marks)
+        at = 0
+        while (at := next_multiple(done, at, self.stride)) < len(marks):
+            self._whole(marks[at])
+            at += 1
+
+    def _recent(self, marks: list[Mark]) -> None:
+        recent = self.recent
+        reached = recent[-1][0] + LEAST_GAP
+        for mark in marks:
+            if mark[0] >= reached:
+                recent.append(mark)
+                reached = mark[0] + LEAST_GAP
+                if len(recent) > MAX_MARKS:
+                    del recent[: MAX_MARKS // 4]
+
+    def _whole(self, mark: Mark) -> None:
+        self.whole.append(mark)
+        if len(self.whole) > MAX_MARKS:
+            self.whole = self.whole[:1] + [each for each in self.whole[1:] if each[1] % (2 * self.stride) == 0]
+            self.stride *= 2
 
     def whole_run(self) -> Rates:
         """From the first step's begin to the last step's end, pauses between steps included."""
@@ -91,3 +110,12 @@ class Pace:
             return None
         likeliest = known[1] if len(known) > 1 else known[0]
         return likeliest, min(known), max(known)
+
+
+def _rising(before: int, amounts: Iterable[int]) -> Iterator[int]:
+    return islice(accumulate(amounts, initial=before), 1, None)
+
+
+def next_multiple(numbers: range, at: int, of: int) -> int:
+    """The first place from `at` on whose number is a multiple of `of`; it may lie beyond the end."""
+    return at + -(numbers.start + at) % of

@@ -8,11 +8,12 @@ at the same step. That is a lower bound: where backward itself is slow on a rank
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from monitor.model.series import Column
+from monitor.model.series import Durations
+from monitor.slab import Slab, append_all
 from trainhooks.events import Step
 
 WINDOW = 64  # steps kept of each rank
@@ -34,28 +35,33 @@ class RankStats:
     """One rank's steps: all of them as figures, the latest one by one."""
 
     steps: int = 0
-    seconds: Column = field(default_factory=Column)
+    seconds: Durations = field(default_factory=Durations)
     restart: int = 0
     taken: int = 0  # steps of the newest process
     latest: list[tuple[int, float, float]] = field(default_factory=list)  # index, end, seconds in collectives
 
-    def take(self, step: Step, restart: int) -> None:
-        self.steps += 1
-        self.seconds.add(step.index, step.duration)
-        if step.thread is not None or restart < self.restart:
+    def take(self, slab: Slab, restart: int) -> None:
+        self.steps += len(slab)
+        self.seconds.extend(slab.index, slab.duration)
+        if slab.first.thread is not None or restart < self.restart:
             return
         if restart > self.restart:
             self.restart, self.taken, self.latest = restart, 0, []
-        self.taken += 1
-        if self.taken <= WARM_UP:
-            return
-        shared = 0.0
-        for name, seconds, _, _ in step.phases:
-            if name in COLLECTIVE:
-                shared += seconds
-        self.latest.append((step.index, step.start + step.duration, shared))
-        if len(self.latest) > 2 * WINDOW:
-            del self.latest[:WINDOW]
+        cold = min(len(slab), max(0, WARM_UP - self.taken))
+        self.taken += len(slab)
+
+        def rows(first: int, end: int) -> Iterator[tuple[int, float, float]]:
+            return map(_ended, slab.steps(cold + first, cold + end))
+
+        append_all(self.latest, len(slab) - cold, rows, 2 * WINDOW, WINDOW)
+
+
+def _ended(step: Step) -> tuple[int, float, float]:
+    shared = 0.0
+    for name, seconds, _, _ in step.phases:
+        if name in COLLECTIVE:
+            shared += seconds
+    return step.index, step.start + step.duration, shared
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from monitor.model.detail_rows import Details
+from monitor.model.remains import WhatIf
+from monitor.model.speed_classes import SpeedClasses
 from monitor.units import brief
 
 
@@ -205,16 +208,39 @@ class Finding:
 
 
 @dataclass(slots=True)
+class Suggestion:
+    """What may help and shows no cost in this run: worth a trial, and no finding."""
+
+    text: str
+    memory: str  # what it does to the memory
+    because: str  # why this run could gain
+
+
+@dataclass(slots=True)
 class Alert:
     time: float  # Unix time
     code: str
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A finding of severity warning or above that came, grew worse or went while somebody watched."""
+
+    t: float  # seconds, on the watcher's clock
+    kind: str  # present (when the watcher came) | appeared | worse | cleared
+    finding: Finding
+
+    def __str__(self) -> str:
+        how = {"worse": "worse: ", "cleared": "cleared: "}.get(self.kind, "")
+        return f"{how}{self.finding.title}"
+
+
 @dataclass(slots=True)
 class Dropped:
     events: int = 0  # by the producers, before they reached a journal
     lines: int = 0  # by the reader: unreadable, oversized or missing lines
+    broken_off: int = 0  # training processes that ended without a last word: killed, or their disk was full
 
 
 @dataclass(slots=True)
@@ -235,6 +261,9 @@ class Report:
     alerts: list[Alert]
     dropped: Dropped
     straggler: Straggler | None = None
+    to_try: list[Suggestion] = field(default_factory=list)
+    what_if: WhatIf | None = None  # where it was asked for
+    speed_classes: SpeedClasses | None = None  # where the configuration has bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +297,9 @@ class OpenWork:
     spans: list[tuple[str, float]] = field(default_factory=list)
     silent_for: float | None = None  # seconds since the process was last heard; None once it has ended
     restarting: float | None = None  # seconds since the last step, while an elastic restart has not led to another one
+    # What the open step did so far, as far as pulses saw it: seconds of each phase in turn; None is time nobody saw.
+    parts: list[tuple[str | None, float]] = field(default_factory=list)
+    usual: float | None = None  # seconds that such a step usually takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,3 +322,7 @@ class View:
     console_lines: int = 0  # lines seen so far, so that a screen knows how many of `console` are new
     label: str | None = None  # "REPLAY", "SIMULATED GPU"...: shown on every screen
     loading: float | None = None  # share of the history read so far, while it is being read
+    console_times: tuple[float, ...] = ()  # when each line of `console` was first seen (monotonic); nan: before we came
+    details: Details = field(default_factory=Details)
+    usual_startup: float | None = None  # seconds, of earlier runs of the command; told while no step is known
+    turns: tuple[Turn, ...] = field(default=(), compare=False)  # what turned since the view before: of the reader

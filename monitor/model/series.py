@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections import Counter
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from monitor.model.report import Curve
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 MAX_BUCKETS = 512  # twice the columns of a wide terminal, in braille dots
-CHUNK = 256  # values digested at once: the interpreter's price is paid a chunk, not a value
+CHUNK = 512  # values digested at once: the interpreter's price is paid a chunk, not a value
 
 _NAN = math.nan
 
@@ -33,13 +37,14 @@ class Series:
     def extend(self, xs: list[int], values: list[float]) -> None:
         """Take values in; `xs` and `values` are of one length, in any order, best of all rising."""
         at, end = 0, len(xs)
-        self.newest = max(self.newest, max(xs, default=0))
+        rising = xs == sorted(xs)
+        self.newest = max(self.newest, xs[-1] if rising and xs else max(xs, default=0))
         while at < end:
             bucket = xs[at] // self.width
-            upto = at + 1
-            if xs[-1] // self.width == bucket and xs == sorted(xs):
-                upto = end  # the rest of a long run falls into one wide bucket
+            if rising:
+                upto = end if xs[-1] // self.width == bucket else bisect_left(xs, (bucket + 1) * self.width, at)
             else:
+                upto = at + 1
                 while upto < end and xs[upto] // self.width == bucket:
                     upto += 1
             self._put(bucket, values[at:upto])
@@ -116,11 +121,15 @@ class Quantiles:
     zeros: int = 0
 
     def extend(self, values: list[float]) -> None:
-        positive = [value for value in values if value > 1e-12]
-        self.zeros += len(values) - len(positive)
-        log = math.log
-        for bin_, times in Counter([int(log(value) / _LOG_STEP // 1) for value in positive]).items():
-            self.bins[bin_] = self.bins.get(bin_, 0) + times
+        """Values sorted, the bins are stretches of them: one look-up a bin, not one a value."""
+        ordered, bins = sorted(values), self.bins
+        at, end = bisect_right(ordered, 1e-12), len(ordered)
+        self.zeros += at
+        while at < end:
+            bin_ = int(math.log(ordered[at]) / _LOG_STEP // 1)
+            upto = bisect_left(ordered, math.exp((bin_ + 1) * _LOG_STEP), at + 1)
+            bins[bin_] = bins.get(bin_, 0) + upto - at
+            at = upto
 
     def at(self, *shares: float) -> list[float]:
         """The values below which these shares of the numbers lie; 0.0 where there are none."""
@@ -143,7 +152,7 @@ class Quantiles:
 
 @dataclass(slots=True)
 class Column:
-    """One figure over the steps of a run: a curve, sums and quantiles. New values wait until a chunk is full."""
+    """One figure over the steps of a run: a curve and sums. New values wait until a chunk is full."""
 
     xs: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
@@ -153,7 +162,6 @@ class Column:
     most: float = -math.inf
     nonfinite: int = 0
     last: float = _NAN
-    quantiles: Quantiles = field(default_factory=Quantiles)
     series: Series = field(default_factory=Series)
 
     def add(self, x: int, value: float) -> None:
@@ -162,22 +170,49 @@ class Column:
         if len(self.values) >= CHUNK:
             self.digested()
 
-    def digested(self) -> Column:
+    def extend(self, xs: Sequence[int], values: Sequence[float]) -> None:
+        """As if each value were added by itself: chunks begin and end at the same places."""
+        at, end = 0, len(values)
+        while at < end:
+            upto = min(end, at + CHUNK - len(self.values))
+            self.xs += xs[at:upto]
+            self.values += values[at:upto]
+            at = upto
+            if len(self.values) >= CHUNK:
+                self.digested()
+
+    def digested(self) -> Self:
         """This column, with nothing waiting: to be called before its figures are read."""
-        xs, values = self.xs, self.values
-        if values:
+        if self.values:
+            xs, values = self.xs, self.values
             self.xs, self.values = [], []
             self.last = values[-1]
             self.series.extend(xs, values)
-            total = sum(values)
-            if total - total != 0.0:
-                finite = [value for value in values if math.isfinite(value)]
-                self.nonfinite += len(values) - len(finite)
-                values, total = finite, sum(finite)
-            self.count += len(values)
-            self.sum += total
-            if values:
-                self.least = min(self.least, min(values))
-                self.most = max(self.most, max(values))
-                self.quantiles.extend(values)
+            self._take(values)
         return self
+
+    def _take(self, values: list[float]) -> list[float]:
+        """The chunk's sums and extremes; returns its finite values."""
+        total = sum(values)
+        if total - total != 0.0:
+            finite = [value for value in values if math.isfinite(value)]
+            self.nonfinite += len(values) - len(finite)
+            values, total = finite, sum(finite)
+        self.count += len(values)
+        self.sum += total
+        if values:
+            self.least = min(self.least, min(values))
+            self.most = max(self.most, max(values))
+        return values
+
+
+@dataclass(slots=True)
+class Durations(Column):
+    """A column of seconds, of which quantiles are asked, too."""
+
+    quantiles: Quantiles = field(default_factory=Quantiles)
+
+    def _take(self, values: list[float]) -> list[float]:
+        values = Column._take(self, values)  # a class with slots is made anew: a bare super() would miss it
+        self.quantiles.extend(values)
+        return values

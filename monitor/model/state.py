@@ -6,18 +6,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from monitor.model.baseline import Baseline
+from monitor.model.lengths import Lengths
+from monitor.model.open_step import OpenStep
 from monitor.model.overlap import Timelines
 from monitor.model.pace import Pace
 from monitor.model.ranks import RankStats
 from monitor.model.report import SlowStep
-from monitor.model.series import Column
+from monitor.model.series import Column, Durations
 from monitor.model.throttle import Throttles
-from trainhooks.events import Gpu, Host, Pulse
+from monitor.model.trend import Trend
+from trainhooks.events import Gpu, Host, Pulse, Span, Step
 
 HISTORY = 240  # host and GPU readings kept for the small curves: four minutes at one a second
 MAX_SLOW_STEPS = 200
+MAX_LATEST = 512  # steps of which a screen shows each one
+MAX_MARKS = 400  # spans on a timeline, which has hardly more columns
 MAX_ALERTS = 500
 MAX_NOTES = 50
+TREE, MACHINE = "tree", "machine"  # the training's resident memory, and what of the machine's is in use
 
 
 @dataclass(slots=True)
@@ -42,7 +48,7 @@ class PhaseStats:
     """The seconds of a phase in the steps in which it occurs."""
 
     clock: str = "host"
-    seconds: Column = field(default_factory=Column)
+    seconds: Durations = field(default_factory=Durations)
 
 
 @dataclass(slots=True)
@@ -78,12 +84,15 @@ class Figures:
     skipped: dict[str, int] = field(default_factory=dict)
     skips: list[tuple[int, str]] = field(default_factory=list)  # the latest: index and reason
     last_index: int = 0
-    step_seconds: Column = field(default_factory=Column)
+    step_seconds: Durations = field(default_factory=Durations)
     phases: dict[str, PhaseStats] = field(default_factory=dict)
     tokens: Column = field(default_factory=Column)  # tokens a step, where they are counted
     padded_steps: int = 0  # steps that tell both, tokens and positions computed for them
     padded_tokens: int = 0  # positions, padding included
     unpadded_tokens: int = 0  # tokens of these steps
+    lengths: Lengths = field(default_factory=Lengths)  # of steps that tell how long their sequences are
+    called_often: int = 0  # steps that call the model more than once
+    called_singly: int = 0  # of these the ones whose calls get one sample each
     pace_seconds: Column = field(default_factory=Column)  # from the end of the step before to this one's end, likewise
     metrics: dict[str, Column] = field(default_factory=dict)
     baselines: dict[str, Baseline] = field(default_factory=dict)
@@ -101,6 +110,9 @@ class Figures:
 
     frames: dict[str, dict[str, int]] = field(default_factory=dict)  # what was open -> place in the program -> looks
     pulse: Pulse | None = None
+    open_step: OpenStep = field(default_factory=OpenStep)
+    latest: list[Step] = field(default_factory=list)  # the newest steps one by one
+    marks: list[Span] = field(default_factory=list)  # spans after the first step; of many, the longest
     alerts: list[AlertRow] = field(default_factory=list)
     bye: float | None = None  # when its newest process said it
 
@@ -129,7 +141,7 @@ class RunState:
 
     lead: int | None = None
     hooked: dict[int, Figures] = field(default_factory=dict)  # of the lead, and of ranks below it that do not step
-    console: Figures | None = None  # what was read from the console, while no process tells its steps itself
+    console: Figures | None = None  # what was read from the console
     ranks: dict[int, RankStats] = field(default_factory=dict)
 
     alerts: list[AlertRow] = field(default_factory=list)  # that belong to the run as a whole
@@ -138,6 +150,7 @@ class RunState:
     throttles: Throttles = field(default_factory=Throttles)
     devices: list[str] = field(default_factory=list)  # UUIDs of the GPUs that the training's processes use
     host: list[Host] = field(default_factory=list)
+    memory: dict[str, Trend] = field(default_factory=dict)  # bytes: TREE, MACHINE, and each GPU by its UUID
     ending: Ending | None = None
     last_event: float | None = None
 
@@ -149,3 +162,17 @@ class RunState:
         if self.console is not None and (self.console.stepped or not self.hooked):
             return self.console
         return self.hooked[min(self.hooked)] if self.hooked else Figures()
+
+    @property
+    def metrics(self) -> dict[str, Column]:
+        """The main figures' metrics, and those that only the console tells, whatever role it names with them."""
+        main = self.main
+        if self.console is None or main is self.console:
+            return main.metrics
+        told = {_plain(name) for name in main.metrics}
+        printed = self.console.metrics.items()
+        return {**main.metrics, **{name: column for name, column in printed if _plain(name) not in told}}
+
+
+def _plain(metric: str) -> str:
+    return metric.rpartition("/")[2].casefold()

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial, reduce
+from itertools import accumulate, repeat
 from typing import Any
 
 from monitor.model.baseline import Baseline
+from monitor.model.parts import OTHER as OTHER
+from monitor.model.parts import Parts, columns_of, parts_of, rows_of
 from monitor.model.report import SlowStep
 from monitor.model.series import Column
-from monitor.model.state import MAX_ALERTS, MAX_SLOW_STEPS, AlertRow, Figures, PhaseStats
-from trainhooks.events import MAX_METRICS, OVERFLOW, Frames, Phase, Span, Step
+from monitor.model.state import MAX_ALERTS, MAX_LATEST, MAX_MARKS, MAX_SLOW_STEPS, AlertRow, Figures, PhaseStats
+from monitor.slab import Slab, append_all, known
+from trainhooks.events import MAX_METRICS, OVERFLOW, Frames, Number, Span, Step
 
-OTHER = "other"  # inside a step, in no phase
 RESTART = "restart"  # from the last step before an elastic restart to the first one after it
 MAX_PHASES = 200  # names of phases and spans that get a row of their own
 MAX_REASONS = 100
@@ -20,29 +27,54 @@ MAX_ENDS = 500
 MAX_PLACES = 200  # in a program, of which the sampler tells under one name
 
 
-def take_step(figures: Figures, step: Step, restart: int) -> None:
-    """One finished step.
+def take_steps(figures: Figures, slab: Slab, restart: int) -> None:
+    """Finished steps that are alike.
 
     Args:
-        restart: the elastic restart that its process belongs to.
+        restart: the elastic restart that their process belongs to.
     """
+    if len(slab) > 1 and _crowded(figures, slab):
+        for each in slab.singles():
+            take_steps(figures, each, restart)
+        return
+    first = slab.first
     if figures.begins_again and restart == figures.restart:
-        _begin_again(figures, step)
-    figures.last_index = step.index
-    if step.status == "ok":
-        figures.steps_ok += 1
+        _begin_again(figures, first)
+    figures.last_index = slab.index[-1]
+    append_all(figures.latest, len(slab), slab.steps, 2 * MAX_LATEST, MAX_LATEST)
+    if first.status == "ok":
+        figures.steps_ok += len(slab)
     else:
+        _skipped(figures, slab)
+    if first.duration > 0.0:  # 0 is "not known": a step that the console told without a time counts, and that is all
+        if first.thread is None:
+            _step_times(figures, slab)
+        groups = parts_of(slab)
+        figures.step_seconds.extend(slab.index, slab.duration)
+        _phases(figures.phases, groups, slab.index)
+        if first.status == "ok":
+            _judge(figures, slab, groups)
+    if slab.metrics:
+        _metrics(figures, slab)
+
+
+def _crowded(figures: Figures, slab: Slab) -> bool:
+    """Whether names may have to share a row: what goes into it must come step by step."""
+    phases = {name for pattern in slab.phases for name in pattern.names}
+    return (
+        len(figures.phases.keys() | phases) >= MAX_PHASES
+        or len(figures.metrics) + len(slab.metrics) >= MAX_METRICS
+        or OVERFLOW in phases
+        or OVERFLOW in slab.metrics
+    )
+
+
+def _skipped(figures: Figures, slab: Slab) -> None:
+    for step in slab.rows:
         reason = count(figures.skipped, step.reason or "no reason given", MAX_REASONS)
         figures.skips.append((step.index, reason))
         if len(figures.skips) > MAX_SKIPS:
             del figures.skips[: MAX_SKIPS // 4]
-    if step.duration > 0.0:  # 0 is "not known": a step that the console told without a time counts, and that is all
-        if step.thread is None:
-            _step_time(figures, step)
-        phases = _step_phases(figures, step)
-        _judge(figures, step, phases)
-    if step.metrics:
-        take_metrics(figures, step.metrics, step.role, step.index, step.t)
 
 
 # Elastic restarts
@@ -89,68 +121,70 @@ def kind_of(step: Step) -> str:
     return f"{step.role or ''}\n{step.stage or ''}"
 
 
-def _step_time(figures: Figures, step: Step) -> None:
-    """The step's share of the run's own time, and what it did in it."""
-    end = step.start + step.duration
+def _step_times(figures: Figures, slab: Slab) -> None:
+    """The steps' share of the run's own time, and what was done in it."""
+    ends = list(map(operator.add, slab.start, slab.duration))
     wall = figures.wall
     if wall.first_step is None:
-        wall.first_step = step.start
-    before = wall.last_step
-    if before is None or end > before:
-        wall.last_step = end
-    wall.steps += step.duration
+        wall.first_step = slab.start[0]
+    before = slab.start[0] if wall.last_step is None else wall.last_step
+    wall.last_step = max(ends) if wall.last_step is None else max(before, max(ends))
+    wall.steps = reduce(operator.add, slab.duration, wall.steps)  # sum() rounds by how many there are at once
     wall.since_last_step = 0.0
-    figures.timelines.add(kind_of(step), step.start, end, step.index)
-    figures.pace.add(step.start, end, step.tokens or 0, step.samples or 0)
-    if step.tokens is not None and step.padded_tokens is not None:
-        figures.padded_steps += 1
-        figures.padded_tokens += step.padded_tokens
-        figures.unpadded_tokens += min(step.tokens, step.padded_tokens)
-    if step.tokens is not None:
-        figures.tokens.add(step.index, step.tokens)
-        figures.pace_seconds.add(step.index, end - (step.start if before is None else min(before, step.start)))
+    figures.timelines.extend(kind_of(slab.first), list(zip(slab.start, ends, slab.index, strict=True)))
+    figures.pace.extend(slab.start[0], ends, _amounts(slab.tokens, slab), _amounts(slab.samples, slab))
+    if slab.rare:
+        _rare(figures, slab)
+    if slab.tokens is not None:
+        befores = [before, *ends[:-1]]  # when the step before ended
+        if not all(map(operator.le, befores, slab.start)):  # some overlap, as those of two processes of a rank do
+            befores = list(map(min, accumulate(befores, max), slab.start))
+        taken = list(map(operator.sub, ends, befores))
+        tokens, (index, taken) = known(slab.tokens, slab.index, taken)
+        figures.tokens.extend(index, tokens)
+        figures.pace_seconds.extend(index, taken)
 
 
-def _step_phases(figures: Figures, step: Step) -> dict[str, float]:
-    """Take the step's phases into their columns; returns their seconds with `other`, in order of occurrence."""
-    duration = step.duration
-    phases: dict[str, float] = {}
-    named = 0.0
-    for name, seconds, _, _ in step.phases:
-        phases[name] = phases.get(name, 0.0) + seconds if name in phases else seconds
-        named += seconds
-    if named > duration:  # a writer whose parts exceed the whole: scaled, so that shares stay shares
-        phases = {name: seconds * duration / named for name, seconds in phases.items()}
-        named = duration
-    phases[OTHER] = duration - named + phases.get(OTHER, 0.0)
-    index = step.index
-    figures.step_seconds.add(index, duration)
-    table = figures.phases
-    for name, seconds in phases.items():
+def _amounts(told: list[int | None] | None, slab: Slab) -> Iterable[int]:
+    return repeat(0, len(slab)) if told is None else [each or 0 for each in told]
+
+
+def _rare(figures: Figures, slab: Slab) -> None:
+    """What few programs tell of a step."""
+    for step in slab.rows:
+        if step.tokens is not None and step.padded_tokens is not None:
+            figures.padded_steps += 1
+            figures.padded_tokens += step.padded_tokens
+            figures.unpadded_tokens += min(step.tokens, step.padded_tokens)
+        if step.padded_tokens is not None or step.lengths is not None:
+            figures.lengths.take(step)
+        if step.forwards is not None and step.samples is not None:  # told of steps with several calls only
+            figures.called_often += 1
+            figures.called_singly += step.samples <= step.forwards
+
+
+def _phases(table: dict[str, PhaseStats], groups: list[Parts], index: list[int]) -> None:
+    for name, (xs, seconds) in columns_of(groups, index).items():
         stats = table.get(name)
         if stats is None:
-            stats = _new_phase(table, name, step.phases)
-        stats.seconds.add(index, seconds)
-    return phases
+            clock = next((group.clocks[name] for group in groups if name in group.clocks), "host")
+            stats = table.setdefault(name if len(table) < MAX_PHASES else OVERFLOW, PhaseStats(clock))
+        stats.seconds.extend(xs, seconds)
 
 
-def _new_phase(table: dict[str, PhaseStats], name: str, rows: list[Phase]) -> PhaseStats:
-    clock = next((clock for each, _, clock, _ in rows if each == name), "host")
-    return table.setdefault(name if len(table) < MAX_PHASES else OVERFLOW, PhaseStats(clock))
-
-
-def _judge(figures: Figures, step: Step, phases: dict[str, float]) -> None:
-    """Compare a step with the usual ones of its role and stage."""
-    if step.status != "ok":
-        return
-    kind = kind_of(step)
+def _judge(figures: Figures, slab: Slab, groups: list[Parts]) -> None:
+    """Compare steps with the usual ones of their role and stage."""
+    kind = kind_of(slab.first)
     baselines = figures.baselines
     baseline = baselines.get(kind)
     if baseline is None:
         baseline = baselines.setdefault(kind if len(baselines) < MAX_PHASES else OVERFLOW, Baseline())
-    if baseline.unusual(step.duration):
-        _slow(figures, step, phases, baseline)
-    baseline.add(step.duration, phases)
+    usual = baseline
+
+    def slow(at: int) -> None:
+        _slow(figures, slab.rows[at], rows_of(groups, at, at + 1)[0], usual)
+
+    baseline.take(slab.duration, partial(rows_of, groups), slow)
 
 
 def _slow(figures: Figures, step: Step, phases: dict[str, float], baseline: Baseline) -> None:
@@ -167,6 +201,20 @@ def _slow(figures: Figures, step: Step, phases: dict[str, float], baseline: Base
 
 
 # Metrics
+
+
+def _metrics(figures: Figures, slab: Slab) -> None:
+    role, table = slab.first.role, figures.metrics
+    prefix = f"{role}/" if role else ""
+    for name, told in slab.metrics.items():
+        values: list[Number]
+        values, (index, times) = known(told, slab.index, slab.t)
+        column = table.get(prefix + name)
+        if column is not None and str not in map(type, values):
+            column.extend(index, list(map(float, values)))
+            continue
+        for x, value, t in zip(index, values, times, strict=True):
+            _metric(figures, prefix + name, value, x, t)
 
 
 def take_metrics(figures: Figures, values: dict[str, Any], role: str | None, step: int, t: float) -> None:
@@ -206,11 +254,22 @@ def take_span(figures: Figures, span: Span) -> None:
         wall.startup_ends.append((end, own))
         if len(wall.startup_ends) > MAX_ENDS:
             del wall.startup_ends[0]
-    elif own > 0:
+        return
+    _mark(figures, span)
+    if own > 0:
         count(wall.spans, span.name, MAX_PHASES, own)
         # A span around the last steps has a part of its own time before their end.
         elapsed = end - (wall.last_step or 0.0)
         wall.since_last_step = max(wall.since_last_step, min(wall.since_last_step + own, elapsed))
+
+
+def _mark(figures: Figures, span: Span) -> None:
+    """Remember a span for the timeline of steps: one outside all steps lies behind the step before it."""
+    marks = figures.marks
+    marks.append(span if span.step is not None else replace(span, step=figures.last_index))
+    if len(marks) > MAX_MARKS:
+        longest = sorted(range(len(marks)), key=lambda place: -marks[place].duration)[: MAX_MARKS // 2]
+        marks[:] = [marks[place] for place in sorted(longest)]
 
 
 def take_frames(figures: Figures, frames: Frames) -> None:

@@ -32,7 +32,7 @@ from monitor.model.series import Column
 from monitor.model.state import AlertRow, Figures, RunState
 from monitor.model.steps import OTHER
 from monitor.model.throttle import GpuWatch
-from trainhooks.events import Gpu
+from trainhooks.events import Gpu, Pulse
 
 SILENT = 3.0  # seconds without a word: three pulses missed
 
@@ -50,7 +50,7 @@ def report(state: RunState, around: Surroundings) -> Report:
         throughput=_throughput(main, around),
         wall=wall,
         phases=_phases(main),
-        metrics={name: _metric(column.digested()) for name, column in main.metrics.items()},
+        metrics={name: _metric(column.digested()) for name, column in state.metrics.items()},
         slow_steps=list(main.slow_steps),
         startup=account.startup(state, around, wall, outcome),
         gpus=_gpus(state),
@@ -58,7 +58,7 @@ def report(state: RunState, around: Surroundings) -> Report:
         ranks=_ranks(state, comparison),
         findings=[],
         alerts=_alerts(state),
-        dropped=Dropped(sum(each.dropped for each in state.producers.values()), around.missing_lines),
+        dropped=_dropped(state, around, outcome),
         straggler=_straggler(comparison),
     )
 
@@ -91,6 +91,16 @@ def _outcome(state: RunState, around: Surroundings) -> Outcome:
     if state.main.bye is not None:  # it ended in good order, but nobody waited for its exit code
         return Outcome("failed" if error else "finished", error=error)
     return Outcome("lost")
+
+
+def _dropped(state: RunState, around: Surroundings, outcome: Outcome) -> Dropped:
+    over = outcome.state != "running"
+    hooked = [each for each in account.newest(state) if each.source == "hooks"]
+    return Dropped(
+        events=sum(each.dropped for each in state.producers.values()),
+        lines=around.missing_lines,
+        broken_off=sum(over and each.ended is None for each in hooked),
+    )
 
 
 def _progress(state: RunState, around: Surroundings, outcome: Outcome, wall: Wall) -> Progress:
@@ -220,4 +230,19 @@ def open_work(state: RunState, around: Surroundings, outcome: Outcome) -> OpenWo
     if pulse.step is None:
         return OpenWork(spans=spans, silent_for=silent, restarting=restarting)
     aged = [None if each is None else each + age for each in (pulse.step_open, pulse.phase_open)]
-    return OpenWork(pulse.step, aged[0], pulse.phase, aged[1], pulse.role, pulse.stage, spans, silent, restarting)
+    done = _done(main, pulse, aged[0])
+    baseline = main.baselines.get(f"{pulse.role or ''}\n{pulse.stage or ''}")
+    usual = baseline.usual() or None if baseline is not None else None
+    return OpenWork(
+        pulse.step, aged[0], pulse.phase, aged[1], pulse.role, pulse.stage, spans, silent, restarting, done, usual
+    )
+
+
+def _done(main: Figures, pulse: Pulse, age: float | None) -> list[tuple[str | None, float]]:
+    """What the open step did so far. The phase of the last pulse is taken to go on, as everywhere else."""
+    if age is None or main.open_step.step != pulse.step:
+        return []
+    parts = main.open_step.upto(age)
+    if len(parts) > 1 and pulse.phase is not None and parts[-1][0] is None and parts[-2][0] == pulse.phase:
+        parts[-2:] = [(pulse.phase, parts[-2][1] + parts[-1][1])]
+    return parts

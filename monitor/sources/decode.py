@@ -120,10 +120,12 @@ def _tidy_step(step: events.Step) -> bool:
     step.tokens = _counted(step.tokens)
     step.padded_tokens = _counted(step.padded_tokens)
     step.samples = _counted(step.samples)
+    step.forwards = _counted(step.forwards)
     step.metrics = _numbers(step.metrics)
     if step.status != "ok":
         step.status = "skipped"
-        step.reason = None if step.reason is None else clean(step.reason)
+    if step.reason is not None:
+        step.reason = clean(step.reason)
     step.role = _optional(step.role)
     step.stage = _optional(step.stage)
     step.thread = _optional(step.thread)
@@ -162,6 +164,7 @@ def _tidy_span(span: events.Span) -> bool:
 
 
 def _tidy_hello(hello: events.Hello) -> bool:
+    hello.source = _name(hello.source)
     hello.name = _optional(hello.name)
     hello.host = _optional(hello.host)
     hello.facts = tidy_facts(hello.facts)

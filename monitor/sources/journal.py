@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainhooks.events import MAX_LINE
 
-CHUNK = 1 << 20  # bytes read at once: some thousands of events
+CHUNK = 1 << 22  # bytes read at once: some ten thousand steps
 
 
 class JournalTail:

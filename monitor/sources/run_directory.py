@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from monitor.slab import Slab
 from monitor.sources.decode import UNKNOWN, decode
 from monitor.sources.journal import JournalTail
 from monitor.sources.sequence import Sequencer
+from monitor.sources.shapes import Row, Shape, slabs
 from trainhooks import rundir
 from trainhooks.events import MAX_LINE, Event
 
@@ -43,7 +45,7 @@ class RunDirectory:
         self.unreadable = 0
         self._sequencer = Sequencer()
         self._tails: dict[Path, JournalTail] = {}
-        self._frames: dict[str, bytes] = {}
+        self._shapes: dict[Path, Shape] = {}
         self._scanned = -RESCAN
         self._caught_up = False
         self._subscriber = Subscriber()
@@ -55,8 +57,15 @@ class RunDirectory:
 
     def poll(self) -> list[Event]:
         """Some new events, from the journals in turn; empty when all are read to their ends."""
+        return [each.step() if isinstance(each, Row) else each for each in self._due()]
+
+    def poll_slabs(self) -> list[Event | Slab]:
+        """The same, with plain steps in a row put together."""
+        return slabs(self._due())
+
+    def _due(self) -> list[Any]:
         self._scan()
-        out: list[Event] = []
+        out: list[Any] = []
         if self._read_journals(out):
             return out
         frames = self._subscriber.take()
@@ -68,12 +77,14 @@ class RunDirectory:
             self._caught_up = True
         return out
 
-    def _read_journals(self, out: list[Event]) -> bool:
+    def _read_journals(self, out: list[Any]) -> bool:
         """Read journals in turn until some event is due; False when all are read to their ends and none is."""
-        for tail in self._tails.values():
+        for path, tail in self._tails.items():
             while not out and (lines := tail.read()):
-                for line in lines:
-                    self._take(line, out)
+                found = self._shapes.setdefault(path, Shape()).events(lines, decode)
+                self.unreadable += found.count(None)
+                known = [event for event in found if event is not None and event is not UNKNOWN]
+                out += self._sequencer.push_all(known)
             if out:
                 return True
         return False
@@ -90,7 +101,7 @@ class RunDirectory:
             if named is not None:
                 self._subscriber.connect(named.group(2))
 
-    def _take(self, line: bytes, out: list[Event]) -> None:
+    def _take(self, line: bytes, out: list[Any]) -> None:
         event = decode(line)
         if event is None:
             self.unreadable += 1
@@ -98,7 +109,7 @@ class RunDirectory:
             assert isinstance(event, Event)
             out += self._sequencer.push(event)
 
-    def _take_frame(self, batch: bytes, out: list[Event]) -> None:
+    def _take_frame(self, batch: bytes, out: list[Any]) -> None:
         """Lines that were published and are not in the journal; usually none."""
         lines = [line for line in batch.split(b"\n") if line]
         newest = decode(lines[-1]) if lines else None
@@ -165,7 +176,7 @@ class Subscriber:
         """Listen to a producer, if its socket is there. One that ended has none."""
         try:
             path = rundir.socket_path(producer)
-        except (OSError, rundir.UnsafeDirectory):
+        except OSError:
             return
         if not path.is_socket():
             return

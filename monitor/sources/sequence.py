@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from trainhooks.events import Event, Hello
 
-MAX_HELD = 50_000  # events of one producer that wait for an earlier one; past it the gap is taken as lost
+MAX_HELD = 50_000  # events that wait for an earlier one; past it the gap is taken as lost
+MAX_PRODUCERS = 20_000  # a thousand ranks, each begun anew twenty times; events of more are counted as missing
 
 
 @dataclass(slots=True)
@@ -21,11 +23,15 @@ class Sequencer:
 
     missing: int = 0  # events given up as lost
     _lines: dict[str, _Line] = field(default_factory=dict)
+    _held: int = 0  # events that wait, of all producers
 
     def push(self, event: Event) -> list[Event]:
         """The events that are due now that `event` is here: none, it alone, or it and those that waited for it."""
         line = self._lines.get(event.producer)
         if line is None:
+            if len(self._lines) >= MAX_PRODUCERS:
+                self.missing += 1
+                return []
             line = self._lines[event.producer] = _Line()
         seq = event.seq
         if seq == line.expected:
@@ -36,8 +42,21 @@ class Sequencer:
         if line.expected == 0 and isinstance(event, Hello):  # a writer that counts from 1
             line.expected = seq + 1
             return [event, *self._due(line)]
+        self._held += seq not in line.held
         line.held[seq] = event
-        return self._give_up(line) if len(line.held) > MAX_HELD else []
+        return self._give_up(line) if self._held > MAX_HELD else []
+
+    def push_all(self, events: list[Any]) -> list[Any]:
+        """The same for many. Usually they are one producer's, each due after the one before."""
+        if events:
+            producer = events[0].producer
+            line = self._lines.get(producer)
+            if line is not None and not line.held:
+                due = range(line.expected, line.expected + len(events))
+                if [event.seq for event in events] == list(due) and {event.producer for event in events} == {producer}:
+                    line.expected = due.stop
+                    return events
+        return [due for event in events for due in self.push(event)]
 
     def last(self, producer: str) -> int:
         """The number of the producer's last event given out; -1 for none."""
@@ -50,7 +69,7 @@ class Sequencer:
 
     def go_on(self, expected: dict[str, int], missing: int) -> None:
         self._lines = {producer: _Line(number) for producer, number in expected.items()}
-        self.missing = missing
+        self.missing, self._held = missing, 0
 
     def settle(self) -> list[Event]:
         """What still waits, in order: called when the journals were read to their ends, so gaps are real."""
@@ -61,6 +80,7 @@ class Sequencer:
         while (event := line.held.pop(line.expected, None)) is not None:
             out.append(event)
             line.expected += 1
+        self._held -= len(out)
         return out
 
     def _give_up(self, line: _Line) -> list[Event]:

@@ -45,8 +45,10 @@ def test_one_step_that_a_process_tells_replaces_all_that_was_read(order: int) ->
     assert known.metrics["loss"].mean == 0.5 and known.run.source == "hooks"
     late = console()
     late.now += 100
-    late.tell(Metrics, values={"accuracy": 1.0})
-    assert set(report_of(hooks(7), late).metrics) == {"loss"}
+    late.tell(Metrics, values={"accuracy": 1.0, "train/Loss": 3.0})
+    known = report_of(*[hooks(7), late][::order])
+    assert figures(known) == (7, None, {"loss", "accuracy"}, 2), "what only the console tells is kept"
+    assert known.metrics["loss"].mean == 0.5
 
 
 def test_a_native_writer_is_believed_like_the_hooks() -> None:

@@ -145,7 +145,7 @@ INNOCENT = {
     ],
     "logging-overhead": [lambda: healthy(logging=0.005), lambda: healthy(5, logging=0.1), lambda: healthy()],
     "slow-startup": [
-        lambda: Story().span("load model", 20).step(forward=1),
+        lambda: Story().span("load model", 8).step(forward=1),
         lambda: _long_after(Story().span("load model", 90)),
         lambda: Story().span("load model", 90),  # it has not got there yet
     ],

@@ -1,0 +1,43 @@
+"""What the screens beside the overview show of a run: single steps, spans, readings. Bounded, and never changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from monitor.model.held_back import HeldBack
+from trainhooks.events import Gpu, Span, Step
+
+
+@dataclass(frozen=True, slots=True)
+class KindRow:
+    """Steps of one role and stage: what is usual among the latest of them."""
+
+    role: str | None
+    stage: str | None
+    steps: int  # in all
+    window: int  # the latest, from which the figures are
+    seconds: float  # the median
+    phases: dict[str, float] = field(default_factory=dict)  # the medians
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDetail:
+    """What a GPU's newest reading does not tell: its past, and the clock it has when nothing holds it back."""
+
+    readings: tuple[Gpu, ...] = ()  # the newest last
+    reference: int | None = None  # MHz, what it runs at under load and unhindered; None while too little is known
+    link: tuple[int | None, int | None, int | None, int | None] = (None, None, None, None)  # gen, its most, lanes, most
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """Steps and spans are the events themselves. Times are on the run's monotonic clock."""
+
+    steps: tuple[Step, ...] = ()  # the latest, the newest last
+    spans: tuple[Span, ...] = ()  # after the first step; of many, some
+    held_back: tuple[HeldBack, ...] = ()
+    gpus: dict[str, GpuDetail] = field(default_factory=dict)
+    kinds: tuple[KindRow, ...] = ()
+    distributions: dict[str, list[tuple[float, int]]] = field(default_factory=dict)  # phase -> seconds from, steps
+    frames: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # what was open -> places, looks
+    wall_offset: float | None = None  # Unix time minus monotonic time

@@ -1,0 +1,109 @@
+"""What the machine does to a run is not blamed on the program, and what the program does is."""
+
+from __future__ import annotations
+
+from trainhooks.events import Host
+
+from .conftest import Story, around, folded, judged, judged_state
+
+
+def steady(told: Story, n: int, between: float = 0.0) -> Story:
+    for _ in range(n):
+        told.step(forward=0.1, backward=0.2).wait(between)
+    return told
+
+
+def spikes(every: int = 30) -> Story:
+    told = Story()
+    for i in range(150):
+        told.step(forward=3.0 if i % every == every - 1 else 0.1, backward=0.2)
+    return told
+
+
+def beside(told: Story, waiting: float, readings: int = 40) -> Story:
+    """With neighbours who take most of two cores, so that the threads wait for this share of their time."""
+    for _ in range(readings):
+        told.tell(Host, cores=2, cpu=100.0, tree_cpu=60.0, tree_waiting=waiting)
+    return told
+
+
+def said(told: Story, alive: bool = False) -> dict[str, str]:
+    return {each.code: each.severity for each in judged(told, alive)[0]}
+
+
+def test_spikes_that_come_back_are_an_alarm() -> None:
+    assert said(spikes()) == {"slow-steps": "warning"}
+
+
+def test_one_hiccup_over_some_steps_in_a_row_is_none() -> None:
+    told = steady(Story(), 40)
+    for _ in range(3):
+        told.step(forward=0.45, backward=0.2)
+    assert said(steady(told, 10)) == {"slow-steps": "info"}
+
+
+def test_spikes_in_all_phases_alike_are_none() -> None:
+    told = Story()
+    for i in range(150):
+        times = 8.0 if i % 30 == 29 else 1.0
+        told.step(forward=times * 0.1, backward=times * 0.1, optimizer=times * 0.1)
+    assert said(told) == {"slow-steps": "info"}
+
+
+def test_neighbours_are_named_and_explain_the_spikes() -> None:
+    assert said(beside(spikes(), 0.6)) == {"cpu-starved": "warning"}
+    assert said(beside(spikes(), 0.3))["cpu-starved"] == "info"
+    assert "cpu-starved" not in said(beside(spikes(), 0.05))
+
+
+def test_a_program_that_hardly_runs_loses_nothing_by_waiting() -> None:
+    told = steady(Story(), 60)
+    for _ in range(40):
+        told.tell(Host, cores=2, cpu=100.0, tree_cpu=3.0, tree_waiting=0.5)
+    assert said(told) == {}
+
+
+def growing(waiting: tuple[float, float] | None = None) -> Story:
+    """What lies between the steps grows from nothing to a second."""
+    told = Story()
+    for i in range(240):
+        told.step(forward=0.1, backward=0.2).wait((i / 240) ** 2)
+        if waiting is not None:
+            share = waiting[0] + (waiting[1] - waiting[0]) * i / 240
+            told.tell(Host, cores=2, cpu=100.0, tree_cpu=100.0, tree_waiting=share)
+    return told
+
+
+def test_growth_between_the_steps_is_a_drift() -> None:
+    found = judged(growing(), alive=False)[0]
+    assert found[0].code == "slow-drift" and "between" in found[0].title
+
+
+def test_a_machine_that_is_taken_away_is_no_drift() -> None:
+    assert "slow-drift" not in said(growing((0.0, 0.8)))
+
+
+def stopped(told: Story, seconds: float, **pulse: object) -> dict[str, str]:
+    """What is said of a run whose steps ceased so long before somebody stopped it."""
+    told.wait(seconds).pulse(**pulse).bye("KeyboardInterrupt: ")
+    state = folded(told)
+    return {each.code: each.severity for each in judged_state(state, alive=False, now=around(state).now)[0]}
+
+
+def test_a_run_that_stood_still_until_it_was_stopped_has_stalled() -> None:
+    assert stopped(steady(Story(), 60), 40) == {"stalled": "critical"}
+    assert stopped(steady(Story(), 60), 40, step=61, step_open=40.0, phase="data", phase_open=40.0) == {
+        "stalled": "critical"
+    }
+
+
+def test_a_run_that_is_stopped_in_its_stride_has_not() -> None:
+    assert "stalled" not in stopped(steady(Story(), 60), 3)
+    assert "stalled" not in stopped(steady(Story(), 60), 40, spans=[("eval", 40.0)])
+    assert "stalled" not in stopped(steady(Story(), 3), 40)
+
+
+def test_steps_that_cease_while_it_runs_are_told() -> None:
+    told = steady(Story(), 60).wait(90).pulse()
+    assert said(told, alive=True) == {"stalled": "critical"}
+    assert "stalled" not in said(steady(Story(), 60, between=1.0).wait(90).pulse(), alive=True), "pauses are its habit"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from monitor.diagnosis import outliers
 from monitor.diagnosis.evidence import Evidence
 from monitor.model.report import Finding
 from monitor.units import duration, share
@@ -23,7 +24,7 @@ def padding_waste(evidence: Evidence) -> Finding | None:
         return None
     waste = 1 - main.unpadded_tokens / main.padded_tokens
     computed = [row for name in COMPUTED if (row := evidence.phase(name)) is not None]
-    if waste < PADDING_WORTH:
+    if waste < PADDING_WORTH or _of_outliers(evidence):
         return None
     lost = waste * evidence.of_wall(sum(row.mean * row.count for row in computed))
     return Finding(
@@ -34,6 +35,12 @@ def padding_waste(evidence: Evidence) -> Finding | None:
         "Group sequences of like length, pack them, or pad to the longest of a batch and not to a fixed length.",
         lost if computed else None,
     )
+
+
+def _of_outliers(evidence: Evidence) -> bool:
+    """Whether it is a few long sequences that fill up their batches, and the others are as they should be."""
+    found = outliers.outliers(evidence)
+    return found is not None and found.others.tokens > (1 - PADDING_WORTH) * found.others.padded
 
 
 def sequential_generation(evidence: Evidence) -> Finding | None:

@@ -31,9 +31,11 @@ def recompiling(evidence: Evidence) -> Finding | None:
     reasons = facts.get("reasons")
     lines = [f"{plural(times, 'recompile', 'recompiles')}, {duration(seconds)} spent compiling"]
     lines += [str(reason) for reason in reasons[:3]] if isinstance(reasons, list) else []
+    # Where torch has given up, recompiling is over, and what it runs now counts; lengths can still be mended.
+    over = bool(facts.get("fallback")) and not any("size" in line for line in lines[1:])
     return Finding(
         "recompiling",
-        "warning",
+        "info" if over else "warning",
         f"torch.compile has recompiled {times} times",
         lines,
         "Mark the dimension that changes (torch._dynamo.mark_dynamic, dynamic=True), or pad to a few fixed lengths;"

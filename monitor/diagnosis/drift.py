@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 
 from monitor.diagnosis.evidence import Evidence
-from monitor.model.report import Curve, Finding
+from monitor.diagnosis.neighbours import crowded, held_up
+from monitor.model.pace import Pace
+from monitor.model.report import Finding
 from monitor.units import brief, share
 
 ENOUGH = 100  # steps
 SLOWER = 1.20  # the last third against the first: past the ups and downs of a shared box's quarter hours
 AGREE = 0.8  # of the buckets of the last third lie above the usual of the first: it lasts, and is no spike
+BETWEEN = "between steps"  # the sampler's name for it, too
+BEYOND_NEIGHBOURS = 2.0  # times slower; less may be others on a crowded machine, whose share is never known exactly
 LEAST_SECONDS = 0.005  # a step; less is the scheduler's
 
 
@@ -18,41 +24,69 @@ def slow_drift(evidence: Evidence) -> Finding | None:
     """Steps got slower over the run and stayed so, beyond what their tokens explain."""
     if evidence.steps < ENOUGH:
         return None
-    early, late, agree = _ends(evidence.state.main.step_seconds.digested().series.curve())
-    if late < SLOWER * early or late - early < LEAST_SECONDS or agree < AGREE:
-        return None
+    early, late, agree = _ends(evidence.state.main.step_seconds.digested().series.curve().mean)
+    between = False
+    if not _slower(early, late, agree):
+        early, late, agree = _ends(_periods(evidence.state.main.pace))
+        if not _slower(early, late, agree):
+            return None
+        between = True  # the steps take what they took; what lies between them grows
+    if late < SLOWER * early * held_up(evidence):
+        return None  # the machine was taken away
     tokens = evidence.state.main.tokens.digested()
     if tokens.count > ENOUGH // 2:
-        fewer, more, _ = _ends(tokens.series.curve())
+        fewer, more, _ = _ends(tokens.series.curve().mean)
         if fewer > 0 and late / early < SLOWER * more / fewer:
             return None  # the steps have more work
     grown = {name: late_ - early_ for name, (early_, late_, _) in _phases(evidence).items()}
-    culprit = max(grown, key=lambda name: grown[name], default=None)
+    culprit = BETWEEN if between else max(grown, key=lambda name: grown[name], default=None)
     lines = [f"first third {brief(early)} a step, last third {brief(late)}"]
-    if culprit is not None and grown[culprit] > 0:
+    if between:
+        lines += evidence.places(BETWEEN)
+    crowd = crowded(evidence) if late < BEYOND_NEIGHBOURS * early else None
+    lines += [crowd] if crowd else []
+    if culprit is not None and grown.get(culprit, 0.0) > 0:
         lines.append(f"{culprit} grew most: by {brief(grown[culprit])} a step")
     return Finding(
         "slow-drift",
-        "warning",
-        f"Steps have become {share(late / early - 1)} slower" + (f", in {culprit}" if culprit else ""),
+        "info" if crowd else "warning",
+        f"Steps have become {share(late / early - 1)} slower"
+        + (", in what lies between them" if between else f", in {culprit}" if culprit else ""),
         lines,
         "Look for what grows with the run: a list that is kept, sequence lengths, a cache, a filling disk; and for"
         " clocks that fell (heat, power) or new neighbours on the box.",
-        min(1.0, (late - early) / late / 3),
+        _lost(evidence, early, between),
         culprit=culprit,
     )
 
 
+def _lost(evidence: Evidence, early: float, between: bool) -> float:
+    """The share of the elapsed time that lies beyond the speed of the first third."""
+    main, wall = evidence.state.main, evidence.report.wall
+    spent = wall.steps + wall.between_steps if between else wall.steps
+    return evidence.of_wall(max(0.0, spent - early * main.step_seconds.digested().count))
+
+
+def _slower(early: float, late: float, agree: float) -> bool:
+    return late >= SLOWER * early and late - early >= LEAST_SECONDS and agree >= AGREE
+
+
 def _phases(evidence: Evidence) -> dict[str, tuple[float, float, float]]:
     table = evidence.state.main.phases.items()
-    return {name: _ends(stats.seconds.digested().series.curve()) for name, stats in table}
+    return {name: _ends(stats.seconds.digested().series.curve().mean) for name, stats in table}
 
 
-def _ends(curve: Curve) -> tuple[float, float, float]:
+def _periods(pace: Pace) -> list[float]:
+    """Seconds from the end of a step to that of the next, by the marks along the whole run."""
+    marks = pace.whole[1:]  # the first one lies before a step
+    return [(b[0] - a[0]) / (b[1] - a[1]) for a, b in pairwise(marks) if b[1] > a[1]]
+
+
+def _ends(means: Sequence[float]) -> tuple[float, float, float]:
     """The usual value of the first third (its first tenth, the warm-up, left out) and of the last, and how much of the
     last lies above the first.
     """
-    values = [each for each in curve.mean if each == each]
+    values = [each for each in means if each == each]
     third = len(values) // 3
     if third < 3:
         return 0.0, 0.0, 0.0

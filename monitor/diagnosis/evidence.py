@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from monitor.model.compare import Side
 from monitor.model.report import OpenWork, PhaseRow, Report
 from monitor.model.state import RunState
 from monitor.units import share
@@ -17,6 +18,7 @@ class Evidence:
     state: RunState
     report: Report
     open: OpenWork
+    before: Side | None = None  # the last comparable run of the same command, where one is at hand
 
     @property
     def steps(self) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from monitor.diagnosis.evidence import Evidence
-from monitor.model.report import Finding
+from monitor.diagnosis.neighbours import crowded
+from monitor.model.report import Finding, SlowStep
 from monitor.units import age, duration, pace, plural, share
 
 STALL_RATIO = 10.0  # times the usual: far past every spike that ends by itself
@@ -14,6 +16,10 @@ RESTART_RATIO = 3.0  # times the first start: a restart does the same again, and
 SILENCE_IS_STALL = 30.0  # seconds without a pulse: the interpreter itself is held, stopped or starved
 
 SLOW_SHARE = 0.01  # slow steps that cost under one percent of the time are alerts, not a finding
+SLOW_WORTH = 0.05  # a twentieth of the time is worth going after
+OCCASIONS = 3  # once or twice is an accident of the machine; what comes back has a cause
+HICCUP = 2.0  # seconds: a machine's hiccup makes several short steps in a row long, and is one occasion
+ONE_CAUSE = 0.6  # of the time beyond the usual, in one phase; a machine that is taken away makes all phases long
 SKIPPED_SHARE = 0.02  # a run in which fewer steps than one in fifty do nothing is a normal run
 SKIPPED_ENOUGH = 3
 
@@ -79,17 +85,38 @@ def slow_steps(evidence: Evidence) -> Finding | None:
     culprit, times = Counter(slow.culprit for slow in main.slow_steps).most_common(1)[0]
     worst = max(main.slow_steps, key=lambda slow: slow.seconds - slow.baseline)
     shown = len(main.slow_steps)
+    crowd = crowded(evidence)
+    comes_back = _occasions(main.slow_steps) >= OCCASIONS and _part(main.slow_steps, culprit) >= ONE_CAUSE
     return Finding(
         "slow-steps",
-        "warning",
+        "warning" if lost >= SLOW_WORTH and comes_back and crowd is None else "info",
         f"{plural(main.slow_count, 'slow step', 'slow steps')} cost {share(lost)} of the time at most; "
         f"{culprit} grew most in {times} of {shown}",
-        [str(worst), f"{duration(main.slow_excess)} beyond the usual in all"],
+        [str(worst), f"{duration(main.slow_excess)} beyond the usual in all", *([crowd] if crowd else [])],
         f"Look at what {culprit} does in these steps: longer outputs, a time limit hit, a busy disk or box.",
         lost,
         [slow.step for slow in main.slow_steps[-20:]],
         culprit,
     )
+
+
+def _occasions(slow: Sequence[SlowStep]) -> int:
+    """How often it happened: slow steps in a row that make a short stretch together are one occasion."""
+    occasions, before, stretch = 0, None, 0.0
+    for each in slow:
+        in_a_row = before is not None and each.step - before <= 2
+        stretch = stretch + each.seconds if in_a_row else each.seconds
+        if not in_a_row or stretch > HICCUP:
+            occasions, stretch = occasions + 1, each.seconds
+        before = each.step
+    return occasions
+
+
+def _part(slow: Sequence[SlowStep], culprit: str) -> float:
+    """How much of the time beyond the usual this phase took."""
+    beyond = sum(each.seconds - each.baseline for each in slow)
+    grown = sum(max(0.0, each.phases.get(culprit, 0.0) - each.usual_phases.get(culprit, 0.0)) for each in slow)
+    return grown / beyond if beyond > 0 else 0.0
 
 
 def steps_skipped(evidence: Evidence) -> Finding | None:

@@ -7,11 +7,24 @@ from collections.abc import Callable
 from monitor.diagnosis import (
     batches,
     compiling,
+    consistency,
+    disks,
     drift,
+    exhaustion,
+    headroom,
+    kernels,
+    leak,
+    neighbours,
+    outliers,
+    passes,
+    placement,
+    precision,
     progress,
     ranks,
+    regression,
     settings,
     silence,
+    standstill,
     stops,
     target,
     waiting,
@@ -29,7 +42,7 @@ Rule = Callable[[Evidence], Finding | None]
 
 RULES: tuple[Rule, ...] = (
     silence.nothing_reports,
-    progress.stalled,
+    standstill.stalled,
     worth.nonfinite_loss,
     worth.reward_flat,
     worth.loss_flat,
@@ -38,7 +51,21 @@ RULES: tuple[Rule, ...] = (
     waiting.unaccounted_time,
     batches.padding_waste,
     batches.sequential_generation,
+    outliers.length_outliers,
+    passes.duplicate_forward,
+    passes.sequential_batching,
+    placement.training_on_cpu,
+    placement.gpu_starved,
+    precision.fp32_matmul,
+    precision.no_mixed_precision,
+    kernels.slow_attention,
+    kernels.unfused_optimizer,
+    exhaustion.oom_risk,
+    leak.memory_leak,
+    headroom.checkpointing_unneeded,
+    headroom.memory_headroom,
     target.below_expected,
+    regression.regressed,
     stops.checkpoint_stall,
     stops.eval_heavy,
     stops.logging_overhead,
@@ -47,9 +74,11 @@ RULES: tuple[Rule, ...] = (
     compiling.compile_fallback,
     compiling.compile_warmup,
     settings.debug_settings,
-    settings.cpu_starved,
+    neighbours.cpu_starved,
     settings.oversubscribed,
     settings.swap,
+    disks.disk_slow,
+    consistency.inconsistent_console,
     drift.slow_drift,
     progress.slow_steps,
     progress.steps_skipped,
@@ -57,11 +86,41 @@ RULES: tuple[Rule, ...] = (
 
 # What the finding on the left explains is not blamed a second time under the names on the right.
 EXPLAINED = {
+    "stalled": ("between steps", ("unaccounted-time",)),
     "input-bound": ("data", ("slow-steps", "slow-drift")),
     "checkpoint-stall": ("checkpoint", ("slow-steps", "slow-drift")),
     "eval-heavy": ("eval", ("slow-steps", "slow-drift")),
     "logging-overhead": ("logging", ("slow-steps", "slow-drift")),
 }
+
+# A machine that is held back makes the computing long: that is not blamed on the program as well.
+HELD_BACK = (
+    "thermal-throttle",
+    "power-brake",
+    "hw-slowdown",
+    "power-capped",
+    "low-clocks",
+    "gpu-shared",
+    "cpu-starved",
+)
+# Nor is what longer sequences take: there is more to do in those steps.
+MORE_WORK = ("length-outliers",)
+COMPUTING = ("forward", "backward", "optimizer", "training", "generation", "log_probs")
+
+# What leaves a GPU idle has one name: the cause.
+IDLE = "gpu-starved"
+LEAVES_IDLE = (
+    "input-bound",
+    "unaccounted-time",
+    "sequential-generation",
+    "sequential-batching",
+    "checkpoint-stall",
+    "eval-heavy",
+    "logging-overhead",
+    "straggler",
+    "cpu-starved",
+    "swap",
+)
 
 SEVERITIES = ("critical", "warning", "info")
 ENOUGH_STEPS = 5
@@ -84,13 +143,26 @@ def _gpus(evidence: Evidence) -> GpuEvidence:
 
 def _once(findings: list[Finding]) -> list[Finding]:
     """The findings without those whose culprit is the cause of another one."""
-    explained = {
+    explained: set[tuple[str, str | None]] = {
         (code, cause)
         for finding in findings
         for cause, codes in [EXPLAINED.get(finding.code, ("", ()))]
         for code in codes
     }
+    explained |= {("unaccounted-time", each.culprit) for each in findings if _grows_unnamed(each, findings)}
+    if any(finding.code in (*HELD_BACK, *MORE_WORK) for finding in findings):
+        explained |= {(code, phase) for code in ("slow-steps", "slow-drift") for phase in COMPUTING}
+    if any(finding.code in LEAVES_IDLE and finding.severity != "info" for finding in findings):
+        findings = [each for each in findings if each.code != IDLE]
     return [each for each in findings if (each.code, each.culprit) not in explained]
+
+
+def _grows_unnamed(drift: Finding, findings: list[Finding]) -> bool:
+    """Whether most of the time in no phase is what has grown there since the beginning."""
+    unnamed = next((each for each in findings if each.code == "unaccounted-time"), None)
+    if unnamed is None or drift.code != "slow-drift":
+        return False
+    return (drift.lost_fraction or 0.0) >= 0.5 * (unnamed.lost_fraction or 0.0)
 
 
 def verdict(findings: list[Finding], evidence: Evidence) -> Finding:

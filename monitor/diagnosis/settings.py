@@ -6,13 +6,10 @@ from typing import Any
 
 from monitor.diagnosis.evidence import Evidence
 from monitor.model.report import Finding
-from monitor.units import percent
 
 ENOUGH = 20  # steps
 READINGS = 30  # host readings, one a second, before the host is blamed
 CPU_FULL = 97.0  # percent of the whole machine
-# The training's own part of it. Below, others keep the machine busy; above, it is the training itself.
-OWN_PART = 0.5
 SWAP_GROWTH = 256 * 2**20  # bytes within the readings kept: the run, and no leftover of earlier days
 
 
@@ -38,27 +35,6 @@ def debug_settings(evidence: Evidence) -> Finding | None:
         f"Left on from debugging: {on[0].partition(':')[0]}",
         on,
         "Turn it off for runs that need speed; what it costs shows when the next run is compared with this one.",
-    )
-
-
-def cpu_starved(evidence: Evidence) -> Finding | None:
-    """The machine is full, and it is not this training that fills it."""
-    readings = [each for each in evidence.state.host if each.cpu is not None and each.tree_cpu is not None]
-    cores = evidence.report.host.cores
-    if evidence.steps < ENOUGH or len(readings) < READINGS or not cores:
-        return None
-    full = [each for each in readings if (each.cpu or 0.0) >= CPU_FULL]
-    if len(full) < 0.8 * len(readings):
-        return None
-    own = sum((each.tree_cpu or 0.0) / cores for each in full) / sum(each.cpu or 0.0 for each in full)
-    if own > OWN_PART:
-        return None
-    return Finding(
-        "cpu-starved",
-        "warning",
-        f"Others keep this machine's {cores} cores busy: the training gets {percent(100 * own)} of what is used",
-        [f"all cores busy in {len(full)} of the last {len(readings)} readings"],
-        "See who it is (top, by CPU). Timings of this run say more about the neighbours than about its code.",
     )
 
 

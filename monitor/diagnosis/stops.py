@@ -10,7 +10,7 @@ ENOUGH = 20  # steps
 LOGGING_WORTH = 0.05  # it buys nothing, so a twentieth of the time is already too much
 CHECKPOINT_WORTH = 0.10  # a crash costs more than checkpoints usually do; a tenth of the time is rarely meant
 EVAL_WORTH = 0.30  # evaluation is work that was asked for; near a third, people want to know
-STARTUP_LEAST = 60.0  # seconds; less nobody waits for
+STARTUP_LEAST = 10.0  # seconds besides imports; less nobody waits for
 STARTUP_WORTH = 0.25  # of a run that goes on; a long run pays any start back
 
 
@@ -69,8 +69,11 @@ def logging_overhead(evidence: Evidence) -> Finding | None:
 def slow_startup(evidence: Evidence) -> Finding | None:
     """The way to the first step, where it is long by itself and long beside the run so far."""
     wall = evidence.report.wall
-    if wall.startup is None or wall.startup < STARTUP_LEAST or evidence.of_wall(wall.startup) < STARTUP_WORTH:
+    if wall.startup is None or evidence.of_wall(wall.startup) < STARTUP_WORTH:
         return None
+    imports = sum(row.seconds for row in evidence.report.startup if row.name.startswith("import "))
+    if wall.startup - imports < STARTUP_LEAST:
+        return None  # imports are there in every run, and nobody can leave them out
     if evidence.report.outcome.state == "running" or not evidence.steps:
         return None  # how much it weighs is not known before the end
     rows = evidence.report.startup[:4]

@@ -71,7 +71,7 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
     if evidence.steps < ENOUGH or not report.wall.total:
         return None
     other = evidence.phase(OTHER)
-    tells_phases = any(row.name != OTHER and row.share > 0.02 for row in report.phases)
+    tells_phases = _tells_phases(evidence)
     inside = other.mean * other.count if other is not None and tells_phases else 0.0
     outside = report.wall.between_steps
     worst = evidence.of_wall(max(inside, outside))
@@ -90,4 +90,13 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
         "See what the loop does there: logging, .item() calls, saving, plotting, an environment or a simulator."
         ' `with th.phase("name"):` around a part shows it by itself.',
         evidence.of_wall(inside + outside),
+        culprit="between steps" if outside > inside else OTHER,
     )
+
+
+def _tells_phases(evidence: Evidence) -> bool:
+    """Whether time in no phase means anything: a program that names one small part has not named the rest.
+
+    Where backward is told, torch's own calls are, however little they take.
+    """
+    return any(row.name == "backward" or (row.name != OTHER and row.share > 0.02) for row in evidence.report.phases)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from monitor.model.compare import Comparison
-from monitor.units import UNKNOWN, duration, rate, share
+from monitor.model.compare import SAME_WORK, Comparison
+from monitor.units import UNKNOWN, duration, number, rate, share
 
 LEAST = 0.01  # of the step time: phases that changed by less are left out of the text
 MOST_CHANGES = 40
+SUCCESS_TELLS = 0.1  # ratios that differ by less say the same
 
 
 def mapping(rows: list[Comparison]) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def mapping(rows: list[Comparison]) -> dict[str, Any]:
 
 def text(row: Comparison, markdown: bool = False) -> str:
     """One comparison, for people."""
-    lines = [*_head(row, markdown), *_speeds(row), *_phases(row, markdown), *_wall(row, markdown)]
+    lines = [*_head(row, markdown), *_speeds(row), *_work(row), *_phases(row, markdown), *_wall(row, markdown)]
     lines += [*_metrics(row, markdown), *_changed(row, markdown), *(f"note: {each}" for each in row.warnings)]
     return "\n".join(lines) + "\n"
 
@@ -61,6 +62,22 @@ def _speeds(row: Comparison) -> list[str]:
         one, two = getattr(row, name)
         if one is not None or two is not None:
             lines.append(f"  {unit:<10}  {rate(one, unit)} -> {rate(two, unit)}")
+    return lines
+
+
+def _work(row: Comparison) -> list[str]:
+    """What a step does, where it is not the same; and the ratio by steps that worked, where it says something else."""
+    lines = []
+    for name, before, after in (
+        ("tokens a step", row.work[0].tokens, row.work[1].tokens),
+        ("samples a step", row.work[0].samples, row.work[1].samples),
+        ("FLOPs a token", row.work[0].flops_a_token, row.work[1].flops_a_token),
+    ):
+        if before and after and abs(after / before - 1) > SAME_WORK:
+            lines.append(f"  {name}  {number(before)} -> {number(after)}  ({after / before:.2f}x)")
+    each, usual = row.slower_a_success, row.slower
+    if each and usual and abs(each / usual - 1) > SUCCESS_TELLS:
+        lines.append(f"  all time in steps over the steps that did their work: {each:.2f}x")
     return lines
 
 

@@ -7,7 +7,10 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from monitor.diagnosis.gain import without_it
+from monitor.model.fold import NEWER
 from monitor.model.report import GpuRow, Outcome, Rates, Report
+from monitor.reports import what_if as assumed
 from monitor.reports.table import Rows
 from monitor.units import UNKNOWN, duration, money, number, pace, plural, rate, share, signal_name, size, size_of
 from trainhooks.events import clean
@@ -32,8 +35,11 @@ def sections(report: Report) -> list[Section]:
     """All that there is to say, in the order in which people ask: running? how fast? where does the time go? why?"""
     parts = [
         findings(report),
+        to_try(report),
+        what_if(report),
         wall(report),
         phases(report),
+        speed_classes(report),
         slow_steps(report),
         skipped(report),
         metrics(report),
@@ -113,7 +119,9 @@ def outcome(report: Report) -> str:
 def _how(ended: Outcome) -> str:
     if ended.signal is not None:
         return f"by {signal_name(ended.signal)}"
-    return f"exit code {ended.exit_code}" if ended.exit_code is not None else ""
+    if ended.exit_code is not None:
+        return f"exit code {ended.exit_code}"
+    return "exit code unknown: nobody waited for it" if ended.state == "finished" else ""
 
 
 def progress(report: Report) -> str:
@@ -159,7 +167,22 @@ def findings(report: Report) -> Section | None:
         lines.extend(f"    {clean(evidence)}" for evidence in finding.evidence)
         if finding.advice:
             lines.append(f"    -> {clean(finding.advice)}")
+        without = without_it(report, finding)
+        if without is not None:
+            lines.append(f"    {without}")
     return Section("Findings", lines)
+
+
+def to_try(report: Report) -> Section | None:
+    lines = []
+    for each in report.to_try:
+        memory = "" if each.memory == "none" else f"; memory: {clean(each.memory)}"
+        lines.append(f"{clean(each.text)} ({clean(each.because)}{memory})")
+    return Section("To try", lines) if lines else None
+
+
+def what_if(report: Report) -> Section | None:
+    return Section("What if", assumed.lines(report.what_if)) if report.what_if is not None else None
 
 
 def wall(report: Report) -> Section | None:
@@ -190,6 +213,19 @@ def phases(report: Report) -> Section | None:
         times = [duration(value) for value in (row.mean, row.p50, row.p95, row.max)]
         rows.append([clean(row.name, 40), clean(row.clock, 8), share(row.share), *times, f"{row.count:,}"])
     return Section("Where the step time went", rows=rows, left=2)
+
+
+def speed_classes(report: Report) -> Section | None:
+    told = report.speed_classes
+    if told is None or not told.fast + told.normal + told.slow:
+        return None
+    bounds = [f"up to {duration(told.fast_seconds)}", "between", f"{duration(told.slow_seconds)} or more"]
+    whole = told.fast + told.normal + told.slow
+    counts = [("fast", told.fast), ("normal", told.normal), ("slow", told.slow)]
+    rows = [
+        [name, bound, f"{count:,}", share(count / whole)] for (name, count), bound in zip(counts, bounds, strict=True)
+    ]
+    return Section("Steps by speed", rows=[["class", "a step", "steps", "share"], *rows], left=2)
 
 
 def slow_steps(report: Report) -> Section | None:
@@ -314,9 +350,12 @@ def restarts(report: Report) -> Section | None:
 def reservations(report: Report) -> Section | None:
     """What this report does not know because it was lost."""
     lost = report.dropped
-    lines = []
+    lines = [clean(row.text, 200) for row in report.alerts if row.code == NEWER]
     if lost.events:
         lines.append(f"dropped before they reached a journal: {plural(lost.events, 'event', 'events')}")
     if lost.lines:
         lines.append(f"missing or unreadable in the journals: {plural(lost.lines, 'line', 'lines')}")
+    if lost.broken_off:
+        begin = plural(lost.broken_off, "journal breaks", "journals break")
+        lines.append(f"{begin} off: the process's last moment is missing (0.05 s; more on a full or hanging disk)")
     return Section("Incomplete", lines) if lines else None

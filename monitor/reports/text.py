@@ -45,7 +45,8 @@ def screen(view: View) -> str:
     lines.append(f"  {'Verdict':<9} {clean(view.verdict.title)}")
     if not report.progress.steps_done:
         lines += [f"  {'':<9} {clean(line)}" for line in (*view.verdict.evidence, view.verdict.advice) if line]
-    for section in (parts.wall(report), parts.phases(report), parts.gpus(report), parts.host(report)):
+    told = (parts.wall(report), parts.phases(report), parts.gpus(report), parts.host(report))
+    for section in (*told, parts.reservations(report)):
         if section is not None:
             lines += ["", section.title, *(f"  {line}" for line in section.lines)]
             lines += table.plain(section.rows, section.left) if section.rows else []

@@ -1,0 +1,94 @@
+"""Others on the same machine: whether the training's threads wait for cores that others hold. Pure."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from monitor.diagnosis.evidence import Evidence
+from monitor.model.report import Finding
+from monitor.units import percent, share
+from trainhooks.events import Host
+
+ENOUGH = 20  # steps
+READINGS = 30  # of the host, one a second, before it is an alarm: who is gone within half a minute is none
+READINGS_AT_LEAST = 10  # before a word is said of it
+WAITING = 0.20  # of the time in which the training's threads could run they waited for a core: a quarter longer
+GRAVE = 0.50  # of that time, over all readings: steps take twice as long, and that is an alarm
+WAITED = 0.20  # seconds of waiting a second; who hardly runs may wait for half of that little, and loses nothing
+OTHERS_PART = 25.0  # percent of the machine that others use then; with less, its own threads wait for each other
+MOSTLY = 0.6  # of the readings: neighbours come and go in turns
+AT_TIMES = 0.2  # of the readings: enough of the run to make any single step long
+AT_LEAST_EACH = 3  # readings of each third of the run, to compare them
+# Where nobody tells how long threads waited: the machine is full, and others hold the larger part of it.
+CPU_FULL = 97.0  # percent of the whole machine
+LARGER_PART = 50.0
+
+
+def cpu_starved(evidence: Evidence) -> Finding | None:
+    """The training's threads wait for cores, and it is not this training that holds them."""
+    readings, cores = _readings(evidence), evidence.report.host.cores
+    if evidence.steps < ENOUGH or len(readings) < READINGS_AT_LEAST or not cores:
+        return None
+    starved = [each for each in readings if _held_by_others(each, cores)]
+    if len(starved) < MOSTLY * len(readings):
+        return None
+    used, others = sum(each.cpu or 0.0 for each in starved), sum(_of_others(each, cores) for each in starved)
+    lines = [
+        f"others use {percent(others / len(starved))} of the machine, in {len(starved)} of {len(readings)} readings"
+    ]
+    waits = [each.tree_waiting for each in readings if each.tree_waiting is not None]
+    waited = sum(waits) / len(waits) if waits else None
+    if waited is not None:
+        lines.append(f"{share(waited)} of the time in which the training's threads could run, they waited for a core")
+    grave = len(readings) >= READINGS and (waited is None or waited >= GRAVE)
+    return Finding(
+        "cpu-starved",
+        "warning" if grave else "info",
+        f"Others keep this machine's {cores} cores busy: the training gets {percent(100 - 100 * others / used)} of what"
+        " is used",
+        lines,
+        "See who it is (top, by CPU). Timings of this run say more about the neighbours than about its code.",
+        None if waited is None else waited * evidence.of_wall(evidence.report.wall.steps),
+    )
+
+
+def crowded(evidence: Evidence) -> str | None:
+    """In words, that others held the cores often enough to make single steps long; None where they did not."""
+    readings, cores = _readings(evidence), evidence.report.host.cores
+    if not readings or not cores:
+        return None
+    times = sum(_held_by_others(each, cores) for each in readings)
+    if times < AT_TIMES * len(readings):
+        return None
+    return f"in {times} of {len(readings)} readings of the host, others held the cores: they may be the reason"
+
+
+def held_up(evidence: Evidence) -> float:
+    """How many times longer things take in the last third of the run than in the first for want of a core."""
+    readings = [each for each in _readings(evidence) if each.tree_waiting is not None]
+    main = evidence.state.main.wall
+    third = len(readings) // 3
+    if third < AT_LEAST_EACH or main.first_step is None or main.last_step is None:
+        return 1.0
+    if readings[0].t > main.first_step + (main.last_step - main.first_step) / 3:
+        return 1.0  # only the latest readings are kept: what the beginning was like is no longer known
+    early, late = (median(each.tree_waiting or 0.0 for each in part) for part in (readings[:third], readings[-third:]))
+    return max(1.0, (1.0 - early) / max(0.05, 1.0 - late))
+
+
+def _readings(evidence: Evidence) -> list[Host]:
+    return [each for each in evidence.state.host if each.cpu is not None and each.tree_cpu is not None]
+
+
+def _of_others(reading: Host, cores: int) -> float:
+    """Percent of the machine."""
+    return max(0.0, (reading.cpu or 0.0) - (reading.tree_cpu or 0.0) / cores)
+
+
+def _held_by_others(reading: Host, cores: int) -> bool:
+    if reading.tree_waiting is None:
+        return (reading.cpu or 0.0) >= CPU_FULL and _of_others(reading, cores) >= LARGER_PART
+    if reading.tree_waiting < WAITING or _of_others(reading, cores) < OTHERS_PART:
+        return False
+    ran = (reading.tree_cpu or 0.0) / 100.0  # seconds a second, over all threads
+    return ran * reading.tree_waiting >= WAITED * (1.0 - reading.tree_waiting)

@@ -1,0 +1,83 @@
+"""The number format of the matrix products, against what this GPU could do. Pure."""
+
+from __future__ import annotations
+
+from monitor.diagnosis import hardware
+from monitor.diagnosis.evidence import Evidence
+from monitor.model.report import Finding
+from monitor.units import share
+
+ENOUGH = 20  # steps
+# Of the time, in which the GPU runs something: below, the step waits for something else than matrix products.
+BUSY = 0.50
+FASTER = 1.5  # times the peak; a tenth or two are eaten by what is no matrix product
+WORTH = 0.15  # of the time, at most
+
+
+def fp32_matmul(evidence: Evidence) -> Finding | None:
+    """Matrix products are exact fp32 on a card that has TF32."""
+    known, busy = hardware.peak(evidence), hardware.busy(evidence)
+    if known is None or busy is None or evidence.steps < ENOUGH or busy < BUSY:
+        return None
+    name, peak = known
+    if not hardware.full_precision(evidence) or hardware.tf32(evidence) is not False:
+        return None
+    if peak.fp32 is None or peak.tf32 is None or peak.tf32 < FASTER * peak.fp32:
+        return None  # GeForce: the same peak; before Ampere there is no TF32
+    return Finding(
+        "fp32-matmul",
+        "warning",
+        f"Matrix products run in exact fp32: {peak.fp32:,g} TFLOPS at most, in TF32 {peak.tf32:,g}",
+        [
+            f"{name}, busy {share(busy)} of the time; all parameters are float32, and no autocast is used",
+            'torch.get_float32_matmul_precision() is "highest"',
+        ],
+        _tf32_advice(evidence),
+        busy * (1 - peak.fp32 / peak.tf32),
+    )
+
+
+def _tf32_advice(evidence: Evidence) -> str:
+    if evidence.state.facts.get("framework") == "transformers":
+        return "tf32=True in TrainingArguments. bf16=True gains more, where it fits."
+    return 'torch.set_float32_matmul_precision("high") before training. bf16 autocast gains more, where it fits.'
+
+
+def no_mixed_precision(evidence: Evidence) -> Finding | None:
+    """All is computed in fp32 on a card with much faster 16-bit formats."""
+    known, busy = hardware.peak(evidence), hardware.busy(evidence)
+    if known is None or busy is None or evidence.steps < ENOUGH or busy < BUSY:
+        return None
+    name, peak = known
+    allowed = hardware.tf32(evidence)
+    now = peak.tflops("tf32" if allowed else "fp32")
+    half = peak.bf16 or peak.fp16
+    if not hardware.full_precision(evidence) or allowed is None or not now or not half or half < FASTER * now:
+        return None
+    lost = busy * (1 - now / half)
+    if lost < WORTH:
+        return None
+    faster = "bf16" if peak.bf16 else "fp16"
+    cheaper_first = fp32_matmul(evidence) is not None  # one line and no change of the weights' updates: told by itself
+    return Finding(
+        "no-mixed-precision",
+        "info" if cheaper_first else "warning",
+        f"No mixed precision: {now:,g} TFLOPS at most, in {faster} {half:,g}",
+        [
+            f"{name}, busy {share(busy)} of the time; all parameters are float32, and no autocast is used",
+            "it speeds matrix products up, and nothing else: the rest of the step stays as it is",
+        ],
+        _mixed_advice(evidence, faster),
+        None if cheaper_first else lost,
+    )
+
+
+def _mixed_advice(evidence: Evidence, faster: str) -> str:
+    framework = evidence.state.facts.get("framework")
+    if framework == "transformers":
+        said = f"{faster}=True in TrainingArguments"
+    elif framework == "lightning":
+        said = f'Trainer(precision="{"bf16-mixed" if faster == "bf16" else "16-mixed"}")'
+    else:
+        said = f"torch.autocast around forward and loss, dtype torch.{'bfloat16' if faster == 'bf16' else 'float16'}"
+    return said + ("." if faster == "bf16" else ", with a loss scaler: this card has no bf16.")

@@ -1,0 +1,16 @@
+"""A loop that runs its model once a step, or twice: --twice."""
+
+import sys
+
+import torch
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(*[torch.nn.Linear(384, 384) for _ in range(6)])
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    for batch in torch.utils.data.DataLoader(torch.randn(8_000, 384), batch_size=64):
+        if "--twice" in sys.argv:
+            print(f"loss {model(batch).square().mean().item():.4f}")
+        model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()

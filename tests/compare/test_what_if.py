@@ -1,0 +1,128 @@
+"""What would remain if a part of the time vanished: the figures, and how they are asked for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from monitor.diagnosis.gain import without_it
+from monitor.model.report import Finding, Report
+from monitor.model.what_if import UnknownPart, parts, what_if
+from trainhooks.events import Facts
+
+from ..model.conftest import Story, report_of
+from .conftest import Runs
+
+
+def told(alive: bool = False) -> Report:
+    """100 s of start-up; 40 steps of 1 s, 0.4 s of it data; 20 s of checkpoints; 20 s between the steps."""
+    story = Story().tell(Facts, total_steps=80)
+    story.now = 199.0
+    for i in range(40):
+        story.step_with({"tokens": 1000, "background": [("load", 0.9, 1)]}, data=0.4, forward=0.6)
+        if i % 10 == 0:
+            story.span("checkpoint", 5)
+        if i < 39:
+            story.wait(20 / 39)
+    return report_of(story, alive=alive, price=3600.0, id="r", name="r")
+
+
+def test_a_phase_that_is_gone() -> None:
+    report = told()
+    found = what_if(report, {"data": 0.0})
+    assert found.now.step_seconds == pytest.approx(80 / 40, rel=0.01)
+    assert found.then.step_seconds == pytest.approx(64 / 40, rel=0.01)
+    assert found.faster == pytest.approx(80 / 64, rel=0.01)
+    assert found.saved_seconds == pytest.approx(16)
+    assert found.then.tokens_per_second == pytest.approx(1000 / 1.6, rel=0.01)
+    assert found.now.wall_seconds == pytest.approx(180, rel=0.01)
+    assert found.then.wall_seconds == pytest.approx(164, rel=0.01)
+    assert found.then.cost == pytest.approx(164, rel=0.01) == found.then.cost_total
+
+
+def test_half_of_several_parts() -> None:
+    found = what_if(told(), {"data": 0.5, "checkpoint": 0.0, "between_steps": 0.0, "startup": 0.5})
+    assert found.saved_seconds == pytest.approx(8 + 20 + 20 + 50, rel=0.01)
+    assert found.then.step_seconds == pytest.approx((80 - 48) / 40, rel=0.02)
+
+
+def test_what_is_left_of_a_running_one() -> None:
+    report = told(alive=True)
+    found = what_if(report, {"forward": 0.0})
+    assert report.progress.eta_seconds is not None and found.then.eta_seconds is not None
+    assert found.then.eta_seconds == pytest.approx(report.progress.eta_seconds * 56 / 80, rel=0.01)
+    assert found.then.cost_total is not None and found.now.cost_total is not None
+    assert found.then.cost_total < found.now.cost_total
+
+
+def test_what_runs_beside_the_steps_is_no_part_of_their_time() -> None:
+    assert "load" not in parts(told())
+    assert sum(parts(told()).values()) == pytest.approx(180, rel=0.01)
+
+
+def test_all_of_a_step_gone_leaves_no_speed_to_tell() -> None:
+    found = what_if(told(), dict.fromkeys(parts(told()), 0.0))
+    assert found.faster is None and found.then.steps_per_second is None
+
+
+def test_without_steps_nothing_is_known() -> None:
+    found = what_if(report_of(Story().span("load", 3)), {"startup": 0.0})
+    assert found.then.steps_per_second is None and found.faster is None and found.then.cost is None
+
+
+def test_an_unknown_part_is_refused() -> None:
+    with pytest.raises(UnknownPart):
+        what_if(told(), {"dat": 0.0})
+
+
+def test_the_line_of_a_finding() -> None:
+    finding = Finding("input-bound", "warning", "t", lost_fraction=16 / 180)
+    assert without_it(told(), finding) == "without it: at most 1.60 s/it, it would have taken 16.0 s less"
+    running = without_it(told(alive=True), finding)
+    assert running is not None and running.endswith("earlier") and "done" in running
+    slow_start = Finding("slow-startup", "info", "t", lost_fraction=0.5)
+    line = without_it(told(), slow_start)
+    assert line is not None and "at most" not in line, "the start-up is no part of a step"
+    assert without_it(told(), Finding("reward-flat", "warning", "t")) is None
+    assert without_it(told(), Finding("nonfinite-loss", "critical", "t", lost_fraction=1.0)) is None
+
+
+def test_the_command(runs: Runs) -> None:
+    story = Story("p")
+    for _ in range(40):
+        story.step(data=0.4, forward=0.6)
+    run = runs.path / "runs" / "r"
+    story.bye().write(run)
+    (run / "run.json").write_text(json.dumps({"id": "r", "name": "r", "started": 1e9}))
+    text = runs.out("report", "r", "--what-if", "data=0", "--what-if", "forward=0.5")
+    assert "What if" in text and "data gone, forward cut to 50 %: at most 3.33x as fast" in text
+    found = json.loads(runs.out("report", "r", "--what-if", "data=0", "--json"))["what_if"]
+    assert found["assumed"] == {"data": 0.0} and found["faster"] == pytest.approx(1 / 0.6, rel=0.01)
+    assert json.loads(runs.out("report", "r", "--json"))["what_if"] is None
+    for word, said in (
+        ("dat=0", "did you mean data? there are: data, forward"),
+        ("data=2", "0 to 1"),
+        ("data", "0 to 1"),
+    ):
+        done = runs.call("report", "r", "--what-if", word)
+        lines = done.stderr.decode().splitlines()
+        assert done.returncode == 2 and len(lines) == 1 and said in lines[0], lines
+
+
+def test_speed_classes_of_the_configuration(runs: Runs) -> None:
+    story = Story("p")
+    for i in range(40):
+        story.step(forward=(0.1, 1.0, 1.0, 5.0)[i % 4])
+    run = runs.path / "runs" / "r"
+    story.bye().write(run)
+    (run / "run.json").write_text(json.dumps({"id": "r", "name": "r", "started": 1e9}))
+    assert json.loads(runs.out("report", "r", "--json"))["speed_classes"] is None
+    config = runs.path / "config.toml"
+    config.write_text("[speed]\nfast = 0.5\nslow = 2\n")
+    found = json.loads(runs.out("report", "r", "--json"))["speed_classes"]
+    assert (found["fast"], found["normal"], found["slow"]) == (10, 20, 10)
+    assert "Steps by speed" in runs.out("report", "r")
+    config.write_text("[speed]\nfast = 2\nslow = 0.5\n")
+    done = runs.call("report", "r")
+    assert done.returncode == 2 and b"[speed] wants two numbers" in done.stderr and done.stderr.count(b"\n") == 1

@@ -106,7 +106,7 @@ def sweep(args: argparse.Namespace, directory: Path) -> int:
         print(f"Run {number} of {len(args.rates)}: learning rate {rate}", flush=True)
         script = [sys.executable, __file__, "--lr", rate, "--steps", str(args.steps)]
         script += ["--tokens", str(tokens), "--result", str(result)]
-        done = subprocess.run(watched(script, rate, args.group))
+        done = subprocess.run(watched(script, rate, args.group, len(args.rates)))
         if done.returncode == 0:
             reached[rate] = json.loads(result.read_text())["validation_loss"]
         else:
@@ -117,12 +117,12 @@ def sweep(args: argparse.Namespace, directory: Path) -> int:
     return len(args.rates) - len(reached)
 
 
-def watched(script: list[str], rate: str, group: str) -> list[str]:
+def watched(script: list[str], rate: str, group: str, planned: int) -> list[str]:
     """The command under `trainmon run`, or as it is where trainmon does not lie beside this Python."""
     trainmon = Path(sys.executable).with_name("trainmon")
     if not trainmon.exists():
         return script
-    tags = ["--tag", f"group={group}", "--tag", f"lr={rate}"]
+    tags = ["--tag", f"group={group}", "--tag", f"planned={planned}", "--tag", f"lr={rate}"]
     return [str(trainmon), "run", "--no-tui", "--name", f"lr-{rate}", *tags, "--", *script]
 
 

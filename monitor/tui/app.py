@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from rich.color import ColorSystem
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
@@ -15,15 +16,18 @@ from monitor.tui.actions import bindings
 from monitor.tui.board import Board
 from monitor.tui.economy import BoardScreen
 from monitor.tui.feed import Feed, StopTraining
-from monitor.tui.panels.base import Look, Rows
+from monitor.tui.link import LinkDriver, Pacer
+from monitor.tui.panels.base import Look, Panel
 from monitor.tui.panels.metric import chosen
+from monitor.tui.ring import News, Ring, sound
+from monitor.tui.screens.every import SCREEN_CLASSES
 from monitor.tui.screens.help import HelpScreen
 from monitor.tui.screens.metrics import MetricScreen
+from monitor.tui.screens.page import PageScreen
+from monitor.tui.screens.palette import PaletteScreen
 from monitor.tui.screens.quit import QuitScreen, StopScreen
-from monitor.tui.screens.why import WhyScreen
 from monitor.tui.themes import PALETTES, PhaseTones, textual_theme
-
-SLOW_LINK_SECONDS = 2.0  # between two pictures with low_bandwidth
+from monitor.tui.wishes import Wishes, leave
 
 
 class Fresh(Message):
@@ -47,17 +51,34 @@ class TrainmonApp(App[str], inherit_bindings=False):
     AUTO_FOCUS = None  # nothing stands out until the person chooses
 
     def __init__(
-        self, feed: Feed, *, title: str, stop_training: StopTraining | None = None, low_bandwidth: bool = False
+        self,
+        feed: Feed,
+        *,
+        title: str,
+        stop_training: StopTraining | None = None,
+        low_bandwidth: bool = False,
+        bell_at_alerts: bool = False,
+        wishes: Wishes | None = None,
     ) -> None:
-        super().__init__()
+        """
+        Args:
+            wishes: how to begin; where they are given, the next dashboard will begin as this one ends.
+        """
+        super().__init__(driver_class=LinkDriver)
         self.title = title
         self.board = Board()
+        if wishes is not None and wishes.hidden is not None:
+            self.board.hidden = set(wishes.hidden)
         self._feed = feed
         self._stop_training = stop_training
-        self._low_bandwidth = low_bandwidth
-        self._held_back = False  # a picture is due when the timer of the slow link rings
+        self._pacer = Pacer(low_bandwidth)
+        if low_bandwidth and self.console._color_system == ColorSystem.TRUECOLOR:
+            self.console._color_system = ColorSystem.EIGHT_BIT  # half the bytes a colour
+        self._news = News() if bell_at_alerts else None
+        self._held_back = False  # a picture is due when the link can take it
         self._phases = PhaseTones()
-        self._palette = PALETTES[0]
+        self._wishes = wishes
+        self._palette = next((each for each in PALETTES if wishes and each.name == wishes.theme), PALETTES[0])
         self._metric: str | None = None
         self._paused = False
         self._newest: View | None = None
@@ -74,33 +95,56 @@ class TrainmonApp(App[str], inherit_bindings=False):
 
     def on_mount(self) -> None:
         self.animation_level = "none"
+        if self._wishes is not None and self._wishes.screen is not None:
+            self.action_show(self._wishes.screen)
         self._feed.start(self._take)
 
     def on_unmount(self) -> None:
         self._feed.stop()
 
+    def exit(self, *arguments: Any, **options: Any) -> None:
+        """End; what is on screen now is where the next dashboard begins."""
+        if self._wishes is not None:
+            page = self._page
+            screen = page.body.screen_name if page is not None else None
+            leave(Wishes(self._palette.name, tuple(sorted(self.board.hidden)), screen))
+        super().exit(*arguments, **options)
+
     def _take(self, view: View) -> None:
         """Called from the feed's thread."""
+        said = self._news.of(view) if self._news is not None else None
+        if said is not None:
+            self.post_message(Ring(said))
         self.post_message(Fresh(view))
+
+    def on_ring(self, message: Ring) -> None:
+        sound(self, message.text)
 
     def on_fresh(self, message: Fresh) -> None:
         first = self._newest is None
         self._newest = message.view
-        if self._paused:
-            return
-        if self._low_bandwidth and not first:
-            if not self._held_back:
-                self._held_back = True
-                self.set_timer(SLOW_LINK_SECONDS, self._slow_link_rings)
-            return
+        if first:
+            self._show_newest()
+        elif not self._held_back:
+            self._show_when_due()
+
+    def _show_when_due(self) -> None:
+        """Show the newest View as soon as the link can take it."""
+        wait = 0.0 if self._paused else self._pacer.wait(self._driver)
+        self._held_back = wait > 0
+        if wait > 0:
+            self.set_timer(wait, self._show_when_due)
+        elif not self._paused:
+            self._show_newest()
+
+    def _show_newest(self) -> None:
         self._shown = self._newest
         self._draw()
+        if self._sync_available:  # a terminal that has answered before
+            self.call_after_refresh(self._pacer.ask, self._driver)
 
-    def _slow_link_rings(self) -> None:
-        self._held_back = False
-        if not self._paused:
-            self._shown = self._newest
-            self._draw()
+    def on_terminal_supports_synchronized_output(self) -> None:
+        self._pacer.answered()
 
     @property
     def look(self) -> Look:
@@ -113,15 +157,31 @@ class TrainmonApp(App[str], inherit_bindings=False):
             return
         self._phases.learn([*view.phase_seconds, *(phase.name for phase in view.report.phases)])
         look = self.look
-        for part in self.board.parts:
+        page = self._page
+        for part in page.parts if page is not None else self.board.parts:
             part.show(view, look)
-        if self.screen.is_modal:
-            for part in self.screen.query(Rows):
-                part.show(view, look)
 
-    def _open(self, screen: WhyScreen) -> None:
-        self.push_screen(screen)
+    @property
+    def _page(self) -> PageScreen | None:
+        """The screen that has taken the place of the overview, dialogs aside."""
+        below = next((screen for screen in reversed(self.screen_stack) if not screen.is_modal), None)
+        return below if isinstance(below, PageScreen) else None
+
+    def action_show(self, name: str) -> None:
+        """Open a screen in place of what is there; the one that is open is closed."""
+        page = self._page
+        if page is not None and page.body.screen_name == name:
+            self._close_page()
+        elif page is not None:
+            self.switch_screen(SCREEN_CLASSES[name]())
+        else:
+            self.push_screen(SCREEN_CLASSES[name]())
         self.call_after_refresh(self._draw)
+
+    def _close_page(self) -> None:
+        if self._page is not None:
+            self.pop_screen()
+            self.call_after_refresh(self._draw)
 
     def _in_progress(self) -> bool:
         return self._newest is None or self._newest.report.outcome.state == "running"
@@ -142,10 +202,16 @@ class TrainmonApp(App[str], inherit_bindings=False):
             self.push_screen(StopScreen(self._stop_training))
 
     def action_help(self) -> None:
-        self.push_screen(HelpScreen())
+        page = self._page
+        self.push_screen(HelpScreen(page.body if page is not None else None))
 
-    def action_why(self) -> None:
-        self._open(WhyScreen())
+    def action_palette(self) -> None:
+        page = self._page
+        self.push_screen(PaletteScreen(page.body.screen_name if page is not None else None), self._run_chosen)
+
+    async def _run_chosen(self, action: str | None) -> None:
+        if action is not None:
+            await self.run_action(action, self)
 
     def action_pause(self) -> None:
         self._paused = not self._paused
@@ -183,21 +249,32 @@ class TrainmonApp(App[str], inherit_bindings=False):
         self.call_after_refresh(self._draw)  # panels that appear were not drawn while they were hidden
 
     def action_panel(self, name: str) -> None:
+        self._close_page()
         self._rearrange(lambda: self.board.go_to(name))
 
     def action_maximise(self) -> None:
-        self._rearrange(self.board.maximise)
+        if self._page is None:
+            self._rearrange(self.board.maximise)
 
     def action_restore(self) -> None:
-        self._rearrange(self.board.restore)
+        page = self._page
+        if page is None:
+            self._rearrange(self.board.restore)
+        elif not page.body.leave():
+            self._close_page()
+
+    @property
+    def _focused_panel(self) -> Panel | None:
+        page = self._page
+        return page.body if page is not None else self.board.focused_panel
 
     def action_scroll(self, rows: int) -> None:
-        panel = self.board.focused_panel
+        panel = self._focused_panel
         if panel is not None:
             panel.scroll_rows(rows)
 
     def action_scroll_page(self, pages: int) -> None:
-        panel = self.board.focused_panel
+        panel = self._focused_panel
         if panel is not None:
             panel.scroll_rows(pages * max(1, panel.size.height - 2))
 

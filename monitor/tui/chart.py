@@ -21,7 +21,7 @@ from monitor.tui.rows import Row
 Point = tuple[float, float]
 Series = tuple[int, str, tuple[tuple[Point, ...], ...]]  # its number, its tone, and its runs of points
 
-_BAND, _LINE = 16, 17  # plotext's colour numbers carry which series a cell belongs to, and no colour at all
+_BAND, _OVER, _LINE = 16, 18, 17  # plotext's colour numbers carry which series a cell belongs to, and no colour at all
 _ANSI = re.compile(r"\x1b\[([0-9;]*)m|([^\x1b]+)")
 _FAR = 3.0  # values further than this many spreads from the usual range would flatten everything else
 
@@ -69,8 +69,21 @@ def _rounded(low: float, high: float) -> tuple[float, float]:
     return (first, last) if first < last else (low, high)
 
 
-def line(buckets: Sequence[Bucket | None], grid: Grid, width: int, height: int, tone: str, band: str) -> Picture:
-    """The means of `buckets` as a line over the band of their lows and highs, in width x height cells."""
+def line(
+    buckets: Sequence[Bucket | None],
+    grid: Grid,
+    width: int,
+    height: int,
+    tone: str,
+    band: str,
+    over: Sequence[Bucket | None] = (),
+    over_tone: str = "",
+) -> Picture:
+    """The means of `buckets` as a line over the band of their lows and highs, in width x height cells.
+
+    Args:
+        over: a second line on the same grid, between limits of its own.
+    """
     known = [bucket for bucket in buckets if bucket is not None and math.isfinite(bucket.mean)]
     low, high = limits([value for bucket in known for value in (bucket.low, bucket.high, bucket.mean)])
 
@@ -98,9 +111,27 @@ def line(buckets: Sequence[Bucket | None], grid: Grid, width: int, height: int, 
             above.add(at)
         if bucket.low < low or bucket.mean < low:
             below.add(at)
-    series = ((_BAND, band, tuple(map(tuple, bars))), (_LINE, tone, tuple(map(tuple, runs))))
+    second = ((_OVER, over_tone, _line_alone(over, grid, width, dots)),) if over else ()
+    series = ((_BAND, band, tuple(map(tuple, bars))), *second, (_LINE, tone, tuple(map(tuple, runs))))
     rows = list(_braille(series, width, height))
     return Picture(rows, low, high, frozenset(gaps), frozenset(above), frozenset(below))
+
+
+def _line_alone(buckets: Sequence[Bucket | None], grid: Grid, width: int, dots: int) -> tuple[tuple[Point, ...], ...]:
+    """The means as runs of points between their own limits."""
+    means = [None if bucket is None else bucket.mean for bucket in buckets[:width]]
+    low, high = limits([mean for mean in means if mean is not None])
+    runs: list[list[Point]] = [[]]
+    for index, mean in enumerate(means):
+        at = grid.column(index)
+        if mean is None or at >= width:
+            continue
+        if not math.isfinite(mean):
+            runs.append([])
+            continue
+        part = min(1.0, max(0.0, (mean / 4 - low / 4) / (high / 4 - low / 4)))
+        runs[-1].append((float(at), round(part * dots) / dots))
+    return tuple(map(tuple, runs))
 
 
 _plotext: Any = None

@@ -7,6 +7,9 @@ import random
 from dataclasses import replace
 
 from monitor.diagnosis.silence import BY_HAND, CODE, NOT_PYTHON, OUT_OF_REACH, STARTING
+from monitor.model.detail_rows import Details, GpuDetail, KindRow
+from monitor.model.held_back import HeldBack
+from monitor.model.overlap import Effect
 from monitor.model.report import (
     Alert,
     Curve,
@@ -30,6 +33,7 @@ from monitor.model.report import (
     View,
     Wall,
 )
+from trainhooks.events import Gpu, Span, Step
 
 GIB = 1024**3
 STARTED = 1_760_000_000.0
@@ -170,7 +174,15 @@ def running(steps: int = 214, gpus: int = 1, extra_seconds: float = 42.0) -> Vie
     return View(
         report=report,
         verdict=VERDICT,
-        open=OpenWork(steps, extra_seconds + 1.5, "generation", extra_seconds, silent_for=0.4),
+        open=OpenWork(
+            steps,
+            extra_seconds + 1.5,
+            "generation",
+            extra_seconds,
+            silent_for=0.4,
+            parts=[(None, 0.6), ("reward", 0.9), ("generation", extra_seconds)],
+            usual=18.0,
+        ),
         step_seconds=curve(totals),
         phase_seconds={name: curve([each[name] for each in done]) for name in names},
         metrics={name: curve(values) for name, values in metrics.items()},
@@ -179,7 +191,86 @@ def running(steps: int = 214, gpus: int = 1, extra_seconds: float = 42.0) -> Vie
         gpus=busy,
         console=CONSOLE,
         console_lines=1214 + steps,
+        details=details(steps, done, report.gpus),
     )
+
+
+def spread(values: list[float]) -> list[tuple[float, int]]:
+    """Values counted in bars 8 % wide."""
+    bars: dict[int, int] = {}
+    for value in values:
+        bars[int(math.log(value) // 0.08)] = bars.get(int(math.log(value) // 0.08), 0) + 1
+    return [(math.exp(0.08 * bar), count) for bar, count in sorted(bars.items())]
+
+
+def event(step: int, start: float) -> Step:
+    seconds = phases_of(step)
+    rows = [(name, value, "host", 1) for name, value in seconds.items() if name != "other"]
+    metrics = {"reward": round(reward(step), 4), "loss": "nan" if math.isnan(loss(step)) else round(loss(step), 4)}
+    skipped = step in (150, 171, 190)
+    return Step(
+        "r0", step, start + sum(seconds.values()), step, start, sum(seconds.values()), rows, 7400 + step, 9100, 4,
+        metrics=metrics, status="skipped" if skipped else "ok", reason="empty code generated" if skipped else None,
+    )  # fmt: skip
+
+
+def reading(row: GpuRow, t: float) -> Gpu:
+    wave = 4 * math.sin(t / 9 + row.index)
+    mine = [(4242, "python rl_code.py", int(58 * GIB), True), (977, "jupyter", int(2.1 * GIB), False)]
+    return Gpu(
+        "node", int(t), t, row.uuid, row.index, row.name, (row.utilization or 0) + wave, row.memory_used,
+        row.memory_total, row.temperature, (row.power or 0) + 5 * wave, row.power_limit,
+        int((row.sm_clock or 0) + 3 * wave), row.sm_clock_max, simulated=row.simulated, reasons=0,
+        memory_reserved=int(0.6 * GIB), temperature_max=87.0, processes=mine, pcie_rx=2.1e9, pcie_tx=0.4e9,
+    )  # fmt: skip
+
+
+def details(steps: int, done: list[dict[str, float]], gpus: list[GpuRow]) -> Details:
+    starts = [0.0]
+    for each in done:
+        starts.append(starts[-1] + sum(each.values()) + 0.31)
+    first = max(1, steps - 127)
+    now = starts[-1]
+    half = steps // 2
+    return Details(
+        steps=tuple(event(step, starts[step - 1]) for step in range(first, steps + 1)),
+        spans=(
+            *(Span("r0", at, starts[at], "checkpoint", starts[at], 6.1, step=at) for at in range(50, steps, 50)),
+            *(Span("r0", at, starts[at], "eval", starts[at], 21.0, step=at) for at in range(90, steps, 90)),
+        ),
+        gpus={
+            row.uuid: GpuDetail(tuple(reading(row, now - 60 + second) for second in range(60)), 1950, (5, 5, 16, 16))
+            for row in gpus
+        },
+        kinds=(
+            KindRow("generator", "rollout", half, min(128, half), 13.4, {"generation": 10.9, "execution": 1.9}),
+            KindRow("trainer", None, half, min(128, half), 2.6, {"log_probs": 1.2, "training": 1.4}),
+        ),
+        distributions={name: spread([each[name] for each in done]) for name in done[0]},
+        frames={"generation": [("rl_code.py:118 sample", 803), ("transformers/generation/utils.py:2701", 41)]},
+        wall_offset=STARTED,
+    )  # fmt: skip
+
+
+def throttled() -> View:
+    """Two simulated GPUs; one of them grew too hot for thirty steps."""
+    view = running(gpus=2)
+    gpus = [replace(each, simulated=True, ours=True) for each in view.report.gpus]
+    gpus[1] = replace(gpus[1], sm_clock=1290, temperature=88.0, reasons=["hardware slowdown", "hardware thermal"],
+                      throttle={"hardware thermal": 541.0})  # fmt: skip
+    effect = Effect(31, 560.0, 0.21, 120, 150)
+    held = HeldBack(gpus[1].uuid, 1, "hardware thermal", "HW thermal", "thermal-throttle", 2200.0, 2741.0, 541.0,
+                    1980, 1290, 1215, 1980, 0.35, effect=effect)  # fmt: skip
+    detail = replace(view.details, held_back=(held,))
+    return replace(view, report=replace(view.report, gpus=gpus), details=detail, label="SIMULATED GPU")
+
+
+def many_ranks(number: int = 64) -> View:
+    """A large job in which rank 37 makes the others wait."""
+    view = eight_ranks()
+    rows = [RankRow(rank, 0.412, 0.003 if rank == 37 else 0.04 + 0.001 * (rank % 9), 214) for rank in range(number)]
+    report = replace(view.report, ranks=rows, straggler=Straggler(37, 0.12, 0.05, 63))
+    return replace(view, report=replace(report, run=replace(report.run, ranks=number)))
 
 
 EMPTY_REPORT_PARTS = {

@@ -8,10 +8,11 @@ import sample_views as views
 
 from monitor.tui.actions import ACTIONS, PANELS
 from monitor.tui.app import TrainmonApp
+from monitor.tui.link import Pacer
 from monitor.tui.screens.help import HelpScreen
 from monitor.tui.screens.metrics import MetricScreen
+from monitor.tui.screens.palette import PaletteScreen
 from monitor.tui.screens.quit import QuitScreen, StopScreen
-from monitor.tui.screens.why import WhyScreen
 from monitor.tui.themes import PALETTES
 
 BIG = (160, 45)
@@ -120,7 +121,7 @@ async def test_where_stopping_is_not_possible_s_does_nothing(app_on) -> None:
     ("key", "screen", "words"),
     [
         ("question_mark", HelpScreen, "Detach: close the dashboard"),
-        ("w", WhyScreen, "trainmon explain sequential-generation"),
+        ("colon", PaletteScreen, "Steps: a table of single steps"),
         ("M", MetricScreen, "gen_passed"),
     ],
 )
@@ -139,6 +140,8 @@ async def test_help_names_every_action(app_on, screen_text) -> None:
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "question_mark")
         shown = screen_text(app)
+        await press(pilot, *["pagedown"] * 5)
+        shown += screen_text(app)
         assert all(action.help in shown for action in ACTIONS)
 
 
@@ -286,14 +289,17 @@ async def test_every_state_of_a_run_is_drawn_at_every_size(app_on, screen_text, 
                 assert view.label in screen_text(app)
 
 
-async def test_a_slow_link_gets_a_picture_now_and_then(app_on, screen_text) -> None:
-    app = app_on(views.running(100), low_bandwidth=True)
+async def test_a_busy_link_gets_the_newest_picture_once_it_can_take_it(app_on, screen_text, monkeypatch) -> None:
+    waits = [60.0]
+    monkeypatch.setattr(Pacer, "wait", lambda self, driver: waits[0])
+    app = app_on(views.running(100))
     async with app.run_test(size=BIG) as pilot:
         await settled(pilot)
         for step in (101, 102, 103):
             app_on.feed.push(views.running(step))
             await settled(pilot)
         assert "step 100 of 600" in screen_text(app)
-        app._slow_link_rings()
+        waits[0] = 0.0
+        app._show_when_due()
         await settled(pilot)
         assert "step 103 of 600" in screen_text(app)

@@ -22,7 +22,6 @@ STATES = {
 }
 KEYS = {
     "help": ["question_mark"],
-    "why": ["w"],
     "metrics": ["M"],
     "loss": ["m"],
     "quit": ["ctrl+c"],
@@ -46,6 +45,30 @@ def test_states(snap_compare, app_on, state) -> None:
 
 def test_the_table_of_ranks(snap_compare, app_on) -> None:
     assert snap_compare(app_on(views.eight_ranks()), press=["8"], terminal_size=(160, 45))
+
+
+SCREENS = {
+    "findings": (views.running, ["w"]),
+    "page": (views.running, ["w", "enter"]),
+    "steps": (views.running, ["s"]),
+    "step": (views.running, ["s", "down", "enter"]),
+    "phases": (views.running, ["b"]),
+    "metrics": (views.running, ["c"]),
+    "gpus": (views.throttled, ["u"]),
+    "gpus16": (lambda: views.running(gpus=16), ["u"]),
+    "ranks": (views.many_ranks, ["r"]),
+    "console": (views.running, ["l"]),
+    "setup": (views.running, ["i"]),
+    "throttled": (views.throttled, []),
+    "palette": (views.running, ["colon"]),
+}
+
+
+@pytest.mark.parametrize("size", [(160, 45), (80, 24), (60, 15)], ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("name", SCREENS)
+def test_screens(snap_compare, app_on, name, size) -> None:
+    make, keys = SCREENS[name]
+    assert snap_compare(app_on(make()), press=keys, terminal_size=size)
 
 
 @pytest.mark.parametrize("name", KEYS)

@@ -36,13 +36,14 @@ def entries(report: Report, notes: list[str], look: Look) -> list[Row]:
         rows.append([("● ", "warning"), (when, "muted"), (printable(alert.text[:600]), "text")])
     rows += [slow_step(slow, look) for slow in slow_by_text.values()]
     rows.reverse()
-    return [*_losses(report), *([("· ", "accent"), (printable(note[:600]), "muted")] for note in notes), *rows]
+    return [*losses(report), *([("· ", "accent"), (printable(note[:600]), "muted")] for note in notes), *rows]
 
 
-def _losses(report: Report) -> list[Row]:
+def losses(report: Report) -> list[Row]:
     dropped = report.dropped
     lost = [f"{dropped.events:,} events dropped by the training"] if dropped.events else []
     lost += [f"{dropped.lines:,} lines unreadable or missing"] if dropped.lines else []
+    lost += [f"{dropped.broken_off:,} journals break off: their last moment is missing"] if dropped.broken_off else []
     return [[("! ", "warning bold"), ("; ".join(lost), "warning")]] if lost else []
 
 

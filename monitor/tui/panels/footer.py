@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from textual.events import Click
 
 from monitor.model.report import View
@@ -10,11 +12,11 @@ from monitor.tui.panels.base import Look, Rows
 from monitor.tui.rows import Row, row_width
 
 
-def keys(width: int) -> list[tuple[int, int, Action]]:
+def keys(actions: Iterable[Action], width: int) -> list[tuple[int, int, Action]]:
     """The actions that fit into a footer of `width` cells, each with its first and last cell."""
     shown = []
     at = 1
-    for action in (action for action in ACTIONS if action.footer):
+    for action in (action for action in actions if action.footer):
         end = at + row_width([(f"{action.shown} {action.footer}", "")])
         if end > width:
             break
@@ -24,12 +26,16 @@ def keys(width: int) -> list[tuple[int, int, Action]]:
 
 
 class Footer(Rows):
+    @property
+    def actions(self) -> list[Action]:
+        return list(ACTIONS)
+
     def data(self, view: View, look: Look) -> object:
         return look.paused
 
     def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
         row: Row = [(" ", "text")]
-        for _, _, action in keys(width):
+        for _, _, action in keys(self.actions, width):
             label = "go on" if look.paused and action.name == "pause" else action.footer
             row += [(action.shown, "accent bold"), (f" {label}   ", "muted")]
         panels = "1–8 panels"
@@ -38,6 +44,6 @@ class Footer(Rows):
         return [row]
 
     async def on_click(self, event: Click) -> None:
-        for start, end, action in keys(self.size.width):
+        for start, end, action in keys(self.actions, self.size.width):
             if start <= event.x < end:
                 await self.app.run_action(action.name, self.app)

@@ -7,6 +7,9 @@ from monitor.model.report import Outcome, Progress, Report, View
 from monitor.tui.panels.base import Look, Rows
 from monitor.tui.rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width
 
+LEAST_FACTOR = 0.05  # of the time: less is told as a share, for 1.0x would read as nothing
+LEAST_ADVICE = 24  # cells; a shorter piece of advice says nothing
+LONG_STEP = 2.0  # seconds open before a step is shown filling up: its phases are seen once a second
 SILENT_AFTER = 10.0  # seconds; pulses come once a second, and a busy box may swallow a few
 
 _STATES = {
@@ -65,6 +68,8 @@ def now(view: View) -> Row:
         row = [("waiting for the first step", "muted")]
     else:
         row = [("between steps", "muted")]
+    if view.usual_startup is not None and not view.report.progress.steps_done:
+        row.append((f"; the first step usually begins after {fmt.age(view.usual_startup)}", "muted"))
     if work.restarting is not None:
         row = [*again, *row]
     if work.silent_for is not None and work.silent_for >= SILENT_AFTER:
@@ -201,12 +206,27 @@ def _tiles(view: View, width: int) -> list[Row]:
     return [values, labels]
 
 
-def verdict(view: View, width: int) -> Row:
+def gain(lost: float | None) -> str:
+    """How much faster it could be if all of that share of the time were won: `at most 1.9x`."""
+    if lost is None or not 0.0 < lost < 1.0:
+        return ""
+    return f"at most {1 / (1 - lost):.1f}x" if lost >= LEAST_FACTOR else f"at most {fmt.share(lost)}"
+
+
+def verdict(view: View, width: int, whole: bool = False) -> Row:
+    """The one line that says it.
+
+    Args:
+        whole: with the advice in the same line, as far as there is room.
+    """
     finding = view.verdict
     tone = SEVERITY.get(finding.severity, "accent")
-    gain = f"at most {fmt.share(finding.lost_fraction)} to gain " if finding.lost_fraction else ""
-    right: Row = [(gain, tone)] if gain and width >= 90 else []
-    return spread([("▌", tone), (fit(finding.title, width), f"{tone} bold")], right, width)
+    most = gain(finding.lost_fraction)
+    right: Row = [(f"{most} faster ", f"{tone} bold")] if most and width >= 50 else []
+    left: Row = [("▌", tone), (fit(finding.title, width), f"{tone} bold")]
+    if whole and finding.advice and row_width(left) + row_width(right) + LEAST_ADVICE <= width:
+        left += [("  → ", "accent"), (fit(finding.advice, width), "text")]
+    return spread(left, right, width)
 
 
 def reason(view: View, width: int) -> Row:
@@ -222,14 +242,54 @@ def reason(view: View, width: int) -> Row:
     return both if evidence and row_width(both) <= width else [*edge, *advised]
 
 
+def filling(view: View, look: Look, row: Row, width: int) -> Row:
+    """`row`, and behind it the open step as it fills up phase by phase, as long as the usual one would be."""
+    work = view.open
+    if not work.parts or work.step_seconds is None or work.step_seconds < LONG_STEP:
+        return row
+    totals: dict[str | None, float] = {}
+    for name, seconds in work.parts:
+        totals[name] = totals.get(name, 0.0) + seconds
+    done = [
+        f"{fit(name, 24)} {fmt.age(seconds)}"
+        for name, seconds in totals.items()
+        if name not in (None, work.phase) and seconds >= 1
+    ]
+    so_far: Row = [(f"  so far {', '.join(done[:6])}", "muted")] if done else []
+    usual = f" {fmt.age(work.step_seconds)}" + (f", usual {fmt.duration(work.usual)}" if work.usual else "")
+    tail: Row = [(usual + " ", "muted")]
+    room = min(48, width - row_width(row) - row_width(tail) - 4)
+    if row_width(so_far) + 20 <= room:
+        room -= row_width(so_far)
+    else:
+        so_far = []
+    if room < 12:
+        return row
+    return spread([*row, *so_far], [*_filled(view, look, room), *tail], width)
+
+
+def _filled(view: View, look: Look, room: int) -> Row:
+    """The bar: a block is a phase that was seen, a dot is time in which none was, a line is still to come."""
+    work = view.open
+    whole = max(work.step_seconds or 0.0, work.usual or 0.0)
+    cells: Row = [("▕", "rule")]
+    at, filled = 0.0, 0
+    for name, seconds in work.parts:
+        at += seconds
+        end = min(room, round(at / whole * room))
+        cells.append((("·" if name is None else "█") * (end - filled), "faint" if name is None else look.phases[name]))
+        filled = max(filled, end)
+    return [*cells, ("─" * (room - filled), "rule"), ("▏", "rule")]
+
+
 def header(view: View, look: Look, width: int, height: int) -> list[Row]:
     if height >= 6:
         rows = [_first(view, look, width, False), _progress(view, width), *_tiles(view, width)]
-        rows.append([(" ", "text"), *now(view)])
+        rows.append(filling(view, look, [(" ", "text"), *now(view)], width))
         if height >= 8:
             rows += [[], verdict(view, width), reason(view, width)]
         else:
-            rows.append(verdict(view, width))
+            rows.append(verdict(view, width, whole=True))
         return rows
     first = _first(view, look, width, True)
     numbers = [[(prefix, "muted"), (value, "text bold")] for value, prefix, _ in speeds(view.report)]
@@ -238,12 +298,13 @@ def header(view: View, look: Look, width: int, height: int) -> list[Row]:
     notes = skipped(view.report.progress)
     if notes and row_width(doing) + row_width(notes) + 5 <= width:
         doing += [("  ·  ", "faint"), *notes]
+    doing = filling(view, look, doing, width)
     return {
         1: [first],
         2: [first, doing],
         3: [first, line, doing],
-        4: [first, line, doing, verdict(view, width)],
-    }.get(height, [first, line, doing, verdict(view, width), []])
+        4: [first, line, doing, verdict(view, width, whole=True)],
+    }.get(height, [first, line, doing, verdict(view, width, whole=True), []])
 
 
 class Header(Rows):
@@ -252,7 +313,7 @@ class Header(Rows):
         return (
             report.outcome, report.progress, report.throughput, report.run.name, report.run.host, report.run.ranks,
             report.run.source, report.run.imported, view.verdict, view.open, view.label, view.loading,
-            look.title, look.paused,
+            view.usual_startup, look.title, look.paused,
         )  # fmt: skip
 
     def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:

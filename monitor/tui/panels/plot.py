@@ -57,8 +57,15 @@ def _label(value: float) -> str:
     return f"{value:,.0f}" if 100 <= abs(value) < 1e5 else f"{value:.3g}"
 
 
-def line_chart(curve: Curve, width: int, height: int) -> list[Row]:
-    """A curve as a line with its band of lows and highs, its limits and its first and last step."""
+def line_chart(
+    curve: Curve, width: int, height: int, over: Curve | None = None, logarithmic: bool = False
+) -> list[Row]:
+    """A curve as a line with its band of lows and highs, its limits and its first and last step.
+
+    Args:
+        over: a second curve, drawn between limits of its own.
+        logarithmic: the curve holds decimal logarithms; its limits are labelled with what they stand for.
+    """
     if height < 3 or not curve.x:
         return [[("  nothing yet", "muted")]]
     gutter = 9
@@ -66,11 +73,13 @@ def line_chart(curve: Curve, width: int, height: int) -> list[Row]:
     if layout is None:
         return []
     buckets = fold(curve, layout)
-    picture = line(buckets, layout, width - gutter, height - 1, "accent", "faint")
+    second = fold(over, layout) if over is not None else []
+    picture = line(buckets, layout, width - gutter, height - 1, "accent", "faint", second, "warning")
     signs = marks(picture, width - gutter)
     if signs:  # they need a row: the line is drawn again in what is left
-        picture = line(buckets, layout, width - gutter, height - 2, "accent", "faint")
-    labels = [_label(picture.high), _label(picture.low)]
+        picture = line(buckets, layout, width - gutter, height - 2, "accent", "faint", second, "warning")
+    ends = picture.high, picture.low
+    labels = [_label(10.0 ** min(end, 300.0) if logarithmic else end) for end in ends]
     rows = framed(picture.rows, axis(labels, len(picture.rows)), gutter)
     if signs:
         rows.append([(" " * gutter, "text"), *signs])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from monitor import units as fmt
 from monitor.model.report import View
-from monitor.tui.columns import Grid, fold_means, grid, positions, top_limit
+from monitor.tui.columns import Grid, fold_means, grid, top_limit
 from monitor.tui.panels.base import Look, Panel
 from monitor.tui.panels.plot import axis, framed, steps_axis
-from monitor.tui.rows import Row, fit, printable, separated, wrap
+from monitor.tui.rows import Row, Span, fit, printable, separated, wrap
 from monitor.tui.stack import Layer, stacked
 from monitor.tui.themes import OTHER
+from monitor.tui.timeline import WORDS, held_back, marked
 
 
 def phase_layers(view: View, layout: Grid) -> dict[str, list[float]]:
@@ -38,25 +40,25 @@ def _across(values: list[float], layout: Grid) -> list[float]:
     return [cell for value in values for cell in (*([value] * (layout.stretch - gap)), *([0.0] * gap))]
 
 
-def _marks(view: View, layout: Grid, totals: list[float], top: float, width: int) -> Row:
-    """`▲` where a step was slow, `↑` where a column was merely cut."""
-    slow = positions([step.step for step in view.report.slow_steps], layout)
+def _marks(signs: dict[int, Span], layout: Grid, totals: list[float], top: float, width: int) -> Row:
+    """A sign above each step that has one, `↑` where a column was merely cut."""
     cut_off = {index for index, total in enumerate(totals) if total > top}
     row: Row = []
     at = 0
-    for index in sorted(slow | cut_off):
+    for index in sorted(signs.keys() | cut_off):
         middle = layout.column(index) if layout.stretch < 4 else layout.column(index) - 1
         if at <= middle < width:
-            row += [(" " * (middle - at), "text"), ("▲", "bad bold") if index in slow else ("↑", "muted")]
+            row += [(" " * (middle - at), "text"), signs.get(index, ("↑", "muted"))]
             at = middle + 1
     return [*row, (" " * (width - at), "text")]
 
 
-def legend(view: View, look: Look, layers: dict[str, list[float]], width: int) -> Row:
+def legend(look: Look, layers: dict[str, list[float]], signs: Iterable[Span], width: int) -> Row:
     seen = sorted((name for name, values in layers.items() if any(values)), key=lambda name: -sum(layers[name]))
     parts: list[Row] = [[("■ ", look.phases[name]), (fit(name, 24), "muted")] for name in seen]
-    if view.report.slow_steps:
-        parts.append([("▲ ", "bad bold"), ("slow step", "muted")])
+    signs = set(signs)
+    marks: list[Row] = [[sign, (f" {words}", "muted")] for sign, words in WORDS.items() if sign in signs]
+    parts[3:3] = marks  # the largest phases come first: of the others some may have no room
     return separated(parts, width, ("  ", "text"))
 
 
@@ -84,15 +86,18 @@ def chart(view: View, look: Look, width: int, height: int) -> list[Row]:
     totals = [sum(column) for column in zip(*layers.values(), strict=True)]
     top = top_limit(totals)
     with_legend = height >= 6
-    plot_height = height - 2 - with_legend
+    signs = marked(view, layout)
+    held = held_back(view, layout, width - gutter) if height >= 8 else []
+    plot_height = height - 2 - with_legend - bool(held)
     bars = [Layer(look.phases[name], _across(values, layout)) for name, values in layers.items()]
     room = width - gutter
     picture = stacked(bars, room, max(1, plot_height), top)
     labels = [fmt.axis_seconds(top), "0"]
-    rows = framed([_marks(view, layout, totals, top, room), *picture], ["", *axis(labels, len(picture))], gutter)
+    above = [*([held] if held else []), _marks(signs, layout, totals, top, room)]
+    rows = framed([*above, *picture], [*[""] * len(above), *axis(labels, len(picture))], gutter)
     rows.append(steps_axis(layout, view.step_seconds, gutter, room))
     if with_legend:
-        rows.append([(" " * gutter, "text"), *legend(view, look, layers, room)])
+        rows.append([(" " * gutter, "text"), *legend(look, layers, signs.values(), room)])
     return rows
 
 
@@ -101,7 +106,8 @@ class Steps(Panel):
 
     def data(self, view: View, look: Look) -> object:
         slow = [slow.step for slow in view.report.slow_steps]
-        return view.step_seconds, view.phase_seconds, slow, [] if view.step_seconds.x else view.report.findings
+        beside = view.details.spans, view.details.held_back
+        return view.step_seconds, view.phase_seconds, slow, beside, [] if view.step_seconds.x else view.report.findings
 
     def heading(self, view: View, look: Look) -> str:
         return "Step time by phase"

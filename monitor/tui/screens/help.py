@@ -10,25 +10,44 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from monitor.tui.actions import ACTIONS
+from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS
 from monitor.tui.screens.dialog import Dialog
+from monitor.tui.screens.page import Body
 
 _NOTES = (
     ("–", "is unknown, never zero"),
     ("×", "a value that is not finite (nan, inf)"),
     ("▲ ↑", "a slow step; a value beyond the chart's limits"),
+    ("C E B", "a checkpoint was written; an evaluation ran; both"),
+    ("━", "over the steps: a GPU was held back"),
 )
 
 
-def help_text() -> str:
-    lines = [f"{action.shown:>10}  {action.help}" for action in ACTIONS]
+_OVERVIEW = (
+    "The overview answers five questions: is it running, how fast, where does the time go, why, and what would make it"
+    " faster. The coloured line below the head is the verdict; w shows why. A letter opens a screen, Esc comes back.",
+)
+
+
+def help_text(body: Body | None = None) -> str:
+    """What `?` says: of the screen that is open first, then all that works everywhere."""
+    about = body.about if body is not None else _OVERVIEW
+    own = SCREEN_ACTIONS[body.screen_name] if body is not None else ()
+    lines = [f"{action.shown:>10}  {action.help}" for action in own]
+    everywhere = [f"{action.shown:>10}  {action.help}" for action in ACTIONS]
     signs = [f"{sign:>10}  {meaning}" for sign, meaning in _NOTES]
-    return "\n".join([*lines, "", "Signs", *signs])
+    heading = ["On this screen", *lines, ""] if lines else []
+    return "\n".join(["\n\n".join(about), "", *heading, "Everywhere", *everywhere, "", "Signs", *signs])
 
 
 class HelpScreen(Dialog[None]):
     heading = "Help"
+    wide = True
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark,f1,q", "close", show=False)]
 
+    def __init__(self, body: Body | None = None) -> None:
+        super().__init__()
+        self._body = body
+
     def parts(self) -> list[Widget]:
-        return [VerticalScroll(Static(Content(help_text())))]
+        return [VerticalScroll(Static(Content(help_text(self._body))))]

@@ -1,0 +1,213 @@
+"""The list of runs as rows of text: columns that fit the width, groups above their members. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from monitor import units as fmt
+from monitor.fleet import Group
+from monitor.fleet import Row as RunRow
+from monitor.tui.rows import Row, column, fit, row_width, spread
+
+EMPTY = "no runs yet; start one with: trainmon run -- python train.py"
+STATES = {
+    "running": ("● running", "good"),
+    "finished": ("✔ finished", "muted"),
+    "failed": ("✖ failed", "bad"),
+    "killed": ("✖ killed", "bad"),
+    "lost": ("? lost", "warning"),
+}
+STATE_WIDTH = 10
+BEST_WIDTH = 30  # at least; it takes what is left over
+FEW = 0.9  # of the expected speed: below it the share is shown as a warning
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the list: a run, or the head of a group."""
+
+    group: Group
+    run: RunRow | None = None
+
+    @property
+    def path(self) -> Path | None:
+        return self.run.path if self.run is not None else None
+
+
+@dataclass(frozen=True)
+class _Column:
+    head: str
+    width: int
+    least: int  # cells the screen must have, before this column is shown
+    cell: Callable[[RunRow], tuple[str, str]]  # text and tone
+    of_group: Callable[[Group], str] = lambda group: ""
+
+
+def lines(groups: Sequence[Group]) -> list[Line]:
+    """What the list consists of, in order."""
+    out = []
+    for group in groups:
+        if group.name is not None:
+            out.append(Line(group))
+        out += [Line(group, run) for run in group.rows]
+    return out
+
+
+def _steps(run: RunRow) -> tuple[str, str]:
+    entry = run.entry
+    report = run.report
+    done = report.progress.steps_done if report is not None else entry.step
+    total = (report.progress.steps_total if report is not None else None) or entry.steps_total
+    if not done:
+        return fmt.UNKNOWN, "faint"
+    if not total:
+        return f"{done:,}", "text"
+    return f"{done:,}/{total:,} {fmt.share(min(1.0, done / total)):>5}", "text"
+
+
+def _speed(run: RunRow) -> tuple[str, str]:
+    if run.report is None:
+        return fmt.pace(run.entry.steps_per_second), "text"
+    whole, recent = run.report.throughput, run.report.throughput.recent
+    tokens = (recent.tokens_per_second if run.living else None) or whole.tokens_per_second
+    if tokens:
+        return fmt.rate(tokens, "tok/s"), "text"
+    return fmt.pace((recent.steps_per_second if run.living else None) or whole.steps_per_second), "text"
+
+
+def _against(run: RunRow) -> tuple[str, str]:
+    if run.speed_ratio is None:
+        return "", "faint"
+    return f"{fmt.share(run.speed_ratio)} of {run.ratio_to}", "warning" if run.speed_ratio < FEW else "muted"
+
+
+def _eta(run: RunRow) -> tuple[str, str]:
+    return (fmt.duration(_whole(run.eta)), "text") if run.living else ("", "faint")
+
+
+def _whole(seconds: float | None) -> float | None:
+    return None if seconds is None else float(round(seconds))
+
+
+def _elapsed(run: RunRow) -> tuple[str, str]:
+    return fmt.age(run.report.progress.elapsed_seconds if run.report is not None else None), "muted"
+
+
+def _cost(run: RunRow) -> tuple[str, str]:
+    return (fmt.money(run.cost), "text") if run.cost is not None else ("", "faint")
+
+
+def _best(run: RunRow) -> tuple[str, str]:
+    if run.best is None:
+        return "", "faint"
+    return f"{run.best.metric} {fmt.number(run.best.value)} ({run.best.word})", "text"
+
+
+def _age(run: RunRow) -> tuple[str, str]:
+    seconds = run.entry.age_seconds
+    return (f"{fmt.age(max(0.0, seconds))} ago" if seconds is not None else fmt.UNKNOWN), "muted"
+
+
+def _group_eta(group: Group) -> str:
+    return fmt.duration(_whole(group.eta())) if any(run.living for run in group.rows) else ""
+
+
+def _group_best(group: Group) -> str:
+    found = group.best
+    if found is None or found.best is None:
+        return ""
+    return f"best: {found.entry.name}, {found.best.metric} {fmt.number(found.best.value)}"
+
+
+_COLUMNS = (
+    _Column("steps", 20, 44, _steps),
+    _Column("speed", 14, 70, _speed),
+    _Column("of expected", 16, 100, _against),
+    _Column("left", 13, 56, _eta, _group_eta),
+    _Column("elapsed", 13, 96, _elapsed),
+    _Column("cost", 9, 84, _cost, lambda group: fmt.money(group.cost) if group.cost is not None else ""),
+    _Column("started", 16, 140, _age),
+    _Column("best", BEST_WIDTH, 110, _best, _group_best),
+)
+_LEFT = {"best"}  # columns of words
+
+
+def layout(groups: Sequence[Group], width: int) -> tuple[int, list[_Column]]:
+    """The width of the names, and the columns: those that fit, and of which any run has something to say."""
+    runs = [run for group in groups for run in group.rows]
+    shown = [each for each in _COLUMNS if width >= each.least and any(each.cell(run)[0] for run in runs)]
+    rest = width - sum(each.width + 2 for each in shown) - STATE_WIDTH - 6
+    name = max(8, min(36, rest))
+    wider = [replace(each, width=each.width + max(0, rest - name)) if each.head == "best" else each for each in shown]
+    return name, wider
+
+
+def head(groups: Sequence[Group], width: int) -> Row:
+    name, shown = layout(groups, width)
+    told = "   " + column("run", name) + "  " + column("state", STATE_WIDTH)
+    return [(told + "".join("  " + column(each.head, each.width, each.head not in _LEFT) for each in shown), "muted")]
+
+
+def row(line: Line, placed: tuple[int, list[_Column]], here: bool, marked: Collection[Path]) -> Row:
+    """One line of the list, laid out as `layout` says. Cursor and mark are characters: they show without colour."""
+    weight = " bold" if here else ""
+    pointer = "▸" if here else " "
+    if line.run is None:
+        return _group_row(line.group, placed, pointer, weight)
+    name, shown = placed
+    run = line.run
+    mark = "*" if run.path in marked else " "
+    words, tone = STATES.get(run.entry.state, ("?", "warning"))
+    indent = "  " if line.group.name is not None else ""
+    out: Row = [(f"{pointer}{mark} ", "accent bold")]
+    out.append((column(indent + run.entry.name, name), f"text{weight}"))
+    out.append(("  " + column(words, STATE_WIDTH), f"{tone}{weight}"))
+    for each in shown:
+        text, tone = each.cell(run)
+        out.append(("  " + column(text, each.width, each.head not in _LEFT), f"{tone}{weight}"))
+    return out
+
+
+def _group_row(group: Group, placed: tuple[int, list[_Column]], pointer: str, weight: str) -> Row:
+    name, shown = placed
+    states = [run.entry.state for run in group.rows]
+    counts = ", ".join(f"{states.count(each)} {each}" for each in STATES if each in states)
+    planned = f" of {group.planned}" if group.planned else ""
+    label = f"{group.name}: {len(states)}{planned} runs, {counts}"
+    room = name + 2 + STATE_WIDTH
+    out: Row = []
+    for each in shown:
+        told = each.of_group(group)
+        if not out and not told:
+            room += each.width + 2  # the label takes the room of columns that say nothing of a group
+        else:
+            out.append(("  " + column(told, each.width, each.head not in _LEFT), f"accent{weight}"))
+    return [(f"{pointer}  ", "accent bold"), (column(label, room), f"accent{weight}"), *out]
+
+
+def top(groups: Sequence[Group], reading: bool, width: int) -> Row:
+    """The line above the list: how many there are."""
+    everything = [run for group in groups for run in group.rows]
+    living = sum(run.living for run in everything)
+    left: Row = [(" trainmon ", "accent bold"), (f"{fmt.plural(len(everything), 'run', 'runs')}, ", "text")]
+    left.append((f"{living} running", "good bold" if living else "text"))
+    right: Row = [("reading reports… ", "muted")] if reading else []
+    return spread(left, right, width)
+
+
+def footer(width: int, marked: int) -> Row:
+    keys = [("Enter", "open"), ("Space", "mark"), ("c", "compare the marked" if marked > 1 else "compare")]
+    keys += [("k", "stop"), ("r", "replay"), ("t", "theme"), ("q", "quit")]
+    out: Row = [(" ", "text")]
+    for key, label in keys:
+        part: Row = [(key, "accent bold"), (f" {label}   ", "muted")]
+        if row_width(out) + row_width(part) > width:
+            break
+        out += part
+    return out
+
+
+def empty(width: int) -> Row:
+    return [(" " + fit(EMPTY, max(0, width - 1)), "muted")]

@@ -1,0 +1,129 @@
+"""The phases one by one: how long they take, how that is spread, and what is usual in each role and stage."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from monitor import units as fmt
+from monitor.model.detail_rows import KindRow
+from monitor.model.report import PhaseRow, View
+from monitor.tui.actions import screen_bindings
+from monitor.tui.panels.base import Look
+from monitor.tui.panels.phases import wall_account
+from monitor.tui.panels.steps import silence
+from monitor.tui.rows import Row, column, cut, fit, sparkline
+from monitor.tui.screens.page import Body, PageScreen
+
+_COLUMNS = ("share", "mean", "p50", "p95", "max", "steps", "clock")
+_WIDTHS = (8, 10, 10, 10, 10, 9, 7)
+_NARROW = (0, 1, 3)  # of them, where there is no room for all
+_LEAST_CHART = 16
+
+
+def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row]:
+    names = max(8, min(24, max(len(row.name) for row in rows)))
+    shown = range(len(_COLUMNS)) if width >= names + sum(_WIDTHS) + 4 else _NARROW
+    used = names + 3 + sum(_WIDTHS[index] for index in shown)
+    room = width - used - 3 if view.details.distributions else 0
+    title: Row = [(" " * (names + 3), "text")]
+    title += [(column(_COLUMNS[index], _WIDTHS[index], right=True), "muted") for index in shown]
+    low, high = _range(view)
+    if room >= _LEAST_CHART:
+        ends = fmt.duration(low), fmt.duration(high)
+        title.append((f"   {ends[0]}{ends[1].rjust(room - len(ends[0]))}", "muted"))
+    out = [title]
+    for row in rows:
+        cells = (
+            fmt.share(row.share), fmt.duration(row.mean), fmt.duration(row.p50), fmt.duration(row.p95),
+            fmt.duration(row.max), f"{row.count:,}", row.clock,
+        )  # fmt: skip
+        line: Row = [(" ■ ", look.phases[row.name]), (column(row.name, names), "text")]
+        for index in shown:
+            line.append((column(cells[index], _WIDTHS[index], right=True), "text bold" if index == 0 else "text"))
+        if room >= _LEAST_CHART:
+            line += [("   ", "text"), (spread_of(view, row.name, low, high, room), look.phases[row.name])]
+        out.append(line)
+    return out
+
+
+def _range(view: View) -> tuple[float, float]:
+    """The shortest and the longest time that any phase took, as powers of ten apart as they are."""
+    starts = [start for bars in view.details.distributions.values() for start, count in bars if count]
+    low, high = min(starts, default=0.001), max(starts, default=1.0)
+    return low, max(high, low * 1.5)
+
+
+def spread_of(view: View, name: str, low: float, high: float, width: int) -> str:
+    """How often the phase took how long: a bar a stretch of time, on a logarithmic scale that all phases share."""
+    counts = [0.0] * width
+    for start, count in view.details.distributions.get(name, ()):
+        at = math.log(max(start, low) / low) / math.log(high / low)
+        counts[min(width - 1, int(at * (width - 1) + 0.5))] += count
+    top = max(counts, default=0.0)
+    # The root makes single steps visible beside thousands.
+    return "".join(" " if not count else sparkline([math.sqrt(count / top)], 1, 1.0) for count in counts)
+
+
+def _kinds(kinds: tuple[KindRow, ...], look: Look, width: int) -> list[Row]:
+    rows: list[Row] = [[], [(" By role and stage", "text bold"), ("   medians of the latest steps of each", "muted")]]
+    for kind in kinds:
+        name = " / ".join(fit(part, 30) for part in (kind.role, kind.stage) if part) or "no role"
+        row: Row = [
+            (f"   {column(name, 26)}", "text bold"),
+            (column(fmt.duration(kind.seconds), 10, right=True), "text"),
+        ]
+        row.append((f"  {kind.steps:,} steps, medians of {kind.window:,}", "muted"))
+        rows.append(row)
+        parts = sorted(kind.phases.items(), key=lambda item: -item[1])
+        line: Row = [("     ", "text")]
+        for phase, seconds in parts[:8]:
+            if seconds > 0:
+                line += [("■ ", look.phases[phase]), (f"{fit(phase, 20)} {fmt.duration(seconds)}   ", "muted")]
+        rows.append(cut(line, width))
+    return rows
+
+
+def _clocks(view: View) -> Row:
+    if any(row.clock == "cuda" for row in view.report.phases):
+        return [(" clock: cuda phases are timed on the GPU itself, host phases by the program that feeds it", "muted")]
+    if view.details.gpus:
+        text = "A GPU works behind it: a phase that waits for a result holds the time of those before it"
+        return [(f" clock: the host's. {text}", "muted")]
+    return [(" clock: the host's; no GPU was timed", "muted")]
+
+
+class Breakdown(Body):
+    screen_name = "breakdown"
+    title = "Phases"
+    about = (
+        "Each phase over the steps in which it occurs: mean, median (p50), the time that 95 % of the steps stay below,"
+        " and the longest. The bars at the right show how often it took how long, on one logarithmic scale for all"
+        " phases; their height is the root of the number of steps. `other` is time inside a step in no phase.",
+        "Steps of different roles and stages are compared each with their like; where there are several, their usual"
+        " times stand below. A phase's clock is the host's, unless cuda is said.",
+    )
+
+    def data(self, view: View, look: Look) -> object:
+        return view.report.phases, view.report.wall, view.details.distributions, view.details.kinds, self._away
+
+    def aside(self, view: View, look: Look) -> Row:
+        return [(f"{fmt.plural(view.report.progress.steps_done, 'step', 'steps')}", "muted")]
+
+    def everything(self, view: View, look: Look, width: int) -> list[Row]:
+        if not view.report.phases:
+            return silence(view, width, self.size.height)
+        ordered = sorted(view.report.phases, key=lambda row: -row.share)
+        rows = [*_table(ordered, view, look, width), [], cut(_clocks(view), width)]
+        if view.details.kinds:
+            rows += _kinds(view.details.kinds, look, width)
+        return [*rows, [], *wall_account(view.report.wall, width)]
+
+
+class BreakdownScreen(PageScreen):
+    BINDINGS: ClassVar[list[BindingType]] = [*screen_bindings("breakdown")]
+
+    def __init__(self) -> None:
+        super().__init__(Breakdown())

@@ -1,0 +1,156 @@
+"""Every metric as a small chart: found by name, on a logarithmic scale, smoothed, and two in one."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from monitor import units as fmt
+from monitor.model.report import Curve, MetricRow, View
+from monitor.tui.actions import screen_bindings
+from monitor.tui.curve_forms import logarithms, smoothed
+from monitor.tui.panels.base import Look
+from monitor.tui.panels.metric import summary
+from monitor.tui.panels.plot import line_chart
+from monitor.tui.rows import Row, cut, fit, row_width, spread
+from monitor.tui.screens.page import Finder, ListBody, PageScreen, with_arrow
+
+LEAST_WIDTH, LEAST_HEIGHT = 36, 7  # of a small chart: less shows no curve
+MAX_ACROSS = 4
+SMOOTH = (0.0, 0.6, 0.9)  # none, a little, much
+SMOOTH_WORDS = ("not smoothed", "a little smoothed", "much smoothed")
+GAP = 2
+
+
+class Charts(Finder, ListBody):
+    screen_name = "charts"
+    title = "Metrics"
+    about = (
+        "Every metric that was logged, each with its own scale; the pale band behind a line is the range between the"
+        " lowest and the highest value where a column stands for several steps. × marks values that are not finite.",
+        "/ finds by name. y draws logarithms (what is not above zero is left out), n smooths, d marks the chosen metric"
+        " and draws it, in a second colour and between limits of its own, into each other one. Enter makes one large.",
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logarithmic = False
+        self._smooth = 0
+        self._over: str | None = None
+        self._across = 1
+
+    def data(self, view: View, look: Look) -> object:
+        own = self.selected, self.opened, self._logarithmic, self._smooth, self._over, self.wanted, self.typing
+        return view.metrics, view.report.metrics, own
+
+    def aside(self, view: View, look: Look) -> Row:
+        parts = [f"{len(self.keys(view, look)):,} of {len(view.metrics):,}"]
+        parts += ["logarithmic"] if self._logarithmic else []
+        parts += [SMOOTH_WORDS[self._smooth]] if self._smooth else []
+        row: Row = [(", ".join(parts), "muted")]
+        return [*row, ("  with ", "muted"), (fit(self._over, 24), "warning bold")] if self._over else row
+
+    def keys(self, view: View, look: Look) -> list[object]:
+        names = list(dict.fromkeys([*view.metrics, *view.report.metrics]))
+        return [name for name in names if self.matches(name)]
+
+    def body(self, view: View, look: Look, width: int, height: int) -> list[Row]:
+        line = self.line(width)
+        head = [line] if line else []
+        return [*head, *self._charts(view, look, width, height - len(head))]
+
+    def _charts(self, view: View, look: Look, width: int, height: int) -> list[Row]:
+        names = self.keys(view, look)
+        if not names:
+            if view.metrics:
+                return [[("  no metric has this in its name", "muted")]]
+            return [
+                [("  no metric has been logged yet", "muted")],
+                [("  ", "text"), ("trainhooks.log(loss=loss)", "accent"), (" logs one from any loop", "muted")],
+            ][:height]
+        at = self.choice(names)
+        if self.opened:
+            return self._one(str(names[at]), view, width, height, True)
+        across = max(1, min(MAX_ACROSS, width // LEAST_WIDTH, len(names)))
+        self._across = across
+        lines = -(-len(names) // across)
+        shown = max(1, min(lines, height // LEAST_HEIGHT))
+        first = min(max(0, at // across - shown // 2), lines - shown)
+        wide = (width - GAP * (across - 1)) // across
+        rows: list[Row] = []
+        for number in range(first, first + shown):
+            end = (number - first + 1) * height // shown
+            tall = end - len(rows)
+            part = names[number * across : (number + 1) * across]
+            charts = [self._one(str(name), view, wide, tall, name == names[at]) for name in part]
+            rows += _beside(charts, wide, tall)
+        if first > 0:
+            rows[0] = with_arrow(rows[0], "↑", width)
+        if first + shown < lines:
+            rows[-1] = with_arrow(rows[-1], "↓", width)
+        return rows
+
+    def _one(self, name: str, view: View, width: int, height: int, chosen: bool) -> list[Row]:
+        row = view.report.metrics.get(name, MetricRow())
+        title: Row = [("▶ " if chosen else "  ", "accent bold"), (fit(name, width // 2), "text bold")]
+        roomy = height > LEAST_HEIGHT + 1
+        last: Row = [(fit(fmt.number(row.last), 14), "bad bold" if isinstance(row.last, str) else "text bold")]
+        rows = [spread(title, last, width)]
+        if roomy:
+            rows.append([("  ", "text"), *summary(row, width - 2)])
+        over = view.metrics.get(self._over) if self._over not in (None, name) else None
+        curve = self._formed(view.metrics.get(name, Curve()))
+        other = self._formed(over) if over is not None else None
+        return [*rows, *line_chart(curve, width, height - len(rows) - roomy, other, self._logarithmic)]
+
+    def _formed(self, curve: Curve) -> Curve:
+        if self._smooth:
+            curve = smoothed(curve, SMOOTH[self._smooth])
+        return logarithms(curve) if self._logarithmic else curve
+
+    def do_move(self, rows: int) -> None:
+        if self._view is None or self._look is None:
+            return
+        names = self.keys(self._view, self._look)
+        if names:
+            self.selected = names[max(0, min(len(names) - 1, self.choice(names) + rows))]
+
+    def do_move_page(self, pages: int) -> None:
+        self.do_move(pages * self._across)
+
+    def do_logarithm(self) -> None:
+        self._logarithmic = not self._logarithmic
+
+    def do_smooth(self) -> None:
+        self._smooth = (self._smooth + 1) % len(SMOOTH)
+
+    def do_overlay(self) -> None:
+        if self._view is None or self._look is None:
+            return
+        names = self.keys(self._view, self._look)
+        chosen = str(names[self.choice(names)]) if names else None
+        self._over = None if self._over == chosen else chosen
+
+    def scroll_rows(self, rows: int) -> None:
+        self.do_move(rows)
+        self.draw_again(force=True)
+
+
+def _beside(charts: list[list[Row]], width: int, height: int) -> list[Row]:
+    rows: list[Row] = []
+    for y in range(height):
+        row: Row = []
+        for index, chart in enumerate(charts):
+            cells = cut(chart[y], width) if y < len(chart) else []
+            pad = width - row_width(cells) + (GAP if index + 1 < len(charts) else 0)
+            row += [*cells, (" " * pad, "text")]
+        rows.append(row)
+    return rows
+
+
+class ChartsScreen(PageScreen):
+    BINDINGS: ClassVar[list[BindingType]] = [*screen_bindings("charts")]
+
+    def __init__(self) -> None:
+        super().__init__(Charts())

@@ -1,0 +1,143 @@
+"""Why is it slow: findings with their evidence and advice, each with its page, and the log of all alerts."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from monitor import units as fmt
+from monitor.diagnosis.explain import CODES, Page, page
+from monitor.diagnosis.gain import without_it
+from monitor.model.report import Finding, Report, View
+from monitor.tui.actions import screen_bindings
+from monitor.tui.panels.alerts import losses, slow_step
+from monitor.tui.panels.base import Look
+from monitor.tui.panels.header import SEVERITY, gain
+from monitor.tui.rows import Row, cut, printable, row_width, spread, wrap
+from monitor.tui.screens.page import ListBody, PageScreen
+
+WORDS = {"info": "info", "warning": "warning", "critical": "CRITICAL"}  # severity is said, not only coloured
+_MARKS = re.compile(r"[`*]")
+
+
+def finding_rows(finding: Finding, width: int, chosen: bool, without: str | None = None) -> list[Row]:
+    tone = SEVERITY.get(finding.severity, "accent")
+    edge: Row = [("▶ " if chosen else "▌ ", f"{tone} bold")]
+    right: Row = [(f" {gain(finding.lost_fraction)}", tone)] if finding.lost_fraction else []
+    right.append((f" {WORDS.get(finding.severity, finding.severity)} ", f"{tone} bold"))
+    if row_width(right) > width // 2:
+        right = []
+    title = wrap([*edge, (printable(finding.title[:400]), f"{tone} bold")], width - row_width(right))
+    rows = [spread(title[0], right, width), *title[1:]]
+    for line in finding.evidence[:8]:
+        rows += wrap([("   ", "text"), (printable(line[:600]), "text")], width, 3)
+    if finding.advice:
+        rows += wrap([("   → ", "accent"), (printable(finding.advice[:800]), "muted")], width, 5)
+    if without is not None:
+        rows += wrap([("   ", "text"), (printable(without), "muted")], width, 3)
+    return [*rows, []]
+
+
+def page_rows(shown: Page, width: int) -> list[Row]:
+    """The page of a code; its marks of Markdown are left out."""
+    rows: list[Row] = wrap([(f" {shown.code}", "accent bold"), (f"  {shown.line}", "text bold")], width)
+    for heading, body in shown.sections:
+        rows += [[], [(f" {heading}", "text bold")]]
+        for block in re.split(r"\n(?=- |\n)", body):
+            text = _MARKS.sub("", " ".join(block.split()))
+            if text:
+                rows += wrap([(" ", "text"), (text, "text")], width, 3 if text.startswith("- ") else 1, 200)
+    return rows
+
+
+def alert_rows(view: View, look: Look) -> list[Row]:
+    """The alerts as they came, the newest first; of stretches also when they were over."""
+    report, offset = view.report, view.details.wall_offset
+    slow_by_text = {str(slow): slow for slow in report.slow_steps}
+    timed: list[tuple[float, Row]] = []
+    held = {each.code for each in view.details.held_back}
+    for alert in report.alerts:
+        slow = slow_by_text.pop(alert.text, None)
+        text: Row = [("● ", "warning"), (printable(alert.text[:600]), "text")]
+        if alert.code not in held:
+            row = slow_step(slow, look) if slow is not None else text
+            timed.append((alert.time, [*_when(report, alert.time), *row]))
+    for each in view.details.held_back if offset is not None else ():
+        assert offset is not None
+        begin = _when(report, each.start + offset)
+        end = _since(report, each.end + offset) if each.end is not None else ""
+        went = f"until {end}  " if end else "goes on  " if each.end is None else ""
+        text = [("■ ", "bad bold"), (went, "muted"), (printable(each.line()[:600]), "text")]
+        timed.append((each.start + offset, [*begin, *text]))
+    rows = [slow_step(slow, look) for slow in slow_by_text.values()]  # of which no alert is kept any more
+    rows += [row for _, row in sorted(timed, key=lambda pair: pair[0])]
+    rows.reverse()
+    return [*losses(report), *([("· ", "accent"), (printable(note[:600]), "muted")] for note in view.notes), *rows]
+
+
+def _since(report: Report, time: float) -> str:
+    started = report.run.started
+    return fmt.duration(float(int(time - started))) if started is not None and time >= started else ""
+
+
+def _when(report: Report, time: float) -> Row:
+    since = _since(report, time)
+    return [(f"at {since}  ", "muted")] if since else []
+
+
+class Findings(ListBody):
+    screen_name = "findings"
+    title = "Why is it slow"
+    about = (
+        "What costs time in this run, the gravest first. Each finding has its evidence in this run's own numbers and"
+        " one line of advice; `at most` is what the run could gain if the cause were gone entirely.",
+        "Enter opens the page of a finding: what it means, how it is detected and from which limits on, what to do,"
+        " what that costs. Below the findings stand all alerts, the newest first, with the time since the run began.",
+    )
+
+    def data(self, view: View, look: Look) -> object:
+        report = view.report
+        events = report.alerts, report.slow_steps, report.dropped, view.notes, view.details.held_back
+        return report.findings, view.verdict, events, self.selected, self.opened
+
+    def aside(self, view: View, look: Look) -> Row:
+        if self.opened:
+            return [("Enter or Esc", "accent"), (" back to the list", "muted")]
+        findings, alerts = len(view.report.findings), len(view.report.alerts)
+        return [(f"{fmt.plural(findings, 'finding', 'findings')}, {fmt.plural(alerts, 'alert', 'alerts')}", "muted")]
+
+    def keys(self, view: View, look: Look) -> list[object]:
+        findings = [each.code for each in view.report.findings or [view.verdict]]
+        return [*findings, *(("alert", index) for index in range(len(alert_rows(view, look)) or 1))]
+
+    def entry(self, key: object, view: View, look: Look, width: int, chosen: bool) -> list[Row]:
+        if not isinstance(key, tuple):
+            findings = view.report.findings or [view.verdict]
+            finding = next(each for each in findings if each.code == key)
+            return finding_rows(finding, width - 1, chosen)
+        alerts = alert_rows(view, look)
+        heading: list[Row] = [[("─ Alerts, the newest first", "muted")]] if key[1] == 0 else []
+        edge: Row = [("▶ " if chosen else "  ", "accent bold")]
+        if not alerts:
+            return [*heading, [*edge, ("none so far", "muted")]]
+        return [*heading, *wrap([*edge, *alerts[key[1]]], width - 2, 4)]
+
+    def opened_rows(self, key: object, view: View, look: Look, width: int) -> list[Row]:
+        if isinstance(key, tuple):
+            alerts = alert_rows(view, look)
+            return wrap([(" ", "text"), *alerts[key[1]]], width - 2, 3, 40) if key[1] < len(alerts) else []
+        findings = view.report.findings or [view.verdict]
+        finding = next(each for each in findings if each.code == key)
+        rows = finding_rows(finding, width - 1, False, without_it(view.report, finding))
+        if isinstance(key, str) and key in CODES:
+            rows += page_rows(page(key), width - 2)
+        return [cut(row, width) for row in rows]
+
+
+class FindingsScreen(PageScreen):
+    BINDINGS: ClassVar[list[BindingType]] = [*screen_bindings("findings")]
+
+    def __init__(self) -> None:
+        super().__init__(Findings())

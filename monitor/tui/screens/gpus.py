@@ -1,0 +1,224 @@
+"""The GPUs: as much of each as there is room for, from one to sixteen on one screen."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from monitor import units as fmt
+from monitor.model.detail_rows import GpuDetail
+from monitor.model.reasons import BY_NAME
+from monitor.model.report import GpuRow, View
+from monitor.tui.actions import screen_bindings
+from monitor.tui.panels.base import Look
+from monitor.tui.panels.machine import gpu_line
+from monitor.tui.rows import Row, column, cut, fit, meter, printable, row_width, separated, sparkline, spread, wrap
+from monitor.tui.screens.page import ListBody, PageScreen
+from trainhooks.events import Gpu
+
+LABEL = 10
+MAX_PROCESSES = 24
+
+
+def _label(text: str) -> Row:
+    return [(column(f"   {text}", LABEL), "muted")]
+
+
+def _history(detail: GpuDetail, name: str) -> list[float]:
+    values = [getattr(each, name) for each in detail.readings]
+    return [math.nan if value is None else float(value) for value in values]
+
+
+def title(gpu: GpuRow, detail: GpuDetail, chosen: bool, width: int) -> Row:
+    whose = {True: "used by this run", False: "not used by this run", None: ""}[gpu.ours]
+    left: Row = [("▶ " if chosen else "  ", "accent bold"), (f"GPU {gpu.index}", "text bold")]
+    left.append((f"  {fit(gpu.name or 'unknown model', 40)}", "text"))
+    left.append(("  SIMULATED", "warning bold") if gpu.simulated else ("", "text"))
+    held = ", ".join(fit(reason, 30) for reason in gpu.reasons)
+    told = bool(detail.readings) and detail.readings[-1].reasons is not None
+    nothing = "nothing holds it back" if told else "what holds it back is not told"
+    right: Row = [(held, "warning" if _limits(gpu) else "muted")] if held else [(nothing, "muted")]
+    if whose and row_width(left) + row_width(right) + len(whose) + 6 <= width:
+        left.append((f"  {whose}", "muted"))
+    return spread(left, [*right, (" ", "text")], width)
+
+
+def _limits(gpu: GpuRow) -> bool:
+    """Whether one of its reasons costs speed. A reason that this version has no word for may."""
+    return any(BY_NAME[reason].code is not None if reason in BY_NAME else True for reason in gpu.reasons)
+
+
+def busy(gpu: GpuRow, detail: GpuDetail, room: int) -> Row:
+    return [
+        *_label("busy"), (sparkline(_history(detail, "utilization"), room, 100.0), "accent"),
+        (column(fmt.percent(gpu.utilization), 7, right=True), "text bold"), ("  of the time a kernel ran", "muted"),
+    ]  # fmt: skip
+
+
+def clock(gpu: GpuRow, detail: GpuDetail, room: int) -> Row:
+    top = float(gpu.sm_clock_max or detail.reference or 0)
+    row: Row = [*_label("clock"), (sparkline(_history(detail, "sm_clock"), room, top), "accent")]
+    now = fmt.UNKNOWN if gpu.sm_clock is None else f"{gpu.sm_clock:,}"
+    row += [(column(now, 7, right=True), "text bold"), (" MHz", "text")]
+    if detail.reference is not None:
+        row.append((f"  under load usually {detail.reference:,}", "muted"))
+        if gpu.sm_clock is not None:
+            row.append((f" ({100 * gpu.sm_clock / detail.reference:.0f} % of it)", "muted"))
+    return [*row, (f"  at most {gpu.sm_clock_max:,}" if gpu.sm_clock_max else "", "muted")]
+
+
+def power(gpu: GpuRow, detail: GpuDetail, room: int) -> Row:
+    row: Row = [*_label("power"), (sparkline(_history(detail, "power"), room, gpu.power_limit or 0.0), "accent")]
+    row.append((column(fmt.UNKNOWN if gpu.power is None else f"{gpu.power:.0f}", 7, right=True), "text bold"))
+    row.append((f" W of {gpu.power_limit:.0f}" if gpu.power_limit is not None else " W, limit unknown", "text"))
+    heat = fmt.UNKNOWN if gpu.temperature is None else f"{gpu.temperature:.0f} °C"
+    newest = detail.readings[-1] if detail.readings else None
+    limit = newest.temperature_max or newest.temperature_limit if newest is not None else None
+    return [*row, ("   ", "text"), (heat, "text bold"), (f", slows down at {limit:.0f}" if limit else "", "muted")]
+
+
+def memory(gpu: GpuRow, detail: GpuDetail, room: int) -> Row:
+    share = gpu.memory_used / gpu.memory_total if gpu.memory_used is not None and gpu.memory_total else None
+    row: Row = [*_label("memory"), *meter(share, room)]
+    row.append((f"  {fmt.size_of(gpu.memory_used, gpu.memory_total)}", "text bold"))
+    newest = detail.readings[-1] if detail.readings else None
+    parts = split(newest)
+    return [*row, *(part for label, size in parts for part in [(f"   {label} ", "muted"), (fmt.size(size), "text")])]
+
+
+def split(newest: Gpu | None) -> list[tuple[str, float]]:
+    """Whose memory it is, as far as the driver tells of single processes."""
+    if newest is None or newest.processes is None:
+        return []
+    sums: dict[str, float] = {}
+    for _, _, size, mine in newest.processes:
+        if size is not None:
+            label = {True: "this run", False: "others", None: "unknown whose"}[mine]
+            sums[label] = sums.get(label, 0.0) + size
+    if newest.memory_reserved is not None:
+        sums["driver"] = float(newest.memory_reserved)
+    return list(sums.items())
+
+
+def link(detail: GpuDetail, width: int) -> Row:
+    gen, most, lanes, most_lanes = detail.link
+    row: Row = [*_label("link")]
+    if gen is None and lanes is None:
+        row.append((fmt.UNKNOWN, "text"))
+    else:
+        now = f"PCIe {gen if gen is not None else fmt.UNKNOWN} x{lanes if lanes is not None else fmt.UNKNOWN}"
+        low = (gen is not None and most is not None and gen < most) or (
+            lanes is not None and most_lanes is not None and lanes < most_lanes
+        )
+        row.append((now, "warning" if low else "text"))
+        if low:
+            row.append((f" of PCIe {most or fmt.UNKNOWN} x{most_lanes or fmt.UNKNOWN}", "warning"))
+            row.append((" (may rest while idle)", "muted"))
+    newest = detail.readings[-1] if detail.readings else None
+    if newest is not None:
+        flows = (
+            ("in", newest.pcie_rx),
+            ("out", newest.pcie_tx),
+            ("NVLink in", newest.nvlink_rx),
+            ("out", newest.nvlink_tx),
+        )
+        row += [(f"   {name} {fmt.flow(value)}", "muted") for name, value in flows if value is not None]
+    return cut(row, width)
+
+
+def throttled(gpu: GpuRow, width: int) -> Row:
+    """How long it has been held back in all, by reason."""
+    if not gpu.throttle:
+        return []
+    parts: list[Row] = [
+        [(fit(name, 30), "warning"), (f" {fmt.duration(seconds)}", "text")] for name, seconds in gpu.throttle.items()
+    ]
+    return [*_label("held"), *separated(parts, max(1, width - LABEL))]
+
+
+def block(gpu: GpuRow, detail: GpuDetail, chosen: bool, width: int, height: int) -> list[Row]:
+    """A GPU in `height` rows: the most important first."""
+    if height <= 1:
+        return [cut([("▶" if chosen else " ", "accent bold"), *gpu_line(gpu, width - 1)], width)]
+    room = max(8, min(40, width - LABEL - 50))
+    rows = [
+        busy(gpu, detail, room), memory(gpu, detail, room), clock(gpu, detail, room), power(gpu, detail, room),
+        throttled(gpu, width) or link(detail, width), *([link(detail, width)] if gpu.throttle else []),
+    ]  # fmt: skip
+    return [title(gpu, detail, chosen, width), *(cut(row, width) for row in rows[: height - 1])]
+
+
+class Gpus(ListBody):
+    screen_name = "gpus"
+    title = "GPUs"
+    about = (
+        "Each GPU with as many rows as there is room for; Enter shows all of one. Its clock stands beside the clock it"
+        " has under load when nothing holds it back, as this run itself has shown it. Reasons are the driver's: idle,"
+        " application clocks and sync boost cost nothing, and a power cap is normal on a busy GPU.",
+        "busy is the share of time in which any kernel ran: a GPU can be busy and slow. Processes are told apart by the"
+        " run's process tree; inside a container the driver may not tell whose they are.",
+    )
+
+    def data(self, view: View, look: Look) -> object:
+        return view.report.gpus, view.details.gpus, view.details.held_back, self.selected, self.opened, self._away
+
+    def aside(self, view: View, look: Look) -> Row:
+        if self.opened:
+            return [("Enter or Esc", "accent"), (" back to all", "muted")]
+        gpus = view.report.gpus
+        return [(fmt.plural(len(gpus), "GPU", "GPUs"), "muted")] if gpus else []
+
+    def keys(self, view: View, look: Look) -> list[object]:
+        return [gpu.uuid for gpu in sorted(view.report.gpus, key=lambda gpu: gpu.index)]
+
+    def nothing(self, view: View, look: Look, width: int) -> list[Row]:
+        note = view.report.host.note or "no GPU has been seen"
+        rows = wrap([("  ", "text"), (printable(note[:400]), "muted")], width - 2)
+        more = "`trainmon doctor` says what works on this machine."
+        return [*rows, [], *wrap([("  ", "text"), (more, "muted")], width - 2)]
+
+    def entry(self, key: object, view: View, look: Look, width: int, chosen: bool) -> list[Row]:
+        gpu = next(each for each in view.report.gpus if each.uuid == key)
+        each = max(1, (self.size.height - 1) // max(1, len(view.report.gpus)))
+        height = 7 if each >= 8 else each
+        rows = block(gpu, view.details.gpus.get(gpu.uuid, GpuDetail()), chosen, width, height)
+        return [*rows, []] if each >= 8 else rows
+
+    def opened_rows(self, key: object, view: View, look: Look, width: int) -> list[Row]:
+        gpu = next(each for each in view.report.gpus if each.uuid == key)
+        detail = view.details.gpus.get(gpu.uuid, GpuDetail())
+        rows = [*block(gpu, detail, False, width, 99), []]
+        for reason in gpu.reasons:
+            meaning = BY_NAME[reason].meaning if reason in BY_NAME else "this version has no word for it"
+            rows += wrap([(f"   {fit(reason, 30)}", "warning"), (f"  {meaning}", "muted")], width - 1)
+        episodes = [each for each in view.details.held_back if each.uuid == gpu.uuid]
+        rows += [[], [(" Held back", "text bold")]]
+        for episode in reversed(episodes):
+            over = "" if episode.end is not None else "goes on: "
+            text = f"{over}{fmt.duration(episode.seconds)}  {episode.line()}"
+            rows += wrap([("   ", "text"), (printable(text[:600]), "text")], width - 1, 5)
+        rows += [] if episodes else [[("   never for long, as far as it was watched", "muted")]]
+        return [*rows, [], [(" Processes", "text bold")], *processes(detail, width)]
+
+
+def processes(detail: GpuDetail, width: int) -> list[Row]:
+    newest = detail.readings[-1].processes if detail.readings else None
+    if newest is None:
+        return [[("   the driver does not tell them here", "muted")]]
+    rows: list[Row] = []
+    for pid, name, size, mine in newest[:MAX_PROCESSES]:
+        whose = {True: "this run", False: "another's", None: "unknown whose"}[mine]
+        row: Row = [(f"   {column(str(pid), 9)}", "text"), (column(whose, 15), "text" if mine else "warning")]
+        rows.append(
+            cut([*row, (column(fmt.size(size), 10, right=True), "text bold"), (f"  {printable(name)}", "muted")], width)
+        )
+    return rows or [[("   none", "muted")]]
+
+
+class GpusScreen(PageScreen):
+    BINDINGS: ClassVar[list[BindingType]] = [*screen_bindings("gpus")]
+
+    def __init__(self) -> None:
+        super().__init__(Gpus())

@@ -1,0 +1,156 @@
+"""One step, opened: its phases against the usual, metrics, GPUs, console lines of that moment, sampled stack. Pure."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+
+from monitor import units as fmt
+from monitor.model.reasons import reasons_in_words
+from monitor.model.report import View
+from monitor.tui.panels.base import Look
+from monitor.tui.rows import Row, bar, column, fit, printable, wrap
+from monitor.tui.screens.step_rows import StepLine
+from trainhooks.events import Gpu, Number
+
+AROUND = 1.0  # seconds; GPUs are read once a second, and the console is looked at twice a second
+MAX_LINES = 40  # of the console
+MAX_METRICS = 40
+
+
+def _head(text: str) -> Row:
+    return [(f" {text}", "text bold")]
+
+
+def _why_not(text: str) -> Row:
+    return [(f"   {text}", "muted")]
+
+
+def step_detail(line: StepLine, view: View, look: Look, width: int) -> list[Row]:
+    step = line.event
+    rows: list[Row] = [_title(line, width), []]
+    rows += _phases(line, view, look, width)
+    rows += [[], _head("Metrics")]
+    if step is None:
+        rows.append(_why_not("not kept: only the latest steps are kept one by one, the charts have the means"))
+    elif not step.metrics:
+        rows.append(_why_not("this step logged none"))
+    else:
+        for name, value in list(step.metrics.items())[:MAX_METRICS]:
+            rows.append([(f"   {column(name, 32)} ", "muted"), (_value(value), "text bold")])
+    rows += [[], _head("GPUs meanwhile"), *_gpus(line, view, width)]
+    rows += [[], _head("Printed meanwhile"), *_console(line, view, width)]
+    rows += [[], _head("Where the program stood, by phase"), *_stack(line, view, width)]
+    return rows
+
+
+def _value(value: Number) -> str:
+    return fit(fmt.number(value), 20)
+
+
+def _title(line: StepLine, width: int) -> Row:
+    row: Row = [(f" step {line.name}", "text bold"), (f"  {fmt.duration(line.seconds)}", "text bold")]
+    if line.count > 1:
+        row.append((f" a step, the mean of {line.count:,} steps: single ones this old are not kept", "muted"))
+        return row
+    if line.slow is not None:
+        usual = f"  slow: usual {fmt.brief(line.slow.baseline)}, {line.slow.culprit} grew most"
+        row.append((fit(usual, width), "bad bold"))
+    elif line.status:
+        row.append((f"  {fit(line.status, 80)}", "muted" if line.status == "ok" else "warning"))
+    step = line.event
+    if step is not None:
+        for label, value in (("role", step.role), ("stage", step.stage), ("epoch", step.epoch)):
+            row.append((f"  {label} {fit(str(value), 24)}", "muted") if value is not None else ("", "text"))
+        for label, number in (("tokens", step.tokens), ("with padding", step.padded_tokens), ("samples", step.samples)):
+            row.append((f"  {number:,} {label}", "muted") if number is not None else ("", "text"))
+    return row
+
+
+def _phases(line: StepLine, view: View, look: Look, width: int) -> list[Row]:
+    usual, words = _usual(line, view)
+    longest = max(line.phases.values(), default=0.0)
+    room = max(0, min(60, width - 58))
+    rows: list[Row] = [[*_head("Phases"), (" " * (17 + room), "text"), (f"{words:>32}", "muted")]]
+    for name, seconds in sorted(line.phases.items(), key=lambda item: -item[1]):
+        length = seconds / longest if longest > 0 else 0.0
+        than = usual.get(name)
+        tone = "bad bold" if line.slow is not None and name == line.slow.culprit else "text"
+        rows.append([
+            (f"   {column(name, 18)} ", tone), (column(bar(length, room), room), look.phases[name]),
+            (column(fmt.duration(seconds), 12, right=True), "text bold"),
+            (column(fmt.duration(than), 20, right=True), "muted"),
+        ])  # fmt: skip
+    return rows
+
+
+def _usual(line: StepLine, view: View) -> tuple[dict[str, float], str]:
+    """What such a step usually takes, and whose habit that is."""
+    if line.slow is not None:
+        return line.slow.usual_phases, "usual then"
+    step = line.event
+    for kind in view.details.kinds:
+        if step is not None and (kind.role, kind.stage) == (step.role, step.stage):
+            return kind.phases, "median of its role and stage"
+    return {row.name: row.p50 for row in view.report.phases}, "median of the run"
+
+
+def _during(line: StepLine, t: float) -> bool:
+    step = line.event
+    return step is not None and step.start - AROUND <= t <= step.start + step.duration + AROUND
+
+
+def _gpus(line: StepLine, view: View, width: int) -> list[Row]:
+    if not view.details.gpus:
+        return [_why_not("no GPU has been seen")]
+    rows: list[Row] = []
+    for detail in view.details.gpus.values():
+        readings = [each for each in detail.readings if _during(line, each.t)]
+        if readings:
+            rows.append(_gpu(readings))
+    return rows or [_why_not("not kept: readings of single moments are kept for the last four minutes")]
+
+
+def _gpu(readings: list[Gpu]) -> Row:
+    def mean(name: str) -> float | None:
+        known = [value for each in readings if (value := getattr(each, name)) is not None]
+        return fmean(known) if known else None
+
+    clock, power, heat = mean("sm_clock"), mean("power"), mean("temperature")
+    reasons = list(dict.fromkeys(word for each in readings for word in reasons_in_words(each.reasons)))
+    parts = [
+        f"GPU {readings[-1].index}", f"busy {fmt.percent(mean('utilization'))}",
+        f"{fmt.UNKNOWN if clock is None else f'{clock:,.0f}'} MHz",
+        f"{fmt.UNKNOWN if power is None else f'{power:.0f}'} W",
+        f"{fmt.UNKNOWN if heat is None else f'{heat:.0f}'} °C", fmt.size(mean("memory_used")),
+    ]  # fmt: skip
+    return [("   " + "   ".join(parts), "text"), ("   " + ", ".join(reasons), "warning")]
+
+
+def _console(line: StepLine, view: View, width: int) -> list[Row]:
+    pairs = zip(view.console_times, view.console, strict=False)
+    lines = [text for t, text in pairs if math.isfinite(t) and _during(line, t)]
+    if not lines:
+        seen = [t for t in view.console_times if math.isfinite(t)]
+        step = line.event
+        if step is not None and seen and seen[0] <= step.start:
+            return [_why_not("nothing")]
+        return [_why_not("not known: when lines came is noted only while this dashboard looks on, for the newest ones")]
+    rows: list[Row] = [[("   " + fit(text, width - 4), "muted")] for text in lines[-MAX_LINES:]]
+    return [_why_not("seen from a second before to a second after"), *rows]
+
+
+def _stack(line: StepLine, view: View, width: int) -> list[Row]:
+    rows: list[Row] = []
+    for name in sorted(line.phases, key=lambda each: -line.phases[each]):
+        places = view.details.frames.get(name)
+        if not places:
+            continue
+        looks = sum(count for _, count in places)
+        rows.append([(f"   {fit(name, 40)}", "text")])
+        for place, count in places[:3]:
+            share = column(fmt.share(count / looks), 6, right=True)
+            rows += wrap([(f"     {share} ", "text bold"), (printable(place[:400]), "muted")], width - 1, 13, 2)
+    if not rows:
+        return [_why_not("no phase of this step lasted long enough to be looked into")]
+    return [_why_not("of all steps so far, not of this one alone"), *rows]

@@ -1,0 +1,84 @@
+"""All ranks on one screen: who waits for whom."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from monitor import units as fmt
+from monitor.model.report import RankRow, View
+from monitor.tui.actions import screen_bindings
+from monitor.tui.panels.base import Look
+from monitor.tui.panels.ranks import rank_rows
+from monitor.tui.rows import Row, cut, row_width, wrap
+from monitor.tui.screens.page import Body, PageScreen
+
+LEAST_WIDTH = 38  # cells of one rank: its number, its time and its waiting
+GAP = 2
+
+
+def _columns(ranks: list[RankRow], width: int, height: int) -> int:
+    """As few columns as hold every rank, and no more than there is room for."""
+    needed = -(-len(ranks) // max(1, height))
+    return max(1, min(needed, width // (LEAST_WIDTH + GAP)))
+
+
+def rank_table(ranks: list[RankRow], slowest: int | None, width: int, height: int) -> list[Row]:
+    """The ranks in columns, downwards."""
+    columns = _columns(ranks, width, height)
+    tall = -(-len(ranks) // columns)
+    wide = (width - GAP * (columns - 1)) // columns
+    drawn = [cut(row, wide) for row in rank_rows(ranks, slowest, wide)]
+    rows: list[Row] = []
+    for y in range(tall):
+        row: Row = []
+        for cells in drawn[y::tall]:
+            row += [*cells, (" " * (wide - row_width(cells) + GAP), "text")]
+        rows.append(cut(row, width))
+    return rows
+
+
+class Ranks(Body):
+    screen_name = "ranks"
+    title = "Ranks"
+    about = (
+        "In synchronous training every step takes all ranks the same time, because whoever is early waits in a"
+        " collective, mostly inside backward. So the slow rank is not the one with the longest step, but the one that"
+        " waits least: `waits` is what a rank's time in collectives exceeds the shortest of all, of each step.",
+        "It is a lower bound, and – where it cannot be told: one rank, too few steps in common, or a GPU that runs"
+        " behind its host. A rank is named as slowest only over enough steps, and where it costs a worthwhile share.",
+    )
+
+    def data(self, view: View, look: Look) -> object:
+        return view.report.ranks, view.report.straggler, self._away
+
+    def aside(self, view: View, look: Look) -> Row:
+        return [("█", "accent"), (" works  ", "muted"), ("░ waits for others", "muted")]
+
+    def everything(self, view: View, look: Look, width: int) -> list[Row]:
+        report = view.report
+        if len(report.ranks) < 2:
+            rows: list[Row] = [[("  one process trains: there is nothing to compare", "muted")], []]
+            text = "Several ranks show up by themselves under torchrun, accelerate launch, mpirun and srun."
+            return [*rows, *wrap([("  ", "text"), (text, "muted")], width - 2)]
+        slow = report.straggler
+        if slow is not None:
+            head: Row = [(f" rank {slow.rank} is slowest", "warning bold")]
+            head.append((f": the others wait {fmt.share(slow.share)} of each step for it, ", "text"))
+            head.append((f"{fmt.duration(slow.seconds)} a step over the last {slow.steps:,} steps", "text"))
+        elif any(rank.wait_seconds is not None for rank in report.ranks):
+            head = [(" no rank stands out: none keeps the others waiting for long", "muted")]
+        else:
+            head = [
+                (" who waits for whom cannot be told yet: too few steps in common, or no collectives seen", "muted")
+            ]
+        table = rank_table(report.ranks, slow.rank if slow is not None else None, width, self.size.height - 3)
+        return [cut(head, width), [], *table]
+
+
+class RanksScreen(PageScreen):
+    BINDINGS: ClassVar[list[BindingType]] = [*screen_bindings("ranks")]
+
+    def __init__(self) -> None:
+        super().__init__(Ranks())

@@ -1,0 +1,94 @@
+"""What runs: the command, its settings, the versions and the hardware, as the program told them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from textual.binding import BindingType
+
+from monitor.model.report import View
+from monitor.tui.actions import screen_bindings
+from monitor.tui.panels.base import Look
+from monitor.tui.rows import Row, column, printable, wrap
+from monitor.tui.screens.page import Body, Finder, PageScreen
+
+MAX_DEPTH = 4
+NAMES = 36  # cells of a setting's name
+# What has a place of its own above the facts.
+_FIRST = ("command", "cwd")
+
+
+def flattened(facts: dict[str, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Every fact as a name and a text; what lies deeper has the names above it before its own."""
+    for key, value in facts.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and value and depth < MAX_DEPTH:
+            yield from flattened(value, f"{name}.", depth + 1)
+        elif isinstance(value, list | tuple):
+            yield name, ", ".join(str(each) for each in value) or "none"
+        else:
+            yield name, "–" if value is None else str(value)
+
+
+def groups(view: View) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The facts by what they are about: those with parts make a group each, the others one together."""
+    run = view.report.run
+    facts = {key: value for key, value in run.facts.items() if key not in _FIRST}
+    single = {key: value for key, value in facts.items() if not isinstance(value, dict)}
+    command = run.command or run.facts.get("command") or []
+    first = [("command", " ".join(map(str, command)) or "–"), ("directory", str(run.facts.get("cwd") or "–"))]
+    first += [("run", run.id or "–"), ("host", run.host or "–"), ("ranks", f"{run.ranks:,}" if run.ranks else "–")]
+    found = [("Run", first)]
+    if single:
+        found.append(("Facts", list(flattened(single))))
+    for key, value in facts.items():
+        if isinstance(value, dict) and value:
+            found.append((key.replace("_", " "), list(flattened(value))))
+    return found
+
+
+class Setup(Finder, Body):
+    screen_name = "setup"
+    title = "Setup"
+    about = (
+        "What the program told of itself when it began: its command, the arguments of the trainer, libraries and their"
+        " versions, flags of torch, and the hardware. Values that look like secrets never leave the program. / finds"
+        " a setting by its name or value.",
+    )
+
+    def data(self, view: View, look: Look) -> object:
+        return view.report.run, self.wanted, self.typing, self._away
+
+    def aside(self, view: View, look: Look) -> Row:
+        number = sum(len(rows) for _, rows in groups(view))
+        return [(f"{number:,} facts", "muted")]
+
+    def body(self, view: View, look: Look, width: int, height: int) -> list[Row]:
+        line = self.line(width)
+        head = [line] if line else []
+        return [*head, *super().body(view, look, width, height - len(head))]
+
+    def everything(self, view: View, look: Look, width: int) -> list[Row]:
+        rows: list[Row] = []
+        names = min(NAMES, max(12, width // 3))
+        for title, facts in groups(view):
+            kept = [(name, text) for name, text in facts if self.matches(name) or self.matches(text)]
+            if not kept:
+                continue
+            rows += [[], [(f" {printable(title[:60])}", "text bold")]] if rows else [[(f" {title}", "text bold")]]
+            for name, text in kept:
+                cells: Row = [(f"   {column(name, names)} ", "muted"), (printable(text[:2000]), "text")]
+                rows += wrap(cells, width - 2, names + 4, 8)
+        if not rows:
+            return [[("  no setting has this in its name or value", "muted")]]
+        if not view.report.run.facts:
+            rows += [[], [("  nothing in the program has told its settings (yet)", "muted")]]
+        return rows
+
+
+class SetupScreen(PageScreen):
+    BINDINGS: ClassVar[list[BindingType]] = [*screen_bindings("setup")]
+
+    def __init__(self) -> None:
+        super().__init__(Setup())

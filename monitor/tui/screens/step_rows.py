@@ -1,0 +1,138 @@
+"""The rows of the table of steps: single steps as far as they are kept, and stretches of the run before them. Pure."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from monitor import units as fmt
+from monitor.model.report import Curve, SlowStep, View
+from trainhooks.events import Step
+
+MAX_PHASE_COLUMNS = 8
+
+
+@dataclass(frozen=True)
+class StepLine:
+    """A row: one step, or a stretch of `count` steps of which only means are kept. None and nan are unknown."""
+
+    step: int
+    count: int
+    seconds: float
+    phases: dict[str, float]
+    tokens: int | None = None
+    status: str = ""
+    slow: SlowStep | None = None
+    event: Step | None = None
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.step, self.count
+
+    @property
+    def name(self) -> str:
+        return f"{self.step:,}" if self.count == 1 else f"{self.step:,}–{self.step + self.count - 1:,}"
+
+
+def of_event(step: Step, slow: SlowStep | None) -> StepLine:
+    phases: dict[str, float] = {}
+    for name, seconds, _, _ in step.phases:
+        phases[name] = phases.get(name, 0.0) + seconds
+    if step.duration > 0:
+        phases["other"] = max(0.0, step.duration - sum(phases.values()) + phases.get("other", 0.0))
+    status = step.status if step.status == "ok" else f"skipped: {step.reason or 'no reason given'}"
+    seconds = step.duration if step.duration > 0 else math.nan
+    return StepLine(step.index, 1, seconds, phases, step.tokens, "slow" if slow else status, slow, step)
+
+
+def _stretches(view: View, before: int) -> list[StepLine]:
+    """The run up to step `before`, as the means that its curve keeps."""
+    curve = view.step_seconds
+    lines = []
+    for x, mean in zip(curve.x, curve.mean, strict=True):
+        first, count = max(1, int(x)), min(curve.width, before - max(1, int(x)))
+        if count < 1:
+            break
+        phases = {
+            name: value for name, each in view.phase_seconds.items() if (value := _at(each, curve, x)) is not None
+        }
+        lines.append(StepLine(first, count, mean, phases))
+    return lines
+
+
+def _at(curve: Curve, like: Curve, x: float) -> float | None:
+    """The curve's mean in the bucket at `x`; None where its buckets are of another width, or this one is empty."""
+    if curve.width != like.width:
+        return None
+    place = bisect_left(curve.x, x)
+    return curve.mean[place] if place < len(curve.x) and curve.x[place] == x else None
+
+
+def step_lines(view: View) -> list[StepLine]:
+    """All rows, in the order of the steps."""
+    slow = {each.step: each for each in view.report.slow_steps}
+    kept = [of_event(step, slow.get(step.index)) for step in view.details.steps]
+    first = kept[0].step if kept else math.inf
+    curve = view.step_seconds
+    newest = curve.end if curve.end is not None else curve.x[-1] + curve.width - 1 if curve.x else 0
+    before = int(first) if kept else int(newest) + 1
+    old = [
+        StepLine(each.step, 1, each.seconds, each.phases, None, "slow", each)
+        for each in view.report.slow_steps
+        if each.step < first
+    ]
+    known = {line.step for line in old}
+    stretches = [line for line in _stretches(view, before) if line.count > 1 or line.step not in known]
+    return sorted([*stretches, *old, *kept], key=lambda line: line.step)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: its title, its cell, and what it sorts by (nan: last)."""
+
+    title: str
+    width: int
+    cell: Callable[[StepLine], str]
+    value: Callable[[StepLine], float]
+    phase: str = field(default="")
+
+
+def columns(view: View) -> list[Column]:
+    def rate(line: StepLine) -> float:
+        known = line.tokens is not None and line.seconds > 0
+        return line.tokens / line.seconds if known and line.tokens is not None else math.nan
+
+    table = [
+        Column("step", 12, lambda line: line.name, lambda line: line.step),
+        Column("time", 10, lambda line: fmt.duration(line.seconds), lambda line: line.seconds),
+    ]
+    phases = sorted(view.report.phases, key=lambda phase: -phase.share)[:MAX_PHASE_COLUMNS]
+    table += [_phase_column(phase.name) for phase in phases]
+    if any(step.tokens is not None for step in view.details.steps):
+        tokens = Column("tokens", 9, lambda line: fmt.count(line.tokens), lambda line: _number(line.tokens))
+        table += [tokens, Column("tok/s", 9, lambda line: fmt.rate(rate(line), "").strip(), rate)]
+    return table
+
+
+def _phase_column(name: str) -> Column:
+    wide = max(10, min(len(name), 15) + 3)
+    return Column(
+        name,
+        wide,
+        lambda line: fmt.duration(line.phases.get(name)),
+        lambda line: line.phases.get(name, math.nan),
+        name,
+    )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def ordered(lines: list[StepLine], by: Column, falling: bool) -> list[StepLine]:
+    """Sorted; rows that do not know the value come last either way."""
+    known = [line for line in lines if math.isfinite(by.value(line))]
+    unknown = [line for line in lines if not math.isfinite(by.value(line))]
+    return [*sorted(known, key=by.value, reverse=falling), *unknown]

@@ -1,0 +1,139 @@
+"""The table of steps."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from monitor import units as fmt
+from monitor.model.report import View
+from monitor.tui.actions import screen_bindings
+from monitor.tui.panels.base import Look
+from monitor.tui.panels.steps import silence
+from monitor.tui.rows import Row, column, fit, row_width
+from monitor.tui.screens.one_step import step_detail
+from monitor.tui.screens.page import ListBody, PageScreen
+from monitor.tui.screens.step_rows import Column, StepLine, columns, ordered, step_lines
+
+LEAST_STATUS = 12  # cells; a shorter column says nothing
+
+
+class StepTable(ListBody):
+    screen_name = "steps"
+    title = "Steps"
+    about = (
+        "A row is one step where single steps are kept: the latest ones, and every slow one. Further back a row is a"
+        " stretch of steps with their means, and its first column names both ends. – is unknown, or a phase that did"
+        " not occur.",
+        "→ and ← choose the column that sorts, v turns the order round, x leaves only slow and skipped steps. Enter"
+        " opens a row: its phases beside the usual ones, metrics, GPUs, what was printed meanwhile, and where the"
+        " program stood.",
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sort = 0
+        self._falling = True
+        self._only_slow = False
+        self._taken: tuple[View | None, int, bool, bool] = (None, 0, True, False)
+        self._lines: list[StepLine] = []
+        self._columns: list[Column] = []
+
+    def data(self, view: View, look: Look) -> object:
+        steps = view.details.steps
+        newest = steps[-1].index if steps else 0
+        own = self._sort, self._falling, self._only_slow, self.selected, self.opened
+        times = view.console_times if self.opened else ()
+        return newest, len(steps), view.step_seconds, view.report.slow_steps, times, own
+
+    def _take(self, view: View) -> None:
+        taken = (view, self._sort, self._falling, self._only_slow)
+        if self._taken[0] is view and self._taken[1:] == taken[1:]:
+            return
+        self._taken = taken
+        self._columns = columns(view)
+        self._sort = min(self._sort, len(self._columns) - 1)
+        lines = step_lines(view)
+        if self._only_slow:
+            lines = [line for line in lines if line.status not in ("", "ok")]
+        self._lines = ordered(lines, self._columns[self._sort], self._falling)
+
+    def aside(self, view: View, look: Look) -> Row:
+        if self.opened:
+            return [("Enter or Esc", "accent"), (" back to the table", "muted")]
+        self._take(view)
+        single = sum(line.count == 1 for line in self._lines)
+        what = "slow and skipped steps only, " if self._only_slow else ""
+        words = f"{what}{fmt.plural(single, 'single step', 'single steps')}"
+        stretches = len(self._lines) - single
+        return [(words + (f", {stretches:,} stretches before them" if stretches else ""), "muted")]
+
+    def keys(self, view: View, look: Look) -> list[object]:
+        self._take(view)
+        return [line.key for line in self._lines]
+
+    def nothing(self, view: View, look: Look, width: int) -> list[Row]:
+        if self._only_slow:
+            return [[("  no step was slow or skipped; ", "muted"), ("x", "accent"), (" shows all", "muted")]]
+        return silence(view, width, self.size.height)
+
+    def fixed(self, view: View, look: Look, width: int) -> list[Row]:
+        arrow = "↓" if self._falling else "↑"
+        row: Row = [("  ", "text")]
+        for index, each in enumerate(self._shown(width)):
+            mine = index == self._sort
+            title = fit(each.title, each.width - 2) + (arrow if mine else "")
+            tone = "accent bold" if mine else look.phases[each.phase] if each.phase else "muted"
+            row.append((column(title, each.width, right=True), tone))
+        return [[*row, ("  status" if width - row_width(row) >= LEAST_STATUS else "", "muted")]]
+
+    def _shown(self, width: int) -> list[Column]:
+        """The columns that fit; the one that sorts is among them."""
+        shown: list[Column] = []
+        room = width - 2
+        for index, each in enumerate(self._columns):
+            needed = each.width + (self._columns[self._sort].width if index < self._sort else 0)
+            if needed <= room or index == self._sort:
+                shown.append(each)
+                room -= each.width
+        return shown
+
+    def entry(self, key: object, view: View, look: Look, width: int, chosen: bool) -> list[Row]:
+        line = next(each for each in self._lines if each.key == key)
+        tone = "bad" if line.slow is not None else "muted" if line.count > 1 or line.status != "ok" else "text"
+        row: Row = [("▶ " if chosen else "  ", "accent bold")]
+        for each in self._shown(width):
+            bold = " bold" if chosen or each is self._columns[self._sort] else ""
+            row.append((column(each.cell(line), each.width, right=True), tone + bold))
+        said = "mean of the stretch" if line.count > 1 else line.status
+        if line.slow is not None:
+            said = f"▲ slow: {line.slow.culprit} grew most"
+        if line.event is not None:
+            said += "".join(f"  {part}" for part in (line.event.role, line.event.stage) if part)
+        room = width - row_width(row) - 2
+        if room + 2 >= LEAST_STATUS:
+            row.append((f"  {fit(said, min(room, 40))}", "warning" if line.status.startswith("skipped") else tone))
+        return [row]
+
+    def opened_rows(self, key: object, view: View, look: Look, width: int) -> list[Row]:
+        line = next((each for each in self._lines if each.key == key), None)
+        return step_detail(line, view, look, width) if line is not None else []
+
+    def do_sort(self, by: int) -> None:
+        if self._columns:
+            self._sort = (self._sort + by) % len(self._columns)
+            self._falling = True
+
+    def do_reverse(self) -> None:
+        self._falling = not self._falling
+
+    def do_slow(self) -> None:
+        self._only_slow = not self._only_slow
+
+
+class StepsScreen(PageScreen):
+    BINDINGS: ClassVar[list[BindingType]] = [*screen_bindings("steps")]
+
+    def __init__(self) -> None:
+        super().__init__(StepTable())

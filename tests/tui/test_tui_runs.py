@@ -1,0 +1,161 @@
+"""The screen of all runs: what it shows, and what its keys do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sample_views as views
+
+from monitor.fleet import Group, grouped, judged
+from monitor.runs import RunEntry
+from monitor.tui.runs_app import CompareScreen, RunsApp, StopQuestion
+
+SIZES = [(200, 60), (160, 45), (80, 24), (60, 15), (20, 5)]
+
+
+def entry(name: str, state: str = "finished", **tags: str) -> RunEntry:
+    numbers = (1e9, 60.0, 0, None, 10, 600, 2.0)
+    return RunEntry(f"{name}-id", name, Path("/runs") / name, state, *numbers, ("python", "t.py"), "box", tags)
+
+
+def fleet() -> list[Group]:
+    live, done = views.running(200).report, views.ended("finished", 0).report
+    pairs = [(entry("pulsar", "running"), live)]
+    pairs += [(entry(f"lr-{n}", group="sweep", planned="4"), done) for n in range(3)]
+    pairs += [(entry("[/b]\x1b[2Jevil", "failed"), None)]
+    return grouped(judged(pairs))
+
+
+class HandRuns:
+    def __init__(self, groups: list[Group]) -> None:
+        self.groups, self.reading = groups, False
+
+    def look(self) -> list[Group]:
+        return self.groups
+
+
+class Told:
+    """What the app asked of the world."""
+
+    def __init__(self, groups: list[Group] | None = None) -> None:
+        self.compared: list[list[Path]] = []
+        self.stopped: list[Path] = []
+        self.app = RunsApp(HandRuns(fleet() if groups is None else groups), self.compare, self.stop)
+
+    def compare(self, paths: list[Path]) -> str:
+        self.compared.append(paths)
+        return "2.10x slower [/b]"
+
+    def stop(self, path: Path, say) -> bool:
+        self.stopped.append(path)
+        say("sent SIGINT")
+        return True
+
+
+async def settled(app: RunsApp, pilot) -> None:
+    await pilot.pause(0.05)
+    await app.workers.wait_for_complete()
+    for _ in range(3):
+        await pilot.pause()
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_it_holds_at_every_size(screen_text, size) -> None:
+    told = Told()
+    async with told.app.run_test(size=size) as pilot:
+        await settled(told.app, pilot)
+        lines = screen_text(told.app).split("\n")
+        assert all(len(line) <= size[0] for line in lines)
+        assert "\x1b" not in "".join(lines)
+        if size[0] >= 60:
+            assert "pulsar" in "".join(lines)
+
+
+async def test_what_it_shows(screen_text) -> None:
+    told = Told()
+    async with told.app.run_test(size=(200, 30)) as pilot:
+        await settled(told.app, pilot)
+        text = screen_text(told.app)
+    assert "5 runs, 1 running" in text
+    assert "sweep: 3 of 4 runs, 3 finished" in text
+    assert "▸  pulsar" in text and "● running" in text and "✖ failed" in text
+    assert "200/600" in text
+    assert "[/b]" in text
+
+
+async def test_no_runs_say_how_to_start_one(screen_text) -> None:
+    told = Told([])
+    async with told.app.run_test(size=(100, 20)) as pilot:
+        await settled(told.app, pilot)
+        assert "trainmon run -- python train.py" in screen_text(told.app)
+        await pilot.press("enter", "space", "c", "k", "down")
+        assert told.app.is_running
+
+
+@pytest.mark.parametrize(("key", "what"), [("enter", "open"), ("r", "replay")])
+async def test_a_run_is_opened(key: str, what: str) -> None:
+    told = Told()
+    async with told.app.run_test(size=(120, 20)) as pilot:
+        await settled(told.app, pilot)
+        await pilot.press("down", "down", key)  # past the head of the group
+    assert told.app.return_value == (what, Path("/runs/lr-0"))
+
+
+async def test_the_marked_ones_are_compared_the_oldest_first(screen_text) -> None:
+    told = Told()
+    async with told.app.run_test(size=(160, 30)) as pilot:
+        await settled(told.app, pilot)
+        await pilot.press("c")
+        assert not told.compared  # nothing is marked
+        await pilot.press("down", "space", "c")  # the head of the group marks its members
+        await settled(told.app, pilot)
+        assert isinstance(told.app.screen, CompareScreen)
+        assert told.compared == [[Path(f"/runs/lr-{n}") for n in (2, 1, 0)]]
+        assert "2.10x slower [/b]" in screen_text(told.app)
+
+
+@pytest.mark.parametrize(
+    ("keys", "stopped"), [(("y",), True), (("n",), False), (("escape",), False), (("enter",), False)]
+)
+async def test_a_training_is_stopped_after_asking(keys: tuple[str, ...], stopped: bool) -> None:
+    told = Told()
+    async with told.app.run_test(size=(120, 30)) as pilot:
+        await settled(told.app, pilot)
+        await pilot.press("k")
+        assert isinstance(told.app.screen, StopQuestion)
+        await pilot.press(*keys)
+        await settled(told.app, pilot)
+    assert told.stopped == ([Path("/runs/pulsar")] if stopped else [])
+
+
+async def test_only_what_runs_can_be_stopped() -> None:
+    told = Told()
+    async with told.app.run_test(size=(120, 30)) as pilot:
+        await settled(told.app, pilot)
+        await pilot.press("end", "k")
+        assert not isinstance(told.app.screen, StopQuestion)
+
+
+async def test_the_cursor_stays_with_its_run_when_another_comes() -> None:
+    told = Told()
+    app = told.app
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settled(app, pilot)
+        await pilot.press("down", "down")
+        newer = grouped(judged([(entry("newest", "running"), None)]))
+        app.list.take([*newer, *fleet()], False)
+        assert app.list.at().path == Path("/runs/lr-0")
+        app.list.take(newer, False)  # and where its run is gone, it is on one that is there
+        assert app.list.at().path == Path("/runs/newest")
+
+
+async def test_an_equal_look_draws_nothing(monkeypatch) -> None:
+    told = Told()
+    async with told.app.run_test(size=(120, 30)) as pilot:
+        await settled(told.app, pilot)
+        drawn = []
+        monkeypatch.setattr(told.app.list, "refresh", lambda *regions, **_: drawn.append(regions))
+        told.app.list.take([replace(group) for group in fleet()], False)
+        assert not drawn

@@ -1,0 +1,385 @@
+"""The screens beside the overview: opened by their keys, what they say, and that no size or text harms them."""
+
+import re
+from dataclasses import replace
+
+import pytest
+import sample_views as views
+
+from monitor.diagnosis.explain import page
+from monitor.model.report import Curve, Finding, Outcome, View
+from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS, SCREENS
+from monitor.tui.columns import grid
+from monitor.tui.curve_forms import logarithms, smoothed
+from monitor.tui.panels import header
+from monitor.tui.panels.base import Look
+from monitor.tui.rows import Row, row_width
+from monitor.tui.screens.every import SCREEN_CLASSES
+from monitor.tui.screens.gpus import Gpus
+from monitor.tui.screens.log import progress_bar
+from monitor.tui.screens.page import PageScreen
+from monitor.tui.screens.ranks import rank_table
+from monitor.tui.screens.setup import flattened
+from monitor.tui.screens.step_rows import columns, ordered, step_lines
+from monitor.tui.themes import PALETTES, PhaseTones
+from monitor.tui.timeline import CHECKPOINT, EVAL, SLOW, held_back, marked
+
+BIG = (160, 45)
+SIZES = [BIG, (80, 24), (20, 5)]
+KEYS = {row.name: row.key for row in SCREENS}
+
+
+def text(rows: list[Row]) -> str:
+    return "\n".join("".join(part for part, _ in row) for row in rows)
+
+
+@pytest.fixture
+def look() -> Look:
+    tones = PhaseTones()
+    tones.learn(views.USUAL)
+    return Look("title", PALETTES[0], tones)
+
+
+async def press(pilot, *keys: str) -> None:
+    for key in keys:
+        await pilot.press(key)
+        for _ in range(3):
+            await pilot.pause()
+
+
+def test_one_registry_names_every_screen_and_its_keys() -> None:
+    assert {row.name for row in SCREENS} == set(SCREEN_CLASSES) == set(SCREEN_ACTIONS)
+    everywhere = {key for action in ACTIONS for key in action.keys}
+    for name, actions in SCREEN_ACTIONS.items():
+        keys = [key for action in actions for key in action.keys]
+        assert len(keys) == len(set(keys)), name
+        body = SCREEN_CLASSES[name]().body
+        assert body.screen_name == name and body.about and body.title
+        assert not {row.key for row in SCREENS} & set(keys), "a screen's key leads to it from everywhere"
+        assert not {"q", "question_mark", "escape", "colon"} & set(keys) and everywhere
+        for action in actions:
+            assert hasattr(body, f"do_{action.name.split('(')[0]}")
+
+
+@pytest.mark.parametrize("name", KEYS)
+async def test_a_key_opens_a_screen_help_explains_it_and_escape_goes_back(app_on, screen_text, name: str) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, KEYS[name])
+        page_screen = app.screen
+        assert isinstance(page_screen, PageScreen) and page_screen.body.screen_name == name
+        assert page_screen.body.title in screen_text(app) and "RUNNING" in screen_text(app)
+        await press(pilot, "question_mark")
+        assert page_screen.body.about[0][:50] in screen_text(app)
+        await press(pilot, "escape")
+        assert app.screen is page_screen
+        await press(pilot, "escape")
+        assert "Where the time goes" in screen_text(app)
+        await press(pilot, KEYS[name], KEYS[name])
+        assert "Where the time goes" in screen_text(app)
+
+
+async def test_screens_take_each_others_place(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, *KEYS.values())
+        assert len(app.screen_stack) == 2
+        await press(pilot, "6")
+        assert len(app.screen_stack) == 1 and app.focused is not None and app.focused.id == "console"
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize(
+    "make",
+    [views.waiting, views.throttled, views.many_ranks, lambda: views.hostile("漢字[/b]\x1b]52;c;x\x07 \u202egnp")],
+    ids=["waiting", "throttled", "ranks", "hostile"],
+)
+async def test_every_screen_at_every_size_with_every_key(app_on, screen_text, make, size) -> None:
+    view = make()
+    app = app_on(view)
+    async with app.run_test(size=size) as pilot:
+        for name, key in KEYS.items():
+            await press(pilot, key)
+            for action in SCREEN_ACTIONS[name]:
+                await pilot.press(action.keys[0])
+                if action.name == "find":
+                    await press(pilot, "l", "escape")
+            shown = screen_text(app)
+            assert "\x1b" not in shown and "\u202e" not in shown
+            if view.label == "SIMULATED GPU" and size[0] >= 60:
+                assert view.label in shown, "what is simulated says so on every screen"
+        assert app.is_running
+
+
+async def test_only_the_screen_that_is_seen_is_drawn(app_on, screen_text) -> None:
+    app = app_on(views.running(100))
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "l")
+        before = app.board.parts[1]._strips
+        app_on.feed.push(views.running(101))
+        await press(pilot)
+        assert app.board.parts[1]._strips is before
+        await press(pilot, "escape")
+        assert "step 101 of 600" in screen_text(app)
+
+
+async def test_the_palette_finds_and_runs(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "colon", *"who waits", "enter")
+        assert isinstance(app.screen, PageScreen) and app.screen.body.screen_name == "ranks"
+        await press(pilot, "s", "ctrl+p", *"reverse", "enter")
+        assert "step↑" in screen_text(app)
+
+
+# Overview
+
+
+def test_the_gain_is_told_as_a_factor_and_a_small_one_as_a_share() -> None:
+    assert header.gain(0.38) == "at most 1.6x"
+    assert header.gain(0.02) == "at most 2.0 %"
+    assert header.gain(None) == header.gain(0.0) == header.gain(1.0) == ""
+
+
+def test_the_open_step_fills_up_by_phase(look: Look) -> None:
+    view = views.running()
+    parts = [("generation", 6.0), (None, 1.0), ("execution", 2.0)]
+    work = replace(view.open, step_seconds=9.0, phase="execution", phase_seconds=2.0, parts=parts, usual=18.0)
+    row = header.filling(replace(view, open=work), look, [(" now", "text")], 120)
+    shown = text([row])
+    assert "so far generation 6 s" in shown and "9 s, usual 18.0 s" in shown
+    bar = shown[shown.index("▕") + 1 : shown.index("▏")]
+    assert abs(bar.count("─") - len(bar) / 2) <= 1, "half of the usual time is still to come"
+    assert bar.count("█") > 2 * bar.count("·") > 0
+    quick = replace(work, step_seconds=0.4, parts=[("generation", 0.4)])
+    assert header.filling(replace(view, open=quick), look, [(" now", "text")], 120) == [(" now", "text")]
+
+
+def test_the_timeline_marks_slow_steps_checkpoints_evaluations_and_throttling() -> None:
+    view = views.throttled()
+    layout = grid(view.step_seconds, 80)
+    assert layout is not None
+    signs = marked(view, layout)
+    assert signs[layout.bucket(207)] == SLOW and signs[layout.bucket(50)] == CHECKPOINT
+    assert signs[layout.bucket(180)] == EVAL
+    line = text([held_back(view, layout, 80)])
+    assert "GPU 1 HW thermal" in line and line.index("━") == layout.bucket(120) * layout.stretch
+    assert held_back(views.running(), layout, 80) == []
+
+
+# Findings
+
+
+async def test_a_finding_opens_its_page_and_alerts_tell_when_they_came_and_went(app_on, screen_text) -> None:
+    app = app_on(views.throttled())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "w")
+        shown = screen_text(app)
+        assert "at most 1.9x warning" in shown and "12 s until" not in shown
+        assert "at 36 min 40 s  ■ until 45 min 41 s  GPU 1 HW thermal, 1980 -> 1290 MHz, steps +21 %" in shown
+        assert "at 20 min 0 s  ● 3 steps in a row did no work" in shown
+        await press(pilot, "enter")
+        assert page("sequential-generation").line[:60] in screen_text(app)
+        await press(pilot, "escape")
+        assert "Alerts, the newest first" in screen_text(app)
+
+
+async def test_a_code_without_a_page_opens_what_there_is(app_on, screen_text) -> None:
+    view = views.running()
+    odd = Finding("my-own-rule", "info", "Something of mine", ["evidence"], "advice")
+    app = app_on(replace(view, report=replace(view.report, findings=[odd]), verdict=odd))
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "w", "enter")
+        assert "Something of mine" in screen_text(app)
+
+
+# Steps
+
+
+def old_and_new() -> View:
+    """A long run: its first 600 steps are known as means of four, apart from a slow one."""
+    view = views.running()
+    curve = Curve([float(x) for x in range(0, 600, 4)], [2.0] * 150, [1.0] * 150, [3.0] * 150, 4, 640.0)
+    steps = tuple(replace(step, index=step.index + 400) for step in view.details.steps)
+    slow = [replace(view.report.slow_steps[0], step=90)]
+    report = replace(view.report, slow_steps=slow)
+    detail = replace(view.details, steps=steps)
+    return replace(view, report=report, details=detail, step_seconds=curve, phase_seconds={"generation": curve})
+
+
+def test_a_row_says_whether_it_is_a_step_or_a_stretch() -> None:
+    lines = step_lines(old_and_new())
+    single = [line for line in lines if line.count == 1]
+    assert len(single) == 128 + 1 and single[0].step == 90 and single[0].slow is not None
+    assert single[1].step == 487
+    stretches = [line for line in lines if line.count > 1]
+    assert stretches[0].name == "1–4" and stretches[1].name == "4–7"
+    assert all(line.step + line.count <= 487 for line in stretches), "nothing is told twice"
+    assert stretches[5].phases == {"generation": 2.0}
+
+
+@pytest.mark.parametrize("falling", [False, True])
+def test_the_table_sorts_by_any_column_and_unknown_comes_last(falling: bool) -> None:
+    view = old_and_new()
+    lines = step_lines(view)
+    for by in columns(view):
+        values = [by.value(line) for line in ordered(lines, by, falling)]
+        known = [value for value in values if value == value]
+        assert known == sorted(known, reverse=falling)
+        assert all(value != value for value in values[len(known) :])
+
+
+async def test_an_opened_step_shows_all_that_is_known_and_says_what_is_not(app_on, screen_text) -> None:
+    view = views.running()
+    last = view.details.steps[-1]
+    times = tuple(last.start + 0.2 * index for index in range(5))
+    app = app_on(replace(view, console=view.console[-5:], console_times=times))
+    async with app.run_test(size=(160, 60)) as pilot:
+        await press(pilot, "s", "enter")
+        shown = screen_text(app)
+        for words in ("step 214", "generation", "median of the run", "reward", "GPU 0   busy", "[step 214]",
+                      "rl_code.py:118 sample", "of all steps so far"):  # fmt: skip
+            assert words in shown
+        app_on.feed.push(old_and_new())
+        await press(pilot, "escape", "home", "end", "enter")
+        shown = screen_text(app)
+        assert "the mean of" in shown and "not kept" in shown
+
+
+async def test_only_slow_and_skipped_steps_on_demand(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "s", "x")
+        shown = screen_text(app)
+        assert "skipped: empty code generated" in shown and "slow: generation grew most" in shown
+        assert " 213 " not in shown and "6 single steps" in shown
+
+
+async def test_the_selected_step_stays_while_others_come(app_on, screen_text) -> None:
+    app = app_on(views.running(200))
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "s", "down", "down")
+        app_on.feed.push(views.running(205))
+        await press(pilot)
+        chosen = next(line for line in screen_text(app).split("\n") if "▶" in line)
+        assert " 198 " in chosen
+
+
+# Phases, metrics
+
+
+async def test_phases_have_their_distribution_and_the_usual_of_each_role(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "b")
+        shown = screen_text(app)
+        for words in ("p50", "p95", "45.2 s", "generator / rollout", "13.4 s", "clock: the host's", "whole run"):
+            assert words in shown
+        row = next(line for line in shown.split("\n") if "■ generation" in line)
+        assert "█" in row and "▁" in row, "the usual steps and the single slow ones are both visible"
+
+
+async def test_metrics_are_found_overlaid_and_drawn_as_logarithms(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "c")
+        assert all(name in screen_text(app) for name in ("reward", "loss", "kl", "learning_rate", "5 of 5"))
+        await press(pilot, "slash", *"lo", "enter")
+        shown = screen_text(app)
+        assert "1 of 5" in shown and "loss" in shown and "learning_rate" not in shown
+        await press(pilot, "d", "y", "n", "slash", "escape")
+        assert "5 of 5, logarithmic, a little smoothed  with loss" in screen_text(app)
+        await press(pilot, "slash", "q", "w", "enter")
+        assert "no metric has this in its name" in screen_text(app) and app.is_running
+
+
+def test_logarithms_leave_a_gap_and_smoothing_keeps_it() -> None:
+    curve = Curve([1.0, 2.0, 3.0, 4.0], [10.0, 0.0, float("nan"), 1000.0], [1.0, 0.0, 0.0, 100.0], [10.0] * 4)
+    logs = logarithms(curve)
+    assert logs.mean[0] == 1.0 and logs.mean[3] == 3.0 and logs.mean[1] != logs.mean[1]
+    soft = smoothed(curve, 0.5)
+    assert soft.mean[0] == 10.0 and soft.mean[2] != soft.mean[2] and 10.0 < soft.mean[3] < 1000.0
+
+
+# GPUs, ranks, console, setup
+
+
+@pytest.mark.parametrize("number", [1, 2, 8, 16])
+@pytest.mark.parametrize("size", [(160, 45), (80, 24)])
+async def test_all_gpus_are_on_one_screen(app_on, screen_text, number: int, size) -> None:
+    app = app_on(views.running(gpus=number))
+    async with app.run_test(size=size) as pilot:
+        await press(pilot, "u")
+        shown = screen_text(app)
+        assert all(re.search(rf"GPU {index}\b", shown) for index in range(number))
+        assert "software power cap" in shown or number <= 3 or size[0] < 100
+
+
+async def test_one_gpu_opened_tells_reasons_in_words_and_whose_processes(app_on, screen_text) -> None:
+    app = app_on(views.throttled())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "u", "down", "enter")
+        shown = screen_text(app)
+        for words in ("SIMULATED", "the board itself cut the clock", "under load usually 1,950", "1980 -> 1290 MHz",
+                      "this run", "another's", "jupyter", "slows down at 87", "PCIe 5 x16"):  # fmt: skip
+            assert words in shown
+
+
+async def test_no_gpu_says_why_and_what_to_do(app_on, screen_text) -> None:
+    app = app_on(views.running(gpus=0))
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "u")
+        assert "libnvidia-ml.so.1 was not found" in screen_text(app) and "trainmon doctor" in screen_text(app)
+    assert Gpus.screen_name == "gpus"
+
+
+def test_64_ranks_fit_at_once() -> None:
+    view = views.many_ranks()
+    rows = rank_table(view.report.ranks, 37, 158, 38)
+    assert len(rows) <= 38 and all(row_width(row) <= 158 for row in rows)
+    shown = text(rows)
+    assert all(f" {rank} " in shown for rank in range(64)) and shown.count("slowest") == 1
+
+
+def test_progress_bars_are_drawn_to_the_width_and_keep_their_figures() -> None:
+    row = progress_bar("epoch 2:  46%|████████▌         | 46/100 [00:04<00:05, 9.8it/s]", 70)
+    assert row_width(row) <= 70
+    assert "46 %" in text([row]) and "46/100 [00:04<00:05, 9.8it/s]" in text([row]) and "━" in text([row])
+    for other in ("46% of it", "loss 3.1", "120%|██|", "a|b|c"):
+        assert progress_bar(other, 70) == []
+
+
+async def test_the_console_is_searched_and_followed(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=(100, 20)) as pilot:
+        await press(pilot, "l")
+        assert "[step 214]" in screen_text(app) and "following" in screen_text(app)
+        await press(pilot, "slash", *"step 17", "enter", "n")
+        assert "10 with a match" in screen_text(app) and "[step 179]" in screen_text(app)
+        assert "[step 214]" not in screen_text(app)
+        await press(pilot, "end")
+        assert "[step 214]" in screen_text(app)
+
+
+async def test_the_setup_has_every_fact_and_finds_by_value(app_on, screen_text) -> None:
+    view = views.running()
+    facts = {"versions": {"torch": "2.13"}, "training_arguments": {"fp16": False, "optim": "adamw_torch"}, "cpus": 16}
+    run = replace(view.report.run, facts=facts)
+    app = app_on(replace(view, report=replace(view.report, run=run)))
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "i")
+        shown = screen_text(app)
+        assert all(word in shown for word in ("training arguments", "fp16", "False", "torch", "2.13", "cpus", "16"))
+        await press(pilot, "slash", *"adamw", "enter")
+        assert "optim" in screen_text(app) and "fp16" not in screen_text(app)
+    assert dict(flattened({"a": {"b": {"c": None}}})) == {"a.b.c": "–"}
+
+
+async def test_an_ended_run_has_all_its_screens(app_on, screen_text) -> None:
+    view = views.running()
+    view = replace(view, report=replace(view.report, outcome=Outcome("finished", 0)))
+    app = app_on(view)
+    async with app.run_test(size=BIG) as pilot:
+        for key in KEYS.values():
+            await press(pilot, key)
+            assert "FINISHED" in screen_text(app)

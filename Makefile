@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-throttle demo-sft demo-sweep demo-ddp demo-cpp test lint check bench clean
+.PHONY: help setup demo demo-throttle demo-sft demo-sweep demo-ddp demo-cpp demo-replay test lint check zoo faults soak fuzz bench clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -39,6 +39,9 @@ demo-cpp: $(READY)  ## Watch a C++ training that tells its exact phases through 
 	$(MAKE) -C demo/cpp BUILD=$(CURDIR)/build/demo-cpp
 	$(BIN)/trainmon run --name demo-cpp -- build/demo-cpp/trainer-native $(wildcard monitor/*.py monitor/*/*.py)
 
+demo-replay: $(READY)  ## Play the recordings that come with trainmon: q goes on to the next one
+	for each in demo/recordings/*.jsonl; do $(BIN)/trainmon replay --speed 4 $$each || exit; done
+
 # Most tests wait for processes of their own, so two at a time share two cores well.
 test: $(READY)  ## Run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -50,6 +53,21 @@ lint: $(READY)  ## Lint, types and layers
 	$(BIN)/lint-imports
 
 check: lint test  ## Everything that must be green before a commit
+
+# Some twelve minutes. `make zoo ONLY="input gan"` runs the scripts whose names hold one of the words.
+zoo: $(READY)  ## Run every sick and healthy training script, and see what the reports say of each
+	$(BIN)/python -m tests.zoo $(ONLY)
+
+faults: $(READY)  ## Inject every fault there is, and print what became of the training and its events
+	$(BIN)/python -m tests.faults
+
+MINUTES ?= 10
+soak: $(READY)  ## Run for MINUTES=10 under random faults: losses, memory over time, frame times
+	$(BIN)/python -m tests.soak --minutes $(MINUTES)
+
+INPUTS ?= 1000000
+fuzz: $(READY)  ## Feed a million foreign inputs to all that reads them (INPUTS=N: more)
+	$(BIN)/python -m tests.fuzz --inputs $(INPUTS)
 
 bench: $(READY)  ## Measure what trainmon costs, as ratios side by side
 	$(BIN)/python -m tests.bench

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
@@ -13,24 +14,38 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from monitor import __version__, console_verbs, verbs
+from monitor import __version__, console_verbs, screen_verbs, verbs
+from monitor.terminal import can_draw
 
 if TYPE_CHECKING:
+    from monitor.alerting import Alerting
     from monitor.launch import Ended, Front, Options
     from monitor.runs import RunEntry
+    from monitor.ties import Tie
 
 ENDING_SECONDS = 5.0  # that the exit code may take after the screen has seen the end
-PLAIN_SECONDS = 5.0  # between screens where no dashboard can be shown
+ON_ALERT = (
+    "Run this command for each finding of severity warning or above that appears, grows worse or clears, and at the "
+    "run's end: JSON on its stdin, no shell, at most one in 10 s, killed after 30 s. With `attach`: while it lasts."
+)
+BELL = "Ring the terminal's bell at an alert, and send a desktop notification where the terminal has them."
 PAGE_WIDTH = 100  # columns; longer lines are hard to read
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="trainmon", message="%(prog)s %(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """See how a training runs, how fast, where the time goes, and why.
+
+    Without a command, on a terminal: all runs, to open, compare, stop and replay.
 
     RUN is an id, the beginning of one, a name, a directory, or `last`, which is the default.
     """
+    if context.invoked_subcommand is None:
+        if not can_draw():
+            raise click.exceptions.NoArgsIsHelpError(context)
+        screen_verbs.browse()
 
 
 # run
@@ -56,6 +71,8 @@ def _tags(_context: click.Context, _parameter: click.Parameter, given: tuple[str
     help="Give the program a terminal, if it draws only on one. The price: trainmon's supervisor must then keep "
     "emptying it, so stopping that process stops the training, and killing it ends the training.",
 )
+@click.option("--on-alert", metavar="CMD", help=ON_ALERT)
+@click.option("--bell/--no-bell", default=None, help=BELL)
 @click.option("--low-bandwidth", is_flag=True, help="Redraw less, for a slow connection.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARG]...")
 @click.pass_context
@@ -67,6 +84,8 @@ def run(
     expect_tps: float | None,
     tags: dict[str, str],
     pty: bool,
+    on_alert: str | None,
+    bell: bool | None,
     low_bandwidth: bool,
     command: tuple[str, ...],
 ) -> None:
@@ -76,18 +95,25 @@ def run(
     128 + the signal that ended it, is trainmon's. Without a terminal, or with --no-tui, its output passes through
     untouched, and a short report ends on stderr.
     """
+    from monitor import config
+    from monitor.alerting import wanted
     from monitor.launch import Options
 
     if not command:
         click.echo(context.get_usage(), err=True)
         context.exit(2)
-    options = Options(name, _has_terminal() and not no_tui, pty, price, expect_tps, tags)
-    context.exit(_run(list(command), options, low_bandwidth))
+    alerting = wanted(bell, on_alert)
+    low_bandwidth = config.slow_link(low_bandwidth)
+    price = config.amount("run", "price") if price is None else price
+    expect_tps = config.amount("run", "expect_tps") if expect_tps is None else expect_tps
+    options = Options(name, can_draw() and not no_tui, pty, price, expect_tps, tags)
+    context.exit(_run(list(command), options, alerting, low_bandwidth))
 
 
-def _run(command: list[str], options: Options, low_bandwidth: bool) -> int:
+def _run(command: list[str], options: Options, alerting: Alerting, low_bandwidth: bool) -> int:
     from monitor.command import CannotRun, check
     from monitor.launch import start
+    from monitor.runs import UserError
 
     try:
         check(command)
@@ -96,15 +122,23 @@ def _run(command: list[str], options: Options, low_bandwidth: bool) -> int:
         return _complain(str(error), error.code)
     except OSError as error:
         return _complain(f"the run's directory cannot be made: {error}; set TRAINMON_DIR to where it can")
+    if front.tie is not None and not front.tie.to_us and os.isatty(2):
+        click.echo(f"trainmon: {front.tie.text}", err=True)
+    try:
+        alerting.start(front.run)
+    except UserError as error:
+        _complain(str(error))
     if options.dashboard:
-        return _run_with_dashboard(front, low_bandwidth)
+        return _run_with_dashboard(front, alerting, low_bandwidth)
     ended = front.passthrough()
     _end_report(front.run, ended)
     return ended.status
 
 
-def _run_with_dashboard(front: Front, low_bandwidth: bool) -> int:
-    how = _show(front.run, low_bandwidth, front)
+def _run_with_dashboard(front: Front, alerting: Alerting, low_bandwidth: bool) -> int:
+    how = _show(front.run, low_bandwidth, alerting, front)
+    if front.tie is not None and front.tie.to_us and front.poll() is None:
+        return _stay(front, front.tie)
     if how is None:
         return 1
     ended = front.poll()
@@ -119,6 +153,16 @@ def _run_with_dashboard(front: Front, low_bandwidth: bool) -> int:
     return ended.status
 
 
+def _stay(front: Front, tie: Tie) -> int:
+    """Whoever left the dashboard did not mean to end the training; leaving would, here."""
+    with contextlib.suppress(OSError):  # the terminal is gone
+        click.echo(f"{tie.text}: so it stays until the training has ended; Ctrl-C is passed on", err=True)
+    ended = front.wait()
+    with contextlib.suppress(OSError):
+        _end_report(front.run, ended)
+    return ended.status
+
+
 def _end_report(path: Path, ended: Ended) -> None:
     """A few lines on stderr about a run that is over."""
     try:
@@ -128,37 +172,34 @@ def _end_report(path: Path, ended: Ended) -> None:
         lines = short(load(path).report)
     except Exception as error:
         # The report is a courtesy. Whatever is wrong with it, the training's exit code has to get through.
-        lines = f"trainmon: {path.name} ended (code {ended.status}); no report: {type(error).__name__}: {error}\n"
+        _complain(f"{path.name} ended (code {ended.status}); no report: {type(error).__name__}: {error}")
+        return
     click.echo(lines, nl=False, err=True)
 
 
 # The dashboard
 
 
-def _has_terminal() -> bool:
-    """Whether a dashboard can be shown: keys come from a terminal, all output goes to one, and it can draw."""
-    if os.environ.get("TERM", "dumb") in ("", "dumb"):
-        return False
-    try:
-        if not all(os.isatty(handle) for handle in (0, 1, 2)):
-            return False
-        return os.tcgetpgrp(0) == os.getpgrp()  # in the background (`&`) a program that reads keys is stopped
-    except OSError:
-        return False
-
-
-def _show(path: Path, low_bandwidth: bool, front: Front | None = None) -> str | None:
+def _show(path: Path, low_bandwidth: bool, alerting: Alerting, front: Front | None = None) -> str | None:
     """Show the dashboard; "detach" or "ended", or None where it crashed, which has been said then."""
     how: str | None = None
     try:
         from monitor.follow import Follower
         from monitor.stop import stop_training
         from monitor.tui.app import TrainmonApp
+        from monitor.tui.wishes import wishes
 
         def stop(say: Callable[[str], None]) -> None:
             stop_training(path, say)
 
-        app = TrainmonApp(Follower(path), title=path.name, stop_training=stop, low_bandwidth=low_bandwidth)
+        app = TrainmonApp(
+            Follower(path),
+            title=path.name,
+            stop_training=stop,
+            low_bandwidth=low_bandwidth,
+            bell_at_alerts=alerting.bell,
+            wishes=wishes(),
+        )
 
         def end() -> None:
             if front is not None and front.told_to_end:
@@ -187,26 +228,49 @@ def _tell_way_back(path: Path) -> None:
 @cli.command()
 @click.argument("run", required=False)
 @click.option("--once", is_flag=True, help="Print one screen as plain text and leave.")
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON a second, as `report --json`; ends with the run.")
+@click.option("--on-alert", metavar="CMD", help=ON_ALERT)
+@click.option("--bell/--no-bell", default=None, help=BELL)
 @click.option("--low-bandwidth", is_flag=True, help="Redraw less, for a slow connection.")
 @click.pass_context
-def attach(context: click.Context, run: str | None, once: bool, low_bandwidth: bool) -> None:
-    """Watch a run: the living one, or any other from its records."""
-    from monitor import recorder, runs
+def attach(
+    context: click.Context,
+    run: str | None,
+    once: bool,
+    as_json: bool,
+    on_alert: str | None,
+    bell: bool | None,
+    low_bandwidth: bool,
+) -> None:
+    """Watch a run: the living one, or any other from its records.
+
+    Without a terminal it prints a line of progress now and then, until the run ends.
+    """
+    from monitor import config, plain, recorder, runs
+    from monitor.alerting import wanted
 
     path = runs.resolve(run) if run else _choose()
+    alerting = wanted(bell, on_alert)
     recorder.ensure(path)
     if once:
         from monitor.follow import load
+        from monitor.reports.as_json import as_line
         from monitor.reports.text import screen
 
-        click.echo(screen(load(path)), nl=False)
-    elif not _has_terminal():
-        _print_screens(path)
-    else:
-        how = _show(path, low_bandwidth)
-        if how == "detach" and runs.state(path)[0] == "running":
-            _tell_way_back(path)
-        context.exit(1 if how is None else 0)
+        view = load(path)
+        click.echo(as_line(view.report) + "\n" if as_json else screen(view), nl=False)
+        return
+    with alerting.while_attached(path):
+        if as_json:
+            plain.print_json(plain.views(path, plain.OBJECT_SECONDS))
+        elif not can_draw():
+            click.echo(f"no terminal to draw on: a line each {plain.LINE_SECONDS:g} s until the run ends", err=True)
+            plain.print_progress(plain.views(path, plain.LINE_SECONDS))
+        else:
+            how = _show(path, config.slow_link(low_bandwidth), alerting)
+            if how == "detach" and runs.state(path)[0] == "running":
+                _tell_way_back(path)
+            context.exit(1 if how is None else 0)
 
 
 def _choose() -> Path:
@@ -225,30 +289,6 @@ def _choose() -> Path:
         click.echo(f"{number:3}  {entry.id}  {_speed(entry)}", err=True)
     chosen: int = click.prompt("Which one", type=click.IntRange(1, len(live)), default=1, err=True)
     return live[chosen - 1].path
-
-
-def _print_screens(path: Path) -> None:
-    """Plain screens until the run has ended."""
-    import time
-
-    from monitor.follow import Run
-    from monitor.reports.text import screen
-
-    click.echo(f"no terminal to draw on: one screen each {PLAIN_SECONDS:g} s until the run ends", err=True)
-    run = Run(path)
-    due = 0.0
-    while True:
-        while run.advance():
-            pass
-        view = run.view()
-        over = view.report.outcome.state != "running"
-        if over or time.monotonic() >= due:
-            due = time.monotonic() + PLAIN_SECONDS
-            click.echo(screen(view))
-            sys.stdout.flush()
-        if over:
-            return
-        run.source.wait(0.5)
 
 
 # ls, stop, report, explain
@@ -290,13 +330,27 @@ def stop(context: click.Context, run: str) -> None:
 @click.argument("run", required=False)
 @click.option("--json", "form", flag_value="json", help="As JSON, with stable keys.")
 @click.option("--markdown", "form", flag_value="markdown", help="As Markdown.")
-def report(run: str | None, form: str | None) -> None:
+@click.option(
+    "--what-if",
+    "assumptions",
+    multiple=True,
+    metavar="PART=SHARE",
+    help="The speed, time and cost that would remain, at best, if only this share of a part did: data=0, forward=0.5. "
+    "A part is a phase, a span, startup, between_steps or teardown; may be repeated.",
+)
+def report(run: str | None, form: str | None, assumptions: tuple[str, ...]) -> None:
     """Say how a run went, or how it stands."""
-    from monitor import runs
+    from monitor import runs, speeds
     from monitor.follow import load
-    from monitor.reports import as_json, text
+    from monitor.reports import as_json, text, what_if
 
+    speeds.bounds()
     found = load(runs.resolve(run)).report
+    if assumptions:
+        try:
+            found.what_if = what_if.assumed(found, assumptions)
+        except what_if.BadAssumption as error:
+            raise runs.UserError(str(error)) from None
     if form == "json":
         click.echo(as_json.as_json(found))
     else:
@@ -327,6 +381,8 @@ def explain(code: str | None) -> None:
 
 for verb in (verbs.compare, verbs.export, verbs.prune, verbs.doctor, console_verbs.lines, console_verbs.import_):
     cli.add_command(verb)
+for verb in (screen_verbs.replay, screen_verbs.completion):
+    cli.add_command(verb)
 
 
 def _speed(entry: RunEntry) -> str:
@@ -339,7 +395,9 @@ def _speed(entry: RunEntry) -> str:
 
 
 def _complain(message: str, code: int = 2) -> int:
-    click.echo(f"trainmon: {' '.join(message.split())}", err=True)
+    from trainhooks.events import clean
+
+    click.echo(f"trainmon: {clean(' '.join(message.split()))}", err=True)
     return code
 
 
@@ -363,7 +421,7 @@ def _open_what_is_closed() -> None:
 
 
 def _main() -> int:
-    from monitor.runs import UserError
+    from monitor.errors import UserError
 
     try:
         code = cli.main(prog_name="trainmon", standalone_mode=False)

@@ -3,14 +3,21 @@
     [[console.pattern]]
     regex = '^round (?P<step>\\d+) of (?P<total>\\d+): energy (?P<energy>\\S+)$'
 
+    [screen]
+    theme = "paper"
+
 It is `$TRAINMON_DIR/config.toml` where that variable is set, else `config.toml` in the platform's directory for
-configuration (`~/.config/trainmon` on Linux).
+configuration (`~/.config/trainmon` on Linux). Values of [run] and [screen] can be said in the environment, too, where
+they win over the file: `theme` of `[screen]` is `TRAINMON_SCREEN_THEME`.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
+from collections.abc import Collection
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,12 +31,92 @@ from trainhooks.events import clean
 
 NAME = "config.toml"
 
+# Every table, and what may stand in it.
+TABLES: dict[str, tuple[str, ...]] = {
+    "console": ("pattern",),
+    "run": ("price", "expect_tps"),
+    "screen": ("theme", "low_bandwidth"),
+    "alerts": ("bell", "command"),
+    "retention": ("runs", "gib", "automatic"),
+    "speed": ("fast", "slow"),
+}
+THEMES = ("midnight", "paper", "contrast", "colour-blind")
+_SAID = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
 
 def path() -> Path:
     """Where the file is, or would be."""
     if os.environ.get(rundir.STATE_VARIABLE):
         return rundir.state_dir() / NAME
     return platformdirs.user_config_path("trainmon") / NAME
+
+
+def table(name: str) -> dict[str, Any]:
+    """The entries under [name]; none where there is no such table.
+
+    Raises:
+        UserError: the file cannot be read, or the name stands for something else.
+    """
+    source = path()
+    found = _load(source).get(name, {})
+    if not isinstance(found, dict):
+        raise UserError(f"{source}: {name} is written as a table: [{name}]")
+    return found
+
+
+def amount(name: str, key: str) -> float | None:
+    """A number above 0 from [name], or from the environment; None where neither tells one.
+
+    Raises:
+        UserError: something else is told.
+    """
+    where, told = _told(name, key)
+    try:
+        value = None if told is None or isinstance(told, bool) else float(told)
+    except (TypeError, ValueError):
+        value = math.nan
+    if told is not None and not (value is not None and 0 < value < math.inf):
+        raise UserError(f"{where} is {clean(told, 60)!r}; it has to be a number above 0")
+    return value
+
+
+def switch(name: str, key: str) -> bool | None:
+    """A yes or no, likewise."""
+    where, told = _told(name, key)
+    value = _SAID.get(told.lower()) if isinstance(told, str) else told
+    if told is not None and not isinstance(value, bool):
+        raise UserError(f"{where} is {clean(told, 60)!r}; it has to be true or false")
+    return value if isinstance(value, bool) else None
+
+
+def choice(name: str, key: str, allowed: Collection[str]) -> str | None:
+    """One of some words, likewise."""
+    where, told = _told(name, key)
+    if told is not None and told not in allowed:
+        raise UserError(f"{where} is {clean(told, 60)!r}; it has to be one of: {', '.join(allowed)}")
+    return told if isinstance(told, str) else None
+
+
+def slow_link(asked: bool) -> bool:
+    """Whether the screen is to send little, asked for or configured. What else is said of the screen is checked here.
+
+    Raises:
+        UserError: something of it cannot be used: better said before a screen opens than behind it.
+    """
+    theme()
+    return asked or bool(switch("screen", "low_bandwidth"))
+
+
+def theme() -> str | None:
+    return choice("screen", "theme", THEMES)
+
+
+def _told(name: str, key: str) -> tuple[str, Any]:
+    """Where a value comes from, and the value; None where nobody tells one."""
+    variable = f"TRAINMON_{name}_{key}".upper()
+    if told := os.environ.get(variable):
+        return variable, told
+    return f"{path()}: {key} in [{name}]", table(name).get(key)
 
 
 def patterns() -> tuple[re.Pattern[str], ...]:
@@ -39,8 +126,7 @@ def patterns() -> tuple[re.Pattern[str], ...]:
         UserError: the file cannot be read, or a pattern in it cannot be used.
     """
     source = path()
-    console = _load(source).get("console", {})
-    given = console.get("pattern", []) if isinstance(console, dict) else None
+    given = table("console").get("pattern", [])
     if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
         raise UserError(f"{source}: patterns are written as [[console.pattern]] with a line regex = '...'")
     if len(given) > MAX_PATTERNS:
@@ -57,7 +143,7 @@ def patterns() -> tuple[re.Pattern[str], ...]:
 def _load(source: Path) -> dict[str, Any]:
     try:
         text = source.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
         raise UserError(f"{source}: {clean(error, 200)}") from None
@@ -70,5 +156,22 @@ def _load(source: Path) -> dict[str, Any]:
             found: dict[str, Any] = loads(text)
         except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError
             raise UserError(f"{source}: {clean(error, 200)}") from None
+        _check(source, found)
         return found
     raise UserError(f"{source}: reading it needs Python 3.11 or later, or the package tomli")
+
+
+def _check(source: Path, found: dict[str, Any]) -> None:
+    """What nobody reads was meant to be something else: it is refused, with the nearest name that is read."""
+    for name, entries in found.items():
+        if name not in TABLES:
+            raise UserError(f"{source}: there is no [{clean(name, 60)}]{_nearest(name, TABLES)}")
+        known = TABLES[name]
+        for key in entries if isinstance(entries, dict) else ():
+            if key not in known:
+                raise UserError(f"{source}: there is no {clean(key, 60)} in [{name}]{_nearest(key, known)}")
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    near = get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]}?" if near else f"; known are: {', '.join(known)}"

@@ -1,13 +1,23 @@
-"""Old runs are removed, so that the state directory does not grow for ever. Never a live one, never a pinned one."""
+"""Old runs are removed, so that the state directory does not grow for ever. Never a live one, never a pinned one.
+
+It happens by itself when a run begins, beyond the limits below, and never to what anybody has touched within a day.
+
+    [retention]
+    runs = 400          # how many stay
+    gib = 20            # how much they may take in all
+    automatic = true    # false: only `trainmon prune` removes anything
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitor import recorder, runs
+from monitor import config, recorder, runs
 from trainhooks import rundir
 
 # A year of daily runs, or a few weeks of large ones; journals are about 300 bytes a step.
@@ -15,6 +25,7 @@ KEEP_RUNS = 400
 KEEP_BYTES = 20 * 2**30
 GONE = ".removed-"
 PIN = "pinned"  # a file of this name in a run's directory keeps it for ever
+YOUNG = 24 * 3600.0  # seconds since a run's files were last written, in which nothing removes it unasked
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +35,35 @@ class Stored:
     path: Path
     started: float  # Unix time
     size: int  # bytes
-    kept: bool  # live or pinned
+    kept: bool  # live or pinned, or no directory of its own
+    touched: float = 0.0  # Unix time at which one of its files was last written
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may stay."""
+
+    runs: int = KEEP_RUNS
+    size: int = KEEP_BYTES
+    automatic: bool = True
+
+
+def limits() -> Limits:
+    """The user's own limits, or the defaults.
+
+    Raises:
+        UserError: what the configuration says of them cannot be used.
+    """
+    source, given = config.path(), config.table("retention")
+    number, gib = given.get("runs", KEEP_RUNS), given.get("gib", KEEP_BYTES / 2**30)
+    automatic = given.get("automatic", True)
+    if type(number) is not int or number < 0:
+        raise runs.UserError(f"{source}: retention.runs is a whole number of runs, 0 or more")
+    if type(gib) not in (int, float) or not 0 <= gib < 2**30:
+        raise runs.UserError(f"{source}: retention.gib is a size in GiB, 0 or more")
+    if not isinstance(automatic, bool):
+        raise runs.UserError(f"{source}: retention.automatic is true or false")
+    return Limits(number, int(gib * 2**30), automatic)
 
 
 def surplus(stored: list[Stored], keep_runs: int = KEEP_RUNS, keep_bytes: int = KEEP_BYTES) -> list[Stored]:
@@ -44,14 +83,38 @@ def stored() -> list[Stored]:
     """Every run of this user's state directory."""
     found = []
     for path in runs.paths():
-        live = runs.state(path)[0] == "running" or rundir.lock_held(recorder.lock_path(path))
-        found.append(Stored(path, runs.started_at(path), _size(path), live or (path / PIN).exists()))
+        size, touched = _files(path)
+        found.append(Stored(path, runs.started_at(path), size, _is_kept(path), touched))
     return found
+
+
+def _is_kept(run: Path) -> bool:
+    """Whether a run stays whatever the limits say. A link stays: what it leads to is not ours to remove."""
+    live = runs.state(run)[0] == "running" or rundir.lock_held(recorder.lock_path(run))
+    return live or (run / PIN).exists() or run.is_symlink()
+
+
+def prune(over: Callable[[], bool]) -> None:
+    """Remove what is beyond the limits and older than a day, as long as it is not `over`.
+
+    Raises:
+        UserError: the configuration cannot be used; nothing is removed then.
+    """
+    told = limits()
+    if not told.automatic:
+        return
+    sweep()
+    young = time.time() - YOUNG
+    for each in surplus(stored(), told.runs, told.size):
+        if over():
+            return
+        if each.touched < young:
+            remove(each)
 
 
 def remove(run: Stored) -> bool:
     """Remove a run's directory; False where that is not possible, or it has come to life."""
-    if runs.state(run.path)[0] == "running" or (run.path / PIN).exists():
+    if _is_kept(run.path):
         return False
     # Renamed first, so that nobody meets half a run: names that begin with a dot are no runs.
     gone = run.path.with_name(f"{GONE}{run.path.name}")
@@ -69,12 +132,15 @@ def sweep() -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _size(path: Path) -> int:
-    total = 0
+def _files(path: Path) -> tuple[int, float]:
+    """The bytes in a run's files, and when the newest of them was written."""
+    total, newest = 0, 0.0
     try:
         with os.scandir(path) as entries:
             for entry in entries:
-                total += entry.stat(follow_symlinks=False).st_size
+                found = entry.stat(follow_symlinks=False)
+                total += found.st_size
+                newest = max(newest, found.st_mtime)
     except OSError:
-        pass
-    return total
+        return total, time.time()  # what cannot be looked at is not known to be old
+    return total, newest

@@ -5,7 +5,6 @@ A run's state is read from its small files and the ends of its journals, so that
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -14,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from monitor.errors import UserError as UserError
+from monitor.sources.decode import decode
+from monitor.sources.identity import ending, identity
 from trainhooks import rundir
+from trainhooks.events import Bye, Event, Facts, Hello, Step, clean
 
 REACH = 64 * 1024  # bytes read at each end of a journal
 FRESH_SECONDS = 90.0  # a journal on a shared disk that grew this lately is a living one's: attribute caches hold 60 s
-
-
-class UserError(Exception):
-    """Something the person at the keyboard can put right. The message is one line that says how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +73,18 @@ def paths() -> list[Path]:
         found = [
             path
             for path in rundir.runs_dir().iterdir()
-            if not path.name.startswith(".") and (path / rundir.IDENTITY).is_file()
+            if not path.name.startswith(".") and clean(path.name) == path.name and (path / rundir.IDENTITY).is_file()
         ]
     except OSError:
         return []
     return sorted(found, key=started_at, reverse=True)
 
 
-def _identity(path: Path) -> dict[str, Any]:
-    return rundir.read_json(path / rundir.IDENTITY) or {}
-
-
 def started_at(path: Path) -> float:
     """When a run came to be here, in Unix time: its start, or when its log was imported; 0 where that is unknown."""
-    identity = _identity(path)
-    started = identity.get("imported_at", identity.get("started"))
-    return float(started) if isinstance(started, (int, float)) else 0.0
+    known = identity(path)
+    started: float = known.get("imported_at", known.get("started", 0.0))
+    return started
 
 
 # Which run is meant
@@ -115,7 +110,7 @@ def resolve(text: str | None) -> Path:
         if path.name == text:
             return path
     for path in known:
-        if _identity(path).get("name") == text:
+        if identity(path).get("name") == text:
             return path
     begun = [path for path in known if path.name.startswith(str(text))]
     if len(begun) == 1:
@@ -131,16 +126,17 @@ def resolve(text: str | None) -> Path:
 
 def state(path: Path) -> tuple[str, int | None, int | None]:
     """The state of a run (as in `RunEntry`), its exit code, and the signal that ended it."""
-    ended = rundir.read_json(path / rundir.EXIT)
+    ended = ending(path)
     if ended is not None:
         code, signal = ended.get("exit_code"), ended.get("signal")
         return "killed" if signal else "finished" if code == 0 else "failed" if code else "lost", code, signal
     if rundir.run_alive(path) or _lives_elsewhere(path):
         return "running", None, None
-    farewells = [_last(_tail(journal), "bye") for journal in _newest(path)]
-    if not farewells or any(farewell is None for farewell in farewells):
+    farewells = [next(_events(_tail(journal)[-1:]), None) for journal in _newest(path)]
+    byes = [farewell for farewell in farewells if isinstance(farewell, Bye)]
+    if not farewells or len(byes) < len(farewells):
         return "lost", None, None
-    return "failed" if any(bye and bye.get("error") for bye in farewells) else "finished", None, None
+    return "failed" if any(bye.error for bye in byes) else "finished", None, None
 
 
 def _newest(path: Path) -> list[Path]:
@@ -156,13 +152,13 @@ def _newest(path: Path) -> list[Path]:
 
 def _restart(journal: Path) -> int:
     """How many elastic restarts there had been when a process began."""
-    told = next(_events(_head(journal)[:1]), {}).get("restart")
-    return told if isinstance(told, int) else 0
+    first = next(_events(_head(journal)[:1]), None)
+    return first.restart if isinstance(first, Hello) else 0
 
 
 def _lives_elsewhere(path: Path) -> bool:
     """Whether another machine, whose processes cannot be seen from here, was writing to this run just now."""
-    if _identity(path).get("host") in (None, socket.gethostname()):
+    if identity(path).get("host") in (None, socket.gethostname()):
         return False
     newest = max((_modified(journal) for journal in rundir.journals(path)), default=0.0)
     return time.time() - newest < FRESH_SECONDS
@@ -170,8 +166,7 @@ def _lives_elsewhere(path: Path) -> bool:
 
 def processes(path: Path) -> list[Process]:
     """The training's living processes on this machine: the one that was launched, else those that hold locks."""
-    identity = _identity(path)
-    launched = _process(identity)
+    launched = _process(identity(path))
     if launched is not None and launched.alive():
         return [launched]
     owners = (_process(rundir.read_json(lock) or {}) for lock in sorted(path.glob("rank-*.lock")))
@@ -185,14 +180,13 @@ def _process(known: dict[str, Any]) -> Process | None:
 
 def entry(path: Path) -> RunEntry:
     """One run as a list shows it."""
-    identity = _identity(path)
+    known = identity(path)
     how, code, signal = state(path)
     step, total, speed = _progress(path)
-    started = identity.get("started") if isinstance(identity.get("started"), (int, float)) else None
-    command, tags = identity.get("command"), identity.get("tags")
+    started = known.get("started")
     return RunEntry(
         id=path.name,
-        name=str(identity.get("name") or path.name),
+        name=known.get("name") or path.name,
         path=path,
         state=how,
         started=started,
@@ -202,9 +196,9 @@ def entry(path: Path) -> RunEntry:
         step=step,
         steps_total=total,
         steps_per_second=speed,
-        command=tuple(str(word) for word in command) if isinstance(command, list) else (),
-        host=identity.get("host"),
-        tags={str(key): str(value) for key, value in tags.items()} if isinstance(tags, dict) else {},
+        command=tuple(known.get("command", ())),
+        host=known.get("host"),
+        tags=known.get("tags", {}),
     )
 
 
@@ -216,19 +210,15 @@ def _progress(path: Path) -> tuple[int | None, int | None, float | None]:
     if not journals:
         return None, None, None
     tail = _tail(max(journals, key=_modified))
-    steps = [event for event in _events(tail) if event.get("kind") == "step" and not event.get("thread")]
+    steps = [event for event in _events(tail) if isinstance(event, Step) and event.thread is None]
     planned = None
     for journal in sorted(journals, key=_modified):
         for event in (*_events(_head(journal)), *_events(_tail(journal))):
-            if event.get("kind") == "facts" and isinstance(event.get("total_steps"), int):
-                planned = event["total_steps"]
-    try:
-        last = steps[-1]
-        timed = [event for event in steps if event.get("duration", 0.0) > 0]
-        seconds = timed[-1].get("start", 0.0) + timed[-1]["duration"] - timed[0].get("start", 0.0) if timed else 0.0
-        return int(last["index"]), planned, len(timed) / seconds if seconds > 0 else None
-    except (LookupError, TypeError, ValueError):  # no steps yet, or a foreign writer's half of one
-        return None, planned, None
+            if isinstance(event, Facts) and event.total_steps is not None:
+                planned = event.total_steps
+    timed = [step for step in steps if step.duration > 0]
+    seconds = timed[-1].start + timed[-1].duration - timed[0].start if timed else 0.0
+    return steps[-1].index if steps else None, planned, len(timed) / seconds if seconds > 0 else None
 
 
 def _modified(path: Path) -> float:
@@ -262,17 +252,8 @@ def _tail(path: Path) -> list[bytes]:
     return lines if size <= REACH else lines[1:]
 
 
-def _events(lines: list[bytes]) -> Iterator[dict[str, Any]]:
+def _events(lines: list[bytes]) -> Iterator[Event]:
     for line in lines:
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict):
+        event = decode(line)
+        if isinstance(event, Event):
             yield event
-
-
-def _last(lines: list[bytes], kind: str) -> dict[str, Any] | None:
-    """The last event, where it is of this kind."""
-    last = next(_events(lines[-1:]), None)
-    return last if last is not None and last.get("kind") == kind else None

@@ -31,7 +31,7 @@ def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fai
 
     if len(runs) < 2:
         raise UserError("name two runs or more: trainmon compare BEFORE AFTER (`trainmon ls` lists them)")
-    views = [load(resolve(each)) for each in runs]
+    views = [load(resolve(each), measured=False) for each in runs]
     first, *others = [Side(view.report, view.step_seconds) for view in views]
     rows = [compared(first, other) for other in others]
     if form == "json":
@@ -49,14 +49,15 @@ def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fai
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="A file; by default stdout.")
 def export(run: str | None, form: str, output: Path | None) -> None:
     """Write a run's events in the format of another tool."""
-    from monitor.exporters.export import FORMATS
+    from monitor.exporters.export import FORMATS, show_jsonl
     from monitor.runs import UserError, resolve
 
     path = resolve(run)
     if output is None:
         if form == "parquet" and sys.stdout.isatty():
             raise UserError("Parquet is no text for a terminal: name a file with --output FILE")
-        FORMATS[form](path, sys.stdout.buffer)
+        write = show_jsonl if form == "jsonl" and sys.stdout.isatty() else FORMATS[form]
+        write(path, sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
     try:
@@ -69,20 +70,26 @@ def export(run: str | None, form: str, output: Path | None) -> None:
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("--keep", type=click.IntRange(min=0), metavar="N", help="How many of the newest runs stay.")
-@click.option("--keep-gib", type=click.FloatRange(min=0), metavar="GIB", help="How much they may take in all.")
+@click.option("--keep-gib", type=click.FloatRange(0, 2**30), metavar="GIB", help="How much they may take in all.")
 def prune(dry_run: bool, keep: int | None, keep_gib: float | None) -> None:
-    """Remove the oldest runs beyond a number and a size. Live runs stay, and those with a file named `pinned`."""
+    """Remove the oldest runs beyond a number and a size. Live runs stay, and those with a file named `pinned`.
+
+    The same happens by itself when a run begins, to runs that nothing has touched for a day. The limits, and whether
+    it does, can be set in config.toml: under [retention] the keys runs = 400, gib = 20, automatic = true.
+    """
     from monitor import retention
     from monitor.units import size
 
-    number = retention.KEEP_RUNS if keep is None else keep
-    room = retention.KEEP_BYTES if keep_gib is None else int(keep_gib * 2**30)
+    told = retention.limits()
+    number = told.runs if keep is None else keep
+    room = told.size if keep_gib is None else int(keep_gib * 2**30)
     stored = retention.stored()
     gone = retention.surplus(stored, number, room)
     for each in gone:
         done = dry_run or retention.remove(each)
         click.echo(f"{'would remove' if dry_run else 'removed' if done else 'could not remove'}  {each.path.name}")
-    retention.sweep()
+    if not dry_run:
+        retention.sweep()
     total = sum(each.size for each in stored)
     verb = "would go" if dry_run else "went"
     freed = size(sum(each.size for each in gone))

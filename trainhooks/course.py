@@ -20,7 +20,7 @@ class Course:
     Attributes:
         names, times, clocks: its phases in the order of their first appearance: as they are sent, how often each is
             entered, whose clock it was.
-        turns: (place of an entry, phase) where a stretch of time ends, and whose it was; the phase past the last is none.
+        turns: (place of an entry, phase) where a stretch of time ends, and whose it was; one past the last: none
         item: the place of the entry that tells that the item has come.
         logs, counts: places of entries with metrics, and with amounts of work.
     """

@@ -45,7 +45,7 @@ AUTOMATIC = Loop(None, None, None)  # the steps that `auto` makes out
 
 
 class Ground:
-    """``(ground, t)``: what an automatic step does from here on wherever no phase is open. Identity tells them apart."""
+    """``(ground, t)``: what an automatic step does from here on wherever no phase is open. By identity."""
 
     __slots__ = ("name",)
 

@@ -18,21 +18,32 @@ MASK = "***"
 MAX_CONFIG = 200  # entries of a configuration that are kept
 
 _SECRET_NAME = re.compile(
-    r"(?:^|[_\-.])(?:api[_\-]?key|access[_\-]?key|auth|authorization|credentials?|passw(?:or)?d|passphrase|secret|"
-    r"(?:hf|hub|wandb|access|git)[_\-]?key|private[_\-]?key|[a-z]*token)$",
+    r"(?:^|[_\-.])(?:[a-z]*api[_\-]?key|(?:hf|hub|wandb|git|access|secret|private|signing|encryption|account|service|"
+    r"storage|ssh|subscription)[_\-]?key|auth|authorization|bearer|cookie|jwt|credentials?|[a-z]*passw(?:or)?d|pwd|"
+    r"passphrase|[a-z]*secret|[a-z]*token)$",
     re.IGNORECASE,
 )
 # Tokens of a vocabulary, which are no secrets, and which every tokenizer's configuration names.
 _VOCABULARY = re.compile(
     r"(?:^|[_\-.])(?:pad|eos|bos|unk|sep|cls|mask|image|video|audio|stop|start|end|begin|first|last|next|new|special|"
-    r"additional|per|think|tool|user|assistant|system)(?:ning|ed)?[_\-]?token$",
+    r"additional|per|think|tool|user|assistant|system|max|min|num|input|output)(?:ning|ed)?[_\-]?token$",
     re.IGNORECASE,
 )
 _SECRET_VALUE = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_\-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|xox[abp]-[A-Za-z0-9\-]{10,}|"
-    r"AKIA[0-9A-Z]{12,}|eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]+|[0-9a-f]{40})\b"
-    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
+    r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_\-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w\-]{16,}|"
+    r"xox[abp]-[A-Za-z0-9\-]{10,}|AKIA[0-9A-Z]{12,}|AIza[\w\-]{30,}|nvapi-[\w\-]{16,}|wandb_v1_\w{16,}|"
+    r"eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]+|[0-9a-f]{40})\b"
+    r"|(?<=://)[^/\s:@]*:[^/\s]+(?=@)"  # user:password@, to the last @ before the path
+    r"|(?<=http://)[^/\s@]+(?=@)|(?<=https://)[^/\s@]+(?=@)"  # a token in the user's place
 )
+# What shell, Python, JSON, a query string or a command line gives a name: `HF_TOKEN=x python`, `login(token='x')`.
+_ASSIGNED_NAME = re.compile(r"""(?<![\w.])([A-Za-z_][\w.\-]*)\\?["']?\s{0,3}[=:]\s{0,3}""")
+_OPTION_NAME = re.compile(r"(?<!\S)--?([A-Za-z][\w.\-]*)\s{1,3}(?!--[a-z])")
+_VALUE = re.compile(
+    r"""(?:bearer|basic|token)\s+[^\s"']+|\\?"[^"]*"?|'[^']*'?|[^\s"',;&|)}\]]+""",
+    re.IGNORECASE,
+)
+_IS_OPTION = re.compile(r"--[a-z][a-z0-9]*(?:[-_.][a-z0-9]+)*(?:=.*)?", re.DOTALL)
 
 # The environment that explains speed or identity, and holds no secrets.
 ENVIRONMENT = (
@@ -53,20 +64,38 @@ def names_a_secret(name: str) -> bool:
 
 
 def masked(text: str) -> str:
-    """`text` with everything in it that looks like a secret replaced."""
+    """`text` with everything in it that looks like a secret replaced: known shapes, and what has a telling name."""
+    for pattern in (_ASSIGNED_NAME, _OPTION_NAME):
+        text = _without_values(pattern, text)
     return _SECRET_VALUE.sub(MASK, text)
 
 
+def _without_values(pattern: "re.Pattern[str]", text: str) -> str:
+    """`text` without the values of the secrets that `pattern` finds the names of."""
+    out, at = [], 0
+    for found in pattern.finditer(text):
+        if found.start() < at or not names_a_secret(found[1]):
+            continue
+        value = _VALUE.match(text, found.end())
+        if value is not None:
+            out += [text[at : found.end()], MASK]
+            at = value.end()
+    return "".join([*out, text[at:]])
+
+
 def masked_argv(argv: Sequence[str]) -> List[str]:
-    """A command line without its secrets: ``--hf-token X``, ``--password=X``, ``API_KEY=X`` and known key shapes."""
+    """A command line without its secrets: ``--hf-token X``, ``--password=X``, ``API_KEY=X`` and known key shapes.
+
+    A word after ``--hf-token`` is its value, also one with a dash before it, unless it reads like an option of its own.
+    """
     out: List[str] = []
     secret_follows = False
     for word in argv:
         name, equals, _ = word.partition("=")
         flag = name.lstrip("-")
-        if secret_follows and not word.startswith("-"):
+        if secret_follows and not _IS_OPTION.fullmatch(word):
             out.append(MASK)
-        elif equals and names_a_secret(flag):
+        elif equals and names_a_secret(flag) and not re.search(r"\s", name):
             out.append(f"{name}={MASK}")
         else:
             out.append(masked(word))
@@ -95,7 +124,7 @@ def _plain(value: Any, depth: int) -> Any:
     try:
         if hasattr(value, "detach"):  # a tensor on a device: to print it is to wait for it
             return f"<{type(value).__name__}>"
-        return clean(masked(str(value)), MAX_TEXT // 16)
+        return clean(masked(str(value)[:MAX_TEXT]), MAX_TEXT // 16)
     except Exception:  # a foreign __str__ may raise anything
         return f"<{type(value).__name__}>"
 

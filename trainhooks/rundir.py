@@ -30,8 +30,8 @@ EXIT = "exit.json"
 CONSOLE = "console.log"
 
 
-class UnsafeDirectory(Exception):
-    """A directory that must be private is a link, foreign, or open to others."""
+class UnsafeDirectory(OSError):
+    """A directory that must be private is a link, foreign, or open to others. The message says what to do."""
 
 
 # Directories
@@ -76,6 +76,23 @@ def private(path: Path) -> Path:
     return path
 
 
+def ready_runs_dir() -> Path:
+    """The directory of the runs, made where it is missing, and private.
+
+    Raises:
+        UnsafeDirectory: it is a link, another user's, or open to others; or others may put one in its place.
+        OSError: it cannot be made.
+    """
+    state = state_dir()
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = os.stat(state)  # it may be a link of this user's own, to a larger disk
+    if found.st_uid not in (os.getuid(), 0):
+        raise UnsafeDirectory(f"{state} belongs to another user, who could exchange what lies in it")
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        raise UnsafeDirectory(f"everybody may exchange what lies in {state}; run: chmod o-w {state}")
+    return private(state / "runs")
+
+
 def socket_path(producer: str) -> Path:
     return socket_dir() / f"{producer}.sock"
 
@@ -96,10 +113,9 @@ def new_run(name: str, **identity: Any) -> Path:
         identity: further keys of ``run.json``.
 
     Raises:
-        OSError: the state directory cannot be written.
+        OSError: the state directory cannot be written, or is not private (UnsafeDirectory).
     """
-    runs = runs_dir()
-    runs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    runs = ready_runs_dir()
     while True:
         run_id = f"{slug(name)}-{time.strftime('%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
         path = runs / run_id

@@ -36,7 +36,7 @@ class _Here(threading.local):
 
 
 class _Stop:
-    """As threading.Event for one who waits, at a tenth of the price: the background thread waits twenty times a second."""
+    """As threading.Event for the one who waits, at a tenth of the price: that is done twenty times a second."""
 
     def __init__(self) -> None:
         self._held = threading.Lock()

@@ -20,6 +20,7 @@ def torch_flags() -> Dict[str, Any]:
         "cudnn_benchmark": lambda: torch.backends.cudnn.benchmark,
         "default_dtype": lambda: str(torch.get_default_dtype()),
         "cuda": lambda: torch.version.cuda,
+        "gpu_memory": lambda: _gpu_memory(torch),
     }
     flags = {}
     for name, read in readings.items():
@@ -27,4 +28,36 @@ def torch_flags() -> Dict[str, Any]:
             flags[name] = read()
         except Exception:  # an older or a trimmed torch lacks some of them, in ways of its own
             continue
+    if not flags.get("gpu_memory"):
+        flags.pop("gpu_memory", None)
     return flags
+
+
+def _gpu_memory(torch: Any) -> Dict[str, int]:
+    """The allocator's own figures of the device that it holds most on, in bytes; drivers see what it has reserved only.
+
+    Peaks in steps of a hundredth of the device's memory, and counts as powers of two, so that they are seldom news.
+    """
+    if not torch.cuda.is_initialized() or torch.version.cuda is None:
+        return {}
+    # The current device is a matter of each thread, and this one is not the training's.
+    count = torch.cuda.device_count()
+    used = [index for index in range(count) if count == 1 or torch._C._cuda_hasPrimaryContext(index)]
+    told = [(torch.cuda.memory_stats_as_nested_dict(index), index) for index in used]
+    if not told:
+        return {}
+    stats, index = max(told, key=lambda row: row[0]["reserved_bytes"]["all"]["peak"])
+    total = int(torch.cuda.get_device_properties(index).total_memory)
+    grain = max(1, total // 100)
+    return {
+        "total": total,
+        "peak_allocated": -(-int(stats["allocated_bytes"]["all"]["peak"]) // grain) * grain,
+        "peak_reserved": -(-int(stats["reserved_bytes"]["all"]["peak"]) // grain) * grain,
+        "retries": _doubling(int(stats["num_alloc_retries"])),
+        "ooms": _doubling(int(stats["num_ooms"])),
+    }
+
+
+def _doubling(count: int) -> int:
+    """The greatest power of two that is not above `count`."""
+    return 1 << (count.bit_length() - 1) if count > 0 else 0

@@ -28,8 +28,11 @@ def run_directory() -> list[Check]:
     runs = rundir.runs_dir()
     part = "run directory"
     try:
-        runs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        runs = rundir.ready_runs_dir()
         place = Path(tempfile.mkdtemp(dir=runs, prefix=".doctor-"))
+    except rundir.UnsafeDirectory as error:
+        advice = f"Or set {rundir.STATE_VARIABLE} to a directory of your own."
+        return [Check(part, "broken", str(error), advice, True)]
     except OSError as error:
         advice = f"Set {rundir.STATE_VARIABLE} to a directory that you can write to."
         return [Check(part, "broken", f"{runs}: {error.strerror}", advice, True)]

@@ -8,6 +8,7 @@ from typing import IO
 
 from monitor.exporters import chrome, tables
 from monitor.exporters.events import lines
+from trainhooks.events import escaped
 
 
 def write_jsonl(run: Path, target: IO[bytes]) -> int:
@@ -15,6 +16,15 @@ def write_jsonl(run: Path, target: IO[bytes]) -> int:
     count = 0
     for line in lines(run):
         target.write(line + b"\n")
+        count += 1
+    return count
+
+
+def show_jsonl(run: Path, target: IO[bytes]) -> int:
+    """The same for a terminal: what is no text in the lines is written as JSON escapes it."""
+    count = 0
+    for line in lines(run):
+        target.write(escaped(line.decode("utf-8", "backslashreplace")).encode() + b"\n")
         count += 1
     return count
 

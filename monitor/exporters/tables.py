@@ -16,13 +16,15 @@ FIXED = (
     "rank", "step", "start", "seconds", "status", "reason", "role", "stage", "epoch", "tokens", "padded_tokens",
     "samples", "thread",
 )  # fmt: skip
+FORMULA = tuple("=+-@＝＋－＠")  # how a formula begins, in the wide forms of East Asian spreadsheets, too
 
 
 def write_csv(run: Path, target: IO[bytes]) -> int:
     """One row a step; seconds of each phase as `phase.NAME`, metrics as `metric.NAME`. Returns the rows."""
     columns, late = _first_look(run)
     text = io.TextIOWrapper(target, encoding="utf-8", newline="", write_through=True)
-    writer = csv.DictWriter(text, columns, restval="")
+    # A run that lives may have got a new metric since the first look: it has no column then.
+    writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore")
     writer.writeheader()
     count = 0
     for row in _rows(run, late):
@@ -111,7 +113,7 @@ def _row(hello: Hello | None, step: Step) -> dict[str, Any]:
 
 
 def _harmless(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@" and not _is_number(value) else value
+    return f"'{value}" if isinstance(value, str) and value[:1] in FORMULA and not _is_number(value) else value
 
 
 def _is_number(text: str) -> bool:

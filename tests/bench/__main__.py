@@ -24,6 +24,8 @@ def main() -> None:
     _show("First paint", readers_cost.first_paint((10_000, 100_000) if short else (10_000, 1_000_000)))
     _show("Recorder, once a second", recorder_cost.measure(20 if short else recorder_cost.POLLS))
     _show("Dashboard, 160x45, four steps a second", readers_cost.dashboard(5.0 if short else 15.0))
+    slow = readers_cost.dashboard(5.0 if short else 15.0, "--low-bandwidth")
+    _show("The same with --low-bandwidth", slow)
 
 
 def _hooks(pairs: int, which: str = "hooks_cost") -> dict[str, float]:

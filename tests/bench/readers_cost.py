@@ -115,7 +115,7 @@ def _paint(path: Path, state: Path) -> float:
         return time.perf_counter() - begin
 
 
-def dashboard(seconds: float = 15.0) -> dict[str, float]:
+def dashboard(seconds: float = 15.0, *words: str) -> dict[str, float]:
     """CPU share, bytes a second and memory of the dashboard on a run of four steps a second."""
     with _state_dir() as state:
         environment = {**os.environ, "TRAINMON_DIR": str(state)}
@@ -123,7 +123,7 @@ def dashboard(seconds: float = 15.0) -> dict[str, float]:
         try:
             while not list(state.glob("runs/*/rank-*.jsonl")):
                 time.sleep(0.1)
-            with _screen([*TRAINMON, "attach"], state) as (process, master):
+            with _screen([*TRAINMON, "attach", *words], state) as (process, master):
                 _drain(master, 8.0)
                 watched = psutil.Process(process)
                 before = sum(watched.cpu_times()[:2])

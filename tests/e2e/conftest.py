@@ -47,6 +47,11 @@ class Terminal:
                 self._stream.feed(data)
 
     @property
+    def master(self) -> int:
+        """The end at which its output arrives, for who reads that without the emulator."""
+        return self._master
+
+    @property
     def text(self) -> str:
         return "\n".join(self.screen.display)
 

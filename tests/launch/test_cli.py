@@ -94,7 +94,7 @@ def test_reports_of_a_run(state: State) -> None:
 
 
 def test_attach_without_a_terminal_prints_until_the_end(state: State) -> None:
-    front = state.start("sleep", "0.5")
+    front = state.start("sleep", "3")
     watched = state.call("attach")
     assert watched.returncode == 0
     assert b"no terminal to draw on" in watched.stderr

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor import retention
 from monitor.retention import Stored, surplus
+from monitor.runs import UserError
 from trainhooks import rundir
 
-from .conftest import State, python
+from .conftest import State, python, wait_for
 
 STORED = st.lists(
     st.builds(Stored, st.just(Path("run")), st.floats(0, 1e9), st.integers(0, 1000), st.booleans()), max_size=30
@@ -49,3 +53,118 @@ def test_pruning_leaves_the_live_and_the_pinned(state: State, monkeypatch) -> No
     assert len(state.runs()) == 2
     living.terminate()
     living.wait()
+
+
+# By itself
+
+
+def old_run(state: Path, name: str, days: float, size: int = 10) -> Path:
+    """A run that ended so long ago."""
+    run = state / "runs" / name
+    run.mkdir(parents=True, mode=0o700)
+    (state / "runs").chmod(0o700)
+    then = time.time() - days * 86_400
+    rundir.write_json(run / rundir.IDENTITY, {"id": name, "name": name, "started": then})
+    rundir.write_json(run / rundir.EXIT, {"exit_code": 0, "signal": None})
+    (run / "rank-0-x.jsonl").write_bytes(b"x" * size)
+    for path in run.iterdir():
+        os.utime(path, (then, then))
+    return run
+
+
+def configure(state: Path, text: str) -> None:
+    (state / "config.toml").write_text(f"[retention]\n{text}\n")
+
+
+def test_old_runs_go_when_a_run_begins(state: State) -> None:
+    """Those beyond the limit, but no pinned one, no link, and nothing that was touched within a day."""
+    days = {"a": 2.0, "b": 3.0, "c": 9.0, "d": 0.9}
+    old, older, pinned, young = (old_run(state.path, name, each) for name, each in days.items())
+    (pinned / retention.PIN).touch()
+    elsewhere = old_run(state.path / "elsewhere", "e", 9)
+    (state.path / "runs" / "e").symlink_to(elsewhere)
+    left_over = state.path / "runs" / f"{retention.GONE}z"
+    left_over.mkdir()
+    configure(state.path, "runs = 0")
+    training = state.start(*python("import time; time.sleep(60)"))
+    wait_for(lambda: not old.exists() and not older.exists() and not left_over.exists())
+    assert pinned.exists() and young.exists() and (elsewhere / rundir.IDENTITY).exists()
+    assert len(state.runs()) == 4, "these two, the link, and the run that goes on"
+    training.terminate()
+    training.wait()
+
+
+def test_a_run_that_nobody_touched_for_a_day_but_lives_stays(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(rundir.STATE_VARIABLE, str(state.path))
+    living = state.start(*python("import time; time.sleep(60)"))
+    then = time.time() - 5 * 86_400
+    gone = old_run(state.path, "a", 5)
+    run = next(path for path in state.runs() if path != gone)
+    (run / retention.PIN).unlink(missing_ok=True)
+    configure(state.path, "runs = 0")
+    monkeypatch.setattr(retention, "YOUNG", -1e9)  # so that only being alive keeps it
+    assert then < time.time()
+    retention.prune(lambda: False)
+    assert run.exists() and not gone.exists()
+    living.terminate()
+    living.wait()
+
+
+def test_size_counts_too_and_the_oldest_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
+    runs = [old_run(tmp_path, f"r{days}", days, size=1 << 20) for days in (2, 3, 4, 5)]
+    configure(tmp_path, f"gib = {2.5 / 1024}")
+    retention.prune(lambda: False)
+    assert [run.exists() for run in runs] == [True, True, False, False]
+
+
+def test_it_can_be_turned_off_and_stops_when_the_run_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
+    run = old_run(tmp_path, "a", 9)
+    configure(tmp_path, "runs = 0\nautomatic = false")
+    retention.prune(lambda: False)
+    assert run.exists()
+    configure(tmp_path, "runs = 0")
+    retention.prune(lambda: True)
+    assert run.exists()
+
+
+def test_the_defaults_are_those_that_are_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: State) -> None:
+    monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
+    assert retention.limits() == retention.Limits(400, 20 * 2**30, True)
+    told = " ".join(state.call("prune", "--help").stdout.decode().split())
+    assert "runs = 400, gib = 20, automatic = true" in told and "for a day" in told
+    assert "limits: 400 runs, 20.0 GiB" in state.call("prune", "--dry-run").stdout.decode()
+
+
+@pytest.mark.parametrize(
+    "text", ["runs = -1", "runs = 1.5", "runs = true", "gib = -1", 'gib = "x"', "gib = nan", "automatic = 1"]
+)
+def test_limits_that_cannot_be_used_are_said_and_remove_nothing(state: State, monkeypatch, text: str) -> None:  # type: ignore[no-untyped-def]
+    run = old_run(state.path, "a", 9)
+    configure(state.path, text)
+    monkeypatch.setenv(rundir.STATE_VARIABLE, str(state.path))
+    with pytest.raises(UserError, match=f"config.toml: retention.{text.split()[0]} is "):
+        retention.prune(lambda: False)
+    assert run.exists()
+
+
+def test_a_configuration_that_cannot_be_used_hurts_no_run(state: State) -> None:
+    kept = old_run(state.path, "a", 9)
+    configure(state.path, "runs = 'many'")
+    assert state.call("prune").returncode == 2
+    done = state.run(*python("import time; time.sleep(1); print('done')"))
+    assert (done.returncode, done.stdout) == (0, b"done\n")
+    assert kept.exists()
+    (new,) = (run for run in state.runs() if run != kept)
+    assert "retention.runs" in (next(new.glob("node-*.jsonl"))).read_text()
+
+
+def test_a_dry_run_removes_nothing(state: State) -> None:
+    run = old_run(state.path, "a", 9)
+    left_over = state.path / "runs" / f"{retention.GONE}z"
+    left_over.mkdir()
+    assert "would remove  a" in state.call("prune", "--dry-run", "--keep", "0").stdout.decode()
+    assert run.exists() and left_over.exists()
+    assert state.call("prune", "--keep", "0").returncode == 0
+    assert not run.exists() and not left_over.exists()

@@ -26,6 +26,10 @@ def made(run_id: str, called: str, started: float, **more: object) -> Path:
     return path
 
 
+def line(kind: str, **fields: object) -> str:
+    return json.dumps({"kind": kind, "producer": "p", "seq": 1, "t": 1.0, **fields}) + "\n"
+
+
 def test_none_yet(here: Path) -> None:
     assert runs.list_runs() == []
     with pytest.raises(runs.UserError, match="no runs yet"):
@@ -61,12 +65,12 @@ def test_what_a_person_may_say(here: Path) -> None:
         (None, {"kind": "step"}, "lost"),
     ],
 )
-def test_states(here: Path, ended: object, farewell: object, expected: str) -> None:
+def test_states(here: Path, ended: object, farewell: dict[str, str] | None, expected: str) -> None:
     path = made("a", "a", 1.0)
     if ended:
         (path / "exit.json").write_text(json.dumps(ended))
     if farewell:
-        (path / "rank-0-x.jsonl").write_text(json.dumps({"kind": "hello"}) + "\n" + json.dumps(farewell) + "\n")
+        (path / "rank-0-x.jsonl").write_text(line("hello") + line(**farewell))
     assert runs.list_runs()[0].state == expected
 
 
@@ -88,10 +92,9 @@ def test_a_run_that_another_machine_writes(here: Path) -> None:
 def test_progress_from_a_long_journal(here: Path) -> None:
     path = made("a", "a", 1.0)
     with open(path / "rank-0-x.jsonl", "w") as journal:
-        journal.write('{"kind":"hello"}\n{"kind":"facts","total_steps":9000}\nnot json\n')
+        journal.write(line("hello") + line("facts", total_steps=9000) + "not json\n")
         for i in range(1, 5001):
-            step = {"kind": "step", "index": i, "start": i * 0.5, "duration": 0.4, "metrics": {"x": 1}}
-            journal.write(json.dumps(step) + "\n")
+            journal.write(line("step", index=i, start=i * 0.5, duration=0.4, metrics={"x": 1}))
         journal.write('{"kind":"step","index":50')
     entry = runs.entry(path)
     assert (entry.step, entry.steps_total) == (5000, 9000)

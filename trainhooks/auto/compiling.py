@@ -9,7 +9,7 @@ from types import FunctionType, ModuleType
 from typing import Any, Callable, Dict, List, Optional
 
 from trainhooks import session
-from trainhooks.auto import boundaries
+from trainhooks.auto import boundaries, configuration, models, precision, repeats
 from trainhooks.clocks import NANOSECOND, host_clock
 from trainhooks.entries import FACTS, SPAN
 from trainhooks.events import clean
@@ -128,7 +128,7 @@ def keep_out(torch: Any, *modules: ModuleType) -> None:
             mark = frames.skip_code
     except AttributeError:  # a torch that cannot compile
         return
-    for module in modules:
+    for module in (*modules, configuration, models, precision, repeats):
         for owner in (module, *(each for each in vars(module).values() if isinstance(each, type))):
             if getattr(owner, "__module__", module.__name__) != module.__name__:
                 continue

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # When the module on the left has been imported, `install(module)` of our module on the right is called.
 ADAPTERS = (
     ("torch", "boundaries"),
+    ("torch.amp.autocast_mode", "precision"),
     ("transformers.trainer", "transformers"),
     ("transformers.generation.utils", "generation"),
     ("trl.extras.profiling", "trl"),

@@ -6,7 +6,7 @@ import sys
 from threading import get_ident
 from typing import Any
 
-from trainhooks.auto import boundaries, compiling
+from trainhooks.auto import boundaries, compiling, loaders, sections
 from trainhooks.auto.batches import Batches
 from trainhooks.auto.steps import Steps
 
@@ -49,6 +49,8 @@ def _wrap(dataloader: Any, watched: Steps, counter: Batches) -> None:
         if inside or watched.silent or get_ident() != watched.thread:
             return make(self)
         watched.fetch_begins(id(self))
+        if watched.optimizers.none_stepped:
+            sections.harmless(loaders.tell, self)
         try:
             return make(self)
         finally:

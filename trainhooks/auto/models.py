@@ -12,6 +12,7 @@ SHAPE = (
     "is_encoder_decoder", "sliding_window",
 )  # fmt: skip
 INNER = 8  # wrappers (DDP, torch.compile, PEFT) that a model may lie in
+told = False  # whether somebody has asked for the facts of a model: a framework's adapter knows which is meant
 
 
 def model_facts(model: Any) -> Dict[str, Any]:
@@ -20,6 +21,8 @@ def model_facts(model: Any) -> Dict[str, Any]:
     Args:
         model: the module; one of transformers tells more of itself.
     """
+    global told
+    told = True
     inner = unwrapped(model)
     facts: Dict[str, Any] = {"class": type(inner).__name__, **_parameters(inner)}
     config = getattr(inner, "config", None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import Any, Dict, Set
 
+from trainhooks.auto import configuration
+
 # Whole steps without one after which it is waited for no longer. To wait costs nothing where the next fetch ends the
 # step anyway (critics that are trained a hundred times for each step of the generator); elsewhere it merges steps.
 PATIENCE = 128
@@ -49,6 +51,7 @@ class Optimizers:
             on_gpu = self._on_gpu[key] = any(
                 parameter.is_cuda for group in optimizer.param_groups for parameter in group["params"][:1]
             )
+            configuration.optimizer_steps(optimizer)
         if key not in self._awaited:
             self.made(optimizer)
         self.none_stepped = False

@@ -9,7 +9,9 @@ from threading import get_ident
 from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set
 
+from trainhooks.auto import configuration
 from trainhooks.auto.batches import Batches
+from trainhooks.auto.repeats import LOOKS, Repeats
 from trainhooks.auto.steps import Steps
 from trainhooks.clocks import host_clock
 
@@ -26,6 +28,7 @@ class Roots:
 
     def __init__(self, torch: Any, watched: Steps, is_compiling: Callable[[], bool]) -> None:
         self._module = torch.nn.Module
+        self._tensor = torch.Tensor
         self._watched = watched
         self._counts = Batches(torch).counts
         self._is_compiling = is_compiling
@@ -48,12 +51,20 @@ class Roots:
     def _hook(self, module: Any) -> None:
         watched, counts, is_compiling = self._watched, self._counts, self._is_compiling
         leads = not self._hooked
+        repeats, tensor = Repeats(), self._tensor
+        if leads:
+            configuration.trains(module)
 
         def before(module: Any, args: Any, kwargs: Any) -> None:
             if is_compiling() or watched.silent or get_ident() != watched.thread:
                 return
+            forwards, began = watched.forwards, watched.began
             if watched.forward_begins(module.training) and leads:
                 watched.count(counts(kwargs) if "input_ids" in kwargs else counts(args))
+            if repeats.calls < LOOKS and (watched.forwards > forwards or watched.began != began):
+                given = args[0] if args else kwargs.get("input_ids")
+                if isinstance(given, tensor):
+                    repeats.called(given, watched.began, watched.backwards)
 
         def after(module: Any, args: Any, result: Any) -> None:
             if is_compiling() or get_ident() != watched.thread:

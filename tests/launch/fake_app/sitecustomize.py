@@ -7,7 +7,7 @@ import types
 
 
 class TrainmonApp:
-    def __init__(self, feed, *, title, stop_training, low_bandwidth=False):
+    def __init__(self, feed, *, title, stop_training, **options):
         self.feed, self.title, self.stop_training = feed, title, stop_training
         self.over = threading.Event()
         self.result = None

@@ -1,0 +1,117 @@
+"""The verbs beside `run` and `attach` that open a screen: a replay, and the list of all runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from monitor.terminal import can_draw
+
+
+@click.command()
+@click.argument("run", required=False, metavar="[RUN|FILE]")
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0, max=1024),
+    default=1.0,
+    show_default=True,
+    help="Seconds of the recording a second; 0 begins in pause.",
+)
+@click.option("--low-bandwidth", is_flag=True, help="Redraw less, for a slow connection.")
+@click.pass_context
+def replay(context: click.Context, run: str | None, speed: float, low_bandwidth: bool) -> None:
+    """Play a run, or a journal in a file, as if it happened now. Every screen says that it is a replay.
+
+    p pauses and goes on; the full stop and the comma go by a step; + and - change the speed; ( and ) leap.
+    """
+    from monitor.replay import Playback, open_player
+    from monitor.runs import UserError
+
+    player = open_player(run)
+    if can_draw():
+        from monitor import config
+        from monitor.tui.replay import ReplayApp
+        from monitor.tui.wishes import wishes
+
+        title = Path(run).stem if run else "replay"
+        slow = config.slow_link(low_bandwidth)
+        how = ReplayApp(Playback(player, speed), title=title, low_bandwidth=slow, wishes=wishes()).run()
+        context.exit(1 if how is None else 0)
+    if not speed:
+        raise UserError("no key can end the pause without a terminal; say how fast: --speed 10")
+    from monitor.plain import LINE_SECONDS, print_progress
+
+    print_progress(Playback(player, speed).views(LINE_SECONDS / max(1.0, speed)))
+
+
+def browse() -> None:
+    """Show all runs, and open what is chosen, until the person leaves."""
+    from monitor import config
+    from monitor.fleet import Fleet
+    from monitor.runs import UserError
+    from monitor.stop import stop_training
+    from monitor.tui.runs_app import RunsApp
+
+    slow = config.slow_link(False)
+    fleet = Fleet()
+    cursor: Path | None = None
+    said = ""
+    try:
+        while (choice := RunsApp(fleet, _compared, stop_training, cursor, said).run()) is not None:
+            what, cursor = choice
+            try:
+                said = _open(what, cursor, slow)
+            except UserError as error:  # the run is gone meanwhile, or there is nothing in it
+                said = str(error)
+    finally:
+        fleet.close()
+
+
+def _open(what: str, path: Path, slow: bool) -> str:
+    """Show one run; what is to be said about it afterwards."""
+    from monitor import recorder
+    from monitor.follow import Follower
+    from monitor.replay import Playback, open_player
+    from monitor.stop import stop_training
+    from monitor.tui.app import TrainmonApp
+    from monitor.tui.replay import ReplayApp
+    from monitor.tui.wishes import wishes
+
+    def stop(say: Callable[[str], None]) -> None:
+        stop_training(path, say)
+
+    if what == "replay":
+        app: TrainmonApp = ReplayApp(
+            Playback(open_player(str(path))), title=path.name, low_bandwidth=slow, wishes=wishes()
+        )
+    else:
+        recorder.ensure(path)
+        app = TrainmonApp(Follower(path), title=path.name, stop_training=stop, low_bandwidth=slow, wishes=wishes())
+    return "" if app.run() is not None else "the dashboard crashed; the training is not affected"
+
+
+def _compared(paths: list[Path]) -> str:
+    """The runs against the first of them, as `trainmon compare` tells it."""
+    from monitor.follow import load
+    from monitor.model.compare import Side, compare
+    from monitor.reports import comparison
+
+    first, *others = [Side(view.report, view.step_seconds) for view in map(load, paths)]
+    return "\n".join(comparison.text(compare(first, other)) for other in others)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what makes a shell complete trainmon's commands. For bash, in ~/.bashrc: eval "$(trainmon completion bash)"
+
+    For zsh the same in ~/.zshrc; for fish: trainmon completion fish > ~/.config/fish/completions/trainmon.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    command = click.get_current_context().find_root().command
+    click.echo(found(command, {}, "trainmon", "_TRAINMON_COMPLETE").source())

@@ -1,0 +1,167 @@
+"""What is told of a training's set-up: its optimizer, mixed precision, and the model run twice on one input."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trainhooks import torch_flags
+from trainhooks.auto import repeats
+
+from .watched import ROOT, both
+
+GIB = 2**30
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What `Repeats` says."""
+    said: list[dict[str, Any]] = []
+    put: Callable[[Any], None] = lambda entry: said.append(entry[1]["facts"]["forwards"])  # noqa: E731
+    monkeypatch.setattr(repeats.session, "quiet_put", lambda: put)
+    return said
+
+
+class Tensor:
+    """Anything that can be referred to weakly."""
+
+
+def calls(steps: int, of_a_step: Callable[[repeats.Repeats, int], None]) -> repeats.Repeats:
+    counted = repeats.Repeats()
+    for step in range(1, steps + 1):
+        of_a_step(counted, step)
+    return counted
+
+
+def test_a_second_call_before_the_backward(told: list[dict[str, Any]]) -> None:
+    def twice(counted: repeats.Repeats, step: int) -> None:
+        batch = Tensor()
+        counted.called(batch, step, 0)
+        counted.called(batch, step, 0)
+
+    assert calls(128, twice).times == 128
+    assert told == [{"repeated": calls // 2, "calls": calls} for calls in repeats.TOLD_AT]
+
+
+def test_a_second_call_after_the_update(told: list[dict[str, Any]]) -> None:
+    """It begins the next step, in which nothing is learnt from it."""
+    batches = [Tensor() for _ in range(50)]
+
+    def once_more(counted: repeats.Repeats, step: int) -> None:
+        if step > 1:
+            counted.called(batches[step - 1], step, 0)
+        counted.called(batches[step], step, 0)
+
+    assert calls(49, once_more).times == 48
+    assert told
+
+
+def views(counted: repeats.Repeats, step: int) -> None:
+    kept = [Tensor(), Tensor()]
+    for batch in kept:
+        counted.called(batch, step, 0)
+
+
+def slices(counted: repeats.Repeats, step: int) -> None:
+    for _ in range(8):
+        counted.called(Tensor(), step, 0)  # gone at once: the next one may lie in the same place
+
+
+def twice_learnt(counted: repeats.Repeats, step: int) -> None:
+    batch = Tensor()
+    counted.called(batch, step, 0)
+    counted.called(batch, step, 1)
+
+
+def epochs_of_one_batch(counted: repeats.Repeats, step: int, batch: Tensor = Tensor()) -> None:  # noqa: B008
+    counted.called(batch, step, 0)
+
+
+@pytest.mark.parametrize("of_a_step", [views, slices, twice_learnt, epochs_of_one_batch])
+def test_no_repetition(told: list[dict[str, Any]], of_a_step: Callable[[repeats.Repeats, int], None]) -> None:
+    assert calls(64, of_a_step).times == 0
+    assert told == []
+
+
+def test_an_unmodified_program(tmp_path: Path) -> None:
+    run = both(tmp_path, "twice.py")
+    facts = run.facts
+    assert len(run.steps()) == 40
+    assert facts["forwards"]["calls"] == 64 and facts["forwards"]["repeated"] >= 30
+    assert facts["autocast"] == "bfloat16"
+    assert facts["optimizer"]["class"] == "AdamW" and facts["optimizer"]["device"] == "cpu"
+    assert (facts["optimizer"]["fused"], facts["optimizer"]["foreach"]) == (None, False)
+    assert facts["optimizer"]["tensors"] == 4
+    assert facts["model"]["class"] == "Classifier"
+    assert "duplicate-forward" in [finding.code for finding in run.report.findings]
+
+
+GRAPHS = """
+import sys, torch
+from trainhooks.auto import imports
+{arm}
+make = torch.amp.autocast_mode.autocast.__init__
+def f(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return torch.mm(x, x)
+x = torch.ones(4, 4)
+print(torch.compile(f, fullgraph=True, backend="eager")(x).dtype, f(x).dtype)
+scripted = torch.jit.script(torch.nn.Linear(4, 4))
+print(torch.autocast("cpu", enabled=False).fast_dtype, scripted(x).shape)
+now = torch.amp.autocast_mode.autocast.__init__
+print(now is make, hasattr(now, "__wrapped__"), file=sys.stderr)
+"""
+
+
+def test_the_class_is_left_as_it_was_after_its_first_use() -> None:
+    """And graphs hold the same before and after."""
+    ended = [
+        subprocess.run(
+            [sys.executable, "-c", GRAPHS.format(arm=arm)], cwd=ROOT, capture_output=True, text=True, timeout=100
+        )
+        for arm in ("", "imports.install()")
+    ]
+    assert [each.returncode for each in ended] == [0, 0], ended[1].stderr
+    assert ended[0].stdout == ended[1].stdout
+    assert ended[0].stderr.split()[-2:] == ["True", "False"]
+    assert ended[1].stderr.split()[-2:] == ["False", "False"]
+
+
+def cuda(**stats: int) -> SimpleNamespace:
+    def told(index: int) -> dict[str, Any]:
+        peak = GIB * (index + 1)
+        return {
+            "allocated_bytes": {"all": {"peak": peak}},
+            "reserved_bytes": {"all": {"peak": 2 * peak}},
+            "num_alloc_retries": stats.get("retries", 0),
+            "num_ooms": 0,
+        }
+
+    return SimpleNamespace(
+        is_initialized=lambda: True,
+        device_count=lambda: 2,
+        memory_stats_as_nested_dict=told,
+        get_device_properties=lambda index: SimpleNamespace(total_memory=100 * GIB),
+    )
+
+
+def fake_torch(used: tuple[int, ...], **stats: int) -> Any:
+    context = SimpleNamespace(_cuda_hasPrimaryContext=lambda index: index in used)
+    return SimpleNamespace(cuda=cuda(**stats), version=SimpleNamespace(cuda="13.0"), _C=context)
+
+
+def test_the_allocators_figures_are_of_the_device_in_use() -> None:
+    assert torch_flags._gpu_memory(fake_torch((1,)))["peak_allocated"] == 2 * GIB
+    assert torch_flags._gpu_memory(fake_torch((0,)))["peak_allocated"] == GIB
+    assert torch_flags._gpu_memory(fake_torch(())) == {}
+    assert torch_flags._gpu_memory(fake_torch((0,), retries=13))["retries"] == 8  # seldom news
+
+
+def test_they_are_absent_where_nothing_was_started() -> None:
+    assert "gpu_memory" not in torch_flags.torch_flags()

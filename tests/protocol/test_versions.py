@@ -1,0 +1,94 @@
+"""Journals of every version of the protocol so far are read for ever; what is newer passes, and is said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from monitor.follow import load
+from monitor.reports import text
+from monitor.sources.decode import UNKNOWN, decode
+from tests.launch.conftest import State
+from tests.launch.conftest import state as state
+from trainhooks.events import PROTOCOL, Event
+
+FIXTURES = Path(__file__).with_name("fixtures")
+OF_VERSION = {1: {"hello", "facts", "step", "span", "metrics", "pulse", "frames", "note", "bye", "gpu", "host", "exit"}}
+
+
+def copied(name: str, run: Path) -> Path:
+    """A fixture where a reader may leave its caches."""
+    return Path(shutil.copytree(FIXTURES / name, run))
+
+
+def test_every_version_has_its_fixtures() -> None:
+    assert set(OF_VERSION) == set(range(1, PROTOCOL + 1))
+    for version in OF_VERSION:
+        assert (FIXTURES / f"v{version}").is_dir() and (FIXTURES / f"v{version}-every-kind").is_dir()
+
+
+@pytest.mark.parametrize("version", OF_VERSION)
+def test_every_kind_of_a_version_is_read(version: int) -> None:
+    lines = (FIXTURES / f"v{version}-every-kind" / "rank-0-p.jsonl").read_bytes().splitlines()
+    events = [decode(line) for line in lines]
+    assert all(isinstance(event, Event) for event in events)
+    assert {event.kind for event in events if isinstance(event, Event)} == OF_VERSION[version]
+    for line, event in zip(lines, events, strict=True):
+        for name, value in json.loads(line).items():
+            found = getattr(event, name)
+            assert name == "phases" or name == "background" or json.loads(json.dumps(found)) == value, name
+
+
+def test_a_run_of_version_1_is_reported_as_it_was(tmp_path: Path) -> None:
+    report = load(copied("v1", tmp_path / "run")).report
+    assert (report.progress.steps_done, report.progress.steps_total, report.progress.skipped) == (
+        12,
+        12,
+        {"nothing to do": 1},
+    )
+    assert (report.outcome.state, report.outcome.exit_code) == ("finished", 0)
+    assert {row.name for row in report.phases} >= {"data", "forward", "backward"}
+    assert report.metrics["loss"].last == pytest.approx(1 / 12) and report.metrics["reward"].nonfinite == 1
+    assert report.wall.spans["checkpoint"] == pytest.approx(1.2, abs=0.1)
+    assert report.run.facts["config"] == {"lr": 0.1, "batch": 4} and report.run.source == "hooks"
+    assert report.throughput.tokens_per_second == pytest.approx(3034, rel=0.01)
+    assert report.dropped.lines == 0
+
+
+def newer(run: Path, protocol: int) -> Path:
+    """The same run, as a later version may write it."""
+    journal = next(run.glob("rank-0-*.jsonl"))
+    rows = [json.loads(line) for line in journal.read_text().splitlines()]
+    rows[0]["protocol"] = protocol
+    for row in rows:
+        row["quantum"] = {"flux": [1, 2, 3]}
+    rows.insert(3, {"kind": "novelty", "producer": rows[0]["producer"], "seq": 1000, "t": rows[3]["t"], "x": 1})
+    journal.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return run
+
+
+def test_unknown_kinds_and_fields_pass(tmp_path: Path) -> None:
+    known = load(copied("v1", tmp_path / "known")).report
+    found = load(newer(copied("v1", tmp_path / "newer"), PROTOCOL)).report
+    assert found.progress == known.progress and found.phases == known.phases and found.dropped == known.dropped
+    assert "newer" not in text.text(found)
+    line = {"kind": "novelty", "producer": "p", "seq": 1, "t": 1.0}
+    assert decode(json.dumps(line).encode()) is UNKNOWN
+
+
+def test_a_newer_version_is_one_clear_line(state: State) -> None:
+    runs = state.path / "runs"
+    runs.mkdir(parents=True, mode=0o700)
+    run = newer(copied("v1", runs / "kept"), PROTOCOL + 1)
+    journal = next(run.glob("rank-0-*.jsonl"))
+    for rank in (1, 2):  # every rank says so; a person reads it once
+        other = journal.read_text().replace('"rank": 0', f'"rank": {rank}').replace("1feb5aac", f"other{rank}")
+        (run / f"rank-{rank}-other{rank}.jsonl").write_text(other)
+    for words in (("report", "kept"), ("report", "kept", "--markdown"), ("attach", "kept", "--once")):
+        shown = state.call(*words).stdout.decode()
+        said = [line for line in shown.splitlines() if "newer trainmon" in line]
+        assert len(said) == 1 and f"protocol {PROTOCOL + 1}" in said[0] and "update" in said[0]
+        assert "12 of 12 steps" in shown, "what can be read is still shown"

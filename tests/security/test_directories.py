@@ -1,0 +1,208 @@
+"""Private directories are checked, not assumed; nobody but their owner reads or writes anything."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from monitor import runs
+from monitor.stop import stop_training
+from tests.launch.conftest import ROOT, State, python, wait_for
+from trainhooks import rundir
+
+NOBODY = 65534
+TRAINING = """
+import sys, time
+sys.path.insert(0, {root!r})
+import trainhooks as th
+for _ in th.steps(range({steps})):
+    time.sleep(0.01)
+print("trained")
+"""
+
+# Tries all that there is to try, and prints what worked.
+INTRUDER = """
+import os, socket, sys
+def attempt(name, what):
+    try:
+        what()
+        print(name)
+    except OSError:
+        pass
+pid, *paths = sys.argv[1:]
+attempt("kill", lambda: os.kill(int(pid), 15))
+for path in paths:
+    attempt(f"read:{path}", lambda: open(path, "rb"))
+    attempt(f"write:{path}", lambda: open(path, "ab"))
+    attempt(f"list:{path}", lambda: os.listdir(path))
+    attempt(f"make:{path}", lambda: os.mkdir(path + "/x"))
+    attempt(f"remove:{path}", lambda: os.unlink(path))
+    attempt(f"connect:{path}", lambda: socket.socket(socket.AF_UNIX).connect(path))
+print("done")
+"""
+
+needs_root = pytest.mark.skipif(
+    os.getuid() != 0 or not shutil.which("setpriv"),
+    reason="LOUD: only root, with setpriv, can become another user to try it",
+)
+
+
+def training(steps: int = 5) -> list[str]:
+    return python(TRAINING.format(root=str(ROOT), steps=steps))
+
+
+def as_nobody(*command: str) -> subprocess.CompletedProcess[bytes]:
+    words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--", *command]
+    return subprocess.run(words, capture_output=True, timeout=60, cwd="/")
+
+
+def refused(state: State, *hints: str) -> None:
+    """`trainmon run` refuses in one line, the program is not started; a program with hooks runs on without a record."""
+    done = state.run(*training())
+    assert done.returncode == 2 and done.stdout == b""
+    line = done.stderr.decode()
+    assert line.count("\n") == 1 and all(hint in line for hint in hints), line
+    alone = subprocess.run(training(), env=state.environment, capture_output=True, timeout=60)
+    assert (alone.returncode, alone.stdout, alone.stderr) == (0, b"trained\n", b"")
+    doctor = state.call("doctor")
+    assert doctor.returncode == 1 and hints[0] in " ".join(doctor.stdout.decode().split())
+
+
+def test_a_link_in_the_place_of_the_runs_is_refused(state: State, tmp_path: Path) -> None:
+    state.path.mkdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (state.path / "runs").symlink_to(tmp_path / "elsewhere")
+    refused(state, "is not a directory", "remove it")
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_runs_that_are_open_to_others_are_refused(state: State) -> None:
+    (state.path / "runs").mkdir(parents=True)
+    (state.path / "runs").chmod(0o755)
+    refused(state, "is open to other users", "chmod 700")
+    assert not list((state.path / "runs").iterdir())
+
+
+def test_a_state_directory_that_everybody_may_change_is_refused(state: State) -> None:
+    state.path.mkdir()
+    state.path.chmod(0o777)
+    refused(state, "everybody may exchange", "chmod o-w")
+    state.path.chmod(0o1777)  # as /tmp has it
+    assert state.run(*training()).returncode == 0
+
+
+@needs_root
+@pytest.mark.parametrize("which", ["state", "runs"])
+def test_a_foreign_directory_is_refused(state: State, which: str) -> None:
+    path = state.path if which == "state" else state.path / "runs"
+    path.mkdir(parents=True, mode=0o700)
+    os.chown(path, NOBODY, -1)
+    refused(state, "another user")
+    assert not [each for each in path.rglob("*") if each.is_file()]
+
+
+def test_a_state_directory_may_be_a_link_of_ones_own(state: State, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir(mode=0o755)
+    state.path.symlink_to(tmp_path / "disk")
+    assert state.run(*training()).returncode == 0
+    assert len(list((tmp_path / "disk" / "runs").iterdir())) == 1
+
+
+def test_everything_that_is_written_is_private(state: State) -> None:
+    """Whatever the umask: directories 0700, files 0600 or less, all of them ours."""
+    code = f"import os; os.umask(0); os.execv({sys.executable!r}, {[sys.executable, *training(40)[1:]]!r})"
+    assert (
+        state.call("run", "--no-tui", "--", sys.executable, "-c", code, preexec_fn=lambda: os.umask(0)).returncode == 0
+    )
+    state.call("report")
+    found = [state.path / "runs", *(state.path / "runs").rglob("*")]
+    assert len(found) > 5
+    for path in found:
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        assert mode & 0o077 == 0, f"{path} has mode {mode:o}"
+        assert path.lstat().st_uid == os.getuid()
+
+
+def test_the_sockets_lie_in_a_private_directory(state: State) -> None:
+    front = state.start(*training(2000))
+    try:
+        wait_for(lambda: list(state.only.glob("rank-*.jsonl")))
+        found = rundir.socket_dir()
+        assert stat.S_IMODE(found.lstat().st_mode) == 0o700 and found.lstat().st_uid == os.getuid()
+    finally:
+        os.killpg(state.pid(state.only), signal.SIGKILL)
+        front.wait()
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A directory that other users can reach (the test's own is not)."""
+    path = Path(tempfile.mkdtemp(dir="/tmp", prefix="trainmon-test-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@needs_root
+def test_a_second_user_reads_and_writes_nothing(shared: Path) -> None:
+    """With a living run: its files, its sockets, its process."""
+    state = State(shared / "state")
+    front = state.start(*training(10_000))
+    run = state.only
+    try:
+        wait_for(lambda: list(run.glob("rank-*.jsonl")) and list(rundir.socket_dir().glob("*.sock")))
+        assert as_nobody("ls", str(shared)).returncode == 0, "the way there is open"
+        paths = [run, *run.iterdir(), rundir.socket_dir(), *rundir.socket_dir().glob("*.sock")]
+        tried = as_nobody(sys.executable, "-I", "-c", INTRUDER, str(state.pid(run)), *map(str, paths))
+        assert tried.stdout.decode().split() == ["done"], tried.stdout + tried.stderr
+        assert psutil.pid_exists(state.pid(run))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(state.pid(run), signal.SIGKILL)
+        front.wait()
+
+
+@needs_root
+def test_another_user_s_run_cannot_have_a_process_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run directory says which process is its training. Root believes that only of processes of the same owner."""
+    monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
+    victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        ticks = rundir.start_ticks(victim.pid)
+        run = rundir.new_run("evil", pid=victim.pid, start_ticks=ticks)
+        os.chown(run, NOBODY, -1)
+        told: list[str] = []
+        assert not stop_training(run, told.append, (0.1, 0.1, 0.1))
+        assert "another user" in told[0] and victim.poll() is None
+        os.chown(run, os.getuid(), -1)
+        assert stop_training(run, told.append, (5.0, 5.0, 5.0))
+    finally:
+        victim.kill()
+        victim.wait()
+
+
+@needs_root
+def test_nothing_is_written_into_another_user_s_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner could put links in the way of what root writes there."""
+    from monitor import recorder
+
+    monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
+    run = rundir.new_run("evil", pid=os.getpid(), start_ticks=rundir.start_ticks(os.getpid()))
+    os.chown(run, NOBODY, -1)
+    before = sorted(run.iterdir())
+    recorder.ensure(run)
+    assert runs.state(run)[0] == "running"
+    children = psutil.Process().children()
+    assert not any("monitor.recorder" in " ".join(child.cmdline()) for child in children)
+    assert sorted(run.iterdir()) == before

@@ -1,0 +1,122 @@
+"""What the source does not do: run foreign text, trust foreign bytes, open the network."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.launch.conftest import ROOT, State, python, wait_for
+
+SOURCES = sorted(path for room in ("monitor", "trainhooks") for path in (ROOT / room).rglob("*.py"))
+# Modules whose readers run what they read, and calls that run text.
+MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "yaml", "xmlrpc", "code"}
+CALLS = {"eval", "exec", "compile", "os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
+CALLS |= {"socket.socket", "socket.create_server", "socket.create_connection"}
+NETWORK = {"http.server", "socketserver", "asyncio.start_server", "urllib.request", "requests", "http.client", "httpx"}
+
+
+def dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def local(address: ast.expr) -> bool:
+    """Whether a text names a socket in a directory."""
+    first = address.values[0] if isinstance(address, ast.JoinedStr) else address
+    return isinstance(first, ast.Constant) and str(first.value).startswith("ipc://")
+
+
+def dangers(source: str) -> Iterator[str]:
+    """What in a program's text runs foreign text or speaks to the network."""
+    for node in ast.walk(ast.parse(source)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Call):
+            called = dotted(node.func)
+            if called in CALLS or called.endswith((".loads_pickle", ".recv_pyobj", ".set_unsafe")):
+                yield called
+            if called.endswith(".bind") and not (node.args and local(node.args[0])):
+                yield called
+            if any(word.arg == "shell" for word in node.keywords):
+                yield f"{called}(shell=...)"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("tcp://"):
+            yield node.value
+        for name in names:
+            if name.split(".")[0] in MODULES or name in NETWORK:
+                yield f"import {name}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_source_runs_foreign_text_or_opens_the_network(path: Path) -> None:
+    assert list(dangers(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle", "from marshal import loads", "eval(x)", "exec(x)", "os.system(x)", "run(x, shell=True)",
+        "s.bind('tcp://*:1')", "import yaml", "socket.socket(socket.AF_INET)", "zmq_socket.bind(address)",
+        "s.recv_pyobj()", "import http.server", "s.connect('tcp://host:1')",
+    ],
+)  # fmt: skip
+def test_the_test_of_the_source_can_fail(source: str) -> None:
+    assert list(dangers(source))
+
+
+@pytest.mark.parametrize("verb", ["run", "attach", "report"])
+@pytest.mark.parametrize("option", ["--listen", "--port", "--host"])
+def test_there_is_no_option_that_listens(state: State, verb: str, option: str) -> None:
+    done = state.call(verb, option, "127.0.0.1:7000")
+    assert done.returncode == 2 and b"No such option" in done.stderr and done.stderr.count(b"\n") == 1
+
+
+def test_nothing_listens_on_the_network_while_a_run_goes_on(state: State) -> None:
+    """Neither the training, nor the supervisor, nor the front, nor a reader."""
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import time, trainhooks as th\n"
+    front = state.start(*python(code + "for _ in th.steps(range(100000)): time.sleep(0.01)"))
+    try:
+        wait_for(lambda: list(state.only.glob("rank-*.jsonl")))
+        pids = {front.pid, state.pid(state.only), state.supervisor(state.only)}
+        assert len(pids) == 3
+        for pid in pids:
+            assert psutil.Process(pid).net_connections(kind="inet") == []
+        assert any(psutil.Process(pid).net_connections(kind="unix") for pid in pids), "it would be seen"
+    finally:
+        os.killpg(state.pid(state.only), signal.SIGKILL)
+        front.wait()
+
+
+def test_the_cache_of_a_state_is_data_and_no_program(state: State) -> None:
+    """`state.cache` is MessagePack with fixed types: a pickle in its place is passed over, and runs nothing."""
+    import pickle
+
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import trainhooks as th\nfor _ in th.steps(range(9)): pass"
+    assert state.run(sys.executable, "-c", code).returncode == 0
+
+    class Trap:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.mkdir, (str(state.path / "trapped"),)
+
+    for bad in (
+        pickle.dumps(Trap()),
+        b"",
+        b"\xc1" * 100,
+        b"\x84\xa5shape\xa0",
+        b"\xdf\xff\xff\xff\xff",
+        b"\x91" * 100_000,
+    ):
+        (state.only / "state.cache").write_bytes(bad)
+        done = state.call("report")
+        assert done.returncode == 0 and b"9 steps" in done.stdout
+    assert not (state.path / "trapped").exists()

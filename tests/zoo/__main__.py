@@ -1,0 +1,89 @@
+"""The zoo: every script run under trainmon, and whether the report names its cause first and nothing false.
+
+python -m tests.zoo                    # all, one after the other
+python -m tests.zoo input_bound gan    # those whose name contains one of the words
+python -m tests.zoo --keep DIR         # leave the runs there, for `TRAINMON_DIR=DIR/NAME trainmon report`
+python -m tests.zoo --judge DIR        # run nothing: what the rules of today say of the runs left there
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.zoo.cases import CASES
+from tests.zoo.runner import Outcome, judge, run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", help="parts of names of the scripts to run; all by default")
+    parser.add_argument("--keep", type=Path, help="where the runs stay")
+    parser.add_argument("--judge", type=Path, help="where runs were left by --keep")
+    parser.add_argument("--times", type=int, default=1, help="how often each is run")
+    given = parser.parse_args()
+    chosen = [case for case in CASES if not given.words or any(word in case.name for word in given.words)]
+    if not chosen:
+        parser.error("no script has such a name")
+    kept = None if given.keep is None else given.keep.resolve()
+    left = None if given.judge is None else given.judge.resolve()
+    if left is not None:
+        chosen = [case for case in chosen if (left / case.name).is_dir()]
+    outcomes = []
+    print(_row("script", "expected", "found", "s", "verdict"), flush=True)
+    for _ in range(given.times):
+        for case in chosen:
+            outcomes.append(judge(case, left / case.name) if left is not None else run(case, kept))
+            print(told(outcomes[-1]), flush=True)
+    print()
+    print("\n".join(summary(outcomes)))
+    return 0 if all(outcome.good for outcome in outcomes) else 1
+
+
+def told(outcome: Outcome) -> str:
+    case = outcome.case
+    marks = {"critical": "!", "warning": "", "info": "~"}
+    found = ", ".join(f"{marks[severity]}{code}" for code, severity in outcome.findings) or "nothing"
+    return _row(
+        case.name,
+        case.expected or "(healthy)",
+        found,
+        f"{outcome.seconds:.0f}",
+        outcome.verdict + (" (crowded)" if outcome.crowded else ""),
+    )
+
+
+def _row(name: str, expected: str, found: str, seconds: str, verdict: str) -> str:
+    return f"{name:<34} {expected:<22} {seconds:>4}  {found:<60} {verdict}"
+
+
+def summary(outcomes: list[Outcome]) -> list[str]:
+    """Recall over the faulty scripts that have a rule, precision over all findings of weight."""
+    judged = [each for each in outcomes if not each.trouble]
+    faulty = [each for each in judged if each.case.expected is not None and not each.waits_for_rule]
+    named = sum(each.named for each in faulty)
+    true, false = sum(len(each.true) for each in judged), sum(len(each.false) for each in judged)
+    healthy = [each for each in judged if each.case.expected is None]
+    clean = sum(not each.false for each in healthy)
+    lines = [
+        "~ information, ! critical; findings in the report's order",
+        f"recall     {_share(named, len(faulty))}: faulty scripts whose cause is named first",
+        f"precision  {_share(true, true + false)}: findings of weight that are true",
+        f"healthy    {_share(clean, len(healthy))}: without a finding of weight",
+    ]
+    waiting = sorted({str(each.case.expected) for each in judged if each.waits_for_rule})
+    if waiting:
+        lines.append(f"not counted, as no rule looks for them yet: {', '.join(waiting)}")
+    broken = [each.case.name for each in outcomes if each.trouble]
+    if broken:
+        lines.append(f"did not run as they should: {', '.join(broken)}")
+    return lines
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole}" + (f" ({100 * part / whole:.0f} %)" if whole else "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

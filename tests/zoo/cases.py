@@ -1,0 +1,130 @@
+"""The zoo's table: each script, the cause that was planted in it, and what else may be said of it, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+IDLE_GPU = {"driver.count": "1", "gpu.utilization": "0", "gpu.memory_used": "700000000", "gpu.sm_clock": "345"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One script and what is known of it."""
+
+    script: str
+    expected: str | None  # the code that must come first; None: nothing of weight may be found
+    arguments: tuple[str, ...] = ()
+    allowed: Mapping[str, str] = field(default_factory=dict)  # further codes that are true here, and why
+    launcher: tuple[str, ...] = ()  # what stands between python and the script
+    options: tuple[str, ...] = ()  # of `trainmon run`
+    environment: Mapping[str, str] = field(default_factory=dict)
+    scene: Mapping[str, str] | None = None  # GPUs are simulated: lines that go before those of eight H200
+    burners: int = 0  # programs of others that take a core each meanwhile
+    patience: float | None = None  # it hangs, and whoever started it ends it after so many seconds
+    code: int = 0  # exit code
+
+    @property
+    def name(self) -> str:
+        words = [Path(self.script).stem, *(word for word in self.arguments if word.isidentifier())]
+        return "_".join([*words, "busy"] if self.burners else words)
+
+
+def _gpu(scene: str, seconds: int, expected: str | None, **more: Mapping[str, str]) -> Case:
+    return Case("gpu.py", expected, (scene, str(seconds)), scene={}, **more)  # type: ignore[arg-type]
+
+
+SICK = (
+    Case("sick_input_getitem.py", "input-bound"),
+    Case("sick_input_collate.py", "input-bound"),
+    Case("sick_input_disk.py", "input-bound"),
+    Case("sick_unaccounted_getbatch.py", "unaccounted-time"),
+    Case("sick_unaccounted_gradients.py", "unaccounted-time"),
+    Case("sick_between_steps.py", "unaccounted-time", allowed={"slow-drift": "the curve is as long as the run"}),
+    Case("sick_logging_api.py", "logging-overhead"),
+    Case("sick_logging_hf.py", "logging-overhead", allowed={"slow-drift": "the page holds all rows so far"}),
+    Case("sick_checkpoint_hf.py", "checkpoint-stall"),
+    Case("sick_checkpoint_plain.py", "checkpoint-stall"),
+    Case("sick_eval_plain.py", "eval-heavy"),
+    Case("sick_eval_lightning.py", "eval-heavy"),
+    Case("sick_duplicate_forward.py", "duplicate-forward"),
+    Case("sick_padding_hf.py", "padding-waste"),
+    Case(
+        "sick_length_outliers.py", "length-outliers", allowed={"padding-waste": "the others of such a batch are padded"}
+    ),
+    Case("sick_sequential_batching.py", "sequential-batching"),
+    Case("sick_recompiling.py", "recompiling"),
+    Case("sick_compile_fallback.py", "compile-fallback", allowed={"recompiling": "that is how torch came to give up"}),
+    Case("sick_slow_startup.py", "slow-startup"),
+    Case("sick_steps_skipped.py", "steps-skipped"),
+    Case("sick_nonfinite_plain.py", "nonfinite-loss"),
+    Case("sick_nonfinite_hf.py", "nonfinite-loss"),
+    Case("sick_reward_flat_api.py", "reward-flat"),
+    Case("sick_reward_flat_console.py", "reward-flat"),
+    Case("sick_loss_flat.py", "loss-flat"),
+    Case("sick_loss_flat_console.sh", "loss-flat"),
+    Case("sick_slow_steps.py", "slow-steps"),
+    Case("sick_slow_drift_forward.py", "slow-drift"),
+    Case("sick_slow_drift_history.py", "slow-drift", allowed={"unaccounted-time": "it grows between the steps"}),
+    Case("sick_stalled.py", "stalled", patience=60),
+    Case("sick_stalled_worker.py", "stalled", patience=60),
+    Case("sick_straggler.py", "straggler", launcher=TORCHRUN),
+    Case("steady.py", "cpu-starved", ("45",), burners=6, allowed={"slow-steps": "a neighbour takes the core in turns"}),
+    Case("sick_oversubscribed.py", "oversubscribed"),
+    Case("sick_debug_anomaly.py", "debug-settings"),
+    Case("sick_sequential_generation.py", "sequential-generation"),
+    Case("sick_memory_leak.py", "memory-leak"),
+    Case("sick_out_of_memory.py", "oom-risk", code=1),
+    Case("sick_below_expected.py", "below-expected", options=("--expect-tps", "500000")),
+    Case("sick_inconsistent_console.sh", "inconsistent-console"),
+    Case("sick_training_on_cpu.py", "training-on-cpu", scene=IDLE_GPU),
+    _gpu("thermal", 36, "thermal-throttle"),
+    _gpu("brake", 36, "power-brake"),
+    _gpu("slowdown", 36, "hw-slowdown"),
+    _gpu("locked", 50, "low-clocks"),
+    _gpu("limited", 90, "power-capped"),
+    _gpu("shared", 50, "gpu-shared"),
+    _gpu("link", 50, "pcie-downtrained"),
+    _gpu("xid", 20, "gpu-error"),
+    _gpu("healthy", 12, "debug-settings", environment={"CUDA_LAUNCH_BLOCKING": "1"}),
+)
+
+WELL = (
+    Case("well_plain_epochs.py", None),
+    Case("well_accumulation.py", None),
+    Case("well_compile_warmup.py", None),
+    Case("well_bucketed.py", None),
+    Case("well_first_step.py", None),
+    Case("well_five_steps.py", None),
+    Case("well_gan.py", None),
+    Case("well_rl_generation.py", None),
+    Case("well_hf_trainer.py", None),
+    Case("well_lightning.py", None),
+    Case("well_lbfgs.py", None),
+    Case("well_nanogpt.py", None),
+    Case("well_cache_grows.py", None),
+    Case("well_cosine_plateau.py", None),
+    Case("well_tiny_epochs.py", None),
+    Case("well_ddp.py", None, launcher=TORCHRUN),
+    Case("well_trl_grpo.py", None),
+    Case("well_console.py", None),
+    Case("well_explicit.py", None),
+    Case("well_actor_critic.py", None),
+    Case("well_distillation.py", None),
+    Case("well_accelerate.py", None),
+    Case("well_checkpointing.py", None),
+    Case("well_two_tasks.py", None),
+    Case("well_curriculum.py", None),
+    Case(
+        "steady.py",
+        None,
+        ("15", "beside_one"),
+        burners=2,
+        allowed={"cpu-starved": "it is true", "slow-steps": "a neighbour takes the core in turns"},
+    ),
+    _gpu("capped_a_little", 40, None),
+)
+
+CASES = (*SICK, *WELL)

@@ -1,0 +1,235 @@
+"""One script of the zoo run as a user runs it, and what the report says of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from monitor.diagnosis.explain import NOT_YET, page
+from tests.zoo.cases import Case
+from trainhooks import rundir
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = Path(__file__).resolve().parent / "scripts"
+STUB = ROOT / "tests" / "gpu"
+LIMIT = 400.0  # seconds, against hanging; a crowded machine may take ten times as long as a free one
+# What a cluster's or another test's environment must not lend to the scripts.
+FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID", rundir.RUN_VARIABLE)
+BURNER = "x = 0\nwhile True: x = (x * 31 + 7) % 1000003"
+GRAVE = ("critical", "warning")
+CROWDED = 0.2  # of the machine, used by others
+
+
+@dataclass
+class Outcome:
+    """What became of one script."""
+
+    case: Case
+    seconds: float
+    findings: list[tuple[str, str]] = field(default_factory=list)  # code and severity, in the report's order
+    trouble: str | None = None  # why there is nothing to judge
+    crowded: bool = False  # others used much of the machine meanwhile, as measured here
+
+    @property
+    def waits_for_rule(self) -> bool:
+        """The cause is known, and no rule looks for it yet."""
+        return self.case.expected is not None and not has_rule(self.case.expected)
+
+    @property
+    def named(self) -> bool:
+        """The planted cause is the first finding, but for neighbours who are truly there."""
+        codes = [code for code, _ in self.findings if code == self.case.expected or code not in self._of_the_machine]
+        return bool(codes) and codes[0] == self.case.expected
+
+    @property
+    def false(self) -> list[str]:
+        """Findings of weight that nobody planted."""
+        return [code for code, severity in self.findings if severity in GRAVE and code not in self._fine]
+
+    @property
+    def true(self) -> list[str]:
+        return [code for code, severity in self.findings if severity in GRAVE and code in self._fine]
+
+    @property
+    def _fine(self) -> set[str | None]:
+        return {self.case.expected, *self.case.allowed, *self._of_the_machine}
+
+    @property
+    def _of_the_machine(self) -> set[str]:
+        return {"cpu-starved"} if self.crowded else set()  # then it is true, whoever is tested
+
+    @property
+    def good(self) -> bool:
+        if self.trouble or self.false:
+            return False
+        return self.case.expected is None or self.waits_for_rule or self.named
+
+    @property
+    def verdict(self) -> str:
+        if self.trouble:
+            return f"BROKEN: {self.trouble}"
+        words = []
+        if self.waits_for_rule:
+            words.append("no rule yet")
+        elif self.case.expected and not self.named:
+            seen = any(code == self.case.expected for code, _ in self.findings)
+            words.append("NOT FIRST" if seen else "MISSED")
+        if self.false:
+            words.append("FALSE: " + ", ".join(self.false))
+        return "; ".join(words) or "ok"
+
+
+def has_rule(code: str) -> bool:
+    return not any(NOT_YET in text for _, text in page(code).sections)
+
+
+def run(case: Case, keep: Path | None = None) -> Outcome:
+    """Run a case in a state directory of its own.
+
+    Args:
+        keep: where its state stays, in a directory named as the case; nowhere by default.
+    """
+    state = Path(tempfile.mkdtemp(prefix="trainmon-zoo-")) if keep is None else keep / case.name
+    shutil.rmtree(state, ignore_errors=True)
+    state.mkdir(parents=True, mode=0o700)
+    began = time.monotonic()
+    try:
+        with _burners(case.burners), Neighbours() as neighbours:
+            trouble = _train(case, state)
+        outcome = judge(case, state, time.monotonic() - began, trouble)
+        outcome.crowded = neighbours.part >= CROWDED
+        return outcome
+    finally:
+        if keep is None:
+            shutil.rmtree(state, ignore_errors=True)
+
+
+def judge(case: Case, state: Path, seconds: float = 0.0, trouble: str | None = None) -> Outcome:
+    """What the report says of a case that was run."""
+    report = _report(state)
+    if report is None:
+        return Outcome(case, seconds, trouble=trouble or "no report")
+    findings = [(each["code"], each["severity"]) for each in report["findings"]]
+    return Outcome(case, seconds, findings, trouble)
+
+
+def _train(case: Case, state: Path) -> str | None:
+    """Run the script under `trainmon run`. Returns what went wrong, if anything did."""
+    words = [sys.executable, "-m", "monitor", "run", "--no-tui", "--name", case.name, *case.options, "--"]
+    script = SCRIPTS / case.script
+    words += [str(script)] if script.suffix == ".sh" else [sys.executable, *case.launcher, str(script)]
+    with (state / "output.txt").open("wb") as output:
+        child = subprocess.Popen(
+            [*words, *case.arguments],
+            env=_environment(case, state),
+            cwd=state,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            code = child.wait(case.patience or LIMIT)
+        except subprocess.TimeoutExpired:
+            return _end(child, state, case.patience is not None)
+    if case.patience is not None:
+        return "it ended, and was to hang"
+    if code != case.code:
+        return f"exit code {code}; see the end of output.txt"
+    return None
+
+
+def _end(child: subprocess.Popen[bytes], state: Path, meant: bool) -> str | None:
+    """Give up on a training that hangs, as a person does: after a look at it."""
+    child.send_signal(signal.SIGTERM)
+    try:
+        child.wait(30)
+    except subprocess.TimeoutExpired:
+        subprocess.run([sys.executable, "-m", "monitor", "stop", "last"], env=_environment(None, state), timeout=100)
+        child.kill()
+        child.wait()
+    return None if meant else "it hung"
+
+
+def _report(state: Path) -> dict[str, Any] | None:
+    done = subprocess.run(
+        [sys.executable, "-m", "monitor", "report", "--json", "last"],
+        env=_environment(None, state),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    if done.returncode != 0:
+        return None
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _environment(case: Case | None, state: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    kept[rundir.STATE_VARIABLE] = str(state)
+    if case is not None:
+        kept |= case.environment
+        if case.scene is not None:
+            kept |= _driver(state, case.scene)
+    return kept
+
+
+def _driver(state: Path, changes: Mapping[str, str]) -> dict[str, str]:
+    """The stand-in for NVIDIA's driver; the script writes what it says."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise SystemExit("the zoo's GPU scripts need a C compiler")
+    library, scene = state / "libnvidia-ml.so.1", state / "scene.txt"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", library, STUB / "nvml_stub.c", "-pthread"], check=True)
+    lines = "".join(f"{key} = {value}\n" for key, value in changes.items())
+    scene.write_text((STUB / "scenes" / "h200x8.txt").read_text() + lines)
+    search = os.pathsep.join(filter(None, (str(state), os.environ.get("LD_LIBRARY_PATH"))))
+    return {"NVML_STUB": str(scene), "LD_LIBRARY_PATH": search}
+
+
+class Neighbours:
+    """How much of the machine is used by others while a training runs, read apart from trainmon: 0 to 1."""
+
+    def __init__(self) -> None:
+        self.part = 0.0
+
+    def __enter__(self) -> Neighbours:
+        self._before = self._read()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        elapsed, used, own = (now - then for now, then in zip(self._read(), self._before, strict=True))
+        self.part = max(0.0, used - own) / (elapsed * (psutil.cpu_count() or 1))
+
+    def _read(self) -> tuple[float, float, float]:
+        """Seconds: of the clock, of all cores at work, of children that have ended."""
+        cores, ended = psutil.cpu_times(), os.times()
+        work = sum(cores) - cores.idle - getattr(cores, "iowait", 0.0) - getattr(cores, "guest", 0.0)
+        return time.monotonic(), work, ended.children_user + ended.children_system
+
+
+@contextlib.contextmanager
+def _burners(count: int) -> Iterator[None]:
+    """So many programs of others that take a core each, at normal priority."""
+    burners = [subprocess.Popen([sys.executable, "-c", BURNER]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+        for burner in burners:
+            burner.wait()

@@ -1,0 +1,23 @@
+"""Each batch's activations are kept for a plot that nobody draws."""
+
+import time
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(128, 1024), nn.ReLU(), nn.Linear(1024, 10))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+activations = []
+net[1].register_forward_hook(lambda module, inputs, output: activations.append(output.detach().clone()))
+end, step = time.monotonic() + 75, 0
+while time.monotonic() < end:
+    x = torch.randn(512, 128)
+    loss = nn.functional.cross_entropy(net(x), torch.randint(0, 10, (512,)))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    time.sleep(0.1)
+    step += 1
+    if step % 100 == 0:
+        print(f"[{step}] loss {loss.item():.3f}")

@@ -1,0 +1,20 @@
+"""Short lines, each padded to the model's full length."""
+
+import functools
+import tempfile
+
+from texts import line_dataset, pad_batch, tiny_llama
+from transformers import Trainer, TrainingArguments
+
+with tempfile.TemporaryDirectory() as directory:
+    args = TrainingArguments(
+        output_dir=directory,
+        per_device_train_batch_size=8,
+        max_steps=60,
+        save_strategy="no",
+        logging_steps=20,
+        report_to=[],
+        use_cpu=True,
+    )
+    collate = functools.partial(pad_batch, to=256)  # padding="max_length"
+    Trainer(tiny_llama(width=48), args, collate, train_dataset=line_dataset(400)).train()

@@ -1,0 +1,70 @@
+"""A handful of the zoo's quickest scripts; `make zoo` runs all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.zoo.__main__ import summary, told
+from tests.zoo.cases import CASES, SICK, WELL, Case
+from tests.zoo.runner import LIMIT, SCRIPTS, Outcome, has_rule, run
+
+QUICK = ("sick_reward_flat_console", "sick_loss_flat", "sick_eval_plain", "sick_nonfinite_plain", "well_five_steps")
+
+
+@pytest.mark.timeout(LIMIT)
+@pytest.mark.parametrize("name", QUICK)
+def test_the_report_names_the_planted_cause_first_and_nothing_false(name: str) -> None:
+    (case,) = [case for case in CASES if case.name == name]
+    outcome = run(case)
+    assert outcome.good, told(outcome)
+
+
+def test_every_script_has_its_case_and_every_case_its_script() -> None:
+    shared = {"texts.py"}  # what several scripts import
+    assert {case.script for case in CASES} == {path.name for path in SCRIPTS.iterdir() if path.is_file()} - shared
+    assert len({case.name for case in CASES}) == len(CASES)
+    assert all(case.expected is not None for case in SICK) and all(case.expected is None for case in WELL)
+    assert len(WELL) >= 12
+
+
+SAID = Case("sick_eval_plain.py", "eval-heavy", allowed={"slow-drift": "so that there is one"})
+
+
+@pytest.mark.parametrize(
+    ("findings", "verdict"),
+    [
+        ([("eval-heavy", "warning")], "ok"),
+        ([("eval-heavy", "warning"), ("slow-drift", "warning"), ("swap", "info")], "ok"),
+        ([], "MISSED"),
+        ([("slow-drift", "warning"), ("eval-heavy", "warning")], "NOT FIRST"),
+        ([("eval-heavy", "warning"), ("swap", "warning")], "FALSE: swap"),
+    ],
+)
+def test_a_verdict_says_what_is_wrong(findings: list[tuple[str, str]], verdict: str) -> None:
+    outcome = Outcome(SAID, 1.0, findings)
+    assert outcome.verdict == verdict and outcome.good == (verdict == "ok")
+
+
+def test_a_healthy_script_may_have_information_and_nothing_more() -> None:
+    well = replace(SAID, expected=None)
+    assert Outcome(well, 1.0, [("swap", "info")]).good
+    assert not Outcome(well, 1.0, [("swap", "warning")]).good
+    assert not Outcome(well, 1.0, trouble="exit code 1").good
+
+
+def test_crowding_is_no_false_alarm_where_it_is_measured() -> None:
+    found = [("eval-heavy", "warning"), ("cpu-starved", "warning")]
+    assert not Outcome(SAID, 1.0, found).good
+    assert Outcome(SAID, 1.0, found, crowded=True).good
+
+
+def test_the_summary_counts() -> None:
+    right = Outcome(SAID, 1.0, [("eval-heavy", "warning")])
+    wrong = Outcome(SAID, 1.0, [("swap", "warning")])
+    text = "\n".join(summary([right, wrong, Outcome(WELL[0], 1.0, [])]))
+    assert "recall     1 of 2 (50 %)" in text
+    assert "precision  1 of 2 (50 %)" in text
+    assert "healthy    1 of 1 (100 %)" in text
+    assert has_rule("eval-heavy")

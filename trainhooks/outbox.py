@@ -82,8 +82,7 @@ class Outbox:
         self._told: Dict[str, Any] = {}  # facts that change, as they were told last
 
     def run(self) -> None:
-        """Record until told to stop; then write what is left and say bye."""
-        self._open()
+        """Record until told to stop; then write what is left and say bye. Comes after `open`."""
         flooded = False
         while not self._stopped(0.0 if flooded else WAKE):
             flooded = self._digest(rested=not flooded) > MOST
@@ -95,7 +94,8 @@ class Outbox:
             self._write()
         self._end()
 
-    def _open(self) -> None:
+    def open(self) -> None:
+        """Find or make the run, and say hello."""
         ranks = facts.rank_facts()
         self._run = _join_or_make_run(self._lanes, ranks)
         if self._run is not None:

@@ -22,6 +22,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 EXIT_FLUSH = 1.0  # seconds that the end of the program may wait for the last lines
+EXIT_OPEN = 5.0  # and for the first ones: a short program on a busy machine ends before its journal has been opened
 DEBUG_VARIABLE = "TRAINMON_DEBUG"  # set, it lets the background thread's own errors be seen
 
 
@@ -59,6 +60,7 @@ class Session:
     def __init__(self, forked: bool = False) -> None:
         self.lanes: List[Lane] = []
         self.started = False
+        self.recording = False  # the background thread has opened its journal
         self.explicit = False  # the program tells its steps itself; what `auto` makes out is not wanted
         self.forked = forked
         self.pid = os.getpid()
@@ -110,6 +112,8 @@ class Session:
             self.error = error
         self.stop.set()
         thread.join(EXIT_FLUSH)
+        if not self.recording:
+            thread.join(EXIT_OPEN)
 
 
 def _record(session: Session) -> None:
@@ -119,6 +123,8 @@ def _record(session: Session) -> None:
             from trainhooks.outbox import Outbox
 
             outbox = Outbox(session.lanes, session.stop.wait, lambda: session.error)
+        outbox.open()
+        session.recording = True
         outbox.run()
     except Exception:  # whatever goes wrong here is trainmon's own trouble; the training must not hear of it
         if os.environ.get(DEBUG_VARIABLE):

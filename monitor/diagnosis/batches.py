@@ -48,17 +48,20 @@ def sequential_generation(evidence: Evidence) -> Finding | None:
     metrics = evidence.report.metrics
     calls = metrics.get("generate_calls")
     batch = metrics.get("generate_batch")
-    row = evidence.phase("generation")
-    if calls is None or batch is None or row is None or calls.count < ENOUGH:
+    wall = evidence.report.wall
+    # Before a step's first forward with gradients generating lies outside of it, and is a span.
+    seconds, around = evidence.named("generation"), wall.steps + wall.spans.get("generation", 0.0)
+    if calls is None or batch is None or calls.count < ENOUGH or evidence.steps < ENOUGH or not around:
         return None
-    if (calls.mean or 0.0) < MANY_CALLS or (batch.mean or 0.0) > ONE_BY_ONE or row.share < GENERATION_WORTH:
+    a_step, part = (calls.mean or 0.0) * calls.count / evidence.steps, seconds / around
+    if a_step < MANY_CALLS or (batch.mean or 0.0) > ONE_BY_ONE or part < GENERATION_WORTH:
         return None
-    most = evidence.of_wall(row.mean * row.count) * (1 - 1 / (calls.mean or 1.0))
+    most = evidence.of_wall(seconds) * (1 - 1 / a_step)
     return Finding(
         "sequential-generation",
         "warning",
-        f"Text is generated one by one: {calls.mean:.1f} calls of generate() a step, {share(row.share)} of step time",
-        [f"{batch.mean:.2g} sequences a call, {duration(row.mean)} of generation a step"],
+        f"Text is generated one by one: {a_step:.1f} calls of generate() a step, {share(part)} of the steps' time",
+        [f"{batch.mean:.2g} sequences a call, {duration(seconds / evidence.steps)} of generation a step"],
         "Generate the texts of a step in one call: prompts padded on the left, or num_return_sequences=N.",
         most,
     )

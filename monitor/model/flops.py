@@ -190,6 +190,8 @@ def _not_dense(facts: Mapping[str, Any]) -> str | None:
         return "a mixture of experts: a token passes through a part of the parameters only"
     if facts.get("is_encoder_decoder"):
         return "an encoder and a decoder: their tokens pass through a part of the parameters only"
+    if facts.get("sharded"):
+        return "the parameters are shared out among ranks: how the work on a token is, is not known"
     total, trainable = _whole(facts, "parameters"), _whole(facts, "trainable_parameters")
     if total and trainable is not None and trainable < total:
         return "a part of the model is frozen: the formula is of full training"

@@ -110,11 +110,16 @@ def _hello(state: RunState, hello: Hello, _: Producer | None) -> None:
     state.facts = _updated(hello.facts, state.facts)
 
 
-def _devices(state: RunState, facts: dict[str, Any]) -> None:
+def _devices(state: RunState, facts: dict[str, Any], producer: Producer) -> None:
     """Ranks use different GPUs: the run's are all of them."""
     devices = facts.get("devices")
-    for uuid in devices if isinstance(devices, list) else ():
-        if isinstance(uuid, str) and uuid not in state.devices and len(state.devices) < MAX_DEVICES:
+    if not isinstance(devices, list):
+        return
+    told = [uuid for uuid in devices[:MAX_DEVICES] if isinstance(uuid, str)]
+    if told:
+        producer.devices = told
+    for uuid in told:
+        if uuid not in state.devices and len(state.devices) < MAX_DEVICES:
             state.devices.append(uuid)
 
 
@@ -148,7 +153,7 @@ def _facts(state: RunState, facts: Facts, producer: Producer) -> None:
         return
     state.name = facts.name or state.name
     state.facts = _updated(state.facts, facts.facts)
-    _devices(state, facts.facts)
+    _devices(state, facts.facts, producer)
 
 
 # What they tell

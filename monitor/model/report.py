@@ -68,6 +68,8 @@ class Throughput(Rates):
 
     recent: Rates = field(default_factory=Rates)
     expected_tokens_per_second: float | None = None  # as `--expect-tps` said
+    mfu_formula: list[str] = field(default_factory=list)  # how `mfu` comes about, a line a figure
+    mfu_unknown: str | None = None  # why there is none, where GPUs are at work
 
 
 @dataclass(slots=True)

@@ -41,6 +41,7 @@ class Producer:
     ended: float | None = None
     error: str | None = None
     dropped: int = 0
+    devices: list[str] = field(default_factory=list)  # UUIDs of the GPUs that it uses
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 
-from monitor.model import account
+from monitor.model import account, mfu
 from monitor.model.account import Surroundings as Surroundings
 from monitor.model.devices import ours
 from monitor.model.ranks import Comparison, compare
@@ -47,7 +47,7 @@ def report(state: RunState, around: Surroundings) -> Report:
         run=_run(state, around),
         outcome=outcome,
         progress=progress,
-        throughput=_throughput(main, around),
+        throughput=_throughput(state, around, outcome),
         wall=wall,
         phases=_phases(main),
         metrics={name: _metric(column.digested()) for name, column in state.metrics.items()},
@@ -133,9 +133,11 @@ def _total(state: RunState) -> int | None:
     return next((each.total_steps for _, each in sorted(state.hooked.items()) if each.total_steps is not None), None)
 
 
-def _throughput(main: Figures, around: Surroundings) -> Throughput:
-    whole = main.pace.whole_run()
-    found = Throughput(**{f.name: getattr(whole, f.name) for f in fields(Rates)}, recent=main.pace.lately())
+def _throughput(state: RunState, around: Surroundings, outcome: Outcome) -> Throughput:
+    pace = state.main.pace
+    whole = pace.whole_run()
+    found = Throughput(**{f.name: getattr(whole, f.name) for f in fields(Rates)}, recent=pace.lately())
+    mfu.fill(found, state, outcome.state == "running")
     wanted = around.identity.get("expect_tps")
     if isinstance(wanted, int | float) and wanted > 0:
         found.expected_tokens_per_second = float(wanted)

@@ -39,6 +39,7 @@ def sections(report: Report) -> list[Section]:
         what_if(report),
         wall(report),
         phases(report),
+        mfu(report),
         speed_classes(report),
         slow_steps(report),
         skipped(report),
@@ -213,6 +214,14 @@ def phases(report: Report) -> Section | None:
         times = [duration(value) for value in (row.mean, row.p50, row.p95, row.max)]
         rows.append([clean(row.name, 40), clean(row.clock, 8), share(row.share), *times, f"{row.count:,}"])
     return Section("Where the step time went", rows=rows, left=2)
+
+
+def mfu(report: Report) -> Section | None:
+    """How the share of the hardware's peak comes about; where GPUs are at work and there is none, why."""
+    told = report.throughput
+    if told.mfu_formula:
+        return Section("How the MFU comes about", [clean(line) for line in told.mfu_formula])
+    return Section("MFU", [f"unknown: {clean(told.mfu_unknown)}"]) if told.mfu_unknown else None
 
 
 def speed_classes(report: Report) -> Section | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainhooks.events import Host
+from trainhooks.events import Host, Metrics
 
 from .conftest import Story, around, folded, judged, judged_state
 
@@ -107,3 +107,18 @@ def test_steps_that_cease_while_it_runs_are_told() -> None:
     told = steady(Story(), 60).wait(90).pulse()
     assert said(told, alive=True) == {"stalled": "critical"}
     assert "stalled" not in said(steady(Story(), 60, between=1.0).wait(90).pulse(), alive=True), "pauses are its habit"
+
+
+def generated(calls: int) -> Story:
+    """A loop without a loader: what it generates lies before the step, and each call is logged by itself."""
+    told = Story()
+    for _ in range(30):
+        for _ in range(calls):
+            told.tell(Metrics, values={"generate_calls": 1, "generate_batch": 1}).span("generation", 0.5)
+        told.step(forward=0.1, backward=0.2)
+    return told
+
+
+def test_what_is_generated_between_the_steps_counts_as_theirs() -> None:
+    assert said(generated(8))["sequential-generation"] == "warning"
+    assert "sequential-generation" not in said(generated(1))

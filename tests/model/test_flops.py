@@ -81,6 +81,7 @@ def test_a_model_of_eight_billion_by_hand() -> None:
         ({"class": None}, "shape"),
         ({"parameters": 5}, "shape"),
         ({"sliding_window": 1024}, "looks back"),
+        ({"sharded": True}, "shared out among ranks"),
     ],
 )
 def test_unknown_where_the_formula_does_not_hold(fact: dict[str, Any], says: str) -> None:

@@ -63,16 +63,19 @@ def unwrapped(model: Any) -> Any:
 def _parameters(model: Any) -> Dict[str, Any]:
     """Numbers of parameters. Where they are sharded the sizes at hand are this rank's part, so they are left out."""
     total = trainable = 0
+    sharded = False
     dtypes: Dict[str, int] = {}
     for parameter in model.parameters():
         size = parameter.numel()
         if type(parameter).__name__ == "FlatParameter" or getattr(parameter, "ds_numel", None) is not None:
             return {}
+        sharded = sharded or type(parameter).__name__ == "DTensor"  # its size is the whole one's
         total += size
         trainable += size if parameter.requires_grad else 0
         dtype = str(parameter.dtype).rpartition(".")[2]
         dtypes[dtype] = dtypes.get(dtype, 0) + size
-    return {"parameters": total, "trainable_parameters": trainable, "dtypes": dtypes}
+    facts = {"parameters": total, "trainable_parameters": trainable, "dtypes": dtypes}
+    return {**facts, "sharded": True} if sharded else facts
 
 
 def _quantization(model: Any, config: Any) -> Optional[str]:

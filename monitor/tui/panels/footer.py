@@ -35,12 +35,13 @@ class Footer(Rows):
 
     def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
         row: Row = [(" ", "text")]
-        for _, _, action in keys(self.actions, width):
+        for begin, _, action in keys(self.actions, width):
             label = "go on" if look.paused and action.name == "pause" else action.footer
-            row += [(action.shown, "accent bold"), (f" {label}   ", "muted")]
-        panels = "1–8 panels"
+            gap = " " * (begin - row_width(row))
+            row += [(gap, "text"), (action.shown, "accent bold"), (f" {label}", "muted")]
+        panels = "   1–8 panels"
         if row_width(row) + len(panels) + 1 <= width:
-            row += [("1–8", "accent bold"), (" panels", "muted")]
+            row += [("   1–8", "accent bold"), (" panels", "muted")]
         return [row]
 
     async def on_click(self, event: Click) -> None:

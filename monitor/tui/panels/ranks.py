@@ -25,7 +25,7 @@ def _rank(row: RankRow, slowest: int | None, longest: float, width: int) -> Row:
     if width >= 60:
         tail.append((column(f"{row.steps:,} steps", 15, right=True), "muted"))
     if row.rank == slowest:
-        tail.append(("  slowest", "warning"))
+        tail.append(("  slowest" if width >= 40 else "  ◀", "warning"))
     room = width - row_width(head) - 40 - 9
     if room < _LEAST_BAR or not longest or row.step_seconds is None:
         return [*head, *tail]

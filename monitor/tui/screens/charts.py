@@ -96,7 +96,7 @@ class Charts(Finder, ListBody):
         title: Row = [("▶ " if chosen else "  ", "accent bold"), (fit(name, width // 2), "text bold")]
         roomy = height > LEAST_HEIGHT + 1
         last: Row = [(fit(fmt.number(row.last), 14), "bad bold" if isinstance(row.last, str) else "text bold")]
-        rows = [spread(title, last, width)]
+        rows = [spread(title, [] if roomy else last, width)]
         if roomy:
             rows.append([("  ", "text"), *summary(row, width - 2)])
         over = view.metrics.get(self._over) if self._over not in (None, name) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -19,6 +20,7 @@ from monitor.tui.screens.page import ListBody, PageScreen
 from trainhooks.events import Gpu
 
 LABEL = 10
+LOW = 3  # rows of a GPU below which its figures stand in one row
 MAX_PROCESSES = 24
 
 
@@ -46,8 +48,8 @@ def title(gpu: GpuRow, detail: GpuDetail, chosen: bool, width: int) -> Row:
 
 
 def _limits(gpu: GpuRow) -> bool:
-    """Whether one of its reasons costs speed. A reason that this version has no word for may."""
-    return any(BY_NAME[reason].code is not None if reason in BY_NAME else True for reason in gpu.reasons)
+    """Whether one of its reasons costs speed: a power cap is normal, and what this version has no word for may."""
+    return any(reason not in BY_NAME or BY_NAME[reason].code not in (None, "power-capped") for reason in gpu.reasons)
 
 
 def busy(gpu: GpuRow, detail: GpuDetail, room: int) -> Row:
@@ -142,6 +144,9 @@ def block(gpu: GpuRow, detail: GpuDetail, chosen: bool, width: int, height: int)
     """A GPU in `height` rows: the most important first."""
     if height <= 1:
         return [cut([("▶" if chosen else " ", "accent bold"), *gpu_line(gpu, width - 1)], width)]
+    if height <= LOW:
+        facts: Row = [("   ", "text"), *gpu_line(replace(gpu, reasons=[]), width - 1)[1:]]
+        return [title(gpu, detail, chosen, width), *([cut(facts, width)] if height > 1 else [])]
     room = max(8, min(40, width - LABEL - 50))
     rows = [
         busy(gpu, detail, room), memory(gpu, detail, room), clock(gpu, detail, room), power(gpu, detail, room),

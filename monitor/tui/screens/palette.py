@@ -18,6 +18,7 @@ class PaletteScreen(Dialog[str]):
     """Answers the action to run, or None."""
 
     heading = "What to do: type a part of its name"
+    wide = True
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down", "choose(1)", show=False),
         Binding("up", "choose(-1)", show=False),
@@ -35,7 +36,7 @@ class PaletteScreen(Dialog[str]):
         return [Input(), self._choices]
 
     def _options(self) -> list[Option]:
-        return [Option(Content(f"{row.shown:>10}  {row.help}")) for _, row in self._shown]
+        return [Option(Content(f"{row.shown:>9}  {row.help}")) for _, row in self._shown]
 
     def on_input_changed(self, event: Input.Changed) -> None:
         words = event.value.lower().split()

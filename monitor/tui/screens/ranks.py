@@ -14,7 +14,7 @@ from monitor.tui.panels.ranks import rank_rows
 from monitor.tui.rows import Row, cut, row_width, wrap
 from monitor.tui.screens.page import Body, PageScreen
 
-LEAST_WIDTH = 38  # cells of one rank: its number, its time and its waiting
+LEAST_WIDTH = 35  # cells of one rank: its number, its time and its waiting
 GAP = 2
 
 
@@ -33,9 +33,9 @@ def rank_table(ranks: list[RankRow], slowest: int | None, width: int, height: in
     rows: list[Row] = []
     for y in range(tall):
         row: Row = []
-        for cells in drawn[y::tall]:
-            row += [*cells, (" " * (wide - row_width(cells) + GAP), "text")]
-        rows.append(cut(row, width))
+        for index, cells in enumerate(drawn[y::tall]):
+            row += [(" " * (index * (wide + GAP) - row_width(row)), "text"), *cells]
+        rows.append(row)
     return rows
 
 

@@ -7,7 +7,7 @@ import pytest
 import sample_views as views
 
 from monitor.diagnosis.explain import page
-from monitor.model.report import Curve, Finding, Outcome, View
+from monitor.model.report import Curve, Finding, Outcome, Suggestion, View
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS, SCREENS
 from monitor.tui.columns import grid
 from monitor.tui.curve_forms import logarithms, smoothed
@@ -182,6 +182,17 @@ async def test_a_finding_opens_its_page_and_alerts_tell_when_they_came_and_went(
         assert page("sequential-generation").line[:60] in screen_text(app)
         await press(pilot, "escape")
         assert "Alerts, the newest first" in screen_text(app)
+
+
+async def test_what_to_try_stands_apart_from_what_was_measured(app_on, screen_text) -> None:
+    view = views.running()
+    idea = Suggestion(text="Try a fused optimizer", memory="none", because="optimizer steps take 9 % [/b]")
+    app = app_on(replace(view, report=replace(view.report, to_try=[idea])))
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "w")
+        shown = screen_text(app)
+        assert "To try: what may help" in shown
+        assert "Try a fused optimizer  optimizer steps take 9 % [/b]  memory: none" in shown
 
 
 async def test_a_code_without_a_page_opens_what_there_is(app_on, screen_text) -> None:

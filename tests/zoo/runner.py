@@ -31,6 +31,7 @@ FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID", 
 BURNER = "x = 0\nwhile True: x = (x * 31 + 7) % 1000003"
 GRAVE = ("critical", "warning")
 CROWDED = 0.2  # of the machine, used by others
+MARK = "crowded"  # a file beside a kept run that says so
 
 
 @dataclass
@@ -109,9 +110,9 @@ def run(case: Case, keep: Path | None = None) -> Outcome:
     try:
         with _burners(case.burners), Neighbours() as neighbours:
             trouble = _train(case, state)
-        outcome = judge(case, state, time.monotonic() - began, trouble)
-        outcome.crowded = neighbours.part >= CROWDED
-        return outcome
+        if neighbours.part >= CROWDED:
+            (state / MARK).touch()
+        return judge(case, state, time.monotonic() - began, trouble)
     finally:
         if keep is None:
             shutil.rmtree(state, ignore_errors=True)
@@ -123,7 +124,7 @@ def judge(case: Case, state: Path, seconds: float = 0.0, trouble: str | None = N
     if report is None:
         return Outcome(case, seconds, trouble=trouble or "no report")
     findings = [(each["code"], each["severity"]) for each in report["findings"]]
-    return Outcome(case, seconds, findings, trouble)
+    return Outcome(case, seconds, findings, trouble, (state / MARK).exists())
 
 
 def _train(case: Case, state: Path) -> str | None:

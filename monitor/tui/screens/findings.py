@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from monitor import units as fmt
 from monitor.diagnosis.explain import CODES, Page, page
 from monitor.diagnosis.gain import without_it
-from monitor.model.report import Finding, Report, View
+from monitor.model.report import Finding, Report, Suggestion, View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.panels.alerts import losses, slow_step
 from monitor.tui.panels.base import Look
@@ -77,6 +77,15 @@ def alert_rows(view: View, look: Look) -> list[Row]:
     return [*losses(report), *([("· ", "accent"), (printable(note[:600]), "muted")] for note in view.notes), *rows]
 
 
+def try_rows(suggestion: Suggestion, first: bool, chosen: bool, width: int) -> list[Row]:
+    """What may help, without a number of this run that says it does."""
+    heading: list[Row] = [[("─ To try: what may help, without a loss measured here", "muted")]] if first else []
+    row: Row = [("▶ " if chosen else "  ", "accent bold"), (printable(suggestion.text[:400]), "text bold")]
+    row += [(f"  {printable(suggestion.because[:400])}", "muted")] if suggestion.because else []
+    row += [(f"  memory: {printable(suggestion.memory[:200])}", "muted")] if suggestion.memory else []
+    return [*heading, *wrap(row, width, 4)]
+
+
 def _since(report: Report, time: float) -> str:
     started = report.run.started
     return fmt.duration(float(int(time - started))) if started is not None and time >= started else ""
@@ -100,23 +109,26 @@ class Findings(ListBody):
     def data(self, view: View, look: Look) -> object:
         report = view.report
         events = report.alerts, report.slow_steps, report.dropped, view.notes, view.details.held_back
-        return report.findings, view.verdict, events, self.selected, self.opened
+        return report.findings, view.verdict, report.to_try, events, self.selected, self.opened
 
     def aside(self, view: View, look: Look) -> Row:
         if self.opened:
             return [("Enter or Esc", "accent"), (" back to the list", "muted")]
-        findings, alerts = len(view.report.findings), len(view.report.alerts)
+        findings, alerts = len(view.report.findings), len(alert_rows(view, look))
         return [(f"{fmt.plural(findings, 'finding', 'findings')}, {fmt.plural(alerts, 'alert', 'alerts')}", "muted")]
 
     def keys(self, view: View, look: Look) -> list[object]:
         findings = [each.code for each in view.report.findings or [view.verdict]]
-        return [*findings, *(("alert", index) for index in range(len(alert_rows(view, look)) or 1))]
+        to_try = [("try", index) for index in range(len(view.report.to_try))]
+        return [*findings, *to_try, *(("alert", index) for index in range(len(alert_rows(view, look)) or 1))]
 
     def entry(self, key: object, view: View, look: Look, width: int, chosen: bool) -> list[Row]:
         if not isinstance(key, tuple):
             findings = view.report.findings or [view.verdict]
             finding = next(each for each in findings if each.code == key)
             return finding_rows(finding, width - 1, chosen)
+        if key[0] == "try":
+            return try_rows(view.report.to_try[key[1]], key[1] == 0, chosen, width - 2)
         alerts = alert_rows(view, look)
         heading: list[Row] = [[("─ Alerts, the newest first", "muted")]] if key[1] == 0 else []
         edge: Row = [("▶ " if chosen else "  ", "accent bold")]
@@ -125,6 +137,8 @@ class Findings(ListBody):
         return [*heading, *wrap([*edge, *alerts[key[1]]], width - 2, 4)]
 
     def opened_rows(self, key: object, view: View, look: Look, width: int) -> list[Row]:
+        if isinstance(key, tuple) and key[0] == "try":
+            return try_rows(view.report.to_try[key[1]], True, False, width - 2)
         if isinstance(key, tuple):
             alerts = alert_rows(view, look)
             return wrap([(" ", "text"), *alerts[key[1]]], width - 2, 3, 40) if key[1] < len(alerts) else []

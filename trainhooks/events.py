@@ -174,6 +174,7 @@ class Gpu(Event):
     """One reading of one GPU, or of one MIG instance. What the driver does not tell is absent.
 
     The fields below ``Rarely`` come in some readings only, all of them together; a reader keeps the last ones.
+    With ``delta`` what is left out of those above is as it was in the reading before, except what is ``unknown`` now.
     """
 
     kind: ClassVar[str] = "gpu"
@@ -213,6 +214,8 @@ class Gpu(Event):
     tensor_active: Optional[float] = None  # percent of time the tensor cores worked
     memory_active: Optional[float] = None  # percent of the memory's bandwidth
     xid: Optional[int] = None  # the newest critical error since the reading before
+    delta: bool = False  # only what changed is told
+    unknown: List[str] = field(default_factory=list)  # fields that were told before, and that nobody knows now
     # Rarely
     driver: Optional[str] = None  # the driver's version
     bus_id: Optional[str] = None

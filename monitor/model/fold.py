@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from monitor.deltas import whole
 from monitor.model.held_back import QUIET, told
 from monitor.model.ranks import RankStats
 from monitor.model.state import HISTORY, MACHINE, MAX_NOTES, TREE, Ending, Figures, Producer, RunState
@@ -227,7 +228,9 @@ def _bye(state: RunState, bye: Bye, producer: Producer) -> None:
 def _gpu(state: RunState, gpu: Gpu, _: Producer) -> None:
     if gpu.uuid not in state.gpus and len(state.gpus) >= MAX_DEVICES:
         return
-    _remember(state.gpus.setdefault(gpu.uuid, []), gpu)
+    readings = state.gpus.setdefault(gpu.uuid, [])
+    gpu = whole(gpu, readings[-1] if readings else None)
+    _remember(readings, gpu)
     _keep(state, gpu.uuid, gpu.t, gpu.memory_used)
     for episode in state.throttles.take(gpu):
         row = told(state.throttles.gpus[gpu.uuid], episode)

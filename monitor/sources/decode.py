@@ -217,12 +217,16 @@ def _tidy_bye(bye: events.Bye) -> bool:
     return True
 
 
+MAX_UNKNOWN = 100  # a reading has fewer fields
+
+
 def _tidy_gpu(gpu: events.Gpu) -> bool:
     gpu.uuid = _name(gpu.uuid)
     gpu.name = _optional(gpu.name)
     gpu.mig_of = _optional(gpu.mig_of)
     gpu.driver = _optional(gpu.driver)
     gpu.bus_id = _optional(gpu.bus_id)
+    gpu.unknown = [_name(name) for name in gpu.unknown[:MAX_UNKNOWN]]
     if gpu.processes is not None:
         known = gpu.processes[: events.MAX_GPU_PROCESSES]
         gpu.processes = [(pid, _name(name), _counted(used), ours) for pid, name, used, ours in known]

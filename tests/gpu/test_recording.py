@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from monitor.model.fold import fold
+from monitor.model.state import RunState
+from monitor.sources.decode import decode
 from tests.gpu.conftest import ROOT, Stub, changed, scene
+from trainhooks.events import Event
 
 H200 = scene("h200x8")
 
@@ -79,12 +82,17 @@ def test_a_run_whose_gpu_overheats_is_recorded_as_such(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=100)
     assert done.returncode == 0, done.stderr
     (journal,) = tmp_path.glob("state/runs/*/node-*.jsonl")
-    gpus = [line for line in map(json.loads, journal.read_bytes().splitlines()) if line["kind"] == "gpu"]
-    second = [gpu for gpu in gpus if gpu.get("index") == 1]
-    cut = [gpu for gpu in second if gpu["sm_clock"] == 1290]
-    assert cut and all(gpu["reasons"] == 0x48 for gpu in cut)
-    assert any(gpu["thermal_violation"] > 0.5 for gpu in cut)
-    assert second[0]["sm_clock"] == second[-1]["sm_clock"] == 1980
-    assert all(gpu["simulated"] for gpu in gpus)
-    assert all(gpu["sm_clock"] == 1980 for gpu in gpus if "index" not in gpu)
+    state = RunState()
+    for line in journal.read_bytes().splitlines():
+        event = decode(line)
+        assert isinstance(event, Event)
+        fold(state, event)
+    gpus = [gpu for readings in state.gpus.values() for gpu in readings]
+    second = [gpu for gpu in gpus if gpu.index == 1]
+    cut = [gpu for gpu in second if gpu.sm_clock == 1290]
+    assert cut and all(gpu.reasons == 0x48 for gpu in cut)
+    assert any((gpu.thermal_violation or 0.0) > 0.5 for gpu in cut)
+    assert second[0].sm_clock == second[-1].sm_clock == 1980
+    assert all(gpu.simulated for gpu in gpus)
+    assert all(gpu.sm_clock == 1980 for gpu in gpus if gpu.index == 0)
     assert list(scratch.iterdir()) == []

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Set
 from typing import TYPE_CHECKING
 
+from monitor.deltas import Thinner
 from trainhooks.events import Event
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class GpuPoller:
         self._write = write
         self._members = members
         self._complain = complain
+        self._thinner = Thinner()
         self._trouble: str | None = None
         self._answered = threading.Event()  # at least one reading is done
         self._first_wait = FIRST_READING
@@ -80,7 +82,7 @@ class GpuPoller:
     def _poll(self, source: GpuSource) -> None:
         try:
             found = source.read(time.monotonic(), self._members())
-            events: list[Event] = [*found.gpus, *found.notes]
+            events: list[Event] = [*map(self._thinner.thin, found.gpus), *found.notes]
             if events:
                 self._write(*events)
             self._trouble = found.trouble

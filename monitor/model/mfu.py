@@ -1,0 +1,117 @@
+"""How much of its GPUs' peak a run makes use of, from what its events tell. Pure.
+
+One rank is looked at, the one whose steps are shown: its own tokens, on its own GPUs. What would make the formula say
+something else than it seems to is a reason to say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from monitor.model.account import newest
+from monitor.model.devices import found
+from monitor.model.flops import Device, Mfu, Work, compute_dtype, mfu, model_of
+from monitor.model.report import Rates, Throughput
+from monitor.model.state import Figures, RunState
+from trainhooks.events import Gpu
+
+_WITHOUT_GRADIENTS = ("generation", "test_generation", "log_probs", "reward", "execution", "advantage")
+_OFF = ("off", "no", "None")  # what stands for "no mixed precision" in the facts
+UNDER_LOAD = 50.0  # percent busy: the clock of an idle GPU says nothing of what it could do
+
+
+def fill(throughput: Throughput, state: RunState, running: bool) -> None:
+    """Put the share of the peak into the rates, with its formula; or why there is none, where GPUs are at work."""
+    cards = _cards(state)
+    work = _work(state.main, throughput, state.facts)
+    reason = _unsuited(state, cards)
+    whole = _share(work, throughput, cards, reason, live=False)
+    lately = _share(work, throughput.recent, cards, reason, live=running)
+    throughput.mfu, throughput.recent.mfu = whole.share, lately.share
+    if whole.share is not None:
+        throughput.mfu_formula = [*whole.formula, *(_of_one_rank(state))]
+        if running and lately.of_ceiling is not None:
+            throughput.mfu_formula.append(f"lately: {lately.formula[0]}; {lately.formula[-1]}")
+    elif cards:
+        throughput.mfu_unknown = whole.unknown
+
+
+def _share(work: Work, rates: Rates, cards: list[Gpu], reason: str | None, live: bool) -> Mfu:
+    if reason is not None:
+        return Mfu(unknown=reason)
+    clocks = [card.sm_clock if live and (card.utilization or 0.0) >= UNDER_LOAD else None for card in cards]
+    told = mfu(work, rates.tokens_per_second, [Device(c.name, clock) for c, clock in zip(cards, clocks, strict=True)])
+    if told.share is not None and told.share > 1.0:
+        return Mfu(unknown="more than the peak would be needed: tokens are counted that are not trained on here")
+    return told
+
+
+def _cards(state: RunState) -> list[Gpu]:
+    """The newest readings of the GPUs that the shown rank uses; none where one of them is not read."""
+    used: list[str] = []
+    for process in newest(state):
+        if process.rank == state.main.rank:
+            used += [uuid for uuid in process.devices if uuid not in used]
+    seen = [found(state, [uuid]) for uuid in used]
+    if not all(len(each) == 1 for each in seen):
+        return []
+    return [state.gpus[uuid][-1] for each in seen for uuid in each]
+
+
+def _work(main: Figures, rates: Rates, facts: Mapping[str, Any]) -> Work:
+    tokens, samples = rates.tokens_per_second, rates.samples_per_second
+    return Work(model_of(_table(facts, "model")), tokens / samples if tokens and samples else None, _dtype(facts))
+
+
+def _unsuited(state: RunState, cards: list[Gpu]) -> str | None:
+    """Why the tokens and the seconds of this run are no measure of its GPUs' training."""
+    main, facts = state.main, state.facts
+    if not cards:
+        return "the GPUs that are used are not known"
+    if main.source == "console":
+        return "what the program prints does not tell what it computes on"
+    if _table(facts, "optimizer").get("device") == "cpu":
+        return "the trained parameters are not on a GPU"
+    if any(name in main.phases for name in _WITHOUT_GRADIENTS):
+        return "the steps also generate or score: the formula is of training alone"
+    if len({kind.partition("\n")[0] for kind in main.baselines}) > 1:
+        return "several roles train: their tokens pass through different models"
+    config = _table(facts, "config")
+    if config.get("packing") is True or config.get("padding_free") is True:
+        return "sequences are packed: how far attention reaches is not known"
+    if config.get("parallelism_config") not in (None, "None"):
+        return "the work on a token is shared out among ranks"
+    return None
+
+
+def _dtype(facts: Mapping[str, Any]) -> str | None:
+    """The format of the matrix products, by all that the facts tell of it; None where they disagree or lack it."""
+    config, torch = _table(facts, "config"), _table(facts, "torch")
+    dtypes = list(_table(_table(facts, "model"), "dtypes"))
+    if "transformer-engine" in str(config.get("precision")):
+        return None
+    autocast, accelerate = facts.get("autocast"), _table(facts, "accelerate").get("mixed_precision")
+    mixed = {compute_dtype([], each) for each in (autocast, accelerate) if isinstance(each, str) and each not in _OFF}
+    mixed |= {compute_dtype([], name) for name in ("bf16", "fp16") if config.get(name) is True}
+    if mixed:
+        return mixed.pop() if len(mixed) == 1 else None
+    precision = torch.get("matmul_precision")
+    forced = _table(facts, "environment").get("NVIDIA_TF32_OVERRIDE")
+    if forced in ("0", "1"):
+        precision = "high" if forced == "1" else "highest"
+    elif config.get("tf32") is True:
+        precision = "high"
+    kind = compute_dtype(dtypes, None, precision if isinstance(precision, str) else None)
+    # Whether fp32 is what it is computed in, only those know who would have seen an autocast.
+    return kind if autocast == "off" or kind in ("bf16", "fp16") else None
+
+
+def _of_one_rank(state: RunState) -> list[str]:
+    others = {each.rank for each in newest(state)} - {state.main.rank}
+    return [f"of rank {state.main.rank}: its own tokens on its own GPUs"] if others else []
+
+
+def _table(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    told = facts.get(name)
+    return told if isinstance(told, dict) else {}

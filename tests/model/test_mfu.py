@@ -1,0 +1,172 @@
+"""MFU of whole runs: told where every input of the formula is, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from monitor.model.report import Throughput
+from monitor.reports.as_json import as_json
+from monitor.reports.text import text
+from trainhooks.events import Facts, Gpu
+
+from .conftest import Story, report_of
+from .test_flops import LLAMA_8B
+
+H200 = "NVIDIA H200"
+EACH = 6 * 7_504_924_672 + 12 * 32 * 4096 * 2048  # FLOP a token at 2,048 tokens
+KNOWN: dict[str, Any] = {
+    "model": {**LLAMA_8B, "dtypes": {"bfloat16": 8_030_261_248}},
+    "optimizer": {"device": "cuda"},
+    "autocast": "off",
+    "torch": {"matmul_precision": "highest"},
+    "devices": ["GPU-a"],
+}
+
+
+def run(
+    facts: dict[str, Any] | None = None,
+    gpu: dict[str, Any] | None = None,
+    step: dict[str, Any] | None = None,
+    phases: tuple[str, ...] = ("forward", "backward"),
+    **hello: Any,
+) -> Story:
+    """A run of 20 steps of a second, each 4 sequences of 2,048 tokens."""
+    story = Story(**hello).tell(Facts, facts={**KNOWN, **(facts or {})})
+    for _ in range(20):
+        story.tell(Gpu, **{"uuid": "GPU-a", "name": H200, "utilization": 99.0, "sm_clock": 1980, **(gpu or {})})
+        told = {"tokens": 8192, "samples": 4, **(step or {})}
+        story.step_with(told, **{name: 1.0 / len(phases) for name in phases})
+    return story
+
+
+def throughput(story: Story, alive: bool = False) -> Throughput:
+    return report_of(story, alive=alive).throughput
+
+
+def test_a_known_run_has_its_mfu_and_the_formula_to_it() -> None:
+    found = throughput(run())
+    assert found.mfu == pytest.approx(8192 * EACH / 989e12) and found.recent.mfu == pytest.approx(found.mfu)
+    assert found.mfu_formula[0].startswith("MFU 40 % = 8,192 tok/s x 48.3 GFLOP a token / 989 TFLOPS")
+    assert found.mfu_formula[-1] == "peak: 1 x NVIDIA H200, 989 TFLOPS dense in bf16"
+    assert found.mfu_unknown is None
+
+
+def test_the_report_shows_it() -> None:
+    report = report_of(run())
+    told = text(report)
+    assert ", MFU 40 %" in told
+    assert "How the MFU comes about\n  MFU 40 % = 8,192 tok/s x" in told
+    assert json.loads(as_json(report))["throughput"]["mfu"] == pytest.approx(report.throughput.mfu)
+
+
+def test_the_clock_of_now_is_told_of_a_running_run_under_load() -> None:
+    assert throughput(run(gpu={"sm_clock": 1290}), alive=True).mfu_formula[-1].endswith("1,290 MHz allow just now")
+    assert "MHz" not in str(throughput(run(gpu={"sm_clock": 1290})).mfu_formula)
+    assert "MHz" not in str(throughput(run(gpu={"sm_clock": 345, "utilization": 0.0}), alive=True).mfu_formula)
+
+
+@pytest.mark.parametrize(
+    ("facts", "tflops"),
+    [
+        ({"model": {**KNOWN["model"], "dtypes": {"float32": 1}}}, 67.0),
+        ({"model": {**KNOWN["model"], "dtypes": {"float32": 1}}, "torch": {"matmul_precision": "high"}}, 495.0),
+        ({"model": {**KNOWN["model"], "dtypes": {"float32": 1}}, "autocast": "bfloat16"}, 989.0),
+        ({"model": {**KNOWN["model"], "dtypes": {"float32": 1}}, "config": {"bf16": True}}, 989.0),
+        ({"model": {**KNOWN["model"], "dtypes": {"float32": 1}}, "environment": {"NVIDIA_TF32_OVERRIDE": "1"}}, 495.0),
+        ({"autocast": None}, 989.0),
+    ],
+)
+def test_the_peak_is_the_one_of_the_format(facts: dict[str, Any], tflops: float) -> None:
+    found = throughput(run(facts, step={"tokens": 512, "samples": 1}))
+    each = 6 * 7_504_924_672 + 12 * 32 * 4096 * 512
+    assert found.mfu == pytest.approx(512 * each / (tflops * 1e12))
+
+
+@pytest.mark.parametrize(
+    ("facts", "gpu", "says"),
+    [
+        ({"model": {**KNOWN["model"], "peft": "LORA"}}, {}, "adapters (LORA)"),
+        ({"model": {**KNOWN["model"], "num_local_experts": 8}}, {}, "experts"),
+        ({"model": {**KNOWN["model"], "sharded": True}}, {}, "shared out"),
+        ({"model": {}}, {}, "shape"),
+        ({"model": {**KNOWN["model"], "dtypes": {"float32": 1, "bfloat16": 1}}}, {}, "dtype"),
+        ({"model": {**KNOWN["model"], "dtypes": {"float32": 1}}, "autocast": None}, {}, "dtype"),
+        ({"model": {**KNOWN["model"], "dtypes": {"float32": 1}}, "torch": {}}, {}, "dtype"),
+        ({"autocast": "bfloat16", "config": {"fp16": True}}, {}, "dtype"),
+        ({"accelerate": {"mixed_precision": "fp8"}}, {}, "dtype"),
+        ({"config": {"precision": "transformer-engine"}}, {}, "dtype"),
+        ({"config": {"packing": True}}, {}, "packed"),
+        ({"config": {"parallelism_config": {"tp_size": 2}}}, {}, "shared out"),
+        ({"optimizer": {"device": "cpu"}}, {}, "not on a GPU"),
+        ({}, {"name": "NVIDIA A10G"}, "NVIDIA A10G is not listed"),
+        ({}, {"name": None}, "without a name"),
+    ],
+)
+def test_unknown_stays_unknown_and_says_why(facts: dict[str, Any], gpu: dict[str, Any], says: str) -> None:
+    found = throughput(run(facts, gpu))
+    assert found.mfu is None and found.recent.mfu is None and found.mfu_formula == []
+    assert found.mfu_unknown is not None and says in found.mfu_unknown
+
+
+@pytest.mark.parametrize("used", [[], ["GPU-b"], ["GPU-a", "GPU-b"]])
+def test_a_gpu_that_the_training_does_not_use_or_nobody_reads_makes_none(used: list[str]) -> None:
+    """A model on the CPU of a machine with an H200 tells no device, whatever the driver shows."""
+    report = report_of(run({"devices": used}))
+    assert report.throughput.mfu is None and report.throughput.mfu_unknown is None
+    assert "MFU" not in text(report)
+
+
+def test_steps_that_do_more_than_train_have_none() -> None:
+    said = throughput(run(phases=("generation", "training"))).mfu_unknown
+    assert said is not None and "generate" in said
+    story = run(step={"role": "actor"})
+    story.step_with({"tokens": 8192, "samples": 4, "role": "critic"}, forward=1.0)
+    said = throughput(story).mfu_unknown
+    assert said is not None and "roles" in said
+
+
+def test_steps_without_tokens_or_lengths_have_none() -> None:
+    for step, says in (({"tokens": None}, "length"), ({"samples": None}, "length")):
+        said = throughput(run(step=step)).mfu_unknown
+        assert said is not None and says in said
+
+
+def test_more_than_the_peak_is_no_mfu() -> None:
+    found = throughput(run(step={"tokens": 40_960, "samples": 20}))
+    assert found.mfu is None and found.mfu_unknown is not None and "more than the peak" in found.mfu_unknown
+
+
+def test_each_rank_is_measured_by_its_own_gpus() -> None:
+    first, second = run(), run({"devices": ["GPU-b"]}, {"uuid": "GPU-b"}, producer="q", rank=1)
+    found = report_of(first, second).throughput
+    assert found.mfu == pytest.approx(8192 * EACH / 989e12)
+    assert found.mfu_formula[-1] == "of rank 0: its own tokens on its own GPUs"
+    both = throughput(run({"devices": ["GPU-a", "GPU-b"]}).tell(Gpu, uuid="GPU-b", name=H200))
+    assert both.mfu == pytest.approx(8192 * EACH / (2 * 989e12))
+
+
+def test_a_simulated_gpu_is_named_as_such_in_the_formula() -> None:
+    found = throughput(run(gpu={"name": "NVIDIA H200 (SIMULATED)", "simulated": True}))
+    assert "SIMULATED" in found.mfu_formula[-1]
+
+
+def test_parameters_that_ranks_share_out_are_told_as_such() -> None:
+    import torch
+    from torch import distributed
+    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+
+    from trainhooks.auto.models import model_facts
+
+    model = torch.nn.Linear(4, 4)
+    assert "sharded" not in model_facts(model)
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        model.weight = torch.nn.Parameter(distribute_tensor(model.weight.detach(), mesh, [Shard(0)]))
+        facts = model_facts(model)
+    finally:
+        distributed.destroy_process_group()
+    assert facts["sharded"] is True and facts["parameters"] == 20

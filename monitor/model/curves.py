@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from monitor.model.metric_order import ordered
 from monitor.model.report import Curve
 from monitor.model.series import Column
 from monitor.model.state import Figures, RunState
@@ -21,7 +22,7 @@ def curves(state: RunState) -> dict[str, Any]:
     return {
         "step_seconds": _curve(main.step_seconds),
         "phase_seconds": {name: _curve(stats.seconds) for name, stats in main.phases.items()},
-        "metrics": {name: _curve(column) for name, column in state.metrics.items()},
+        "metrics": {name: _curve(column) for name, column in ordered(state.metrics).items()},
         "tokens_per_second": _tokens_per_second(main),
         "host": _histories(state.host),
         "gpus": {uuid: _histories(readings) for uuid, readings in state.gpus.items()},

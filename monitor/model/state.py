@@ -7,6 +7,7 @@ from typing import Any
 
 from monitor.model.baseline import Baseline
 from monitor.model.lengths import Lengths
+from monitor.model.metric_order import comes_by_itself
 from monitor.model.open_step import OpenStep
 from monitor.model.overlap import Timelines
 from monitor.model.pace import Pace
@@ -166,14 +167,8 @@ class RunState:
 
     @property
     def metrics(self) -> dict[str, Column]:
-        """The main figures' metrics, and those that only the console tells, whatever role it names with them."""
+        """The main figures' metrics; and where a program logs none itself, those that it prints."""
         main = self.main
-        if self.console is None or main is self.console:
+        if self.console is None or main is self.console or not all(map(comes_by_itself, main.metrics)):
             return main.metrics
-        told = {_plain(name) for name in main.metrics}
-        printed = self.console.metrics.items()
-        return {**main.metrics, **{name: column for name, column in printed if _plain(name) not in told}}
-
-
-def _plain(metric: str) -> str:
-    return metric.rpartition("/")[2].casefold()
+        return {**self.console.metrics, **main.metrics}

@@ -8,6 +8,7 @@ from dataclasses import fields
 from monitor.model import account, mfu
 from monitor.model.account import Surroundings as Surroundings
 from monitor.model.devices import ours
+from monitor.model.metric_order import ordered
 from monitor.model.ranks import Comparison, compare
 from monitor.model.reasons import reasons_in_words
 from monitor.model.report import (
@@ -50,7 +51,7 @@ def report(state: RunState, around: Surroundings) -> Report:
         throughput=_throughput(state, around, outcome),
         wall=wall,
         phases=_phases(main),
-        metrics={name: _metric(column.digested()) for name, column in state.metrics.items()},
+        metrics={name: _metric(column.digested()) for name, column in ordered(state.metrics).items()},
         slow_steps=list(main.slow_steps),
         startup=account.startup(state, around, wall, outcome),
         gpus=_gpus(state),

@@ -45,10 +45,14 @@ def test_one_step_that_a_process_tells_replaces_all_that_was_read(order: int) ->
     assert known.metrics["loss"].mean == 0.5 and known.run.source == "hooks"
     late = console()
     late.now += 100
-    late.tell(Metrics, values={"accuracy": 1.0, "train/Loss": 3.0})
+    late.tell(Metrics, values={"accuracy": 1.0})
     known = report_of(*[hooks(7), late][::order])
-    assert figures(known) == (7, None, {"loss", "accuracy"}, 2), "what only the console tells is kept"
+    assert figures(known) == (7, None, {"loss", "accuracy"}, 2), "what the program prints and does not log is kept"
     assert known.metrics["loss"].mean == 0.5
+    logs = Story("h", name="train")
+    for _ in range(7):
+        logs.step_with({"metrics": {"reward": 0.5}}, backward=1)
+    assert set(report_of(*[logs, late][::order]).metrics) == {"reward"}, "of what it logs itself, no print is needed"
 
 
 def test_a_native_writer_is_believed_like_the_hooks() -> None:

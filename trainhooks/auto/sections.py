@@ -12,7 +12,7 @@ from trainhooks import session
 from trainhooks.auto import claims
 from trainhooks.clocks import host_clock
 from trainhooks.entries import FORWARD as GROUND_FORWARD
-from trainhooks.entries import SPAN
+from trainhooks.entries import NOTHING, SPAN
 
 T = TypeVar("T")
 
@@ -81,9 +81,14 @@ def span(name: str) -> Section:
 
 
 def forward_begins() -> None:
-    """A forward pass begins where nobody else would see it: in an optimizer's closure."""
-    if not session.explicit():
-        session.quiet_put()((GROUND_FORWARD, host_clock()))
+    """A forward pass begins where nobody else would see it: in an optimizer's closure. Where the model's own calls are
+    seen (from the second step on it shows), forward begins with them, and is not counted a second time here.
+    """
+    if session.explicit():
+        return
+    watched = _steps()
+    is_seen = watched is not None and watched.rooted and watched.last
+    session.quiet_put()((NOTHING if is_seen else GROUND_FORWARD, host_clock()))
 
 
 def batch_used() -> None:

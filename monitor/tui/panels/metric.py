@@ -5,27 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from monitor import units as fmt
+from monitor.model.metric_order import place
 from monitor.model.report import Curve, MetricRow, View
 from monitor.tui.panels.base import Look, Panel
 from monitor.tui.panels.plot import line_chart
 from monitor.tui.rows import Row, fit, separated
 
 LOW = 7  # rows of a panel below which the chart needs the row of the numbers
-_FIRST = ("reward", "loss", "accuracy", "acc")
 
 
 def default_metric(names: Iterable[str]) -> str | None:
-    """The metric people look for first: a reward, else a loss, else the first there is."""
-    ordered = list(names)
-    for wanted in _FIRST:
-        for name in ordered:
-            if name.split("/")[-1].lower() == wanted:
-                return name
-    for wanted in _FIRST:
-        for name in ordered:
-            if wanted in name.lower():
-                return name
-    return ordered[0] if ordered else None
+    """The metric people look for first: a reward, else a loss, else the first there is; the hooks' own last."""
+    return min(names, key=place, default=None)
 
 
 def chosen(view: View, look: Look) -> str | None:

@@ -6,7 +6,15 @@ import torch
 from torch import nn
 
 torch.manual_seed(0)
-net = nn.Sequential(nn.Linear(128, 1024), nn.ReLU(), nn.Linear(1024, 10))
+net = nn.Sequential(
+    nn.Linear(128, 1024),
+    nn.ReLU(),
+    nn.Linear(1024, 2048),
+    nn.ReLU(),
+    nn.Linear(2048, 1024),
+    nn.ReLU(),
+    nn.Linear(1024, 10),
+)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 activations = []
 net[1].register_forward_hook(lambda module, inputs, output: activations.append(output.detach().clone()))
@@ -17,7 +25,6 @@ while time.monotonic() < end:
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    time.sleep(0.1)
     step += 1
     if step % 100 == 0:
         print(f"[{step}] loss {loss.item():.3f}")

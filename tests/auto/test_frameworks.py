@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from monitor.model.report import Report
-from tests.auto.watched import LIMIT, ROOT, SCRIPTS, Watched, adds_up, environment, phases, watched
+from tests.auto.watched import LIMIT, ROOT, SCRIPTS, Watched, adds_up, entered, environment, phases, watched
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 BAR = re.compile(r"\d+%[|\u2501 ]|\d+/\d+ .*it/s|it/s\]|\u2501")
@@ -183,6 +183,16 @@ def test_lightning_with_its_metrics_and_stops(run: Callable[..., Both]) -> None:
     for step in both.seen.steps():
         of = phases(step)
         assert of["forward"] > of["optimizer"]  # Lightning calls the model inside the optimizer
+
+
+def test_lightning_calls_its_module_once_a_step(tmp_path: Path) -> None:
+    seen = watched(tmp_path, str(SCRIPTS / "lightning_plain.py"))
+    steps = seen.steps()
+    assert len(steps) == 80
+    # In the first step it does not show yet whether the model's own calls are seen.
+    assert {entered(step)["forward"] for step in steps[1:]} == {1}
+    assert not any("forwards" in step for step in steps)
+    assert "forwards" not in seen.facts and "duplicate-forward" not in [each.code for each in seen.report.findings]
 
 
 def test_accelerate_steps_where_gradients_are_whole(run: Callable[..., Both]) -> None:

@@ -45,16 +45,14 @@ class Journal:
             self._waiting, self.waiting_lines = b"", 0
 
     def _write(self, data: bytes) -> bool:
-        good = -1  # bytes up to the end of the last whole line
+        done = 0
         try:
-            good = os.fstat(self._handle).st_size
-            done = os.write(self._handle, data)
             while done < len(data):  # a disk that fills up takes a part, and refuses the rest
-                done += os.write(self._handle, data[done:])
+                done += os.write(self._handle, data[done:] if done else data)
         except OSError:
-            if good >= 0:
+            if done:  # no half line may stay, or two lines merge
                 with contextlib.suppress(OSError):
-                    os.ftruncate(self._handle, good)
+                    os.ftruncate(self._handle, os.fstat(self._handle).st_size - done)
             return False
         return True
 

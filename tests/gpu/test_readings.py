@@ -37,6 +37,7 @@ def test_a_card_that_tells_everything(stub: Stub) -> None:
         "power_instant": 640.0, "energy": 918273.645, "pstate": 0, "thermal_violation": 0.25, "power_violation": 0.5,
         "brake_violation": 0.0, "pcie_tx": 120.0 * 2**20, "pcie_rx": 480.0 * 2**20, "nvlink_tx": 1024000.0,
         "nvlink_rx": 2048000.0, "sm_active": 91.5, "sm_occupancy": 38.25, "tensor_active": 43.5, "memory_active": 52.0,
+        "delta": False, "unknown": [],
     }  # fmt: skip
     seldom = first.gpus[3]
     assert {key: seldom[key] for key in sorted(rare)} == {

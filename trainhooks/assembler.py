@@ -114,10 +114,14 @@ class Assembler(Told):
 
     def _close_previous(self, step: OpenStep, t: int, number: int) -> None:
         """The open step ends where the next one of its loop begins."""
-        if number > step.number + 1:  # entries fell out of the full deque, and whole steps with them
-            self.shared.lost += number - step.number - 1
-            self.shared.steps += number - step.number - 1
         self._close_step(step, t)
+        if number > step.number + 1:
+            self._steps_lost(number - step.number - 1)
+
+    def _steps_lost(self, steps: int) -> None:
+        """Entries fell out of the full deque, and whole steps with them."""
+        self.shared.lost += steps
+        self.shared.steps += steps
 
     def _begin(self, t: int, loop: Loop, number: int = 0) -> None:
         if self.step is not None:

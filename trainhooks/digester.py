@@ -6,8 +6,8 @@ from typing import Any, Deque, List, Optional, Tuple
 
 from trainhooks.assembler import Assembler, Mapping
 from trainhooks.clocks import NANOSECOND
-from trainhooks.course import Course, Courses
-from trainhooks.entries import NEXT
+from trainhooks.course import MAX_LENGTH, Course, Courses
+from trainhooks.entries import NEXT, Loop
 from trainhooks.events import MAX_INTEGER
 from trainhooks.open_work import Shared
 
@@ -20,17 +20,28 @@ class Digester(Assembler):
     def __init__(self, shared: Shared, thread: str, is_main: bool) -> None:
         super().__init__(shared, thread, is_main)
         self._courses = Courses(shared.phase_name)
+        self._awaited: Optional[Tuple[Loop, int]] = None  # the step whose begin has ended the last one
 
     def digest(self, entries: Deque[Tuple[Any, ...]], most: int) -> None:
-        """Take up to `most` entries. An odd value in one must not cost those after it: it is counted as lost."""
+        """Take `most` entries, and those that are left of the last one's step.
+
+        An odd value in one must not cost those after it: it is counted as lost.
+        """
         next_entry, take = entries.popleft, self.take
         batch = [next_entry() for _ in range(min(most, len(entries)))]
+        while entries and entries[0][0] != NEXT and len(batch) < most + MAX_LENGTH:
+            batch.append(next_entry())
+        length = len(batch)
+        if entries and entries[0][0] == NEXT:
+            batch.append(entries[0])  # where the last step ends; it is taken the next time
         whats = [entry[0] for entry in batch]
         at = 0
-        while at < len(batch):
+        while at < length:
             try:
                 if whats[at] == NEXT:
                     at = self._whole_steps(batch, whats, at)
+                    if at == length:
+                        return
                 take(batch[at])
             except Exception:  # a foreign object in an entry may raise anything
                 self.shared.lost += 1
@@ -44,6 +55,11 @@ class Digester(Assembler):
         """
         loop = batch[at][2]
         shared, step = self.shared, self.step
+        if self._awaited is not None:
+            awaited, number = self._awaited
+            self._awaited = None
+            if awaited is loop and batch[at][3] > number:
+                self._steps_lost(batch[at][3] - number)
         if shared.primary is None or (step is not None and (step.loop is not loop or self._nested is not None)):
             return at
         find, next_begin = self._courses.find, whats.index
@@ -66,6 +82,8 @@ class Digester(Assembler):
                 return at
             self.events.append(event)
             at = to
+            if at == len(batch) - 1:
+                self._awaited = loop, end[3]
 
     def _whole_step(self, course: Course, batch: Entries, at: int, t: int) -> Optional[Mapping]:
         """The event of the step that begins at a place of `batch` and lasts until `t`; None: it holds something odd."""

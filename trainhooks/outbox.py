@@ -41,7 +41,7 @@ from trainhooks.open_work import Shared
 from trainhooks.torch_flags import torch_flags
 
 WAKE = 0.05  # seconds between two looks at the lanes
-SLICE = 128  # entries digested before the interpreter is let go: some 100 microseconds
+SLICE = 48  # entries digested before the interpreter is let go: some 100 microseconds
 MOST = 4096  # entries of one lane digested in a pass: a lane that is flooded must not keep the others' off the disk
 LAST_PASSES = 0.7  # seconds at the program's end for what a flood left
 LOOK = 2  # passes a look at the training's stack

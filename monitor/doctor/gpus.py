@@ -14,9 +14,10 @@ ROUNDS = 5  # of questions: rates have two ends, and slow readings come in turns
 PAUSE = 0.2  # seconds between them
 
 # What is no reading: identity, what only a run knows, and what is absent where all is well.
-_NO_READINGS = frozenset(
-    ("producer", "seq", "t", "uuid", "index", "name", "simulated", "ours", "mig_of", "mig", "xid", "driver", "bus_id")
-)
+_NO_READINGS = frozenset((
+    "producer", "seq", "t", "uuid", "index", "name", "simulated", "ours", "mig_of", "mig", "xid", "delta", "unknown",
+    "driver", "bus_id",
+))  # fmt: skip
 READINGS = tuple(f.name for f in fields(Gpu) if f.name not in _NO_READINGS)
 
 _ADVICE = {

@@ -211,13 +211,19 @@ def test_whole_steps_make_the_events_that_their_entries_make_one_by_one(
     bodies: list[Any], portion: int, role: str | None, beside: bool
 ) -> None:
     told = []
-    for most in (portion, 1):  # one entry alone is never a whole step
+    for at_once in (True, False):
         digester = Digester(Shared(), "main", is_main=not beside)
         if beside:
             digester.shared.primary = object()
         entries = entries_of(bodies, Loop(role, None, None))
         while entries:
-            digester.digest(entries, most)
+            if at_once:
+                digester.digest(entries, portion)
+                continue
+            try:
+                digester.take(entries.popleft())
+            except Exception:
+                digester.shared.lost += 1
         digester.release_held()
         told.append((timeless(digester.events), digester.shared.lost, digester.shared.steps, digester.accounted))
     assert told[0] == told[1]
@@ -228,3 +234,16 @@ def timeless(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {key: value for key, value in event.items() if (event["kind"], key) != ("metrics", "t")} for event in events
     ]
+
+
+def test_steps_that_fell_out_of_a_full_deque_are_counted() -> None:
+    loop = Loop(None, None, None)
+    digester = Digester(Shared(), "main", True)
+    for steps in (range(1, 11), range(15, 21)):
+        entries: deque[tuple[Any, ...]] = deque()
+        for number in steps:
+            entries += [(NEXT, 10 * number, loop, number), (None, 10 * number + 1)]
+        while entries:
+            digester.digest(entries, 8)
+    assert digester.shared.lost == 4
+    assert [event["index"] for event in digester.events] == [*range(1, 11), *range(15, 20)]

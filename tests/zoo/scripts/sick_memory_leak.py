@@ -6,15 +6,9 @@ import torch
 from torch import nn
 
 torch.manual_seed(0)
-net = nn.Sequential(
-    nn.Linear(128, 1024),
-    nn.ReLU(),
-    nn.Linear(1024, 2048),
-    nn.ReLU(),
-    nn.Linear(2048, 1024),
-    nn.ReLU(),
-    nn.Linear(1024, 10),
-)
+sizes = [128, 1024, 2048, 1024]
+layers = [layer for i, o in zip(sizes, sizes[1:]) for layer in (nn.Linear(i, o), nn.ReLU())]
+net = nn.Sequential(*layers, nn.Linear(1024, 10))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 activations = []
 net[1].register_forward_hook(lambda module, inputs, output: activations.append(output.detach().clone()))

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-throttle demo-sft demo-sweep demo-ddp demo-cpp demo-replay test lint check zoo faults soak fuzz bench clean
+.PHONY: help setup demo demo-throttle demo-sft demo-sweep demo-ddp demo-cpp demo-replay test lint check zoo faults soak gpu-check fuzz bench clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -44,7 +44,7 @@ demo-replay: $(READY)  ## Play the recordings that come with trainmon: q goes on
 
 # Most tests wait for processes of their own, so two at a time share two cores well.
 test: $(READY)  ## Run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/faults
 
 lint: $(READY)  ## Lint, types and layers
 	$(BIN)/ruff check .
@@ -54,16 +54,22 @@ lint: $(READY)  ## Lint, types and layers
 
 check: lint test  ## Everything that must be green before a commit
 
-# Some twelve minutes. `make zoo ONLY="input gan"` runs the scripts whose names hold one of the words.
+# Some twenty minutes. `make zoo ONLY="input gan"` runs the scripts whose names hold one of the words.
 zoo: $(READY)  ## Run every sick and healthy training script, and see what the reports say of each
 	$(BIN)/python -m tests.zoo $(ONLY)
 
-faults: $(READY)  ## Inject every fault there is, and print what became of the training and its events
-	$(BIN)/python -m tests.faults
+faults: $(READY)  ## Inject every fault there is, and print what became of the training and its events (SHORT=1: quickly)
+	$(BIN)/python -m tests.faults $(if $(SHORT),--short)
 
 MINUTES ?= 10
 soak: $(READY)  ## Run for MINUTES=10 under random faults: losses, memory over time, frame times
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)
+
+# The environment's own torch may be built without CUDA: PYTHON_GPU is a Python that has both, that and trainmon's needs.
+PYTHON_GPU ?= $(BIN)/python
+RECORDING ?= build/gpu-sft.jsonl
+gpu-check: $(READY)  ## Check every reading, clock and report on a real NVIDIA GPU (PYTHON_GPU=, RECORDING=)
+	$(PYTHON_GPU) -m tests.gpu_check --out $(RECORDING)
 
 INPUTS ?= 1000000
 fuzz: $(READY)  ## Feed a million foreign inputs to all that reads them (INPUTS=N: more)

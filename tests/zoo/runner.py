@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import shutil
@@ -31,6 +32,8 @@ FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID", 
 BURNER = "x = 0\nwhile True: x = (x * 31 + 7) % 1000003"
 GRAVE = ("critical", "warning")
 CROWDED = 0.2  # of the machine, used by others
+LINGERS = 5.0  # seconds that a supervisor may take after its front has ended
+PR_SET_CHILD_SUBREAPER = 36
 MARK = "crowded"  # a file beside a kept run that says so
 
 
@@ -203,24 +206,50 @@ def _driver(state: Path, changes: Mapping[str, str]) -> dict[str, str]:
 
 
 class Neighbours:
-    """How much of the machine is used by others while a training runs, read apart from trainmon: 0 to 1."""
+    """How much of the machine is used by others while a training runs, read apart from trainmon: 0 to 1.
+
+    What a supervisor and its training used is known once they are reaped, and orphans come to whoever asked for them.
+    """
 
     def __init__(self) -> None:
         self.part = 0.0
+        libc = ctypes.CDLL(None)
+        self._knows = hasattr(libc, "prctl") and libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
     def __enter__(self) -> Neighbours:
-        self._before = self._read()
+        self._before = self._now()
         return self
 
     def __exit__(self, *_: object) -> None:
-        elapsed, used, own = (now - then for now, then in zip(self._read(), self._before, strict=True))
-        self.part = max(0.0, used - own) / (elapsed * (psutil.cpu_count() or 1))
+        elapsed, used = (now - then for now, then in zip(self._now()[:2], self._before[:2], strict=True))
+        until = time.monotonic() + LINGERS
+        while not self._reap() and time.monotonic() < until:
+            time.sleep(0.05)
+        own = self._now()[2] - self._before[2]
+        if self._knows:
+            self.part = max(0.0, used - own) / (elapsed * (psutil.cpu_count() or 1))
 
-    def _read(self) -> tuple[float, float, float]:
+    def _reap(self) -> bool:
+        """Take the times of orphans that have ended. Returns whether no supervisor is left."""
+        supervisors = [each for each in psutil.Process().children() if "monitor" in _words(each)]
+        for each in psutil.Process().children():
+            with contextlib.suppress(psutil.NoSuchProcess, ChildProcessError):
+                if each.status() == psutil.STATUS_ZOMBIE:
+                    os.waitpid(each.pid, os.WNOHANG)
+        return not supervisors
+
+    def _now(self) -> tuple[float, float, float]:
         """Seconds: of the clock, of all cores at work, of children that have ended."""
         cores, ended = psutil.cpu_times(), os.times()
         work = sum(cores) - cores.idle - getattr(cores, "iowait", 0.0) - getattr(cores, "guest", 0.0)
         return time.monotonic(), work, ended.children_user + ended.children_system
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ NAME = "config.toml"
 TABLES: dict[str, tuple[str, ...]] = {
     "console": ("pattern",),
     "run": ("price", "expect_tps"),
-    "screen": ("theme", "low_bandwidth"),
+    "screen": ("theme", "low_bandwidth", "ascii"),
     "alerts": ("bell", "command"),
     "retention": ("runs", "gib", "automatic"),
     "speed": ("fast", "slow"),
@@ -104,11 +104,17 @@ def slow_link(asked: bool) -> bool:
         UserError: something of it cannot be used: better said before a screen opens than behind it.
     """
     theme()
+    ascii_only()
     return asked or bool(switch("screen", "low_bandwidth"))
 
 
 def theme() -> str | None:
     return choice("screen", "theme", THEMES)
+
+
+def ascii_only() -> bool | None:
+    """Whether the terminal shows ASCII only; None where that is left to what the terminal says of itself."""
+    return switch("screen", "ascii")
 
 
 def _told(name: str, key: str) -> tuple[str, Any]:

@@ -29,6 +29,7 @@ from monitor.sources.arrivals import Arrivals
 from monitor.sources.console import Console
 from monitor.sources.identity import ending, identity
 from monitor.sources.run_directory import RunDirectory
+from monitor.sources.starting import Open, starting
 from trainhooks import rundir
 
 LIVENESS = 1.0  # seconds between two looks at whether the training lives
@@ -49,6 +50,7 @@ class Run:
         self._arrivals = Arrivals()
         self._identity: dict[str, Any] = {}
         self._alive = False
+        self._starting: Open = ()
         self._looked = -LIVENESS
         self._bounds = _bounds()
         self._log = FindingLog()
@@ -77,6 +79,8 @@ class Run:
         self._looked = now
         self._identity = identity(self.path)
         self._alive = rundir.run_alive(self.path)
+        is_silent = self._alive and self._is_here() and not (self.state.hooked or self.state.main.stepped)
+        self._starting = starting(self.path) if is_silent else ()
         if not self._alive and self.state.ending is None:
             ended = ending(self.path)
             if ended is not None:
@@ -84,13 +88,15 @@ class Run:
 
     def _now(self) -> float:
         """The moment on the run's own clock; its last word where that clock is not this machine's."""
-        here = self._identity.get("boot_id") in (None, "", rundir.boot_id())
         last = self.state.last_event
-        return time.monotonic() if here and self._alive else (last if last is not None else time.monotonic())
+        return time.monotonic() if self._is_here() and self._alive else (last if last is not None else time.monotonic())
+
+    def _is_here(self) -> bool:
+        return self._identity.get("boot_id") in (None, "", rundir.boot_id())
 
     def view(self) -> View:
         self.look()
-        around = Surroundings(self._identity, self._now(), self._alive, self.source.missing)
+        around = Surroundings(self._identity, self._now(), self._alive, self.source.missing, self._starting)
         console, seen = self._console.poll()
         times = self._arrivals.of(len(console), seen, time.monotonic())
         taken = picture(self.state, around, self.before)

@@ -71,7 +71,7 @@ class Counters:
         reading = self._as_epoch(reading)
         if reading.step is None or reading.mention:
             return None
-        if reading.family == "bar" and (bars.counts_epochs(reading) or _full_key(reading) in self._epoch_bars):
+        if reading.family == "bar" and (bars.counts_epochs(reading) or full_key(reading) in self._epoch_bars):
             self._has_epoch_bar = True
             self._take_epochs(reading)
             return None
@@ -167,7 +167,7 @@ class Counters:
     # The choice
 
     def _counter(self, reading: Reading) -> Counter | None:
-        key = _full_key(reading)
+        key = full_key(reading)
         counter = self._all.get(key)
         if counter is None:
             if len(self._all) >= MAX_COUNTERS:
@@ -270,7 +270,7 @@ def _done(counter: Counter, reading: Reading) -> int:
     return min(done, counter.total) if counter.total else done
 
 
-def _full_key(reading: Reading) -> str:
+def full_key(reading: Reading) -> str:
     if reading.family != "bar":
         return reading.key or "step"
     return f"{reading.key}/{reading.total}" if reading.total is not None else reading.key

@@ -24,6 +24,13 @@ _EPOCH = re.compile(
 _IN_EPOCH = re.compile(
     r"\[[ \t]{0,8}(?P<epoch>\d{1,7})\][ \t]{0,4}\[[ \t]{0,8}(?P<step>\d{1,12})/(?P<total>\d{1,12})\]"
 )
+_FRACTION = re.compile(
+    rf"[ \t|]{{0,12}}(?:\[[ \t|]{{1,12}}\]?)?[ \t]{{0,8}}"  # where an epoch stood
+    rf"[\[(][ \t]{{0,8}}(?P<step>{_INT})[ \t]{{0,4}}/[ \t]{{0,4}}(?P<total>{_INT})[\])](?=[ \t:|,-])"
+)
+_LEARNS = re.compile(
+    r"(?:loss|reward|acc(?:uracy)?|ppl|perplexity|score)\w{0,20}[ \t]{0,4}[:=]?[ \t]{0,4}[-+]?\.?\d", re.IGNORECASE
+)
 _METERS = re.compile(r"\b(Time|Data)[ \t]{1,8}(?=\d)")  # of torch's ImageNet example and its descendants
 _TOTALS = re.compile(
     rf"\b(?:total|max|num|number of|maximum)[ _](?:training |optimi[sz]ation |train )?(?:steps|iterations|iters)"
@@ -52,7 +59,7 @@ def read_labels(text: str, into: Reading) -> str:
         into.epochs = int(epoch["epochs"]) if epoch["epochs"] else None
         text = _cut(text, epoch)
     if not any(word in lower for word in _WORDS):
-        return text
+        return _read_fraction(text, into)
     totals = _TOTALS.search(text)
     if totals is not None:
         into.total = _int(totals["total"])
@@ -61,6 +68,17 @@ def read_labels(text: str, into: Reading) -> str:
         if _take(found, text, into):
             return _cut(text, found)
     return text
+
+
+def _read_fraction(text: str, into: Reading) -> str:
+    """`[12/60] loss: 2.31`: a fraction at the head of a line that tells of learning; build logs have them, too."""
+    found = _FRACTION.match(text)
+    if found is None or _int(found["step"]) > _int(found["total"]) or _LEARNS.search(text, found.end()) is None:
+        return text
+    into.step, into.total = _int(found["step"]), _int(found["total"])
+    into.per_epoch = into.epoch is not None
+    into.key = "batch" if into.per_epoch else "step"
+    return text[found.end() :]
 
 
 def _take(found: re.Match[str], text: str, into: Reading) -> bool:

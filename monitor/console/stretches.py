@@ -51,6 +51,15 @@ class Stretches:
             self._ended[key] = now
         return self._span(known, now)
 
+    def close(self, key: str) -> Span | None:
+        """The span of an open bar, up to its last frame; None where it has ended."""
+        known = self._open.pop(key, None)
+        return None if known is None else self._span(known, known.last)
+
+    def forget(self, key: str) -> None:
+        """A bar has turned out to be the training's."""
+        self._open.pop(key, None)
+
     def inner(self, bar: Reading, now: float) -> None:
         """A frame of a bar within or beside the training's that may be an evaluation, or a part of a step."""
         if bar.label:

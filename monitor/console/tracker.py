@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from monitor.console import bars
-from monitor.console.clock import Clock
+from monitor.console import bars, doubt
+from monitor.console.clock import Arrival, Clock
 from monitor.console.counters import Counter, Counters, Position
 from monitor.console.flow import Amount, Flow
 from monitor.console.reading import Reading
@@ -55,6 +55,7 @@ class Tracker:
     _ended: float = 0.0  # the end of the newest step whose time is known
     _mark: float | None = None  # up to here the time is told
     _stretches: Stretches = field(default_factory=Stretches)
+    _doubts: doubt.Doubts = field(default_factory=doubt.Doubts)
     _busy: float = 0.0  # seconds of spans since the mark
     _tokens: Flow = field(default_factory=lambda: Flow("tokens"))
     _samples: Flow = field(default_factory=lambda: Flow("samples"))
@@ -82,7 +83,43 @@ class Tracker:
         stretch = bars.span_of(reading) if reading.family == "bar" and not bars.counts_epochs(reading) else None
         if stretch is not None:
             self._take_stretch(stretch, reading)
-            return
+        elif self.counters.main is not None or self._clear(reading):
+            self._follow(reading)
+
+    def _clear(self, reading: Reading) -> bool:
+        """Whether it is clear what a reading is about; else it is held back until another one shows it."""
+        in_epochs = self.counters.epoch is not None or self.counters.epochs is not None
+        verdict = self._doubts.judge(reading, in_epochs)
+        if verdict == doubt.HOLD:
+            now = self.clock.at(reading, 0)
+            bar = self._doubts.hold(now, reading)
+            if bar is not None:
+                bar.span = self._stretches.take(doubt.UNKNOWN, reading, now) or bar.span
+            return False
+        if verdict != doubt.PASS:
+            self._settle(verdict)
+        return True
+
+    def _settle(self, first: int) -> None:
+        """Of the bars that were held back, those from `first` on are the training's, the others were preparation."""
+        doubts, self._doubts = self._doubts, doubt.Doubts()
+        for bar in doubts.bars[:first]:
+            span = bar.span or self._stretches.close(bar.key)
+            if span is not None:
+                span.name = doubt.PREPARATION
+                self._spent(span.own or 0.0)
+                self._out.append(span)
+        for bar in doubts.bars[first:]:
+            self._stretches.forget(bar.key)
+        clock = self.clock
+        for now, place, reading in doubts.frames:
+            if place >= first:
+                self.clock = Arrival(now)
+                self._follow(reading)
+        self.clock = clock
+        self._spent(doubts.spent)
+
+    def _follow(self, reading: Reading) -> None:
         position = self.counters.take(reading)
         now = self.clock.at(reading, position.advance if position is not None else 0)
         self._close(now)
@@ -257,6 +294,7 @@ class Tracker:
         span = self._stretches.take(name, bar, now)
         if span is not None:
             self._spent(span.own or 0.0)
+            self._doubts.spent += span.own or 0.0
             self._out.append(span)
 
     def _end_evaluation(self, now: float) -> None:
@@ -328,9 +366,10 @@ class Tracker:
             now: the moment, where the output is alive; what was read by then has its times.
             last: nothing more will come.
         """
+        if self._doubts.bars and (last or (now is not None and self._doubts.overdue(now))):
+            self._settle(self._doubts.likely())
         if now is not None or last:
             self._close(float("inf"))
-        if now is not None or last:
             for span in self._stretches.end_quiet(now or 0.0, 0.0 if last else 60.0):
                 self._spent(span.own or 0.0)
                 self._out.append(span)

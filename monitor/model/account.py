@@ -20,6 +20,11 @@ class Surroundings:
     now: float  # monotonic seconds on the run's host; the last event's time where that is elsewhere or gone
     alive: bool = False
     missing_lines: int = 0
+    starting: tuple[tuple[str, float], ...] = ()  # open before any process has reported in: what, and since when
+
+    def begun(self) -> list[tuple[str, float]]:
+        """The same with its seconds so far, as a pulse would have it."""
+        return [(name, max(0.0, self.now - since)) for name, since in self.starting]
 
 
 def trainings(state: RunState) -> list[Producer]:
@@ -69,6 +74,8 @@ def wall(state: RunState, around: Surroundings, outcome: Outcome) -> Wall:
     if total <= 0.0:
         return Wall()  # an imported log without a time in it
     if raw.first_step is None or raw.last_step is None:
+        if main.stepped and main.source == "console":
+            return Wall(total)  # steps were told and none of their times: where the start-up ended is not known
         return Wall(total=total, startup=total)
     startup = max(0.0, raw.first_step - started)
     claimed = raw.steps + sum(raw.spans.values())
@@ -107,7 +114,7 @@ def startup(state: RunState, around: Surroundings, known: Wall, outcome: Outcome
         return [NamedSeconds(name, seconds) for name, seconds in parts.items()]
     unnamed = known.startup - sum(parts.values())
     if main.wall.first_step is None and outcome.state == "running":
-        for name, seconds in _open_parts(main, around.now):
+        for name, seconds in _open_parts(main, around):
             seconds = min(seconds, unnamed)
             if seconds > 0:
                 parts[name] = parts.get(name, 0.0) + seconds
@@ -118,17 +125,17 @@ def startup(state: RunState, around: Surroundings, known: Wall, outcome: Outcome
     return sorted(rows, key=lambda row: -row.seconds)
 
 
-def _open_parts(main: Figures, now: float) -> list[tuple[str, float]]:
+def _open_parts(main: Figures, around: Surroundings) -> list[tuple[str, float]]:
     """What each open span has taken for itself: not what lies in an inner one, open or ended."""
-    pulse = main.pulse
-    if pulse is None:
-        return []
-    if pulse.step is not None:
+    pulse, now = main.pulse, around.now
+    if pulse is not None and pulse.step is not None:
         return [(FIRST_STEP, _open_step(main, now))]
     own = []
     ends = main.wall.startup_ends
-    begins = [pulse.t - seconds for _, seconds in pulse.spans]
-    for (name, _), start, until in zip(pulse.spans, begins, [*begins, max(now, pulse.t)][1:], strict=True):
+    spans = [(name, pulse.t - seconds) for name, seconds in pulse.spans] if pulse is not None else []
+    begins = spans or around.starting
+    untils = [*(since for _, since in begins), max(now, pulse.t) if pulse is not None else now][1:]
+    for (name, start), until in zip(begins, untils, strict=True):
         ended_inside = sum(seconds for end, seconds in ends if start < end <= until)
         own.append((name, max(0.0, until - start - ended_inside)))
     return own

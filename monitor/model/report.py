@@ -74,7 +74,11 @@ class Throughput(Rates):
 
 @dataclass(slots=True)
 class Wall:
-    """Where the elapsed time went. All parts but `total` add up to `total`; a step that is open counts, too."""
+    """Where the elapsed time went. All parts but `total` add up to `total`; a step that is open counts, too.
+
+    `startup` is None, and the other parts are 0, where steps were told and the time of none of them: then none of it
+    is known. So it is where a program prints one single line.
+    """
 
     total: float | None = None
     startup: float | None = None

@@ -221,6 +221,8 @@ def open_work(state: RunState, around: Surroundings, outcome: Outcome) -> OpenWo
     main = state.main
     pulse, last_end = main.pulse, main.wall.last_step
     restarting = max(0.0, around.now - last_end) if main.begins_again and last_end is not None else None
+    if outcome.state == "running" and around.starting and (pulse is None or not (pulse.spans or pulse.step)):
+        return OpenWork(spans=around.begun())
     if outcome.state != "running" or pulse is None:
         return OpenWork(restarting=restarting if outcome.state == "running" else None)
     quiet = around.now - max((p.last_heard for p in account.newest(state) if p.ended is None), default=around.now)

@@ -18,6 +18,7 @@ from trainhooks.events import clean
 SLOW_STEPS = 8  # shown; the JSON has all
 METRICS = 24
 REASONS = 5  # lines
+NO_TIMES = "not known: what was printed does not tell when a step began or ended"
 DUST = 1e-6  # seconds: what is left of a sum by rounding
 
 
@@ -190,6 +191,8 @@ def wall(report: Report) -> Section | None:
     account = report.wall
     if not account.total or not report.progress.steps_done:
         return None  # before the first step all is start-up, and the start-up has a table of its own
+    if account.startup is None:
+        return Section("Where the wall time went", [NO_TIMES])
     parts = [
         ("start-up", account.startup),
         ("steps", account.steps),

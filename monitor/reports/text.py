@@ -91,8 +91,10 @@ def _head(report: Report) -> list[str]:
 
 def _account(report: Report) -> str:
     wall = report.wall
+    if wall.startup is None:
+        return parts.NO_TIMES
     total = wall.total or 1.0
-    named = [("start-up", wall.startup or 0.0), ("steps", wall.steps), *wall.spans.items()]
+    named = [("start-up", wall.startup), ("steps", wall.steps), *wall.spans.items()]
     named += [("between steps", wall.between_steps), ("teardown", wall.teardown)]
     worth = sorted(((name, seconds) for name, seconds in named if seconds >= 0.01 * total), key=lambda part: -part[1])
     return ", ".join(f"{clean(name, 40)} {share(seconds / total)}" for name, seconds in worth[:6])

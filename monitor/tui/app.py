@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,11 +12,14 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
 
+from monitor import config
 from monitor.model.report import View
 from monitor.tui.actions import bindings
 from monitor.tui.board import Board
 from monitor.tui.economy import BoardScreen
 from monitor.tui.feed import Feed, StopTraining
+from monitor.tui.ink import Ink, PlainCharacters
+from monitor.tui.ink import ink as terminal_ink
 from monitor.tui.link import LinkDriver, Pacer
 from monitor.tui.panels.base import Look, Panel
 from monitor.tui.panels.metric import chosen
@@ -26,7 +30,7 @@ from monitor.tui.screens.metrics import MetricScreen
 from monitor.tui.screens.page import PageScreen
 from monitor.tui.screens.palette import PaletteScreen
 from monitor.tui.screens.quit import QuitScreen, StopScreen
-from monitor.tui.themes import PALETTES, PhaseTones, textual_theme
+from monitor.tui.themes import PhaseTones, palettes, textual_theme
 from monitor.tui.wishes import Wishes, leave
 
 
@@ -48,6 +52,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
+    is_replay: ClassVar[bool] = False
     AUTO_FOCUS = None  # nothing stands out until the person chooses
 
     def __init__(
@@ -59,13 +64,20 @@ class TrainmonApp(App[str], inherit_bindings=False):
         low_bandwidth: bool = False,
         bell_at_alerts: bool = False,
         wishes: Wishes | None = None,
+        ink: Ink | None = None,
     ) -> None:
         """
         Args:
             wishes: how to begin; where they are given, the next dashboard will begin as this one ends.
+            ink: what the terminal lacks; None: to be found out.
         """
+        environment = dict(os.environ)  # the app takes NO_COLOR out of it
         super().__init__(driver_class=LinkDriver)
         self.title = title
+        ink = ink or terminal_ink(environment, self.console._color_system, config.ascii_only())
+        if ink.ascii:
+            self._filters.append(PlainCharacters())
+        self._palettes = palettes(ink.patterns)
         self.board = Board()
         if wishes is not None and wishes.hidden is not None:
             self.board.hidden = set(wishes.hidden)
@@ -78,12 +90,13 @@ class TrainmonApp(App[str], inherit_bindings=False):
         self._held_back = False  # a picture is due when the link can take it
         self._phases = PhaseTones()
         self._wishes = wishes
-        self._palette = next((each for each in PALETTES if wishes and each.name == wishes.theme), PALETTES[0])
+        themes = {each.name: each for each in self._palettes}
+        self._palette = themes.get(wishes.theme or "" if wishes else "", self._palettes[0])
         self._metric: str | None = None
         self._paused = False
         self._newest: View | None = None
         self._shown: View | None = None  # the one on screen: an older one while paused
-        for palette in PALETTES:
+        for palette in self._palettes:
             self.register_theme(textual_theme(palette))
         self.theme = self._palette.name
 
@@ -148,14 +161,15 @@ class TrainmonApp(App[str], inherit_bindings=False):
 
     @property
     def look(self) -> Look:
-        return Look(self.title, self._palette, self._phases, self._metric, self._paused)
+        return Look(self.title, self._palette, self._phases, self._metric, self._paused, self.is_replay)
 
     def _draw(self) -> None:
         """Hand the View on screen to everything that draws; each part decides whether anything changed for it."""
         view = self._shown
         if view is None:
             return
-        self._phases.learn([*view.phase_seconds, *(phase.name for phase in view.report.phases)])
+        named = [*view.phase_seconds, *(phase.name for phase in view.report.phases), *view.report.wall.spans]
+        self._phases.learn(named)
         look = self.look
         page = self._page
         for part in page.parts if page is not None else self.board.parts:
@@ -220,7 +234,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
         self._draw()
 
     def action_theme(self) -> None:
-        self._palette = PALETTES[(PALETTES.index(self._palette) + 1) % len(PALETTES)]
+        self._palette = self._palettes[(self._palettes.index(self._palette) + 1) % len(self._palettes)]
         self.theme = self._palette.name
         self._draw()
 

@@ -13,7 +13,7 @@ from textual.widgets import Static
 from monitor.tui.actions import Action
 from monitor.tui.app import TrainmonApp
 from monitor.tui.feed import Feed
-from monitor.tui.screens.help import HelpScreen, help_text
+from monitor.tui.screens.help import HelpScreen, hanging, help_text
 
 
 class Playback(Feed, Protocol):
@@ -43,6 +43,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(f"replay_seek({LEAP})", ("right_parenthesis",), ")", "Go on by a twentieth of the recording"),
     Action(f"replay_seek(-{LEAP})", ("left_parenthesis",), "(", "Go back by a twentieth of it"),
 )
+DETACH, QUIT = "Detach: close the dashboard, the training goes on", "Quit the replay"
 HINT = "A replay: p pauses, . and , go by a step, + and - change the speed, ( and ) leap"
 
 
@@ -51,11 +52,14 @@ class ReplayHelp(HelpScreen):
 
     def parts(self) -> list[Widget]:
         keys = [f"{action.shown:>10}  {action.help}" for action in ACTIONS]
-        return [VerticalScroll(Static(Content("\n".join(["Replay", *keys, "", help_text()]))))]
+        text = hanging("\n".join(["Replay", *keys, "", help_text()]), self.room)
+        return [VerticalScroll(Static(Content(text.replace(DETACH, QUIT))))]
 
 
 class ReplayApp(TrainmonApp):
     """Returns `ended`: nothing runs that could be left."""
+
+    is_replay = True
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(",".join(action.keys), action.name, action.help, show=False) for action in ACTIONS

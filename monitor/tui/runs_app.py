@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,9 +21,12 @@ from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from monitor import config
 from monitor.fleet import Group
 from monitor.tui import runs_rows
 from monitor.tui.economy import BoardScreen
+from monitor.tui.ink import PlainCharacters
+from monitor.tui.ink import ink as terminal_ink
 from monitor.tui.panels.base import strip
 from monitor.tui.rows import Row, fit
 from monitor.tui.runs_rows import Line
@@ -232,8 +236,11 @@ class RunsApp(App[Choice], inherit_bindings=False):
             cursor: the run to begin at.
             said: what to tell the person at the beginning.
         """
+        environment = dict(os.environ)  # the app takes NO_COLOR out of it
         super().__init__()
         self.title = "trainmon"
+        if terminal_ink(environment, self.console._color_system, config.ascii_only()).ascii:
+            self._filters.append(PlainCharacters())
         self._runs, self._compared, self._stop_run = runs, compared, stop
         self._over = threading.Event()
         self._palette = PALETTES[0]

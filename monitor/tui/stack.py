@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
+from monitor.tui.ink import FILL
 from monitor.tui.rows import Row
 
 Edge = tuple[int, str]  # where a layer ends, in eighths of a cell from the bottom, and its tone
@@ -85,7 +86,7 @@ def stacked(layers: Sequence[Layer], width: int, height: int, top: float) -> lis
     for line in range(height):
         cells = [column[line] for column in drawn]
         row: Row = [
-            ("".join(character for character, _ in run), tone)
+            ("".join(character for character, _ in run), tone + FILL if tone != "text" else tone)
             for tone, run in ((tone, list(group)) for tone, group in groupby(cells, key=lambda cell: cell[1]))
         ]
         rows.append([*row, (" " * (width - columns), "text")])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from rich.style import Style
@@ -29,6 +29,7 @@ class Palette:
     other: str  # time in no phase
     between: str  # time in no step
     phases: tuple[str, ...] = field(default=())
+    patterns: bool = False  # phases are told apart by patterns, too
 
     def colour(self, tone: str) -> str:
         if tone.startswith("phase"):
@@ -75,6 +76,11 @@ OKABE = Palette(
 )  # fmt: skip
 
 PALETTES: tuple[Palette, ...] = (MIDNIGHT, PAPER, CONTRAST, OKABE)
+
+
+def palettes(patterns: bool) -> tuple[Palette, ...]:
+    """The themes, with phases in patterns where colours are not enough."""
+    return tuple(replace(palette, patterns=True) for palette in PALETTES) if patterns else PALETTES
 
 
 def textual_theme(palette: Palette) -> Theme:

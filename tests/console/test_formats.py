@@ -33,6 +33,7 @@ FORMATS: dict[str, tuple[int, int | None, int, dict[str, Any]]] = {
     "torchtitan": (20, None, 19, {"loss": 6.0, "mfu": 10.5, "tokens_per_second": 5438}),
     "imagenet": (16, None, 16, {"loss": 5.2}),
     "gan": (8, 8, 0, {"d_loss": 0.8, "g_loss": 0.4}),
+    "fractions": (6, 6, 0, {"loss": 1.9, "acc": 0.6}),
     "srun": (6, 6, 0, {"loss": 2.4}),
     "timestamps": (12, 12, 11, {"loss": 1.8}),
     "prose": (0, None, 0, {}),

@@ -39,6 +39,17 @@ def events(run: Path) -> list[dict[str, Any]]:
 # Under trainmon run
 
 
+def test_one_single_line_does_not_tell_where_the_time_went(state: State) -> None:
+    done = state.run("sh", "-c", "sleep 0.5; echo 'step 7/10 loss 2.0'; sleep 0.5")
+    assert b"not known" in done.stderr and b"start-up" not in done.stderr
+    told = report(state)
+    assert told["progress"]["steps_done"] == 7
+    assert told["wall"]["startup"] is None and told["wall"]["total"] > 1.0
+    assert told["startup"] == [] and told["throughput"]["steps_per_second"] is None
+    text = state.call("report").stdout
+    assert b"start-up" not in text and b"does not tell when a step began" in text
+
+
 def test_a_shell_script_that_prints_steps(state: State) -> None:
     done = state.run("sh", "-c", STEPS)
     assert done.returncode == 0

@@ -10,6 +10,7 @@ from textual.drivers.headless_driver import HeadlessDriver
 
 from monitor.model.report import View
 from monitor.tui.app import TrainmonApp
+from monitor.tui.ink import Ink
 
 
 class HandFeed:
@@ -33,6 +34,7 @@ class AppOnView:
     def __call__(self, view: View | None, **options: Any) -> TrainmonApp:
         self.feed = HandFeed(view)
         options.setdefault("title", "rl-code-rft")
+        options.setdefault("ink", Ink())
         return TrainmonApp(self.feed, **options)
 
 

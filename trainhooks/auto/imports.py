@@ -48,6 +48,10 @@ LARGE = frozenset((
 # fmt: on
 SPAN = 6  # as in `entries`, which is not loaded before a training library is
 
+# In the run's directory: what its processes import before they show themselves, a line a begin and a line an end.
+STARTING = "starting"
+MAX_STARTING = 64 * 1024  # bytes, of all processes
+
 _waiting: dict[str, list[str]] = {}
 _early: list[tuple[Any, ...]] = []  # imports before there is a lane
 _tell: Callable[[tuple[Any, ...]], None] = _early.append
@@ -90,6 +94,27 @@ def _call(ours: str, module: ModuleType) -> None:
             raise
 
 
+def _show(name: str) -> bool:
+    """Let those who watch see what takes so long, as long as this process is silent. An empty name ends the last one.
+
+    The file lies where the program's own output goes, and is not kept open: a few dozen lines, 20 us each.
+    """
+    run = os.environ.get("TRAINMON_RUN")
+    if not run:
+        return False
+    try:
+        file = os.open(os.path.join(run, STARTING), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if name and os.fstat(file).st_size > MAX_STARTING:
+                return False
+            os.write(file, f"{os.getpid()} {monotonic_ns()} {name}\n".encode())
+        finally:
+            os.close(file)
+    except OSError:  # a full disk, a run that was removed: then nobody sees it
+        return False
+    return True
+
+
 class _Finder:
     """Finds nothing by itself: lets the others find a module that is waited for, and wraps its loader."""
 
@@ -124,10 +149,13 @@ class _Loader:
         name = module.__name__
         if name in LARGE and get_ident() == _thread:
             _tell((SPAN, monotonic_ns(), f"import {name}"))
+            is_shown = _show(f"import {name}")
             try:
                 self._theirs.exec_module(module)
             finally:
                 _tell((None, monotonic_ns()))
+                if is_shown:
+                    _show("")
         else:
             self._theirs.exec_module(module)
         for ours in _waiting.pop(name, ()):

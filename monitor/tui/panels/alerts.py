@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitor import units as fmt
-from monitor.model.report import Report, SlowStep, View
+from monitor.model.report import Finding, Report, SlowStep, View
 from monitor.tui.panels.base import Look, ScrollPanel
 from monitor.tui.rows import Row, printable, wrap
 
@@ -18,7 +18,7 @@ def slow_step(slow: SlowStep, look: Look) -> Row:
         row += [(", ", "muted")] if index else []
         text = f"{printable(name[:80])} {fmt.brief(seconds)}"
         row.append((text, f"{look.phases[name]} bold" if name == slow.culprit else "muted"))
-    return [*row, (f"; usual {fmt.brief(slow.baseline)}", "text")]
+    return [*row, ("; ", "muted"), (f"usual {fmt.brief(slow.baseline)}", "text")]
 
 
 def entries(report: Report, notes: list[str], look: Look) -> list[Row]:
@@ -47,12 +47,30 @@ def losses(report: Report) -> list[Row]:
     return [[("! ", "warning bold"), ("; ".join(lost), "warning")]] if lost else []
 
 
+def others(view: View) -> list[Finding]:
+    """What was found beside the verdict, which stands in the head."""
+    return [finding for finding in view.report.findings if finding.code != view.verdict.code]
+
+
+def beside(view: View) -> list[Row]:
+    """What else was found, and what may help: `w` has the evidence, and all of the advice."""
+    rows: list[Row] = []
+    for finding in others(view):
+        said: Row = [("  → ", "accent"), (printable(finding.advice[:300]), "muted")] if finding.advice else []
+        tone = "warning" if finding.severity != "info" else "text"
+        rows.append([("▌ ", tone), (printable(finding.title[:300]), tone), *said])
+    for idea in view.report.to_try:
+        because = f"  {printable(idea.because[:200])}" if idea.because else ""
+        rows.append([("  to try  ", "accent"), (printable(idea.text[:300]), "text"), (because, "muted")])
+    return rows
+
+
 class Alerts(ScrollPanel):
     number = 5
 
     def data(self, view: View, look: Look) -> object:
         report = view.report
-        return report.alerts, report.slow_steps, report.dropped, view.notes
+        return report.alerts, report.slow_steps, report.dropped, view.notes, others(view), report.to_try
 
     def heading(self, view: View, look: Look) -> str:
         return "Alerts"
@@ -63,6 +81,6 @@ class Alerts(ScrollPanel):
 
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
         found = entries(view.report, view.notes, look)
-        if not found:
-            return [[("  nothing to report", "muted")]]
-        return [row for entry in found for row in wrap(entry, width - 2)]
+        found = found or [[("  no alerts", "muted")]]
+        rows = [row for entry in found for row in wrap(entry, width - 2)]
+        return [*rows, *(row for entry in beside(view) for row in wrap(entry, width - 2, limit=2))]

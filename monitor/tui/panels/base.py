@@ -12,6 +12,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from monitor.model.report import View
+from monitor.tui.ink import patterned
 from monitor.tui.rows import Row, Span, cut, merged, printable, row_width, spread, text_width
 from monitor.tui.themes import Palette, PhaseTones, style
 
@@ -25,10 +26,12 @@ class Look:
     phases: PhaseTones
     metric: str | None = None
     paused: bool = False
+    replay: bool = False
 
 
 def strip(row: Row, width: int, palette: Palette) -> Strip:
     """`row` as exactly `width` styled cells. The last guard: no control character passes here."""
+    row = patterned(row) if palette.patterns else row
     safe = cut([(printable(text), tone) for text, tone in row if text], width)
     padding: Span = (" " * (width - row_width(safe)), "text")
     segments = [Segment(text, style(palette, tone)) for text, tone in merged([*safe, padding])]

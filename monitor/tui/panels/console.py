@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from monitor.model.report import View
 from monitor.tui.panels.base import Look, ScrollPanel
-from monitor.tui.rows import Row, fit
+from monitor.tui.rows import Row, fit, wrap
+
+
+def nothing_printed(view: View, look: Look) -> str:
+    """Why there is no line."""
+    if look.replay:
+        return "a replay: a journal does not hold what was printed; it is in the run's console.log"
+    if view.report.run.imported:
+        return "a log that was imported: its lines are in the file it came from"
+    return "nothing printed yet" if view.report.outcome.state == "running" else "nothing was printed, or it is not kept"
 
 
 class Console(ScrollPanel):
@@ -12,7 +21,7 @@ class Console(ScrollPanel):
     from_end = True
 
     def data(self, view: View, look: Look) -> object:
-        return view.console, view.console_lines
+        return view.console, view.console_lines, look.replay, view.report.outcome.state
 
     def heading(self, view: View, look: Look) -> str:
         return "Console"
@@ -22,7 +31,7 @@ class Console(ScrollPanel):
 
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
         if not view.console:
-            return [[("  nothing printed yet", "muted")]]
+            return wrap([("  ", "text"), (nothing_printed(view, look), "muted")], width - 2)
         return [[(fit(line, width - 2), "muted")] for line in view.console]
 
     def position(self, view: View, rows: list[Row]) -> int:

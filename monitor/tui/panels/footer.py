@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from textual.events import Click
 
@@ -25,13 +26,20 @@ def keys(actions: Iterable[Action], width: int) -> list[tuple[int, int, Action]]
     return shown
 
 
+def _quit(action: Action) -> Action:
+    """Where nothing runs, there is nothing to detach from."""
+    return replace(action, footer="quit") if action.name == "detach" else action
+
+
 class Footer(Rows):
     @property
     def actions(self) -> list[Action]:
-        return list(ACTIONS)
+        going_on = self._view is None or self._view.report.outcome.state == "running"
+        replay = self._look is not None and self._look.replay
+        return list(ACTIONS) if going_on and not replay else [_quit(action) for action in ACTIONS]
 
     def data(self, view: View, look: Look) -> object:
-        return look.paused
+        return look.paused, look.replay, view.report.outcome.state
 
     def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
         row: Row = [(" ", "text")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from monitor import units as fmt
 from monitor.model.report import Outcome, Progress, Report, View
+from monitor.tui.ink import FILL
 from monitor.tui.panels.base import Look, Rows
 from monitor.tui.rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width
 
@@ -19,6 +20,7 @@ _STATES = {
     "killed": ("✖ KILLED", "bad"),
     "lost": ("? LOST", "warning"),
 }
+_UNSEEN = "the program has ended by itself; with which exit code, nobody saw"
 SEVERITY = {"info": "accent", "warning": "warning", "critical": "bad"}
 
 
@@ -29,6 +31,8 @@ def state(outcome: Outcome) -> tuple[str, str]:
         words += f" by {fmt.signal_name(outcome.signal)}"
     elif outcome.state == "failed":
         words += f", exit {outcome.exit_code}" if outcome.exit_code is not None else ""
+    elif outcome.state == "finished" and outcome.exit_code is None:
+        return "? FINISHED, exit code unknown", "warning"  # nobody saw whether that was a success
     return words, tone
 
 
@@ -46,7 +50,7 @@ def now(view: View) -> Row:
         return [("the log ends here, and does not tell how the training did", "muted")]
     if outcome.state != "running":
         error = [(": ", "muted"), (printable(outcome.error[:400]), "text")] if outcome.error else []
-        return [(_ending(outcome), _STATES.get(outcome.state, ("", "warning"))[1]), *error]
+        return [(_ending(outcome), state(outcome)[1]), *error]
     row: Row = []
     again: Row = [(f"no step since the restart, {fmt.age(work.restarting)}", "warning"), (" › ", "faint")]
     role = "".join(f" {printable(part[:60])}" for part in (work.role, work.stage) if part)
@@ -59,6 +63,7 @@ def now(view: View) -> Row:
         else:
             row += [(f"open for {fmt.age(work.step_seconds)}", "text")]
     elif work.spans:
+        row = [] if view.report.progress.steps_done else [("starting: ", "muted")]
         for index, (name, seconds) in enumerate(work.spans[:3]):
             row += [(" › ", "faint")] if index else []
             row += [(printable(name[:80]), "text bold"), (f", {fmt.age(seconds)}", "text")]
@@ -80,7 +85,7 @@ def now(view: View) -> Row:
 
 def _ending(outcome: Outcome) -> str:
     return {
-        "finished": "the training has finished",
+        "finished": "the training has finished" if outcome.exit_code is not None else _UNSEEN,
         "failed": "the training ended with an error",
         "killed": f"the training was killed by {fmt.signal_name(outcome.signal)}",
         "lost": "the process is gone, and nobody saw how it ended",
@@ -162,7 +167,7 @@ def badges(view: View, look: Look) -> Row:
 
 def _first(view: View, look: Look, width: int, brief: bool) -> Row:
     words, tone = ("≡ IMPORTED LOG", "accent") if ended_log(view.report) else state(view.report.outcome)
-    name = fit(view.report.run.name or look.title, 40 if width >= 100 else 24)
+    name = fit(view.report.run.name or look.title, 40 if width >= 100 else 24 if width >= 70 else 16)
     left: Row = [(f" {words}", f"{tone} bold"), ("  ", "text"), (name, "text bold")]
     if brief:
         progress = view.report.progress
@@ -277,7 +282,8 @@ def _filled(view: View, look: Look, room: int) -> Row:
     for name, seconds in work.parts:
         at += seconds
         end = min(room, round(at / whole * room))
-        cells.append((("·" if name is None else "█") * (end - filled), "faint" if name is None else look.phases[name]))
+        sign, tone = ("·", "faint") if name is None else ("█", look.phases[name] + FILL)
+        cells.append((sign * (end - filled), tone))
         filled = max(filled, end)
     return [*cells, ("─" * (room - filled), "rule"), ("▏", "rule")]
 

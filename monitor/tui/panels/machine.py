@@ -47,10 +47,11 @@ def gpu_line(gpu: GpuRow, width: int) -> Row:
         [(column(temperature, 5, right=True), tone)],
         [(column(_power(gpu, "/"), 9, right=True), "text")],
         [(column(_clock(gpu), 9, right=True), "text")],
-        *([[(fit(held, 40), "warning")]] if held else []),
     ]
     head: Row = [(column(f" GPU {gpu.index}", 7), "text bold")]
-    tail = separated(facts, max(1, width - row_width(head) - 4), ("  ", "text"))
+    left = max(1, width - row_width(head) - 4)
+    reason: Row = [("  ", "text"), (fit(held, min(40, left // 2)), "warning")] if held else []
+    tail = [*separated(facts, max(1, left - row_width(reason)), ("  ", "text")), *reason]
     room = min(16, width - row_width(head) - row_width(tail))
     use = None if gpu.utilization is None else gpu.utilization / 100
     return [*head, *(meter(use, room) if room >= 3 else []), *tail]
@@ -92,7 +93,7 @@ def _host_cells(host: HostRow, history: dict[str, list[float]], width: int) -> l
         cpu = [(sparkline(history.get("cpu", []), 8, 100.0), "accent"), (" ", "text"), *cpu]
         memory = [*meter(_fraction(host.memory_used, host.memory_total), 8), (" ", "text"), *memory]
     tree = fmt.UNKNOWN if host.tree_cpu is None else f"{host.tree_cpu / 100:.1f} cores"
-    processes = f"{host.tree_processes:,} processes" if host.tree_processes else ""
+    processes = fmt.plural(host.tree_processes, "process", "processes") if host.tree_processes else ""
     load = "" if host.load1 is None else f"load {host.load1:.1f}"
     swap = f"swap {fmt.size(host.swap_used)}" if host.swap_used else ""
     return [

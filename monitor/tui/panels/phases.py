@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from monitor import units as fmt
 from monitor.model.report import RankRow, Report, Straggler, View, Wall
+from monitor.tui.ink import FILL
 from monitor.tui.panels.base import Look, Panel
 from monitor.tui.rows import Row, bar, column, fit, flow, row_width, text_width
 from monitor.tui.themes import BETWEEN
@@ -75,7 +76,7 @@ def phase_rows(table: list[Line], width: int, height: int) -> list[Row]:
         row: Row = [(" ", "text")]
         if bars >= _LEAST_BAR:
             row += [(column(line.name, names), "text"), (" ", "text")]
-            row.append((column(bar(line.length, bars), bars), line.tone))
+            row.append((column(bar(line.length, bars), bars), line.tone + FILL))
         else:
             row += _name_on_bar(line, max(0, room))
         for index in shown:
@@ -94,18 +95,17 @@ def _name_on_bar(line: Line, width: int) -> Row:
     return [(name[:filled], f"{front}/{line.tone}"), (name[filled:], "text")]
 
 
-def _wall_parts(wall: Wall) -> list[tuple[str, float, str]]:
+def _wall_parts(wall: Wall, look: Look) -> list[tuple[str, float, str]]:
     parts = [("start-up", wall.startup or 0.0, "muted"), ("steps", wall.steps, "accent")]
-    tones = ("phase2", "phase3", "phase4", "phase1")
     spans = sorted(wall.spans.items(), key=lambda item: -item[1])
-    parts += [(name, seconds, tones[index % len(tones)]) for index, (name, seconds) in enumerate(spans)]
-    parts += [(BETWEEN, wall.between_steps, "faint"), ("teardown", wall.teardown, "muted")]
+    parts += [(name, seconds, look.phases[name]) for name, seconds in spans]
+    parts += [(BETWEEN, wall.between_steps, "between"), ("teardown", wall.teardown, "muted")]
     return [part for part in parts if part[1] > 0]
 
 
-def wall_account(wall: Wall, width: int) -> list[Row]:
+def wall_account(wall: Wall, look: Look, width: int) -> list[Row]:
     """One bar for all the time there was, and its parts in words."""
-    parts = _wall_parts(wall)
+    parts = _wall_parts(wall, look)
     total = wall.total or sum(seconds for _, seconds, _ in parts)
     if not parts or total <= 0 or width < 20:
         return []
@@ -116,7 +116,7 @@ def wall_account(wall: Wall, width: int) -> list[Row]:
         done += seconds
         end = round(min(1.0, done / total) * room)
         if end > filled:
-            cells.append(("▄" * (end - filled), tone))
+            cells.append(("▄" * (end - filled), tone + FILL))
             filled = end
     words: list[Row] = [
         [("■ ", tone), (f"{fit(name, 24)} ", "muted"), (fmt.share(seconds / total), "text")]
@@ -164,7 +164,7 @@ def breakdown(view: View, look: Look, width: int, height: int) -> list[Row]:
     if not report.phases:
         return startup_bars(report, view, width, height)
     rows = phase_rows(lines(report, look), width, height)
-    account = wall_account(report.wall, width)
+    account = wall_account(report.wall, look, width)
     ranks = rank_line(report.ranks, report.straggler)
     if ranks and len(rows) + 1 <= height and row_width(ranks) <= width:
         rows.append(ranks)

@@ -48,13 +48,21 @@ def marks(picture: Picture, width: int) -> Row:
 def steps_axis(layout: Grid, curve: Curve, gutter: int, width: int) -> Row:
     """`step 1 ... 214`: the last step's number ends below its column."""
     first = f"step {max(1, layout.start):,}"
-    final = f"{int(curve.x[-1]) + curve.width - 1 if curve.end is None else int(curve.end):,}"
+    last = int(curve.x[-1]) + curve.width - 1 if curve.end is None else int(curve.end)
+    if last <= max(1, layout.start):
+        return [(" " * gutter + first, "muted")]
+    final = f"{last:,}"
     end = max(min(width, layout.columns), text_width(first) + 2 + text_width(final))
     return [(" " * gutter + first, "muted"), (final.rjust(end - text_width(first)), "muted")]
 
 
 def _label(value: float) -> str:
-    return f"{value:,.0f}" if 100 <= abs(value) < 1e5 else f"{value:.3g}"
+    if 100 <= abs(value) < 1e5:
+        return f"{value:,.0f}"
+    for unit, factor in (("k", 1e3), ("M", 1e6), ("G", 1e9)):
+        if 1e5 <= abs(value) < 1000 * factor:
+            return f"{value / factor:,.4g}{unit}"
+    return f"{value:.3g}"
 
 
 def line_chart(

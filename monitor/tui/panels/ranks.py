@@ -8,6 +8,7 @@ from monitor.tui.panels.base import Look, ScrollPanel
 from monitor.tui.rows import Row, column, row_width
 
 _LEAST_BAR = 8
+STEPS_TOO = 60  # cells from which on the number of steps has a place
 
 
 def rank_rows(ranks: list[RankRow], slowest: int | None, width: int) -> list[Row]:
@@ -22,11 +23,11 @@ def _rank(row: RankRow, slowest: int | None, longest: float, width: int) -> Row:
     waits = fmt.UNKNOWN if share is None else fmt.share(min(1.0, share))
     tail: Row = [(column(fmt.duration(row.step_seconds), 10, right=True), "text")]
     tail += [("  waits ", "muted"), (column(waits, 6, right=True), "text")]
-    if width >= 60:
+    if width >= STEPS_TOO:
         tail.append((column(f"{row.steps:,} steps", 15, right=True), "muted"))
     if row.rank == slowest:
         tail.append(("  slowest" if width >= 40 else "  ◀", "warning"))
-    room = width - row_width(head) - 40 - 9
+    room = width - row_width(head) - (40 if width >= STEPS_TOO else 25) - 9
     if room < _LEAST_BAR or not longest or row.step_seconds is None:
         return [*head, *tail]
     filled = max(1, round(row.step_seconds / longest * room))

@@ -10,10 +10,12 @@ from monitor.model.report import View
 from monitor.tui.columns import Grid, fold_means, grid, top_limit
 from monitor.tui.panels.base import Look, Panel
 from monitor.tui.panels.plot import axis, framed, steps_axis
-from monitor.tui.rows import Row, Span, fit, printable, separated, wrap
+from monitor.tui.rows import Row, Span, fit, flow, printable, separated, wrap
 from monitor.tui.stack import Layer, stacked
 from monitor.tui.themes import OTHER
 from monitor.tui.timeline import WORDS, held_back, marked
+
+TALL = 12  # rows of a panel from which on the legend may take two
 
 
 def phase_layers(view: View, layout: Grid) -> dict[str, list[float]]:
@@ -53,13 +55,13 @@ def _marks(signs: dict[int, Span], layout: Grid, totals: list[float], top: float
     return [*row, (" " * (width - at), "text")]
 
 
-def legend(look: Look, layers: dict[str, list[float]], signs: Iterable[Span], width: int) -> Row:
+def legend(look: Look, layers: dict[str, list[float]], signs: Iterable[Span], width: int, rows: int) -> list[Row]:
     seen = sorted((name for name, values in layers.items() if any(values)), key=lambda name: -sum(layers[name]))
     parts: list[Row] = [[("■ ", look.phases[name]), (fit(name, 24), "muted")] for name in seen]
     signs = set(signs)
     marks: list[Row] = [[sign, (f" {words}", "muted")] for sign, words in WORDS.items() if sign in signs]
     parts[3:3] = marks  # the largest phases come first: of the others some may have no room
-    return separated(parts, width, ("  ", "text"))
+    return flow(parts, width, limit=2) if rows > 1 else [separated(parts, width, ("  ", "text"))]
 
 
 def silence(view: View, width: int, height: int) -> list[Row]:
@@ -85,10 +87,10 @@ def chart(view: View, look: Look, width: int, height: int) -> list[Row]:
     layers = phase_layers(view, layout)
     totals = [sum(column) for column in zip(*layers.values(), strict=True)]
     top = top_limit(totals)
-    with_legend = height >= 6
     signs = marked(view, layout)
+    words = legend(look, layers, signs.values(), width - gutter, 2 if height >= TALL else 1) if height >= 6 else []
     held = held_back(view, layout, width - gutter) if height >= 8 else []
-    plot_height = height - 2 - with_legend - bool(held)
+    plot_height = height - 2 - len(words) - bool(held)
     bars = [Layer(look.phases[name], _across(values, layout)) for name, values in layers.items()]
     room = width - gutter
     picture = stacked(bars, room, max(1, plot_height), top)
@@ -96,9 +98,7 @@ def chart(view: View, look: Look, width: int, height: int) -> list[Row]:
     above = [*([held] if held else []), _marks(signs, layout, totals, top, room)]
     rows = framed([*above, *picture], [*[""] * len(above), *axis(labels, len(picture))], gutter)
     rows.append(steps_axis(layout, view.step_seconds, gutter, room))
-    if with_legend:
-        rows.append([(" " * gutter, "text"), *legend(look, layers, signs.values(), room)])
-    return rows
+    return [*rows, *([(" " * gutter, "text"), *row] for row in words)]
 
 
 class Steps(Panel):

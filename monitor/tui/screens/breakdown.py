@@ -75,7 +75,8 @@ def _kinds(kinds: tuple[KindRow, ...], look: Look, width: int) -> list[Row]:
             (f"   {column(name, 26)}", "text bold"),
             (column(fmt.duration(kind.seconds), 10, right=True), "text"),
         ]
-        row.append((f"  {kind.steps:,} steps, medians of {kind.window:,}", "muted"))
+        told = f"medians of {kind.window:,}" if kind.seconds is not None else "too few for a median yet"
+        row.append((f"  {fmt.plural(kind.steps, 'step', 'steps')}, {told}", "muted"))
         rows.append(row)
         parts = sorted(kind.phases.items(), key=lambda item: -item[1])
         line: Row = [("     ", "text")]
@@ -119,7 +120,7 @@ class Breakdown(Body):
         rows = [*_table(ordered, view, look, width), [], cut(_clocks(view), width)]
         if view.details.kinds:
             rows += _kinds(view.details.kinds, look, width)
-        return [*rows, [], *wall_account(view.report.wall, width)]
+        return [*rows, [], *wall_account(view.report.wall, look, width)]
 
 
 class BreakdownScreen(PageScreen):

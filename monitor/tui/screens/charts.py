@@ -93,9 +93,10 @@ class Charts(Finder, ListBody):
 
     def _one(self, name: str, view: View, width: int, height: int, chosen: bool) -> list[Row]:
         row = view.report.metrics.get(name, MetricRow())
-        title: Row = [("▶ " if chosen else "  ", "accent bold"), (fit(name, width // 2), "text bold")]
         roomy = height > LEAST_HEIGHT + 1
         last: Row = [(fit(fmt.number(row.last), 14), "bad bold" if isinstance(row.last, str) else "text bold")]
+        room = width - 3 - (0 if roomy else row_width(last) + 1)
+        title: Row = [("▶ " if chosen else "  ", "accent bold"), (fit(name, room), "text bold")]
         rows = [spread(title, [] if roomy else last, width)]
         if roomy:
             rows.append([("  ", "text"), *summary(row, width - 2)])

@@ -59,16 +59,18 @@ def busy(gpu: GpuRow, detail: GpuDetail, room: int) -> Row:
     ]  # fmt: skip
 
 
-def clock(gpu: GpuRow, detail: GpuDetail, room: int) -> Row:
+def clock(gpu: GpuRow, detail: GpuDetail, room: int, width: int) -> Row:
     top = float(gpu.sm_clock_max or detail.reference or 0)
     row: Row = [*_label("clock"), (sparkline(_history(detail, "sm_clock"), room, top), "accent")]
     now = fmt.UNKNOWN if gpu.sm_clock is None else f"{gpu.sm_clock:,}"
     row += [(column(now, 7, right=True), "text bold"), (" MHz", "text")]
+    told: list[Row] = []
     if detail.reference is not None:
-        row.append((f"  under load usually {detail.reference:,}", "muted"))
-        if gpu.sm_clock is not None:
-            row.append((f" ({100 * gpu.sm_clock / detail.reference:.0f} % of it)", "muted"))
-    return [*row, (f"  at most {gpu.sm_clock_max:,}" if gpu.sm_clock_max else "", "muted")]
+        share = f" ({100 * gpu.sm_clock / detail.reference:.0f} % of it)" if gpu.sm_clock is not None else ""
+        told.append([(f"under load usually {detail.reference:,}{share}", "muted")])
+    told += [[(f"at most {gpu.sm_clock_max:,}", "muted")]] if gpu.sm_clock_max else []
+    left = width - row_width(row) - 2
+    return [*row, ("  ", "text"), *separated(told, left, ("  ", "text"))] if told and left > 0 else row
 
 
 def power(gpu: GpuRow, detail: GpuDetail, room: int) -> Row:
@@ -126,7 +128,8 @@ def link(detail: GpuDetail, width: int) -> Row:
             ("NVLink in", newest.nvlink_rx),
             ("out", newest.nvlink_tx),
         )
-        row += [(f"   {name} {fmt.flow(value)}", "muted") for name, value in flows if value is not None]
+        told: list[Row] = [[(f"{name} {fmt.flow(value)}", "muted")] for name, value in flows if value is not None]
+        row += [("   ", "text"), *separated(told, max(1, width - row_width(row) - 3), ("   ", "text"))] if told else []
     return cut(row, width)
 
 
@@ -149,7 +152,7 @@ def block(gpu: GpuRow, detail: GpuDetail, chosen: bool, width: int, height: int)
         return [title(gpu, detail, chosen, width), *([cut(facts, width)] if height > 1 else [])]
     room = max(8, min(40, width - LABEL - 50))
     rows = [
-        busy(gpu, detail, room), memory(gpu, detail, room), clock(gpu, detail, room), power(gpu, detail, room),
+        busy(gpu, detail, room), memory(gpu, detail, room), clock(gpu, detail, room, width), power(gpu, detail, room),
         throttled(gpu, width) or link(detail, width), *([link(detail, width)] if gpu.throttle else []),
     ]  # fmt: skip
     return [title(gpu, detail, chosen, width), *(cut(row, width) for row in rows[: height - 1])]

@@ -11,6 +11,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS
+from monitor.tui.rows import fit, row_width, wrap
 from monitor.tui.screens.dialog import Dialog
 from monitor.tui.screens.page import Body
 
@@ -23,6 +24,8 @@ _NOTES = (
 )
 
 
+MEANING = 12  # cells before the meaning of a key
+WIDEST = 110  # cells of the box, as in trainmon.tcss
 _OVERVIEW = (
     "The overview answers five questions: is it running, how fast, where does the time go, why, and what would make it"
     " faster. The coloured line below the head is the verdict; w shows why. A letter opens a screen, Esc comes back.",
@@ -40,6 +43,18 @@ def help_text(body: Body | None = None) -> str:
     return "\n".join(["\n\n".join(about), "", *heading, "Everywhere", *everywhere, "", "Signs", *signs])
 
 
+def hanging(text: str, width: int) -> str:
+    """`text` broken into lines of `width`, those of a key's meaning below their beginning."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        indent = MEANING if line.startswith(" ") else 0
+        rows = wrap([(line, "text")], width, indent, 99)
+        if row_width(rows[0]) < indent < len(line):  # the first word of a narrow line
+            rows = [[(fit(line, width), "text")]]
+        lines += ["".join(part for part, _ in row) for row in rows]
+    return "\n".join(lines)
+
+
 class HelpScreen(Dialog[None]):
     heading = "Help"
     wide = True
@@ -50,4 +65,9 @@ class HelpScreen(Dialog[None]):
         self._body = body
 
     def parts(self) -> list[Widget]:
-        return [VerticalScroll(Static(Content(help_text(self._body))))]
+        return [VerticalScroll(Static(Content(hanging(help_text(self._body), self.room))))]
+
+    @property
+    def room(self) -> int:
+        """Cells of a line in the box: without its frame, its margins and the scroll bar."""
+        return min(WIDEST, self.app.size.width) - 8

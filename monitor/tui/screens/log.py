@@ -10,7 +10,8 @@ from textual.binding import BindingType
 from monitor.model.report import View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.panels.base import Look
-from monitor.tui.rows import Row, fit, meter, printable, text_width
+from monitor.tui.panels.console import nothing_printed
+from monitor.tui.rows import Row, fit, meter, printable, text_width, wrap
 from monitor.tui.screens.page import Body, Finder, PageScreen
 
 # tqdm's and rich's likes: `label:  46%|████▌     | 46/100 [00:04<00:05, 9.8it/s]`
@@ -54,7 +55,8 @@ class Log(Finder, Body):
     )
 
     def data(self, view: View, look: Look) -> object:
-        return view.console, view.console_lines, self.wanted, self.typing, self._away
+        empty = look.replay, view.report.outcome.state
+        return view.console, view.console_lines, self.wanted, self.typing, self._away, empty
 
     def aside(self, view: View, look: Look) -> Row:
         total = f"{view.console_lines:,} lines"
@@ -74,10 +76,7 @@ class Log(Finder, Body):
 
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
         if not view.console:
-            why = "nothing printed yet"
-            if view.report.run.imported:
-                why = "a log that was imported: its lines are in the file it came from"
-            return [[(f"  {why}", "muted")]]
+            return wrap([("  ", "text"), (nothing_printed(view, look), "muted")], width - 2)
         return [
             (not self.wanted and progress_bar(line, width - 2)) or marked(line, self.wanted, width - 2)
             for line in view.console

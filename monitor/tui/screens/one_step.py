@@ -28,7 +28,7 @@ def _why_not(text: str) -> Row:
 
 def step_detail(line: StepLine, view: View, look: Look, width: int) -> list[Row]:
     step = line.event
-    rows: list[Row] = [_title(line, width), []]
+    rows: list[Row] = [*wrap(_title(line, width), width - 1), []]
     rows += _phases(line, view, look, width)
     rows += [[], _head("Metrics")]
     if step is None:

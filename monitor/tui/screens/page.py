@@ -20,6 +20,7 @@ from monitor.tui.panels.header import Header
 from monitor.tui.rows import Row, Span, fit, row_width, spread
 
 _CALL = re.compile(r"(\w+)(?:\((-?\d+)\))?")
+_OVERVIEW_ONLY = ("maximise", "next_metric")
 LONGEST_WANTED = 80  # characters that may be typed into a filter
 
 
@@ -228,7 +229,8 @@ class PageFooter(Footer):
     @property
     def actions(self) -> list[Action]:
         own = [replace(row, name=f"screen.body({row.name!r})") for row in self._own]
-        return [Action("restore", ("escape",), "Esc", "", "overview"), *own, *super().actions]
+        everywhere = [action for action in super().actions if action.name not in _OVERVIEW_ONLY]
+        return [Action("restore", ("escape",), "Esc", "", "overview"), *own, *everywhere]
 
 
 class PageScreen(Screen[None]):

@@ -54,6 +54,10 @@ class Ranks(Body):
         return view.report.ranks, view.report.straggler, self._away
 
     def aside(self, view: View, look: Look) -> Row:
+        ranks = view.report.ranks
+        table = rank_table(ranks, None, self.size.width, self.size.height - 3) if len(ranks) > 1 else []
+        if not any("█" in text for row in table for text, _ in row):
+            return []  # no bars, so nothing to explain
         return [("█", "accent"), (" works  ", "muted"), ("░ waits for others", "muted")]
 
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
@@ -74,7 +78,7 @@ class Ranks(Body):
                 (" who waits for whom cannot be told yet: too few steps in common, or no collectives seen", "muted")
             ]
         table = rank_table(report.ranks, slow.rank if slow is not None else None, width, self.size.height - 3)
-        return [cut(head, width), [], *table]
+        return [*wrap(head, width - 1, 1), [], *table]
 
 
 class RanksScreen(PageScreen):

@@ -91,7 +91,7 @@ class StepTable(ListBody):
     def _shown(self, width: int) -> list[Column]:
         """The columns that fit; the one that sorts is among them."""
         shown: list[Column] = []
-        room = width - 2
+        room = width - 4  # before them the cursor, behind them the arrow that says that there is more
         for index, each in enumerate(self._columns):
             needed = each.width + (self._columns[self._sort].width if index < self._sort else 0)
             if needed <= room or index == self._sort:

@@ -1,0 +1,1 @@
+"""What can only be checked on a machine with an NVIDIA GPU: `make gpu-check`."""

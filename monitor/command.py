@@ -47,17 +47,23 @@ def check(command: Sequence[str]) -> None:
 # The run's name
 
 _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed"}
+_TAKE_MODULES = {"torchrun", "accelerate", "deepspeed"}  # programs whose -m is Python's
+_SHELLS = {"sh", "bash", "dash", "zsh", "ksh"}
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*t?")
 _WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}  # Python's own options that take the next word
 
 
 def name(command: Sequence[str]) -> str:
     """What to call a run of this command: its script or module, else its program."""
     program = os.path.basename(command[0])
-    if re.fullmatch(r"(python|pypy)[0-9.]*t?", program):
+    if _PYTHON.fullmatch(program):
         named = _python_name(command[1:])
         if named is not None:
             return named
-    return next((Path(word).stem for word in command[1:] if word.endswith((".py", ".sh")) and Path(word).stem), program)
+    if program in _SHELLS and len(command) > 2 and re.fullmatch(r"-[a-z]*c", command[1]):
+        words = re.split(r"[\s;&|()'\"]+", command[2][:4096])
+        return _somewhere(words, (".py",)) or _somewhere(words) or program
+    return _somewhere(command) or program
 
 
 def _python_name(arguments: Sequence[str]) -> str | None:
@@ -71,8 +77,31 @@ def _python_name(arguments: Sequence[str]) -> str | None:
         if word in _WITH_VALUE:
             next(words, None)
         elif not word.startswith("-"):
-            return Path(word).stem or None
+            return _stem(word)
     return None
+
+
+def _somewhere(words: Sequence[str], endings: tuple[str, ...] = (".py", ".sh")) -> str | None:
+    """The first script among the words, or the module that a Python or a launcher among them is to run."""
+    takes_modules = False
+    rest = iter(words)
+    for word in rest:
+        program = os.path.basename(word)
+        if program in _TAKE_MODULES or _PYTHON.fullmatch(program):
+            takes_modules = True
+        elif takes_modules and word in ("-m", "--module"):
+            module = next(rest, "")
+            if module and module not in _LAUNCHERS:
+                return module
+        elif word.endswith(endings) and _stem(word):
+            return _stem(word)
+    return None
+
+
+def _stem(word: str) -> str | None:
+    """A script's name; a package's that is run as `package/__main__.py`."""
+    path = Path(word)
+    return (path.parent.name if path.stem == "__main__" else "") or path.stem or None
 
 
 # What may be written down

@@ -15,11 +15,13 @@ from monitor.diagnosis.evidence import Evidence
 from monitor.diagnosis.history import FindingLog
 from monitor.diagnosis.registry import diagnose, verdict
 from monitor.diagnosis.suggestions import to_try
+from monitor.model.changes import changes
 from monitor.model.compare import Side
 from monitor.model.curves import curves
 from monitor.model.details import details
+from monitor.model.earlier import Earlier
 from monitor.model.fold import fold
-from monitor.model.report import Alert, Turn, View
+from monitor.model.report import Alert, Report, Turn, View
 from monitor.model.series import STEP
 from monitor.model.speed_classes import Bounds, counted
 from monitor.model.state import Ending, RunState
@@ -112,6 +114,7 @@ class Run:
             console_times=times,
             usual_startup=None if taken.report.progress.steps_done else self._usual(),
             turns=self._turned(taken, loading is not None),
+            earlier=None if self.before is None else _earlier(self.before, taken.report),
         )
 
     def _turned(self, taken: View, loading: bool) -> tuple[Turn, ...]:
@@ -189,6 +192,11 @@ def load(path: Path, measured: bool = True) -> View:
         return view
     finally:
         run.close()
+
+
+def _earlier(before: Side, now: Report) -> Earlier:
+    told = tuple((change.name, change.before, change.after) for change in changes(before.report, now))
+    return Earlier(before.report.run.id, before.report.run.name, told)
 
 
 def _figures(path: Path) -> Side:

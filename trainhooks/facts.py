@@ -232,8 +232,11 @@ def program_name() -> str:
     if spec is not None and spec.name:
         name: str = spec.name
         return name[: -len(".__main__")] if name.endswith(".__main__") else name
-    script = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] not in ("", "-c", "-") else "python"
-    return clean(os.path.splitext(script)[0], MAX_NAME) or "python"
+    path = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-") else "python"
+    script = os.path.splitext(os.path.basename(path))[0]
+    if script == "__main__":  # a package run by its path
+        script = os.path.basename(os.path.dirname(path)) or script
+    return clean(script, MAX_NAME) or "python"
 
 
 def _cwd() -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from monitor.model.detail_rows import Details
+from monitor.model.earlier import Earlier
 from monitor.model.remains import WhatIf
 from monitor.model.speed_classes import SpeedClasses
 from monitor.units import brief
@@ -331,4 +332,5 @@ class View:
     console_times: tuple[float, ...] = ()  # when each line of `console` was first seen (monotonic); nan: before we came
     details: Details = field(default_factory=Details)
     usual_startup: float | None = None  # seconds, of earlier runs of the command; told while no step is known
+    earlier: Earlier | None = None  # the run that this one is measured by, once it was found
     turns: tuple[Turn, ...] = field(default=(), compare=False)  # what turned since the view before: of the reader

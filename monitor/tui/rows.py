@@ -119,6 +119,9 @@ def _words(row: Sequence[Span]) -> Iterable[Span]:
             start = end
 
 
+_CLOSING = (",", ";")  # they begin no row: at its end there is either room for them, or no need
+
+
 def wrap(row: Sequence[Span], width: int, indent: int = 2, limit: int = 6) -> list[Row]:
     """`row` broken at spaces into rows of `width` cells, the later ones indented; at most `limit` rows."""
     width = max(1, width)
@@ -128,7 +131,7 @@ def wrap(row: Sequence[Span], width: int, indent: int = 2, limit: int = 6) -> li
     for word, tone in _words(row):
         word = fit(word, width - indent)
         needed = text_width(word)
-        if used + text_width(word.rstrip()) > width:
+        if used + text_width(word.rstrip()) > width and word.rstrip() not in _CLOSING:
             if len(rows) == limit:
                 return [*rows[:-1], cut([*rows[-1], (ELLIPSIS, "muted")], width)]
             rows.append([(" " * indent, "text")])

@@ -18,10 +18,11 @@ MEASURE = """
 import json, os, resource, sys, time
 from pathlib import Path
 from monitor.recorder import Writer
+from monitor.deltas import Thinner
 from monitor.sources.gpu.source import GpuSource
 from monitor.sources.host import HostSource
 polls, run = int(sys.argv[1]), Path(sys.argv[2])
-writer, gpus, host = Writer(run), GpuSource(), HostSource(run)
+writer, gpus, host, thinner = Writer(run), GpuSource(), HostSource(run), Thinner()
 def cost(poll):
     for moment in range(2): poll(float(moment))  # what is done once is no running cost
     began = time.process_time()
@@ -29,7 +30,7 @@ def cost(poll):
     return (time.process_time() - began) / polls
 out = {}
 count = len(gpus.read(-1.0).gpus)
-out["GPUs read and written"] = cost(lambda moment: writer.write(*gpus.read(moment).gpus))
+out["GPUs read and written"] = cost(lambda moment: writer.write(*map(thinner.thin, gpus.read(moment).gpus)))
 out["host read and written"] = cost(lambda moment: writer.write(host.read([os.getpid()], moment)))
 gpus.close()
 print(json.dumps([count, out]))

@@ -10,6 +10,7 @@ from threading import get_ident
 from typing import Any, Callable, Deque, List, Optional, Set, Tuple
 
 from trainhooks import deferred, session
+from trainhooks.auto import claims
 from trainhooks.auto.optimizers import Optimizers
 from trainhooks.clocks import host_clock
 from trainhooks.entries import AUTOMATIC, CANCEL, COUNT, END, LOG, SKIP, SPAN, STEP
@@ -149,7 +150,7 @@ class OneStep:
             self.loss = None
         if self.skips and self.skips >= len(self.stepped):
             put((SKIP, OVERFLOW))
-        if self.waiting:
+        if self.waiting and not claims.counts:
             while len(self.waiting) > 1:  # all but a batch that may have been fetched ahead
                 put((COUNT, *self.waiting.popleft()))
         if self.forwards > 1:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.segment import Segment
+from rich.style import Style
 from textual.events import MouseScrollDown, MouseScrollUp, Resize
 from textual.geometry import Region
 from textual.strip import Strip
@@ -120,7 +121,7 @@ class Rows(Widget):
         if y < len(self._strips) and self._strips[y].cell_length == self.size.width:
             return self._strips[y]
         palette = self._look.palette if self._look else None
-        return strip([], self.size.width, palette) if palette else Strip.blank(self.size.width)
+        return strip([], self.size.width, palette) if palette else Strip.blank(self.size.width, Style())
 
     def on_resize(self, event: Resize) -> None:
         self._strips = []

@@ -9,6 +9,7 @@ from monitor.tui.panels.base import Look, Rows
 from monitor.tui.rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width
 
 LEAST_FACTOR = 0.05  # of the time: less is told as a share, for 1.0x would read as nothing
+LEAST_NAME = 6  # cells
 LEAST_ADVICE = 24  # cells; a shorter piece of advice says nothing
 LONG_STEP = 2.0  # seconds open before a step is shown filling up: its phases are seen once a second
 SILENT_AFTER = 10.0  # seconds; pulses come once a second, and a busy box may swallow a few
@@ -173,7 +174,11 @@ def _first(view: View, look: Look, width: int, brief: bool) -> Row:
         progress = view.report.progress
         part = f" ({fmt.share(progress.fraction)})" if progress.fraction is not None else ""
         left += [("  ", "text"), (step_of_total(progress), "text"), (part, "muted")]
-        return spread(left, badges(view, look), width)
+        marks = badges(view, look)
+        excess = row_width(left) + row_width(marks) + 1 - width
+        if excess > 0 and marks:  # the name gives way before the step does
+            left[2] = (fit(name, max(LEAST_NAME, text_width(name) - excess)), "text bold")
+        return spread(left, marks, width)
     run = view.report.run
     where = [fit(run.host, 24)] if run.host else []
     where += [f"{run.ranks} ranks"] if run.ranks > 1 else []

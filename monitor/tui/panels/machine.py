@@ -50,9 +50,12 @@ def gpu_line(gpu: GpuRow, width: int) -> Row:
     ]
     head: Row = [(column(f" GPU {gpu.index}", 7), "text bold")]
     left = max(1, width - row_width(head) - 4)
-    reason: Row = [("  ", "text"), (fit(held, min(40, left // 2)), "warning")] if held else []
-    tail = [*separated(facts, max(1, left - row_width(reason)), ("  ", "text")), *reason]
+    tail = separated(facts, left, ("  ", "text"))
     room = min(16, width - row_width(head) - row_width(tail))
+    if held:  # in place of what is less important; the columns stay where they are in all rows
+        reason: Row = [("  ", "text"), (fit(held, min(40, left // 2)), "warning")]
+        used = row_width(head) + max(0, room) + row_width(reason)
+        tail = [*separated(facts, max(1, width - used), ("  ", "text")), *reason]
     use = None if gpu.utilization is None else gpu.utilization / 100
     return [*head, *(meter(use, room) if room >= 3 else []), *tail]
 

@@ -15,7 +15,7 @@ from monitor.tui.stack import Layer, stacked
 from monitor.tui.themes import OTHER
 from monitor.tui.timeline import WORDS, held_back, marked
 
-TALL = 12  # rows of a panel from which on the legend may take two
+TALL = 10  # rows of a panel from which on the legend may take two
 
 
 def phase_layers(view: View, layout: Grid) -> dict[str, list[float]]:

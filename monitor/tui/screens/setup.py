@@ -14,6 +14,7 @@ from monitor.tui.rows import Row, column, printable, wrap
 from monitor.tui.screens.page import Body, Finder, PageScreen
 
 MAX_DEPTH = 4
+ENOUGH = 30  # steps from which on a run is measured by the one before
 NAMES = 36  # cells of a setting's name
 # What has a place of its own above the facts.
 _FIRST = ("command", "cwd")
@@ -48,17 +49,44 @@ def groups(view: View) -> list[tuple[str, list[tuple[str, str]]]]:
     return found
 
 
+def since_before(view: View, look: Look, width: int, names: int) -> list[Row]:
+    """What is not as it was in the run that this one is measured by."""
+    head: Row = [(" Not as in the run before", "text bold")]
+    before = view.earlier
+    if before is None:
+        return [head, *wrap([("   ", "text"), (_no_comparison(view, look), "muted")], width - 2, 3)]
+    head.append((f"   {printable((before.id or before.name or '')[:80])}", "muted"))
+    rows = [head]
+    for name, old, new in before.changes:
+        cells: Row = [(f"   {column(name, names)} ", "muted"), (f"{_short(old)} ", "text"), ("→ ", "accent")]
+        rows += wrap([*cells, (_short(new), "text bold")], width - 2, names + 4, 4)
+    return rows if before.changes else [*rows, [("   nothing that is known: settings, versions, hardware", "muted")]]
+
+
+def _no_comparison(view: View, look: Look) -> str:
+    if look.replay:
+        return "not told in a replay: `trainmon compare` sets two runs beside each other"
+    enough = view.report.progress.steps_done >= ENOUGH
+    return "no earlier run of this command fits" if enough else f"looked up once {ENOUGH} steps are done"
+
+
+def _short(value: object) -> str:
+    return "not given" if value is None else printable(str(value)[:300])
+
+
 class Setup(Finder, Body):
     screen_name = "setup"
     title = "Setup"
     about = (
         "What the program told of itself when it began: its command, the arguments of the trainer, libraries and their"
-        " versions, flags of torch, and the hardware. Values that look like secrets never leave the program. / finds"
+        " versions, flags of torch, and the hardware; above them what differs from the last comparable run of the same"
+        " command. Values that look like secrets never leave the program. / finds"
         " a setting by its name or value.",
     )
 
     def data(self, view: View, look: Look) -> object:
-        return view.report.run, self.wanted, self.typing, self._away
+        known = view.earlier, look.replay, view.report.progress.steps_done >= ENOUGH
+        return view.report.run, known, self.wanted, self.typing, self._away
 
     def aside(self, view: View, look: Look) -> Row:
         number = sum(len(rows) for _, rows in groups(view))
@@ -72,11 +100,14 @@ class Setup(Finder, Body):
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
         rows: list[Row] = []
         names = min(NAMES, max(12, width // 3))
+        if not self.wanted:
+            rows += [*since_before(view, look, width, names), []]
         for title, facts in groups(view):
             kept = [(name, text) for name, text in facts if self.matches(name) or self.matches(text)]
             if not kept:
                 continue
-            rows += [[], [(f" {printable(title[:60])}", "text bold")]] if rows else [[(f" {title}", "text bold")]]
+            rows += [[]] if rows and rows[-1] else []
+            rows.append([(f" {printable(title[:60])}", "text bold")])
             for name, text in kept:
                 cells: Row = [(f"   {column(name, names)} ", "muted"), (printable(text[:2000]), "text")]
                 rows += wrap(cells, width - 2, names + 4, 8)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from monitor import units as fmt
 from monitor.model.report import Curve, SlowStep, View
+from monitor.model.speed_classes import Bounds
 from trainhooks.events import Step
 
 MAX_PHASE_COLUMNS = 8
@@ -108,12 +109,21 @@ def columns(view: View) -> list[Column]:
         Column("step", 12, lambda line: line.name, lambda line: line.step),
         Column("time", 10, lambda line: fmt.duration(line.seconds), lambda line: line.seconds),
     ]
+    classes = view.report.speed_classes
+    if classes is not None:
+        bounds = Bounds(classes.fast_seconds, classes.slow_seconds)
+        table.append(Column("class", 9, lambda line: _class(line, bounds), lambda line: line.seconds))
     phases = sorted(view.report.phases, key=lambda phase: -phase.share)[:MAX_PHASE_COLUMNS]
     table += [_phase_column(phase.name) for phase in phases]
     if any(step.tokens is not None for step in view.details.steps):
         tokens = Column("tokens", 9, lambda line: fmt.count(line.tokens), lambda line: _number(line.tokens))
         table += [tokens, Column("tok/s", 9, lambda line: fmt.rate(rate(line), "").strip(), rate)]
     return table
+
+
+def _class(line: StepLine, bounds: Bounds) -> str:
+    """Fast, normal or slow by the person's own bounds; of a stretch the mean is none of a step."""
+    return bounds.of(line.seconds) if line.count == 1 and math.isfinite(line.seconds) else fmt.UNKNOWN
 
 
 def _phase_column(name: str) -> Column:

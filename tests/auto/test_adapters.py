@@ -17,7 +17,7 @@ from trainhooks import session
 from trainhooks.assembler import Assembler
 from trainhooks.auto import claims, generation, hub, lightning, sections, trl
 from trainhooks.auto.vocabulary import PHASES, phase_name
-from trainhooks.entries import END, FACTS, SPAN, STEP, TALLY, Loop
+from trainhooks.entries import COUNT, END, FACTS, SPAN, STEP, TALLY, Loop
 from trainhooks.open_work import Shared
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,6 +76,33 @@ def test_a_section_that_an_exception_leaves_is_closed(put: list[tuple[Any, ...]]
     with contextlib.suppress(ValueError), sections.phase("reward"):
         raise ValueError
     assert names(put) == ["reward", None]
+
+
+def test_a_batch_is_counted_in_the_step_that_uses_it(
+    put: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers 4 fetches for a whole step, accelerate one more; an epoch's odd end makes a step of one batch."""
+    from trainhooks.auto.steps import Steps
+
+    class Optimizer:
+        param_groups: tuple[Any, ...] = ()
+
+    monkeypatch.setattr(claims, "counts", False)
+    told = Steps(lambda: True)
+    told.told = True  # the process has been announced
+    optimizer = Optimizer()
+    told.optimizers.made(optimizer)
+    for batch in (1, 2, 3):
+        told.fetch_begins(7)
+        told.fetch_ends(7, (batch, None, None))
+    for _ in (1, 2, 3):
+        told.batch_used()
+        told.backward_begins()
+        told.backward_ends()
+        told.optimizer_begins(id(optimizer))
+        told.optimizer_ends(id(optimizer), optimizer)
+    counted = [entry[1] if entry[0] == COUNT else "end" for entry in put if entry[0] in (COUNT, END)]
+    assert counted == [1, "end", 2, "end", 3, "end"]
 
 
 def test_functions_methods_and_class_methods_are_replaced_once() -> None:

@@ -18,7 +18,7 @@ def test_every_row_has_the_width_and_the_rest_is_free() -> None:
 
 
 def test_two_layers_share_a_cell_by_foreground_and_background() -> None:
-    assert stacked([Layer("a", [0.5]), Layer("b", [0.5])], 1, 1, 1.0) == [[("▄", "a/b"), ("", "text")]]
+    assert stacked([Layer("a", [0.5]), Layer("b", [0.5])], 1, 1, 1.0) == [[("▄", "a/b fill"), ("", "text")]]
 
 
 def test_what_is_above_the_limit_is_cut() -> None:

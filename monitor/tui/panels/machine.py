@@ -51,7 +51,7 @@ def gpu_line(gpu: GpuRow, width: int) -> Row:
     head: Row = [(column(f" GPU {gpu.index}", 7), "text bold")]
     left = max(1, width - row_width(head) - 4)
     tail = separated(facts, left, ("  ", "text"))
-    room = min(16, width - row_width(head) - row_width(tail))
+    room = min(10, width - row_width(head) - row_width(tail))
     if held:  # in place of what is less important; the columns stay where they are in all rows
         reason: Row = [("  ", "text"), (fit(held, min(40, left // 2)), "warning")]
         used = row_width(head) + max(0, room) + row_width(reason)

@@ -8,6 +8,8 @@ from monitor.tui.panels.base import Look, ScrollPanel
 from monitor.tui.rows import Row, column, row_width
 
 _LEAST_BAR = 8
+WORKS, WAITS = "▇", "░"  # a gap between the rows, so that they do not grow together
+LEGEND: Row = [(WORKS, "accent"), (f" works  {WAITS} waits for others", "muted")]
 STEPS_TOO = 60  # cells from which on the number of steps has a place
 
 
@@ -32,7 +34,7 @@ def _rank(row: RankRow, slowest: int | None, longest: float, width: int) -> Row:
         return [*head, *tail]
     filled = max(1, round(row.step_seconds / longest * room))
     waiting = min(filled, round((share or 0.0) * filled))
-    bar: Row = [("█" * (filled - waiting), "accent"), ("░" * waiting, "muted"), (" " * (room - filled), "text")]
+    bar: Row = [(WORKS * (filled - waiting), "accent"), (WAITS * waiting, "muted"), (" " * (room - filled), "text")]
     return [*head, *bar, *tail]
 
 
@@ -48,7 +50,7 @@ class Ranks(ScrollPanel):
     def aside(self, view: View, look: Look) -> Row:
         slow = view.report.straggler
         if slow is None:
-            return [("█", "accent"), (" works  ", "muted"), ("░ waits for others", "muted")]
+            return list(LEGEND)
         return [(f"rank {slow.rank} is slowest, others wait {fmt.share(slow.share)}", "muted")]
 
     def everything(self, view: View, look: Look, width: int) -> list[Row]:

@@ -10,7 +10,7 @@ from monitor import units as fmt
 from monitor.model.report import RankRow, View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.panels.base import Look
-from monitor.tui.panels.ranks import rank_rows
+from monitor.tui.panels.ranks import LEGEND, WORKS, rank_rows
 from monitor.tui.rows import Row, cut, row_width, wrap
 from monitor.tui.screens.page import Body, PageScreen
 
@@ -56,9 +56,9 @@ class Ranks(Body):
     def aside(self, view: View, look: Look) -> Row:
         ranks = view.report.ranks
         table = rank_table(ranks, None, self.size.width, self.size.height - 3) if len(ranks) > 1 else []
-        if not any("█" in text for row in table for text, _ in row):
+        if not any(WORKS in text for row in table for text, _ in row):
             return []  # no bars, so nothing to explain
-        return [("█", "accent"), (" works  ", "muted"), ("░ waits for others", "muted")]
+        return list(LEGEND)
 
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
         report = view.report

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from monitor import config, output
+from monitor.console import abreast
 from monitor.console.clock import Arrival
 from monitor.console.reader import Reader
 from monitor.console.reading import Reading
@@ -118,12 +119,16 @@ class ConsoleRecorder:
         """Read what has come, up to a bound; whether there may be more."""
         now = time.monotonic()
         came = [(*stream.source.read(), stream) for stream in self._streams]
-        for data, age, stream in sorted(came, key=lambda row: -row[1]):
-            if data:
-                self._clock.now = max(self._clock.now, now - age)
-                self._take(stream.feed(data))
-            else:
-                self._take(stream.peek())
+        came.sort(key=lambda row: -row[1])
+        told = [stream.feed(data) if data else stream.peek() for data, _, stream in came]
+        if abreast.number_the_same(told):
+            self._clock.now = max(self._clock.now, now - came[0][1])
+            self._take(abreast.in_order(told))
+        else:
+            for (data, age, _), readings in zip(came, told, strict=True):
+                if data:
+                    self._clock.now = max(self._clock.now, now - age)
+                self._take(readings)
         out = self._tracker.drain(now)
         if out:
             self._write(out)

@@ -39,7 +39,7 @@ def report(box: Box, run: str = "last") -> dict[str, Any]:
     parts = wall["startup"] + wall["steps"] + sum(wall["spans"].values()) + wall["between_steps"] + wall["teardown"]
     assert parts == pytest.approx(wall["total"], rel=0.02)
     assert sum(row["share"] for row in told["phases"]) == pytest.approx(1)
-    assert told["dropped"] == {"events": 0, "lines": 0}
+    assert told["dropped"] == {"events": 0, "lines": 0, "broken_off": 0}
     return told
 
 
@@ -73,7 +73,11 @@ def test_the_sweep_is_a_run_for_each_rate(box: Box) -> None:
     for rate in rates:
         assert listed[f"lr-{rate}"]["tags"]["group"] == "of-this-test"
         told = report(box, f"lr-{rate}")
-        assert told["run"]["facts"]["tags"] == {"group": "of-this-test", "lr": rate}
+        assert told["run"]["facts"]["tags"] == {
+            "group": "of-this-test",
+            "lr": rate,
+            "planned": str(len(rates)),
+        }
         assert told["progress"]["steps_done"] == SWEEP_STEPS
         assert told["outcome"]["state"] == "finished"
 

@@ -75,7 +75,9 @@ def test_forks_while_another_thread_hammers_the_api(train: Trainings) -> None:
         going = True
         def hammer():
             while going:
-                with th.phase('p'): th.log(a=1)
+                for _ in range(20):
+                    with th.phase('p'): th.log(a=1)
+                sleep(0.001)  # or the end comes with more to write than is waited for
         threads = [threading.Thread(target=hammer) for _ in range(2)]
         for each in threads: each.start()
         for i in th.steps(range(30)):

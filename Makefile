@@ -42,9 +42,9 @@ demo-cpp: $(READY)  ## Watch a C++ training that tells its exact phases through 
 demo-replay: $(READY)  ## Play the recordings that come with trainmon: q goes on to the next one
 	for each in demo/recordings/*.jsonl; do $(BIN)/trainmon replay --speed 4 $$each || exit; done
 
-# Most tests wait for processes of their own, so two at a time share two cores well.
+# Most tests wait for processes of their own, so three at a time share two cores well.
 test: $(READY)  ## Run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/faults
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/faults
 
 lint: $(READY)  ## Lint, types and layers
 	$(BIN)/ruff check .

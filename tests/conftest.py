@@ -20,6 +20,14 @@ for _name in [name for name in os.environ if name.startswith("TRAINMON")] + [
     os.environ.pop(_name, None)
 
 
+LONG = ("e2e", "auto", "zoo", "compare")  # whose files take minutes
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long files first: one that begins last would run alone."""
+    items.sort(key=lambda item: item.path.parent.name not in LONG)
+
+
 @pytest.fixture(autouse=True)
 def _terminals_have_their_own_size() -> None:
     """Textual's screenshots leave COLUMNS and LINES behind, which win over a terminal's real size."""

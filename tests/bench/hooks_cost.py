@@ -1,8 +1,8 @@
 """What the hooks add to a training step of about one millisecond.
 
-Short bare and instrumented blocks take turns in one process, so that both see the same box. The figures of time are
-differences between the quantiles of all instrumented and all bare steps; CPU is the median over the pairs of blocks,
-and counts every thread, the background one included.
+Short bare and instrumented blocks take turns in one process, so that both see the same box. Every figure is the median
+over the pairs of blocks: of the difference between the two blocks' quantiles, or of their CPU in all threads, the
+background one included. So a neighbour that slows the box for a while moves none of them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 STEPS = 100  # a block
 PAIRS = 80
@@ -79,30 +80,36 @@ def measure(pairs: int = PAIRS) -> dict[str, float]:
     return out
 
 
-def _block(run: Callable[[list[int]], None], times: list[int]) -> float:
-    """Run a block, its steps' nanoseconds added to `times`; returns microseconds of CPU a step."""
+@dataclass
+class Block:
+    times: list[int]  # nanoseconds, a step each
+    cpu: float  # microseconds a step, in all threads
+
+
+def _block(run: Callable[[list[int]], None]) -> Block:
+    times: list[int] = []
     cpu = time.process_time_ns()
     run(times)
     time.sleep(0.07)  # the background thread finishes what the block left it
-    return (time.process_time_ns() - cpu) / STEPS / 1e3
+    return Block(times, (time.process_time_ns() - cpu) / STEPS / 1e3)
 
 
 def _pairs(
     name: str, bare: Callable[[list[int]], None], hooked: Callable[[list[int]], None], pairs: int
 ) -> dict[str, float]:
-    plain: list[int] = []
-    with_hooks: list[int] = []
-    cpu = []
+    both: list[tuple[Block, Block]] = []
     for turn in range(pairs):
         if turn % 2 == 0:
-            before, after = _block(bare, plain), _block(hooked, with_hooks)
+            both.append((_block(bare), _block(hooked)))
         else:
-            after, before = _block(hooked, with_hooks), _block(bare, plain)
-        cpu.append(after - before)
-    out = {f"bare step p10, us ({name})": _at(plain, 0.1)}
+            after = _block(hooked)
+            both.append((_block(bare), after))
+    median = statistics.median
+    out = {f"bare step p10, us ({name})": median(_at(plain.times, 0.1) for plain, _ in both)}
     for label, share in (("p10", 0.1), ("the median", 0.5), ("p99", 0.99)):
-        out[f"{name}: added at {label}, us"] = _at(with_hooks, share) - _at(plain, share)
-    out[f"{name}: CPU added in all threads, us"] = statistics.median(cpu)
+        added = (_at(after.times, share) - _at(plain.times, share) for plain, after in both)
+        out[f"{name}: added at {label}, us"] = median(added)
+    out[f"{name}: CPU added in all threads, us"] = median(after.cpu - plain.cpu for plain, after in both)
     return out
 
 

@@ -33,6 +33,7 @@ class Deferred:
 
 
 PLAIN = frozenset((float, int, bool))
+COUNTED = frozenset((float, int, bool, type(None)))
 
 
 def settled(metrics: Dict[str, Any]) -> Dict[str, Any]:
@@ -45,6 +46,16 @@ def settled(metrics: Dict[str, Any]) -> Dict[str, Any]:
             except Exception:  # a tensor may refuse in many ways (meta, symbolic, deleted); it must not stop a training
                 metrics[name] = None
     return metrics
+
+
+def at_hand(value: Any) -> Any:
+    """A tensor in host memory or a numpy scalar as its number, one on a device as None; anything else as it is."""
+    try:
+        if getattr(value, "is_cpu", False) or type(value).__module__ == "numpy":
+            return value.item()
+        return None if hasattr(value, "detach") else value
+    except Exception:  # as above
+        return None
 
 
 def _settle(name: str, value: Any) -> Any:

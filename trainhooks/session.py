@@ -7,15 +7,15 @@ and few objects, because a training step leaves the caches cold and everything c
 from __future__ import annotations
 
 import atexit
-import functools
 import os
 import sys
 import threading
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, TypeVar
+from types import ModuleType
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple, TypeVar
 
 from trainhooks import deferred
 from trainhooks.clocks import host_clock
-from trainhooks.deferred import PLAIN
+from trainhooks.deferred import COUNTED, PLAIN
 from trainhooks.entries import AUTOMATIC, CANCEL, COUNT, END, FACTS, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Lane, Loop
 
 T = TypeVar("T")
@@ -81,6 +81,8 @@ class Session:
             return _here.quiet_put
         except AttributeError:
             lane = Lane()
+            if gpu_clock is not None and not self.forked:
+                gpu_clock.watch(lane)
             self.lanes.append(lane)
             _here.quiet_put = lane.put
             return lane.put
@@ -107,6 +109,8 @@ class Session:
             return
         if deferred.waiting:
             deferred.poll(_started())
+        if gpu_clock is not None:
+            gpu_clock.finish()
         error = sys.exc_info()[1] or getattr(sys, "last_value", None)
         if self.error is None and not (isinstance(error, SystemExit) and not error.code):
             self.error = error
@@ -134,6 +138,11 @@ def _record(session: Session) -> None:
 _here = _Here()
 _session = Session()
 
+# How long the GPU takes over each phase: only where it was asked for. Decided once, so that it costs nothing otherwise.
+gpu_clock: Optional[ModuleType] = None
+if os.environ.get("TRAINMON_GPU_CLOCK", "0") not in ("", "0"):
+    from trainhooks import gpu_clock
+
 # A fork waits until the background thread has imported what it needs, once in a program's life and some 50 ms at most.
 # In its child a module that was being imported would stay locked for ever, and whoever imports it would hang.
 _importing = threading.RLock()
@@ -157,6 +166,8 @@ def _after_fork() -> None:
     _here = _Here()
     _session = Session(forked=True)
     deferred.forget()
+    if gpu_clock is not None:
+        gpu_clock.forget()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)
@@ -185,12 +196,9 @@ class _Timed:
             pass
 
     def __call__(self, function: F) -> F:
-        @functools.wraps(function)
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return function(*args, **kwargs)
+        from trainhooks.decorated import decorated  # by those who need it: the import stays quick
 
-        return timed  # type: ignore[return-value]
+        return decorated(self, function)  # type: ignore[return-value]
 
 
 class Phase(_Timed):
@@ -366,13 +374,16 @@ def explicit() -> bool:
     return _session.explicit
 
 
-def log(**metrics: Any) -> None:
+def log(values: Optional[Mapping[str, Any]] = None, /, **metrics: Any) -> None:
     """Record numbers: of the open step, or of the run where no step is open.
 
     Args:
+        values: metrics whose names are no keywords: ``th.log({"loss/total": 0.5})``.
         metrics: numbers, or tensors of one element. A tensor on a GPU is copied without waiting and read later.
             NaN and infinities are kept: they are news.
     """
+    if values is not None:
+        metrics = _joined(values, metrics)
     for value in metrics.values():
         if type(value) not in PLAIN:
             metrics = deferred.settled(metrics)
@@ -383,18 +394,36 @@ def log(**metrics: Any) -> None:
         _session.open_lane()((LOG, metrics))
 
 
+def _joined(values: Any, metrics: Dict[str, Any]) -> Dict[str, Any]:
+    try:
+        return {**{_text(name): value for name, value in dict(values).items()}, **metrics}
+    except Exception:  # what is no mapping can refuse in many ways, and must not stop a training
+        _note_once(f"log() takes names with numbers, not a {type(values).__name__}")
+        return metrics
+
+
 def count(tokens: Optional[int] = None, padded_tokens: Optional[int] = None, samples: Optional[int] = None) -> None:
     """Add to the work of the open step; the rates (tokens/s, samples/s) come from these.
 
     Args:
-        tokens: tokens that carry meaning.
+        tokens: tokens that carry meaning: a number, or a tensor of one element in host memory. One on a GPU is not
+            waited for: count on the batch before it goes there.
         padded_tokens: tokens as computed, padding included.
         samples: sequences, images, episodes...
     """
+    if type(tokens) not in COUNTED or type(samples) not in COUNTED or type(padded_tokens) not in COUNTED:
+        tokens, padded_tokens, samples = map(_at_hand, (tokens, padded_tokens, samples))
     try:
         _here.put((COUNT, tokens, padded_tokens, samples))
     except AttributeError:
         _session.open_lane()((COUNT, tokens, padded_tokens, samples))
+
+
+def _at_hand(value: Any) -> Any:
+    found = deferred.at_hand(value)
+    if found is None and value is not None:
+        _note_once("count() was given a tensor that is not in host memory, or not one number: it is left out")
+    return found
 
 
 def skip(reason: str) -> None:
@@ -405,6 +434,15 @@ def skip(reason: str) -> None:
 def note(text: str) -> None:
     """Leave a line for the people who watch."""
     _started()((NOTE, host_clock(), text))
+
+
+_noted: Set[str] = set()
+
+
+def _note_once(text: str) -> None:
+    if text not in _noted and len(_noted) < 100:
+        _noted.add(text)
+        note(text)
 
 
 def init(

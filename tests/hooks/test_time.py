@@ -84,6 +84,44 @@ def test_decorators_pass_arguments_results_and_errors_on(train: Trainings) -> No
     assert set(told.spans) == {"load", "bad"}
 
 
+def test_a_decorator_times_the_body_of_every_kind_of_function(train: Trainings) -> None:
+    told = train(
+        """
+        import asyncio
+        @th.phase('items')
+        def items():
+            got = []
+            for i in range(2):
+                sleep(0.02)
+                try: got.append((yield i))
+                except KeyError: got.append('thrown')
+            return got
+        @th.phase('awaited')
+        async def awaited(): await asyncio.sleep(0.02); return 5
+        @th.phase('stream')
+        async def stream():
+            try:
+                for i in range(2): await asyncio.sleep(0.02); yield i
+            finally: print('closed')
+        async def first():
+            async for item in stream(): return item
+        with th.step():
+            def outer(): print((yield from items()))
+            through = outer(); next(through); through.send('sent')
+            sleep(0.2)  # the generator waits: that is no time of its own
+            try: through.throw(KeyError())
+            except StopIteration: pass
+            print(list(items()), asyncio.run(awaited()), asyncio.run(first()))
+            early = items(); next(early); early.close()
+        """
+    )
+    assert told.out.splitlines() == ["['sent', 'thrown']", "closed", "[0, 1] 5 0"]
+    phases = phases_of(told.steps[0])
+    assert phases["items"] >= 0.1
+    assert phases["awaited"] >= 0.02 and phases["stream"] >= 0.02
+    assert phases["items"] < told.steps[0]["duration"] - 0.2
+
+
 def test_a_phase_outside_a_step_is_a_span(train: Trainings) -> None:
     told = train("with th.phase('tokenize'): sleep(0.02)\nwith th.step(): pass")
     span = told.spans["tokenize"]

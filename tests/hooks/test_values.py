@@ -134,3 +134,34 @@ def test_a_configuration_that_is_a_tensor_s_home(train: Trainings) -> None:
     )
     assert told.out == ""
     assert told.report.run.facts["config"]["weights"] == "<Tensor>"
+
+
+def test_counts_are_read_where_they_are_at_hand(train: Trainings) -> None:
+    told = train(
+        """
+        import numpy as np, torch
+        for i in th.steps(range(2)):
+            mask = torch.ones(4, 10)
+            th.count(tokens=mask.sum(), samples=np.int64(4), padded_tokens=mask.numel())
+            th.count(tokens=torch.empty((), device='meta'))
+            th.count(tokens=torch.ones(2))
+        """
+    )
+    assert [(step["tokens"], step["samples"], step["padded_tokens"]) for step in told.steps] == [(40, 4, 40)] * 2
+    (note,) = [event["text"] for event in told.events if event["kind"] == "note"]
+    assert "count()" in note
+
+
+def test_metrics_whose_names_are_no_keywords(train: Trainings) -> None:
+    told = train(
+        """
+        with th.step():
+            th.log({'loss/total': 0.5, 7: 1.0}, lr=0.25)
+            th.log([1, 2]); th.log(3, b=2); th.log({}, values=4)
+        """
+    )
+    assert told.steps[0]["metrics"] == {"loss/total": 0.5, "7": 1.0, "lr": 0.25, "b": 2, "values": 4}
+    assert [event["text"] for event in told.events if event["kind"] == "note"] == [
+        "log() takes names with numbers, not a list",
+        "log() takes names with numbers, not a int",
+    ]

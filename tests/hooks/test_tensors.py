@@ -24,7 +24,7 @@ def test_tensors_in_host_memory(train: Trainings) -> None:
         "zero_d": 1.5, "one": 1.5, "grad": 3.0, "whole": 3, "bf16": 1.5, "half": 0.5, "flag": 1,
         "nan": "nan", "inf": "-inf", "parameter": 1.5,
     }  # fmt: skip
-    assert "tokens" not in step and "samples" not in step
+    assert (step["tokens"], step["samples"]) == (1, 3)
 
 
 # A torch whose tensors say so when anything reads them. `ready` is what the device has finished.

@@ -79,4 +79,4 @@ bench: $(READY)  ## Measure what trainmon costs, as ratios side by side
 	$(BIN)/python -m tests.bench
 
 clean:  ## Remove what the targets made
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist *.egg-info snapshot_report.html .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

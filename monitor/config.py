@@ -24,6 +24,7 @@ from typing import Any
 
 import platformdirs
 
+from monitor import keymap
 from monitor.console.patterns import MAX_PATTERNS, BadPattern, compile_pattern
 from monitor.runs import UserError
 from trainhooks import rundir
@@ -39,6 +40,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "alerts": ("bell", "command"),
     "retention": ("runs", "gib", "automatic"),
     "speed": ("fast", "slow"),
+    "keys": tuple(keymap.DEFAULT),
 }
 THEMES = ("midnight", "paper", "contrast", "colour-blind")
 _SAID = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -105,6 +107,7 @@ def slow_link(asked: bool) -> bool:
     """
     theme()
     ascii_only()
+    keys()
     return asked or bool(switch("screen", "low_bandwidth"))
 
 
@@ -115,6 +118,18 @@ def theme() -> str | None:
 def ascii_only() -> bool | None:
     """Whether the terminal shows ASCII only; None where that is left to what the terminal says of itself."""
     return switch("screen", "ascii")
+
+
+def keys() -> dict[str, tuple[str, ...]]:
+    """All keys of the dashboard, the person's own in place of the defaults.
+
+    Raises:
+        UserError: one of them cannot be used.
+    """
+    try:
+        return keymap.chosen(table("keys"))
+    except keymap.BadKey as error:
+        raise UserError(f"{path()}: [keys]: {clean(error, 200)}") from None
 
 
 def _told(name: str, key: str) -> tuple[str, Any]:

@@ -42,9 +42,10 @@ class Stream:
         self._terminal = Terminal()
         self._reader = Reader(patterns)
         self._frame: Line | None = None  # an unfinished one that was read already
+        self._still: Line | None = None  # one that may be growing, as it stood at the last look
 
     def feed(self, data: bytes) -> list[Reading]:
-        self._frame = None
+        self._frame = self._still = None
         return [reading for line in self._terminal.feed(data) for reading in self._reader.read(line)]
 
     def finish(self) -> list[Reading]:
@@ -54,6 +55,10 @@ class Stream:
     def peek(self) -> list[Reading]:
         """A bar that is drawn and then stands still: nothing ends its last frame until the next one."""
         frame = self._terminal.frame()
+        whole = frame is not None
+        if not whole:
+            frame, self._still = self._still, self._terminal.frame(still=True)
+            frame = frame if frame == self._still else None
         if frame is None or frame == self._frame:
             return []
         self._frame = frame
@@ -61,7 +66,10 @@ class Stream:
         readings = Reader(self._reader.patterns, self._reader.lead).read(frame)
         for reading in readings:
             reading.impossible.clear()  # what cannot be true is counted once
-        return [reading for reading in readings if reading.family in ("bar", "step")]
+            if not whole:  # how far it has come stands before what may be cut: `loss: 0.4` of `loss: 0.4215`
+                reading.metrics.clear()
+                reading.tokens_rate = reading.samples_rate = reading.tokens_total = reading.samples_total = None
+        return [reading for reading in readings if reading.family == "bar" or (whole and reading.family == "step")]
 
 
 class ConsoleRecorder:

@@ -100,18 +100,3 @@ def _compared(paths: list[Path]) -> str:
 
     first, *others = [Side(view.report, view.step_seconds) for view in map(load, paths)]
     return "\n".join(comparison.text(compare(first, other)) for other in others)
-
-
-@click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
-    """Print what makes a shell complete trainmon's commands. For bash, in ~/.bashrc: eval "$(trainmon completion bash)"
-
-    For zsh the same in ~/.zshrc; for fish: trainmon completion fish > ~/.config/fish/completions/trainmon.fish
-    """
-    from click.shell_completion import get_completion_class
-
-    found = get_completion_class(shell)
-    assert found is not None
-    command = click.get_current_context().find_root().command
-    click.echo(found(command, {}, "trainmon", "_TRAINMON_COMPLETE").source())

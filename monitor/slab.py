@@ -30,7 +30,7 @@ class Slab:
     """Steps of one process in a row that are alike: in role, stage, thread, status, and in whether they were timed."""
 
     rows: Sequence[Any]  # steps, or what has a step's attributes: for what few programs tell
-    index: list[int]
+    index: Sequence[int]  # a range where they follow each other, so that nobody has to look again
     t: list[float]
     start: list[float]
     duration: list[float]
@@ -40,6 +40,7 @@ class Slab:
     metrics: dict[str, Sequence[Number | None]] = field(default_factory=dict)  # None where a step lacks it
     rare: bool = False  # some step tells lengths, padding or calls of the model
     as_step: Callable[[Any], Step] = lambda row: row
+    again: Callable[[], Sequence[Any]] | None = None  # makes the rows once more, so that they need not be kept
 
     @property
     def producer(self) -> str:
@@ -50,7 +51,7 @@ class Slab:
         return self.rows[0]
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.index)
 
     def steps(self, first: int, end: int) -> Iterator[Step]:
         """Some of the steps, as events."""
@@ -79,10 +80,10 @@ def single(step: Step) -> Slab:
     )
 
 
-def known(values: Sequence[T | None], *beside: list[Any]) -> tuple[list[T], list[list[Any]]]:
+def known(values: Sequence[T | None], *beside: Sequence[Any]) -> tuple[Sequence[T], list[Sequence[Any]]]:
     """The values without those that are None, and what lies beside them in other columns."""
     if None not in values:
-        return cast("list[T]", values), list(beside)
+        return cast("Sequence[T]", values), list(beside)
     there = [value is not None for value in values]
     return cast("list[T]", list(compress(values, there))), [list(compress(each, there)) for each in beside]
 

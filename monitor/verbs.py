@@ -1,4 +1,4 @@
-"""The verbs that look at runs which are there already, beside `run` and `attach`. Heavy imports where needed."""
+"""The verbs about runs that are there already: listed, stopped, told, compared, exported, removed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,69 @@ import sys
 from pathlib import Path
 
 import click
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def ls(as_json: bool) -> None:
+    """List the runs, newest first."""
+    from monitor import runs
+
+    entries = runs.list_runs()
+    if as_json:
+        import msgspec
+
+        encoded = msgspec.json.encode(entries, enc_hook=str)
+        click.echo(msgspec.json.format(encoded, indent=2).decode())
+    elif not entries:
+        click.echo("no runs yet; start one with: trainmon run -- python train.py", err=True)
+    else:
+        from monitor.reports.listing import listing
+
+        click.echo(listing(entries))
+
+
+@click.command()
+@click.argument("run")
+@click.pass_context
+def stop(context: click.Context, run: str) -> None:
+    """Stop a training: SIGINT, after 30 s SIGTERM, after 30 s more SIGKILL."""
+    from monitor import runs
+    from monitor.stop import stop_training
+
+    stopped = stop_training(runs.resolve(run), lambda line: click.echo(line, err=True))
+    context.exit(0 if stopped else 1)
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--json", "form", flag_value="json", help="As JSON, with stable keys.")
+@click.option("--markdown", "form", flag_value="markdown", help="As Markdown.")
+@click.option(
+    "--what-if",
+    "assumptions",
+    multiple=True,
+    metavar="PART=SHARE",
+    help="The speed, time and cost that would remain, at best, if only this share of a part did: data=0, forward=0.5. "
+    "A part is a phase, a span, startup, between_steps or teardown; may be repeated.",
+)
+def report(run: str | None, form: str | None, assumptions: tuple[str, ...]) -> None:
+    """Say how a run went, or how it stands."""
+    from monitor import runs, speeds
+    from monitor.follow import load
+    from monitor.reports import as_json, text, what_if
+
+    speeds.bounds()
+    found = load(runs.resolve(run)).report
+    if assumptions:
+        try:
+            found.what_if = what_if.assumed(found, assumptions)
+        except what_if.BadAssumption as error:
+            raise runs.UserError(str(error)) from None
+    if form == "json":
+        click.echo(as_json.as_json(found))
+    else:
+        click.echo((text.markdown if form == "markdown" else text.text)(found), nl=False)
 
 
 @click.command()
@@ -45,7 +108,13 @@ def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fai
 
 @click.command()
 @click.argument("run", required=False)
-@click.option("--format", "form", type=click.Choice(["jsonl", "csv", "parquet", "chrome"]), required=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "csv", "parquet", "chrome"]),
+    required=True,
+    help="The journals as they are, the steps as a table, or a trace for chrome://tracing and Perfetto.",
+)
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="A file; by default stdout.")
 def export(run: str | None, form: str, output: Path | None) -> None:
     """Write a run's events in the format of another tool."""
@@ -96,28 +165,3 @@ def prune(dry_run: bool, keep: int | None, keep_gib: float | None) -> None:
     click.echo(
         f"{len(gone)} of {len(stored)} runs {verb}, {freed} of {size(total)} (limits: {number} runs, {size(room)})"
     )
-
-
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="As JSON, with stable keys.")
-@click.option(
-    "--python", metavar="PATH", help="The Python of the training; by default the one that `python` means here."
-)
-@click.pass_context
-def doctor(context: click.Context, as_json: bool, python: str | None) -> None:
-    """Say what works here, what is missing, and what to do. Exits with 1 if trainmon cannot do its work."""
-    import json
-    import os
-    import shutil
-
-    from monitor.doctor import run
-
-    checks = run.examine(python)
-    if as_json:
-        click.echo(json.dumps(run.mapping(checks), indent=2))
-    else:
-        colours = {"works": "green", "limited": "yellow", "missing": "yellow", "broken": "red"}
-        drawn = sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
-        width = min(120, shutil.get_terminal_size((100, 24)).columns)
-        click.echo(run.text(checks, width, lambda w, s: click.style(w, fg=colours[s]) if drawn else w), nl=False)
-    context.exit(int(any(check.fatal for check in checks)))

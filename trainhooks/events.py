@@ -99,6 +99,22 @@ class Step(Event):
 
 
 @dataclass
+class GpuTime(Event):
+    """How long the GPU took over a step that was told before, by CUDA events: opt-in, and sent once it is done.
+
+    The seconds of the phases and the unnamed rest add up to ``seconds``. For ``busy`` of these, at least, the stream
+    certainly had work in its queue. A step that could not be timed has no seconds.
+    """
+
+    kind: ClassVar[str] = "gpu_time"
+    step: int = 0
+    seconds: float = 0.0  # from the step's begin to its end, as the GPU came by
+    phases: List[Tuple[str, float]] = field(default_factory=list)
+    busy: Optional[float] = None
+    dropped: int = 0  # steps so far that could not be timed
+
+
+@dataclass
 class Span(Event):
     """A finished stretch with a name: load, checkpoint, eval... ``own`` is the part in no step and no inner span."""
 
@@ -295,7 +311,7 @@ class Exit(Event):
 
 
 KINDS: Dict[str, type] = {
-    cls.kind: cls for cls in (Hello, Facts, Step, Span, Metrics, Pulse, Frames, Note, Bye, Gpu, Host, Exit)
+    cls.kind: cls for cls in (Hello, Facts, Step, GpuTime, Span, Metrics, Pulse, Frames, Note, Bye, Gpu, Host, Exit)
 }
 
 # Control characters (C0, DEL, C1), line separators, bidirectional controls, zero-width and lone surrogates:

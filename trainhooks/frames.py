@@ -12,6 +12,7 @@ import sysconfig
 from types import FrameType
 from typing import Dict, List, Optional, Tuple
 
+from trainhooks.calls import called
 from trainhooks.events import MAX_NAME, clean
 
 VARIABLE = "TRAINMON_FRAMES"
@@ -49,7 +50,10 @@ class Sampler:
         return rows
 
     def _place(self, frame: Optional[FrameType]) -> Optional[str]:
-        """`train.py:41 in load`: the innermost frame of the user's own code, else the innermost of all."""
+        """`train.py:41 (json.load) in read`: the innermost frame of the user's own code, else the innermost of all.
+
+        In brackets what it is calling there, where that is clear.
+        """
         innermost = None
         while frame is not None:
             code = frame.f_code
@@ -58,15 +62,15 @@ class Sampler:
                 if innermost is None:
                     innermost = (path, frame.f_lineno, code.co_name)
                 if _is_users(path):
-                    return self._told(path, frame.f_lineno, code.co_name)
+                    return self._told(path, frame.f_lineno, code.co_name, called(frame))
             frame = frame.f_back
         return self._told(*innermost) if innermost is not None else None
 
-    def _told(self, path: str, line: int, function: str) -> str:
+    def _told(self, path: str, line: int, function: str, call: Optional[str] = None) -> str:
         name = self._names.get(path)
         if name is None:
             name = self._names[path] = _short(path)
-        return clean(f"{name}:{line} in {function}", MAX_NAME)
+        return clean(f"{name}:{line} ({call}) in {function}" if call else f"{name}:{line} in {function}", MAX_NAME)
 
 
 def _is_users(path: str) -> bool:

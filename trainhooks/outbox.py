@@ -78,6 +78,11 @@ class Outbox:
         self._frames_due = monotonic_seconds() + FRAMES
         self._place: Optional[str] = None  # where the primary lane's thread stood last
         self._dropped = 0
+        self._gpu_times: Optional[Any] = None
+        if "trainhooks.gpu_clock" in sys.modules:  # it was asked for
+            from trainhooks.gpu_times import GpuTimes
+
+            self._gpu_times = GpuTimes(self._shared)
         self._devices = Devices()
         self._told: Dict[str, Any] = {}  # facts that change, as they were told last
 
@@ -136,11 +141,16 @@ class Outbox:
                 select.select((), (), (), 0)  # lets the interpreter go, without the timer that sleep(0) arms
             if ended and not ops:
                 self._forget(lane)
+        self._tell_gpu_times()
         now = monotonic_seconds()
         if now >= self._next_pulse:
             self._next_pulse = now + PULSE
             self._stamp([to_dict(self._pulse()), *self._news()])
         return longest
+
+    def _tell_gpu_times(self) -> None:
+        if self._gpu_times is not None:
+            self._stamp(self._gpu_times.take())
 
     def _look(self) -> None:
         """See where the training stands, for the time that its phases do not explain."""
@@ -214,6 +224,7 @@ class Outbox:
                 assembler.drop_held()
             assembler.release_held()
             self._send(assembler.events)
+        self._tell_gpu_times()
         self._send(self._frames())
         bye = Bye("", 0, monotonic_seconds())
         if error is not None:
@@ -235,6 +246,8 @@ class Outbox:
         """Give each event its producer and number, and encode it. Empties `events`."""
         if not events:
             return
+        if self._gpu_times is not None:
+            self._gpu_times.hear(events)
         producer, seq = self.producer, self._seq
         for event in events:
             event["producer"] = producer

@@ -14,7 +14,7 @@ def torch_flags() -> Dict[str, Any]:
     readings: Dict[str, Callable[[], Any]] = {
         "threads": torch.get_num_threads,
         "detect_anomaly": torch.is_anomaly_enabled,
-        "profiler": torch.autograd._profiler_enabled,
+        "profiler": lambda: _profiler(torch),
         "matmul_precision": torch.get_float32_matmul_precision,
         "deterministic": torch.are_deterministic_algorithms_enabled,
         "cudnn_benchmark": lambda: torch.backends.cudnn.benchmark,
@@ -31,6 +31,12 @@ def torch_flags() -> Dict[str, Any]:
     if not flags.get("gpu_memory"):
         flags.pop("gpu_memory", None)
     return flags
+
+
+def _profiler(torch: Any) -> bool:
+    """Torch's own question is about the thread that asks; its module knows of all."""
+    known = getattr(torch.autograd.profiler, "_is_profiler_enabled", False)
+    return bool(known or torch.autograd._profiler_enabled())
 
 
 def _gpu_memory(torch: Any) -> Dict[str, int]:

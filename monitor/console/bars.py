@@ -31,7 +31,8 @@ _RICH = re.compile(r"[━╸╺]{5,400}")
 _BRACKETS = re.compile(r"\[(?=[^\]]{0,200}[=#>█▉▊▋▌▍▎▏●■])[-=#>.*+ █▏▎▍▌▋▊▉░▒▓●○■□]{3,200}\]")
 _BLOCKS = re.compile(r"[|▕]?[█▉▊▋▌▍▎▏▓■]{2,200}[░▒ ─.·□-]{0,200}[|▏]?")
 _AFTER = re.compile(
-    r"\s{0,8}(?:(?P<percent>\d{1,3}(?:\.\d{1,4})?)\s?%)?[\s(\[]{0,8}(?:(?P<n>\d{1,12})\s?/\s?(?P<total>\d{1,12})(?!\d|:\d))?"
+    r"\s{0,8}(?:(?P<percent>\d{1,3}(?:\.\d{1,4})?)\s?%)?[\s(\[]{0,8}(?:[a-z]{1,12}[=:]\s?)?(?:(?P<n>\d{1,12})\s?/\s?(?P<total>\d{1,12})(?!\d|:\d))?"
+    rf"(?: (?P<elapsed>{CLOCK})\s?<)?"
 )
 _PERCENT = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,4})?)\s?%")
 _N_OF = re.compile(r"(?<![\d./])(\d{1,12})\s?/\s?(\d{1,12})(?![\d./])")
@@ -115,6 +116,7 @@ def _brackets(text: str) -> tuple[Reading, str, str] | None:
         return None
     bar = _bar(label, n, total, "")
     bar.fraction = float(percent) / 100 if percent else None
+    bar.elapsed = seconds(after["elapsed"]) if after["elapsed"] else None
     return bar, label, text[end:].lstrip(" )]:-|")
 
 
@@ -152,12 +154,18 @@ _SPANS = (
     (
         "preparation",
         re.compile(
-            r"^\W*(?:saving the dataset|generating \w{1,20} (?:split|examples)|pre-?process|preparing|reading|parsing"
+            r"^\W*(?:[a-z]{1,12}: )?(?:saving the dataset|generating \w{1,20} (?:split|examples)|pre-?process|preparing"
+            r"|reading|parsing"
             r"|building|compiling|linking|creating|indexing|sanity|caching|extracting|collecting|scanning)",
             re.IGNORECASE,
         ),
     ),
-    ("eval", re.compile(r"^\W*(?:evaluat|eval\b|valid|val\b|test\b|testing\b|predict|inference)", re.IGNORECASE)),
+    (
+        "eval",
+        re.compile(
+            r"^\W*(?:evaluat|eval\b|valid|val\b|test\b|testing\b|predict|inference|class\s+images\b)", re.IGNORECASE
+        ),
+    ),
     ("checkpoint", re.compile(r"^\W*(?:saving|writing|checkpointing)", re.IGNORECASE)),
 )
 

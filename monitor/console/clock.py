@@ -7,6 +7,7 @@ from typing import Protocol
 from monitor.console.prefixes import DAY
 from monitor.console.reading import Reading
 
+COARSE = 1.0  # an elapsed time is printed to the second or so, the time of a step is finer
 HALF_DAY = DAY / 2
 
 
@@ -29,8 +30,8 @@ class Arrival:
 class Told:
     """The clock of a finished log, wound by what its lines say; it stands still where they say nothing.
 
-    Times of day come first. Without them the elapsed time of a bar counts, then the elapsed time in a line, then the
-    seconds of a step times the steps since the line before.
+    Times of day come first. Without them the elapsed time of a bar counts, then the elapsed time in a line, made finer
+    by the seconds of one step, then the seconds of a step times the steps since the line before.
     """
 
     def __init__(self) -> None:
@@ -59,7 +60,8 @@ class Told:
                 self._bars[key] = (began, reading.elapsed)
             return began + reading.elapsed
         if reading.elapsed is not None:
-            return reading.elapsed
+            own = self.now + reading.seconds if reading.seconds is not None and advance == 1 else None
+            return own if own is not None and abs(own - reading.elapsed) <= COARSE else reading.elapsed
         if reading.seconds is not None and (advance or reading.block):
             return self.now + reading.seconds * max(1, advance)
         return None

@@ -192,7 +192,7 @@ class Counters:
             return self._succeed(counter)
         if main.total is not None and counter.total == main.total and main.bar != counter.bar:
             return True  # a bar and numbered lines that count the same
-        if main.bar and not counter.bar and counter.total is None and 0 <= main.last - _done(counter, reading) <= 1:
+        if main.bar and not counter.bar and counter.total is None and abs(main.last - _done(counter, reading)) <= 1:
             return True
         if counter.bar and main.bar and main.last == 0 and counter.row > main.row and not bars.says_training(reading):
             self._epoch_bars.add(main.key)
@@ -201,15 +201,21 @@ class Counters:
             return True
         if main.total is not None and main.last >= main.total:
             return self._succeed(counter) if _goes_on(main, counter) else False
-        inner = counter.bar and main.bar and counter.row > main.row
-        if counter.telling >= CLEAR and not main.telling and not inner:
-            return self._succeed(counter)
+        if counter.telling >= CLEAR and not main.telling and not _is_inner(main, counter):
+            return self._replace(counter, reading)
         return False
 
     def _succeed(self, counter: Counter) -> bool:
         assert self.main is not None
         counter.base, counter.last = self.main.base + self.main.last, 0
         self.main = counter
+        return True
+
+    def _replace(self, counter: Counter, reading: Reading) -> bool:
+        """Follow a counter that has run beside the training's for a while: it goes on from its own number."""
+        self._succeed(counter)
+        if _done(counter, reading) >= counter.base:
+            counter.base, counter.last = 0, counter.base
         return True
 
     # The move
@@ -278,6 +284,13 @@ def full_key(reading: Reading) -> str:
 
 def _stem(counter: Counter) -> str:
     return counter.key.rpartition("/")[0]
+
+
+def _is_inner(main: Counter, counter: Counter) -> bool:
+    """Whether a bar is drawn within a step of the training's: below it, or shorter while that one has not ended."""
+    if not (counter.bar and main.bar):
+        return False
+    return counter.row > main.row or bool(main.total and counter.total and counter.total < main.total)
 
 
 def _goes_on(over: Counter, counter: Counter) -> bool:

@@ -22,11 +22,13 @@ _EPOCH = re.compile(
     re.IGNORECASE,
 )
 _IN_EPOCH = re.compile(
-    r"\[[ \t]{0,8}(?P<epoch>\d{1,7})\][ \t]{0,4}\[[ \t]{0,8}(?P<step>\d{1,12})/(?P<total>\d{1,12})\]"
+    r"(?:\[[ \t]{0,8}|^[ \t]{0,8}train(?:ing)?: (?=\d{1,7} \[))(?P<epoch>\d{1,7})(?:\]|(?<=\d)(?= ))"
+    r"[ \t]{0,4}\[[ \t]{0,8}(?P<step>\d{1,12})/(?P<total>\d{1,12})(?: \([ \d.]{1,6}%\))?\]",
+    re.IGNORECASE,
 )
 _FRACTION = re.compile(
     rf"[ \t|]{{0,12}}(?:\[[ \t|]{{1,12}}\]?)?[ \t]{{0,8}}"  # where an epoch stood
-    rf"[\[(][ \t]{{0,8}}(?P<step>{_INT})[ \t]{{0,4}}/[ \t]{{0,4}}(?P<total>{_INT})[\])](?=[ \t:|,-])"
+    rf"(?:[\[(]|(?<=\|):[ \t])[ \t]{{0,8}}(?P<step>{_INT})[ \t]{{0,4}}/[ \t]{{0,4}}(?P<total>{_INT})[\])]?(?=[ \t:|,-])"
 )
 _LEARNS = re.compile(
     r"(?:loss|reward|acc(?:uracy)?|ppl|perplexity|score)\w{0,20}[ \t]{0,4}[:=]?[ \t]{0,4}[-+]?\.?\d", re.IGNORECASE
@@ -34,7 +36,7 @@ _LEARNS = re.compile(
 _METERS = re.compile(r"\b(Time|Data)[ \t]{1,8}(?=\d)")  # of torch's ImageNet example and its descendants
 _TOTALS = re.compile(
     rf"\b(?:total|max|num|number of|maximum)[ _](?:training |optimi[sz]ation |train )?(?:steps|iterations|iters)"
-    rf"[ \t]{{0,4}}[:=][ \t]{{0,4}}(?P<total>{_INT})(?![\w.])",
+    rf"(?:[ \t]{{0,4}}[:=][ \t]{{0,4}}|[ \t])(?P<total>{_INT})(?![\w.])",
     re.IGNORECASE,
 )
 _SKIPPING = re.compile(r"\bskip(?:ping|ped|s)?\b", re.IGNORECASE)
@@ -48,7 +50,7 @@ _MENTIONS = words("at from to until after before by resuming since")
 def read_labels(text: str, into: Reading) -> str:
     """Take epoch and step; returns the text with a separator in their place."""
     lower = text.lower()
-    both = _IN_EPOCH.search(text) if "][" in text or "] [" in text else None
+    both = _IN_EPOCH.search(text) if "][" in text or "] [" in text or "train" in lower else None
     if both is not None:
         into.epoch, into.per_epoch = float(both["epoch"]), True
         into.step, into.total, into.key = int(both["step"]), int(both["total"]), "batch"
@@ -67,7 +69,7 @@ def read_labels(text: str, into: Reading) -> str:
     for found in _STEP.finditer(text):
         if _take(found, text, into):
             return _cut(text, found)
-    return text
+    return _read_fraction(text, into)
 
 
 def _read_fraction(text: str, into: Reading) -> str:
@@ -85,7 +87,8 @@ def _take(found: re.Match[str], text: str, into: Reading) -> bool:
     before = (found["before"] or _word_before(text, found.start())).lower()
     word = found["word"].lower()
     plural = word.endswith("s") and word != "s"
-    if before in _NO_POSITION or (plural and found["total"] is None):
+    heads = found.start() == 0 and _LEARNS.search(text, found.end()) is not None
+    if before in _NO_POSITION or (plural and found["total"] is None and not heads):
         return False
     into.step = _int(found["step"])
     into.total = _int(found["total"]) if found["total"] else into.total

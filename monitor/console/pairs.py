@@ -36,7 +36,7 @@ _VALUE = re.compile(
     rf"|\s?(?P<bytes>[KMGT]i?B)(?![A-Za-z])|(?P<scale>{SCALE})|\s?(?P<percent>%)|{_END}))"
 )
 _NAME = re.compile(
-    r"[A-Za-z_@][\w@./%#-]{0,60}(?: [A-Za-z_@%][\w@./%#-]{0,60}){0,6}"
+    r"[A-Za-z_@][\w@./%#-]{0,60}(?:'s)?(?: [A-Za-z_@%][\w@./%#-]{0,60}){0,6}"
     r"(?: ?\((?P<unit>[A-Za-z/%]{1,16})\))?['\"]?[ \t]{0,12}$"
 )
 _LEVELS = re.compile(r"^(?:(?:INFO|WARNING|WARN|DEBUG|ERROR|NOTICE|root|stdout|stderr) )+(?=\S)")
@@ -46,11 +46,13 @@ _SPACED = re.compile(
     r"[ ]{1,8}"
     rf"(?P<number>{NONFINITE}|{NUMBER})(?:\s?(?P<time>{TIME_UNIT})|(?P<scale>{SCALE})|\s?(?P<percent>%))?"
 )
+_AIMLESS = re.compile(r" (?:to|from|at|of|by|than|with|for|in|on)$", re.IGNORECASE)
 _UNIT_LAST = re.compile(
     rf"(?:[A-Za-z]{{1,20}}:? )?(?P<number>{NUMBER})(?P<scale>{SCALE})?\s?"
     r"(?P<unit>(?:tok(?:en)?s?|samples?|seqs?|sequences?|examples?|images?|imgs?|img|steps?|its?|it|iters?|batch(?:es)?)"
     r"(?:\s?(?:/|per)\s?(?:s|sec|second)(?:/gpu|/device)?)?)"
 )
+_SHORT = re.compile(r"[mµμun]s$")  # in these units a step is told, and not what has passed since the begin
 _BARE_TIME = re.compile(rf"(?:{SPAN})|(?:{NUMBER})\s?{TIME_UNIT}")
 
 
@@ -135,8 +137,11 @@ def _by_place(text: str, into: Reading) -> None:
         elif row := _spaced(segment):
             for each in row:
                 figure(into, each.name, each.value, each.unit, each.seconds)
-        elif into.elapsed is None and _BARE_TIME.fullmatch(segment):
-            into.elapsed = seconds(segment)
+        elif into.elapsed is None and into.seconds is None and _BARE_TIME.fullmatch(segment):
+            if _SHORT.search(segment):
+                into.seconds = seconds(segment)
+            else:
+                into.elapsed = seconds(segment)
 
 
 def _spaced(segment: str) -> list[_Figure]:
@@ -148,6 +153,8 @@ def _spaced(segment: str) -> list[_Figure]:
         value = number(found["number"]) if found is not None else None
         if found is None or value is None or segment[found.end() : found.end() + 1].strip():
             return []
+        if _AIMLESS.search(found["name"]):
+            return []  # `learning rate set to 0.03` is told of something that is to come
         row.append(_figure(_LEVELS.sub("", found["name"]), value, found))
         at = found.end() + 1
         while segment[at : at + 1] == " ":

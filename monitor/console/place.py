@@ -25,17 +25,24 @@ _ELAPSED = words(
     "elapsed elapsed_time time_elapsed time/time_elapsed runtime wall_time walltime wall_clock total_time train_time "
     "cum_time time_total_s"
 )
+VERL_TIMES = "timing_s/"  # before the seconds of a part of the step
+_ELAPSED_IF_TIME = words("t total")
 _PASSED_OVER = words(
-    "eta remaining time_left left time_remaining eta_seconds pid port rank local_rank world_size seed device cuda gpu "
-    "node worker line timestamp ts date datetime version v_num"
+    "eta remaining time_left left time_remaining remaining_time eta_seconds pid port rank local_rank world_size seed "
+    "device cuda gpu node worker line timestamp ts date datetime version v_num"
 )
 _TOKENS_RATE = re.compile(
     r"(?:(?P<avg>avg|average|mean|overall|cumulative)_)?(?:train_|throughput_|perf/|time/)?"
-    r"(?:tok(?:en)?s?(?:/|_per_|p|_)(?:s|sec|second)|tps|wps|tgs|tokens_throughput)(?:/gpu|_per_gpu|/device|_avg)?"
+    r"(?:tok(?:en)?s?(?:/|_per_|p|_)(?:s|sec|second)|tps|wps|tokens_throughput)(?:_avg)?"
 )
 _SAMPLES_RATE = re.compile(
     r"(?:(?P<avg>avg|average|mean|overall|cumulative)_)?(?:train_|throughput_|perf/)?"
     r"(?:samples?|examples?|seqs?|sequences?|images?|imgs?|img|frames?|ex)(?:/|_per_)(?:s|sec|second)"
+    r"|currsamplespersec"  # DeepSpeed's
+)
+# Of one of several devices: no rate of the run, whose number of devices the line does not tell.
+_OF_A_DEVICE = re.compile(
+    r"tgs|(?:train_|throughput_|perf/)?(?:tok(?:en)?s?(?:/|_per_|p|_)(?:s|sec|second)|tps)(?:/|_per_)(?:gpu|device|chip|rank)"
 )
 _STEPS_RATE = re.compile(r"(?:train_)?(?:steps?|its?|iters?|iterations?|batch(?:es)?)(?:/|_per_)(?:s|sec|second)")
 _TOKENS_TOTAL = words(
@@ -45,7 +52,7 @@ _TOKENS_TOTAL = words(
 _SAMPLES_TOTAL = words(
     "seq seqs sequences samples consumed_samples examples samples_seen total_samples num_samples consumed_train_samples"
 )
-_TOKENS = words("tokens/step tokens_per_step batch_tokens tokens_per_batch tokens_in_batch")
+_TOKENS = words("perf/total_num_tokens tokens/step tokens_per_step batch_tokens tokens_per_batch tokens_in_batch")
 _SAMPLES = words("global_batch_size samples/step samples_per_step")
 _NEVER_NEGATIVE = re.compile(r"mfu|hfu|perplexity|ppl|accuracy|acc|memory|mem|tflops|tflop/s/gpu|grad_norm")
 _AT_MOST_100 = re.compile(r"mfu|hfu")
@@ -56,7 +63,7 @@ _HINTS = (
         "acc",
         "reward",
         "lr",
-        "learning",
+        "learn",
         "grad",
         "ppl",
         "perpl",
@@ -89,7 +96,7 @@ _HINTS = (
 
 # A line that names no step is taken for a report on the training only if it holds one of these words.
 _TELLING = re.compile(
-    r"loss|acc(?:uracy)?\b|reward|\blr\b|learning.?rate|grad.?norm|ppl|perplex|\bkl\b|entropy|\bf1\b|bleu|rouge|\bscore"
+    r"loss|acc(?:uracy)?\b|reward|\blr\b|learning.?rate|\blearn:|grad.?norm|ppl|perplex|\bkl\b|entropy|\bf1\b|bleu|rouge|\bscore"
     r"|\bauc\b|\bmap\b|precision|recall|\bm[fh]?fu\b|tok(?:en)?s?(?:/|\sper\s|_per_)s|samples?/s|\bmse\b|\bmae\b|rmse"
     r"|\br2\b|\biou\b|\bfid\b|\bwer\b|\bcer\b|bits.per|\bbpb\b|\breturn\b|ep_rew|advantage|success|episode",
     re.IGNORECASE,
@@ -143,6 +150,8 @@ def _position(into: Reading, plain: str, value: int | float) -> None:
     elif plain in STEP:
         if into.step is None:
             into.step, into.key = int(value), "step"
+    elif plain == "num_updates" and into.step is None:  # fairseq's word; others name their step beside it
+        into.step, into.key = int(value), "step"
     else:
         _metric(into, plain, value)
 
@@ -153,6 +162,8 @@ def _time(into: Reading, plain: str, value: int | float, seconds: float | None) 
     told = (
         seconds if seconds is not None else (value / 1e3 if plain.endswith("_ms") or plain.startswith("ms/") else None)
     )
+    if plain.startswith(VERL_TIMES):
+        bare, told = plain[len(VERL_TIMES) :], float(value)
     known = None if bare in ("", "time") else names.known_phase(bare)
     if known is not None and (told is not None or plain != bare):
         if value < 0:
@@ -168,7 +179,7 @@ def _time(into: Reading, plain: str, value: int | float, seconds: float | None) 
         else:
             into.seconds = told if told is not None else float(value)
         return True
-    if plain in _ELAPSED:
+    if plain in _ELAPSED or (plain in _ELAPSED_IF_TIME and told is not None):
         if value < 0:
             _refuse(into, plain, value)
         elif told is not None or plain != "runtime":
@@ -180,6 +191,9 @@ def _time(into: Reading, plain: str, value: int | float, seconds: float | None) 
 def _flow(into: Reading, plain: str, value: float, unit: str) -> bool:
     """Take a rate or a count of tokens or samples, if this is one."""
     tokens, samples, steps, average = _rates(plain)
+    if value >= 0 and _OF_A_DEVICE.fullmatch(plain):
+        into.metrics.setdefault("tokens_per_second_per_device", value)
+        return True
     if tokens or samples or steps or plain in _TOKENS or plain in _SAMPLES:
         if value < 0:
             _refuse(into, plain, value)

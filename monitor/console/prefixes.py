@@ -11,14 +11,15 @@ _RANK = re.compile(
     r"|\(?rank[ :=]{1,2}(?P<c>\d{1,6})\)?[:\]|]?)\s?",
     re.IGNORECASE,
 )
+_RAY = re.compile(r"^\s{0,8}\([\w.:-]{1,120} pid=\d{1,10}(?:, ip=[\w.:-]{1,60})?\)\s?")
 _BARE_RANK = re.compile(r"^(?P<rank>\d{1,5}): (?=\S)")
 _WALL = re.compile(
     r"(?P<year>\d{4})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T ,-]{1,2}(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)"
     r"(?P<f>[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 )
 _TIME = re.compile(
-    r"^\W{0,3}(?:[IWEF]\d{4} |[A-Z]{1,8}[: ]{1,3})?(?P<h>[01]\d|2[0-3]):(?P<m>[0-5]\d):(?P<s>[0-5]\d)"
-    r"(?P<f>[.,]\d{1,9})?(?=[\s\]|-])(?P<glog>\s{1,8}\d{1,9}\s[\w./-]{1,80}:\d{1,6}\])?"
+    r"^\W{0,3}(?:[IWEF]\d{4} |[A-Z]{1,8}[: ]{1,3}|\d\d/\d\d )?(?P<h>[01]\d|2[0-3]):(?P<m>[0-5]\d):(?P<s>[0-5]\d)"
+    r"(?P<f>[.,]\d{1,9})?(?=[\s\]|-])(?P<glog>\s{1,8}\d{1,9}\s[\w./-]{1,80}:\d{1,6}\]|\s[\w.]{1,60}\]:)?"
 )
 _LOGGER = re.compile(
     r"^[\s\-|:]{0,8}"
@@ -34,6 +35,8 @@ def rank(text: str) -> tuple[int | None, str]:
     """The rank that a launcher wrote before the line, and the line without it."""
     if text[:1] not in "[(rR ":
         return None, text
+    if "pid=" in text[:160] and (worker := _RAY.match(text)) is not None:
+        text = text[worker.end() :]
     found = _RANK.match(text)
     if found is None:
         return None, text

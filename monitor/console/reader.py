@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from monitor.console import bars, dicts, labels, pairs, place, prefixes
 from monitor.console.blocks import Block
+from monitor.console.columns import Columns
+from monitor.console.heads import Heads, head
 from monitor.console.patterns import read_pattern
 from monitor.console.reading import Reading
 from monitor.console.tables import Table
@@ -30,6 +32,8 @@ class Reader:
     _bare_ranks: bool = False  # `0: ` before a line has been seen to be a rank
     _block: Block = field(default_factory=Block)
     _table: Table = field(default_factory=Table)
+    _columns: Columns = field(default_factory=Columns)
+    _heads: Heads = field(default_factory=Heads)
     _last: Line | None = None
 
     def read(self, line: Line) -> list[Reading]:
@@ -38,12 +42,12 @@ class Reader:
         for reading in out:
             reading.number = reading.number or line.number
             reading.row = line.row
-        return out
+        return [told for reading in out for told in self._heads.take(reading)]
 
     @property
     def occupied(self) -> bool:
         """Whether the last line belongs to a block or a table that is still open."""
-        return self._block.open is not None or self._table.open
+        return self._block.open is not None or self._table.open or self._heads.waiting
 
     def finish(self) -> list[Reading]:
         """What was open when the output ended."""
@@ -51,7 +55,7 @@ class Reader:
         out = [each for each in ended if each is not None]
         for reading in out:
             reading.number = self._last.number if self._last is not None else 0
-        return out
+        return self._heads.release() + out
 
     def _read(self, line: Line) -> list[Reading]:
         self._last = line
@@ -67,6 +71,7 @@ class Reader:
                 out.append(ended)
         if not _DIGIT.search(text) and not _NONFINITE.search(text) and not _looks_like_a_row(text):
             self._end_table(out)
+            self._columns.begin(prefixes.wall(text[:REACH])[1])
             return out
         own = self.patterns and self._own(text)
         found = own if own else self._lines_of_lead(text)
@@ -129,6 +134,13 @@ class Reader:
                 out.append(logged)
                 return
         text = text[:REACH]
+        row = Reading("metrics")
+        if self._columns.begin(text):
+            return
+        if self._columns.row(text, row):
+            row.family = "step" if row.step is not None else "epoch"
+            out.append(row)
+            return
         drawn = bars.read_bar(text)
         if drawn is not None:
             self._bar(drawn, out)
@@ -141,12 +153,19 @@ class Reader:
         if block is not None:
             out.append(block)
         if block is None and self._block.open is None:
-            out.append(_plain(text))
+            told = _plain(text)
+            if told.metrics and told.step is None and told.epoch is None:
+                told.head = head(text)
+            out.append(told)
 
     def _bar(self, drawn: tuple[Reading, str, str], out: list[Reading]) -> None:
         """A bar, what is written on it, and what shares its line."""
         bar, before, after = drawn
         beside = Reading("bar")
+        if self._columns.row(before.rstrip(" :"), beside):  # a row of figures is drawn again with each frame of its bar
+            bar.label, bar.key, bar.per_epoch = "training", "bar training", True
+            bar.metrics.update(beside.metrics)
+            before = ""
         rest = labels.read_labels(before[-REACH:], beside)
         pairs.read_pairs(rest, bar)
         bar.epoch, bar.epochs = beside.epoch, beside.epochs
@@ -185,6 +204,8 @@ def _plain(text: str) -> Reading:
         probe = labels.read_labels(text, reading)
         if reading.step is None and reading.epoch is None and reading.total is None:
             return Reading("metrics")
+        if reading.mention or (reading.step is None and reading.epoch is None):
+            return reading  # of a configuration that is printed only the total counts
     else:
         probe = labels.read_labels(text, reading)
     pairs.read_pairs(bars.strip_bar(probe), reading)

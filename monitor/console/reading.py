@@ -20,6 +20,7 @@ class Reading:
     number: int = 0  # of the line
     row: int = 0  # of the line on the screen
     rank: int | None = None
+    head: int | None = None  # a number without a name before everything else in the line
     wall: float | None = None  # a time of day in the line: seconds, comparable within one log
 
     key: str = ""  # which of several counters: the label of a bar, the word for a step

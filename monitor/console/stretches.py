@@ -77,6 +77,12 @@ class Stretches:
         inner.start = max(inner.start, since)
         return self._span(inner, inner.last)
 
+    def since(self, begin: float, now: float) -> Span | None:
+        """An evaluation from `begin` until now; None where nothing is left between them."""
+        if now <= max(begin, self.claimed):
+            return None
+        return self._span(_Open("eval", "", begin, now), now)
+
     def end_quiet(self, now: float, patience: float = QUIET) -> list[Span]:
         """The spans of bars that have shown nothing new for so long: they were broken off, or cleared."""
         over = [key for key, each in self._open.items() if now - each.last >= patience]

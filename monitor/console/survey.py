@@ -60,7 +60,7 @@ class Survey:
         readings = [reading for line in self._terminal.finish() for reading in self._line(line)]
         readings += self._reader.finish()
         events = self._events(readings, last=True)
-        self.summary.impossible = dict(self._tracker.impossible)
+        self.summary.impossible = dict(self._tracker.news.impossible)
         self.summary.other_ranks = self._reader.foreign
         self.summary.seconds = self._clock.now
         return readings, events

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from monitor.console.figures import NONFINITE, NUMBER, number, seconds
-from monitor.console.place import figure
+from monitor.console.place import figure, tells
 from monitor.console.reading import Reading, name
 
 MAX_CELLS = 40
@@ -68,7 +68,9 @@ class Table:
     def end(self) -> Reading | None:
         """The table is over; what its rows of names and values said together."""
         pairs, self._pairs, self._head, self._rows = self._pairs, None, [], 0
-        return pairs
+        if pairs is None or pairs.step is not None or pairs.elapsed is not None or any(map(tells, pairs.metrics)):
+            return pairs
+        return None  # a configuration that is printed
 
 
 def _value(cell: str) -> object:

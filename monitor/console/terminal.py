@@ -69,10 +69,14 @@ class Terminal:
         self._out = []
         return lines
 
-    def frame(self) -> Line | None:
-        """A frame that is whole though nothing has ended it yet; None where what stands there may still be growing."""
+    def frame(self, still: bool = False) -> Line | None:
+        """A frame that is whole though nothing has ended it yet; None where what stands there may still be growing.
+
+        Args:
+            still: also one that may still grow, if it has been drawn.
+        """
         text = "".join(self._parts)
-        whole = self._held == "\r" or (self._drawn and text.rstrip().endswith("]"))
+        whole = self._held == "\r" or (self._drawn and (still or text.rstrip().endswith("]")))
         return Line(text, self._number, self._row, True) if whole and text.strip() else None
 
     def _take(self, text: str, last: bool = False) -> list[Line]:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from monitor.console import bars, doubt
+from monitor.console import bars, doubt, memory
 from monitor.console.clock import Arrival, Clock
-from monitor.console.counters import Counter, Counters, Position
+from monitor.console.counters import Counters, Position
 from monitor.console.flow import Amount, Flow
+from monitor.console.news import News
 from monitor.console.reading import Reading
 from monitor.console.stretches import Stretches
 from trainhooks.events import Event, Facts, Metrics, Note, Number, Phase, Pulse, Step
@@ -21,11 +22,9 @@ from trainhooks.events import Event, Facts, Metrics, Note, Number, Phase, Pulse,
 MAX_STEPS = 10_000  # told one by one for one reading; of more the count is kept and no more
 MAX_GROUP = 4096  # readings of one moment
 HOLD = 0.3  # seconds that the newest step waits for what is printed just after it: its phases, its metrics
+INSTANT = 1e-6  # seconds; moments that were reckoned differ by less
 ROUNDED = 1.05  # a program's own times are rounded
 MORE_THAN_ALL = 105.0  # percent; parts that add up to more contradict themselves
-MAX_NOTES = 20
-
-_KEPT = ("key", "bar", "total", "base", "zero", "begun", "per_epoch", "epoch", "interval", "telling")  # of the counter
 
 
 @dataclass(slots=True)
@@ -47,7 +46,7 @@ class Tracker:
     clock: Clock
     counters: Counters = field(default_factory=Counters)
     steps: int = 0  # events of steps given out
-    impossible: dict[str, int] = field(default_factory=dict)  # figures left out because they cannot be true
+    news: News = field(default_factory=News)
     _out: list[Event] = field(default_factory=list)
     _held: list[Step] = field(default_factory=list)  # timed, the last one may still get phases
     _drafts: list[_Draft] = field(default_factory=list)  # of one moment
@@ -64,8 +63,6 @@ class Tracker:
     _told_total: int | None = None
     _start_step: int = 0
     _role: str | None = None
-    _seen: dict[str, tuple[int, Number]] = field(default_factory=dict)  # metric -> step and value as last told
-    _noted: set[str] = field(default_factory=set)
     _last_advance: int = 0
     _emitted: int = 0
 
@@ -77,7 +74,7 @@ class Tracker:
         else:
             self._take(reading)
         for each in reading.impossible:
-            self._refuse(each)
+            self._tell(self.news.refusal(each, self._moment))
 
     def _take(self, reading: Reading) -> None:
         stretch = bars.span_of(reading) if reading.family == "bar" and not bars.counts_epochs(reading) else None
@@ -142,8 +139,11 @@ class Tracker:
             self._begin(now, reading)
         if position.advance:
             self._advance(position, reading, now, tokens, samples)
-        else:
-            self._tell_metrics(reading, self.counters.at(reading), now)
+            return
+        news = self._tell_metrics(reading, self.counters.at(reading), now)
+        if reading.family == "bar" and reading.step == reading.total and any(name.startswith("val_") for name in news):
+            self._end_validation(now)
+        self._complete(position.index, reading, tokens, samples)
 
     def _begin(self, now: float, reading: Reading) -> None:
         """A bar was drawn at its begin: what went before belongs to no step."""
@@ -171,6 +171,21 @@ class Tracker:
         self._role = reading.role or self._role
         if len(self._drafts) >= MAX_GROUP:
             self._close(float("inf"))
+
+    def _complete(self, index: int, told: Reading, tokens: Amount, samples: Amount) -> None:
+        """A second line about the newest step: a bar had moved on, and now its figures come."""
+        if self._drafts and self._drafts[-1].index == index:
+            draft = self._drafts[-1]
+            draft.tokens = tokens if draft.tokens == Amount() else draft.tokens
+            draft.samples = samples if draft.samples == Amount() else draft.samples
+            if not draft.reading.phases and draft.reading.seconds is None:
+                draft.reading.phases, draft.reading.seconds = told.phases, told.seconds
+        elif self._held and self._held[-1].index == index:
+            step = self._held[-1]
+            step.tokens = tokens.each if step.tokens is None else step.tokens
+            step.samples = samples.each if step.samples is None else step.samples
+            if told.phases and not step.phases:
+                self._lay(step, told)
 
     def _start(self, steps: int, now: float) -> None:
         self._start_step = steps
@@ -227,7 +242,7 @@ class Tracker:
         if own is not None and count == 1 and own <= (each * ROUNDED if each else self._moment - self._ended):
             last.duration = min(own, each) if each else own
             last.start = self._moment - last.duration if not each else end - last.duration
-        last.metrics = self._new(reading.metrics, last.index)
+        last.metrics = self.news.metrics(reading.metrics, last.index)
         if reading.phases:
             self._lay(last, reading)
         if draft.phases is not None:
@@ -305,6 +320,15 @@ class Tracker:
             self._spent(span.own or 0.0)
             self._out.append(span)
 
+    def _end_validation(self, now: float) -> None:
+        """A full bar was drawn once more with results, as Keras does: it has validated since its last batch."""
+        if self._mark is None or self._ended < self._mark - INSTANT:
+            return  # when its last batch ended is not known
+        span = self._stretches.since(self._mark, now)
+        if span is not None:
+            self._spent(span.own or 0.0)
+            self._out.append(span)
+
     def _spent(self, seconds: float) -> None:
         self._busy += seconds
 
@@ -314,48 +338,32 @@ class Tracker:
             self._told_total = total
             self._out.append(Facts("", 0, now, total_steps=total))
 
-    def _tell_metrics(self, reading: Reading, at: int | None, now: float) -> None:
-        """Metrics without a step of their own: to the newest step, if it has not been given out."""
+    def _tell_metrics(self, reading: Reading, at: int | None, now: float) -> dict[str, Number]:
+        """Metrics without a step of their own: to the newest step, if it has not been given out; what is news."""
         values = reading.metrics
         if reading.role and reading.role != self._role_of_newest():
             values = {f"{reading.role}/{name}": value for name, value in values.items()}
         if self._drafts and self._drafts[-1].index == at:
             self._drafts[-1].reading.metrics.update(values)
-            return
-        values = self._new(values, at or 0)
+            return {}
+        values = self.news.metrics(values, at or 0)
         if values and self._held and self._held[-1].index == at:
             self._held[-1].metrics.update(values)
         elif values:
             self._out.append(Metrics("", 0, now, values, at))
+        return values
 
     def _role_of_newest(self) -> str | None:
         if self._drafts:
             return self._drafts[-1].reading.role
         return self._held[-1].role if self._held else None
 
-    def _new(self, metrics: dict[str, Number], at: int) -> dict[str, Number]:
-        """The metrics that are news: a bar repeats its figures with every frame."""
-        out = {}
-        for name, value in metrics.items():
-            if self._seen.get(name) != (at, value):
-                out[name] = value
-                if name in self._seen or len(self._seen) < 2000:
-                    self._seen[name] = (at, value)
-        return out
-
-    def _refuse(self, figure: str) -> None:
-        name = figure.rpartition(" ")[0] or figure
-        if name not in self.impossible and len(self.impossible) < MAX_NOTES:
-            self._note(f"left out, because it cannot be true: {figure}")
-            self.impossible[name] = 0
-        if name in self.impossible:
-            self.impossible[name] += 1
-
     def _note(self, text: str, code: str | None = None) -> None:
-        kind = code or text
-        if kind not in self._noted and len(self._noted) < MAX_NOTES:
-            self._noted.add(kind)
-            self._out.append(Note("", 0, self._moment, f"console: {text}", "warning" if code else "info", code))
+        self._tell(self.news.note(text, self._moment, code))
+
+    def _tell(self, note: Note | None) -> None:
+        if note is not None:
+            self._out.append(note)
 
     # What comes out
 
@@ -386,19 +394,11 @@ class Tracker:
 
     def memory(self) -> dict[str, Any]:
         """Where the counting stands by the steps given out, for whoever reads on after this process."""
-        main = self.counters.main
-        known: dict[str, Any] = {"epochs": self.counters.epochs, "epoch": self.counters.epoch, "main": None}
-        if main is not None:
-            kept = {name: getattr(main, name) for name in _KEPT}
-            known["main"] = {**kept, "last": max(0, self._emitted - main.base)}
-        return known
+        return memory.remember(self.counters, self._emitted)
 
     def recall(self, known: dict[str, Any]) -> None:
         """Go on counting where another process came to; the first step from here on has no known duration."""
-        counter = known.get("main")
-        self.counters.epochs, self.counters.epoch = known.get("epochs"), known.get("epoch")
-        if isinstance(counter, dict):
-            self.counters.resume(Counter(**{name: counter[name] for name in (*_KEPT, "last") if name in counter}))
+        if memory.recall(self.counters, known):
             self._told_total = self.counters.total()
             self._emitted = self.counters.index
 

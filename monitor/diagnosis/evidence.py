@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,12 +46,17 @@ class Evidence:
                 return name, found
         return None
 
-    def places(self, where: str) -> list[str]:
-        """Where the program stood most often while this was open, in words; none on few looks."""
-        looks = self.state.main.frames.get(where, {})
+    def looks(self, *where: str) -> dict[str, int]:
+        """How often the program was seen at each place while one of these was open; empty on few looks."""
+        found: Counter[str] = Counter()
+        for name in where:
+            found.update(self.state.main.frames.get(name, {}))
+        return dict(found) if found.total() >= ENOUGH_LOOKS else {}
+
+    def places(self, *where: str) -> list[str]:
+        """Where the program stood most often while one of these was open, in words; none on few looks."""
+        looks = self.looks(*where)
         whole = sum(looks.values())
-        if whole < ENOUGH_LOOKS:
-            return []
         most = sorted(looks.items(), key=lambda row: -row[1])[:3]
         return [f"{share(times / whole)} of it at {place}" for place, times in most if times >= 0.1 * whole]
 

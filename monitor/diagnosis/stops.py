@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from monitor.diagnosis import activities, unnamed
 from monitor.diagnosis.evidence import Evidence
 from monitor.model.report import Finding
 from monitor.units import duration, share
@@ -15,7 +16,8 @@ STARTUP_WORTH = 0.25  # of a run that goes on; a long run pays any start back
 
 
 def checkpoint_stall(evidence: Evidence) -> Finding | None:
-    seconds = evidence.named("checkpoint", "save", "save_checkpoint")
+    seen = unnamed.seen(evidence, activities.CHECKPOINT)
+    seconds = evidence.named("checkpoint", "save", "save_checkpoint") + seen
     lost = evidence.of_wall(seconds)
     if evidence.steps < ENOUGH or lost < CHECKPOINT_WORTH:
         return None
@@ -24,8 +26,8 @@ def checkpoint_stall(evidence: Evidence) -> Finding | None:
     return Finding(
         "checkpoint-stall",
         "warning",
-        f"Checkpoints take {share(lost)} of the elapsed time",
-        [f"{duration(seconds)} in checkpoints, {duration(evidence.report.wall.steps)} in steps"],
+        f"Checkpoints take {_about(seen)}{share(lost)} of the elapsed time",
+        _evidence(evidence, "in checkpoints", seconds, seen, activities.CHECKPOINT),
         f"{named}, to a faster disk, or asynchronously (torch.distributed.checkpoint.async_save); save what a restart"
         " needs, not each file that can be made again.",
         lost,
@@ -33,7 +35,8 @@ def checkpoint_stall(evidence: Evidence) -> Finding | None:
 
 
 def eval_heavy(evidence: Evidence) -> Finding | None:
-    seconds = evidence.named("eval", "evaluation", "validation")
+    seen = unnamed.seen(evidence, activities.EVAL)
+    seconds = evidence.named("eval", "evaluation", "validation") + seen
     lost = evidence.of_wall(seconds)
     if evidence.steps < ENOUGH or lost < EVAL_WORTH:
         return None
@@ -42,15 +45,16 @@ def eval_heavy(evidence: Evidence) -> Finding | None:
     return Finding(
         "eval-heavy",
         "warning",
-        f"Evaluation takes {share(lost)} of the elapsed time",
-        [f"{duration(seconds)} in evaluation, {duration(evidence.report.wall.steps)} in steps"],
+        f"Evaluation takes {_about(seen)}{share(lost)} of the elapsed time",
+        _evidence(evidence, "in evaluation", seconds, seen, activities.EVAL),
         f"{named}, or on a part of the set, with a larger batch than in training (no gradients are kept).",
         lost,
     )
 
 
 def logging_overhead(evidence: Evidence) -> Finding | None:
-    seconds = evidence.named("logging", "log")
+    seen = unnamed.seen(evidence, activities.LOGGING)
+    seconds = evidence.named("logging", "log") + seen
     lost = evidence.of_wall(seconds)
     if evidence.steps < ENOUGH or lost < LOGGING_WORTH:
         return None
@@ -59,11 +63,23 @@ def logging_overhead(evidence: Evidence) -> Finding | None:
     return Finding(
         "logging-overhead",
         "warning",
-        f"Logging takes {share(lost)} of the elapsed time",
-        [f"{duration(seconds)} in logging, {duration(evidence.report.wall.steps)} in steps"],
+        f"Logging takes {_about(seen)}{share(lost)} of the elapsed time",
+        _evidence(evidence, "in logging", seconds, seen, activities.LOGGING),
         f"{named}, keep metrics on the device until then (.item() waits for the GPU), and write beside the loop.",
         lost,
     )
+
+
+def _about(seen: float) -> str:
+    return "about " if seen else ""
+
+
+def _evidence(evidence: Evidence, where: str, seconds: float, seen: float, what: str) -> list[str]:
+    """What was measured; and where the program was seen, for what it has not told."""
+    if not seen:
+        return [f"{duration(seconds)} {where}, {duration(evidence.report.wall.steps)} in steps"]
+    lines = [f"about {duration(seconds)} {where}, by looks at the program's stack"]
+    return lines + unnamed.places(evidence, what)
 
 
 def slow_startup(evidence: Evidence) -> Finding | None:

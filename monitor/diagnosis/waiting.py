@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from monitor.diagnosis import unnamed
 from monitor.diagnosis.evidence import Evidence
 from monitor.model.fold import OTHER
 from monitor.model.report import Finding
@@ -67,36 +68,28 @@ def _input_advice(workers: tuple[str, object] | None, cpus: object, in_bursts: b
 
 def unaccounted_time(evidence: Evidence) -> Finding | None:
     """Time inside steps in no phase, where phases are told; and time outside all steps."""
-    report = evidence.report
-    if evidence.steps < ENOUGH or not report.wall.total:
+    if evidence.steps < ENOUGH or not evidence.report.wall.total:
         return None
-    other = evidence.phase(OTHER)
-    tells_phases = _tells_phases(evidence)
-    inside = other.mean * other.count if other is not None and tells_phases else 0.0
-    outside = report.wall.between_steps
-    worst = evidence.of_wall(max(inside, outside))
+    inside, outside = unnamed.inside(evidence), unnamed.outside(evidence)
+    known = unnamed.seen_nowhere(evidence)  # that has a rule of its own, which knows how much of it is too much
+    rest = 1 - known[1] / (inside + outside) if known is not None else 1.0
+    worst = evidence.of_wall(max(inside, outside)) * rest
     if worst < UNNAMED_WORTH:
         return None
     lines = []
-    if other is not None and tells_phases:
+    other = evidence.phase(OTHER)
+    if other is not None and inside:
         lines.append(f"inside steps, in no phase: {duration(other.mean)} a step, {share(other.share)} of step time")
     lines.append(f"between steps: {duration(outside)}, {share(evidence.of_wall(outside))} of the elapsed time")
-    lines += evidence.places("between steps" if outside > inside else OTHER)
+    lines += evidence.places(*unnamed.NOWHERE)
+    between = ", between the steps" if outside > inside else ""
     return Finding(
         "unaccounted-time",
         "warning" if worst >= UNNAMED_GRAVE else "info",
-        f"{share(worst)} of the elapsed time is in no phase" + (", between the steps" if outside > inside else ""),
+        f"{share(worst)} of the elapsed time is in no phase{between}" + (f", besides {known[0]}" if known else ""),
         lines,
         "See what the loop does there: logging, .item() calls, saving, plotting, an environment or a simulator."
         ' `with th.phase("name"):` around a part shows it by itself.',
-        evidence.of_wall(inside + outside),
-        culprit="between steps" if outside > inside else OTHER,
+        evidence.of_wall(inside + outside) * rest,
+        culprit=unnamed.BETWEEN if outside > inside else OTHER,
     )
-
-
-def _tells_phases(evidence: Evidence) -> bool:
-    """Whether time in no phase means anything: a program that names one small part has not named the rest.
-
-    Where backward is told, torch's own calls are, however little they take.
-    """
-    return any(row.name == "backward" or (row.name != OTHER and row.share > 0.02) for row in evidence.report.phases)

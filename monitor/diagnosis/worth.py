@@ -9,6 +9,7 @@ from monitor.model.report import Finding, MetricRow
 
 ENOUGH_REWARDS = 50  # a policy that never earns may need some tens of steps to find its first reward
 ENOUGH_LOSSES = 30  # logged values; a loss that learns differs in the third digit long before
+ENOUGH_DIGITS = 4  # of a printed loss; in the third digit it differs within tens of values, if it learns
 SAME = 1e-9  # of its size: what rounding alone makes of a constant
 
 # Whole words of a metric's name, so that `reward_std` or `loss_scale` are not taken for the thing itself.
@@ -55,6 +56,8 @@ def loss_flat(evidence: Evidence) -> Finding | None:
         return None  # the loss of a policy gradient says nothing by its size
     for name, row in metrics.items():
         if _LOSS.search(name) and not _SCALE.search(name) and _constant(row, ENOUGH_LOSSES):
+            if evidence.report.run.source == "console" and _digits(row.last) < ENOUGH_DIGITS:
+                continue  # printed to two places, a loss that learns slowly looks so
             return Finding(
                 "loss-flat",
                 "warning",
@@ -70,3 +73,8 @@ def _constant(row: MetricRow, enough: int) -> bool:
     if row.count < enough or row.nonfinite or row.min is None or row.max is None:
         return False
     return row.max - row.min <= SAME * max(abs(row.min), abs(row.max))
+
+
+def _digits(value: float | str | None) -> int:
+    """Significant digits that a value was printed with, as far as they show: zeros at its end do not."""
+    return len(repr(value).partition("e")[0].replace(".", "").strip("-0")) if isinstance(value, float | int) else 0

@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from monitor import ties
 from monitor.doctor import gpus, places, pythons
+from monitor.doctor.above import above
 from monitor.doctor.check import Check
+from monitor.doctor.logout import logout
 from monitor.doctor.terminal import terminal
 
 Paint = Callable[[str, str], str]  # a word, and the state that it stands for
@@ -29,7 +32,9 @@ def examine(python: str | None = None) -> list[Check]:
         pythons.own_libraries(),
         *pythons.training_python(python, cards),
         *places.run_directory(),
+        above(),
         places.sockets(),
+        logout(ties.tie()),
         terminal(),
     ]
 

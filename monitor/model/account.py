@@ -74,8 +74,8 @@ def wall(state: RunState, around: Surroundings, outcome: Outcome) -> Wall:
     if total <= 0.0:
         return Wall()  # an imported log without a time in it
     if raw.first_step is None or raw.last_step is None:
-        if main.stepped and main.source == "console":
-            return Wall(total)  # steps were told and none of their times: where the start-up ended is not known
+        if main.source == "console" and (main.stepped or main.metrics):
+            return Wall(total)  # something of the training was told, and no step's time: where it began is not known
         return Wall(total=total, startup=total)
     startup = max(0.0, raw.first_step - started)
     claimed = raw.steps + sum(raw.spans.values())

@@ -90,8 +90,11 @@ class Baseline:
 
     def _limit(self) -> float:
         ordered = sorted(self.durations)
-        usual = median(ordered)
-        spread = MAD_TO_SIGMA * median([abs(each - usual) for each in ordered])
+        usual = _middle(ordered)
+        half = len(ordered) // 2  # on either side the deviations are in order: they merge in one pass
+        spread = MAD_TO_SIGMA * _middle(
+            sorted([usual - each for each in ordered[:half]][::-1] + [each - usual for each in ordered[half:]])
+        )
         habit = ordered[int((1 - HABIT) * (len(ordered) - 1))]
         return max(usual + SIGMAS * spread, LEAST_RATIO * usual, BEYOND_HABIT * habit, usual + LEAST_EXCESS)
 
@@ -103,3 +106,9 @@ class Baseline:
         """Seconds of each phase in the usual step; a phase that a step lacks counts as 0 there."""
         names = {name: None for row in self.phases for name in row}
         return {name: median(row.get(name, 0.0) for row in self.phases) for name in names}
+
+
+def _middle(ordered: Sequence[float]) -> float:
+    """The median of values in order; `median` would sort them once more."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

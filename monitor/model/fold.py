@@ -22,6 +22,7 @@ from trainhooks.events import (
     Facts,
     Frames,
     Gpu,
+    GpuTime,
     Hello,
     Host,
     Metrics,
@@ -181,6 +182,12 @@ def _steps(state: RunState, slab: Slab, producer: Producer) -> None:
 _NOT_RANKS = ("recorder", "console")
 
 
+def _gpu_time(state: RunState, told: GpuTime, producer: Producer) -> None:
+    figures = _figures(state, producer)
+    if figures is not None:
+        figures.gpu_times.take(told)
+
+
 def _metrics(state: RunState, metrics: Metrics, producer: Producer) -> None:
     figures = _figures(state, producer)
     if figures is not None:
@@ -264,6 +271,7 @@ _FOLDS: dict[type, Callable[[RunState, Any, Any], None]] = {
     Facts: _facts,
     Step: _step,
     Slab: _steps,
+    GpuTime: _gpu_time,
     Span: _span,
     Metrics: _metrics,
     Pulse: _pulse,

@@ -10,6 +10,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import sub
 from statistics import median
 
 from trainhooks.events import OVERFLOW
@@ -50,44 +51,51 @@ class StepTimes:
     waiting: list[Timed] = field(default_factory=list)
 
     def add(self, start: float, end: float, index: int) -> None:
-        self.extend([(start, end, index)])
+        self.extend([start], [end], [index])
 
-    def extend(self, rows: Sequence[Timed]) -> None:
+    def extend(self, starts: Sequence[float], ends: Sequence[float], index: Sequence[int]) -> None:
         """As if each step were added by itself: chunks begin and end at the same places."""
         at = 0
-        while at < len(rows):
-            upto = at + CHUNK - len(self.waiting)
-            self.waiting += rows[at:upto]
+        while at < len(ends):
+            upto = min(len(ends), at + CHUNK - len(self.waiting))
+            columns = starts[at:upto], ends[at:upto], index[at:upto]
+            if upto - at == CHUNK:
+                self._digest(*columns)
+            else:
+                self.waiting += zip(*columns, strict=True)
+                if len(self.waiting) >= CHUNK:
+                    self.digested()
             at = upto
-            if len(self.waiting) >= CHUNK:
-                self.digested()
 
     def digested(self) -> StepTimes:
         """These times, with nothing waiting: to be called before they are read."""
-        rows, self.waiting = self.waiting, []
+        if self.waiting:
+            rows, self.waiting = self.waiting, []
+            self._digest([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
+        return self
+
+    def _digest(self, starts: Sequence[float], ends: Sequence[float], index: Sequence[int]) -> None:
         at = 0
-        while at < len(rows):
+        while at < len(ends):
             room = self.stride - self.counts[-1] if self.counts else 0
-            part = rows[at : at + (room or self.stride)]
-            at += len(part)
-            end, seconds = max([row[1] for row in part]), sum([row[1] - row[0] for row in part])
+            if not room and len(self.counts) >= MAX_BLOCKS:
+                self._halve()
+                continue
+            upto = min(len(ends), at + (room or self.stride))
+            end, seconds = max(ends[at:upto]), sum(map(sub, ends[at:upto], starts[at:upto]))
             if room:
                 self.ends[-1] = max(self.ends[-1], end)
-                self.counts[-1] += len(part)
+                self.counts[-1] += upto - at
                 self.seconds[-1] += seconds
-                self.lasts[-1] = part[-1][2]
-                continue
-            if len(self.counts) >= MAX_BLOCKS:
-                self._halve()
-                at -= len(part)
-                continue
-            self.starts.append(part[0][0])
-            self.ends.append(end)
-            self.counts.append(len(part))
-            self.seconds.append(seconds)
-            self.firsts.append(part[0][2])
-            self.lasts.append(part[-1][2])
-        return self
+                self.lasts[-1] = index[upto - 1]
+            else:
+                self.starts.append(starts[at])
+                self.ends.append(end)
+                self.counts.append(upto - at)
+                self.seconds.append(seconds)
+                self.firsts.append(index[at])
+                self.lasts.append(index[upto - 1])
+            at = upto
 
     def _halve(self) -> None:
         """Join blocks in pairs: twice the steps in each, half as many."""
@@ -129,13 +137,13 @@ class Timelines:
     kinds: dict[str, StepTimes] = field(default_factory=dict)
 
     def add(self, kind: str, start: float, end: float, index: int) -> None:
-        self.extend(kind, [(start, end, index)])
+        self.extend(kind, [start], [end], [index])
 
-    def extend(self, kind: str, rows: Sequence[Timed]) -> None:
+    def extend(self, kind: str, starts: Sequence[float], ends: Sequence[float], index: Sequence[int]) -> None:
         times = self.kinds.get(kind)
         if times is None:
             times = self.kinds.setdefault(kind if len(self.kinds) < MAX_KINDS else OVERFLOW, StepTimes())
-        times.extend(rows)
+        times.extend(starts, ends, index)
 
     def effects(self, stretches: Sequence[Interval], watched: Interval) -> list[Effect]:
         """For each stretch what it did to the steps, against those that lie in none of them.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 
 from monitor.model.report import Rates
+from monitor.slab import append_all
 
 LEAST_GAP = 0.5  # seconds between two marks: finer says nothing to a reader
 RECENT_SECONDS = 30.0
@@ -42,23 +43,29 @@ class Pace:
         last = max(ends)
         self.end = last if self.end is None or last > self.end else self.end
         done = range(self.steps + 1, self.steps + 1 + len(ends))
-        marks = list(zip(ends, done, _rising(self.tokens, tokens), _rising(self.samples, samples), strict=True))
-        _, self.steps, self.tokens, self.samples = marks[-1]
-        self._recent(marks)
+        amounts = list(_rising(self.tokens, tokens)), list(_rising(self.samples, samples))
+        self.steps, self.tokens, self.samples = done[-1], amounts[0][-1], amounts[1][-1]
+
+        def mark(at: int) -> Mark:
+            return ends[at], done[at], amounts[0][at], amounts[1][at]
+
+        append_all(self.recent, *self._apart(ends, mark), MAX_MARKS, MAX_MARKS // 4)
         at = 0
-        while (at := next_multiple(done, at, self.stride)) < len(marks):
-            self._whole(marks[at])
+        while (at := next_multiple(done, at, self.stride)) < len(ends):
+            self._whole(mark(at))
             at += 1
 
-    def _recent(self, marks: list[Mark]) -> None:
-        recent = self.recent
-        reached = recent[-1][0] + LEAST_GAP
-        for mark in marks:
-            if mark[0] >= reached:
-                recent.append(mark)
-                reached = mark[0] + LEAST_GAP
-                if len(recent) > MAX_MARKS:
-                    del recent[: MAX_MARKS // 4]
+    def _apart(
+        self, ends: Sequence[float], mark: Callable[[int], Mark]
+    ) -> tuple[int, Callable[[int, int], Iterator[Mark]]]:
+        """The steps that get a mark in the dense line: how many, and the marks of some of them."""
+        places = []
+        reached = self.recent[-1][0] + LEAST_GAP
+        for place, end in enumerate(ends):
+            if end >= reached:
+                places.append(place)
+                reached = end + LEAST_GAP
+        return len(places), lambda first, upto: map(mark, places[first:upto])
 
     def _whole(self, mark: Mark) -> None:
         self.whole.append(mark)

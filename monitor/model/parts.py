@@ -64,7 +64,7 @@ def rows_of(groups: list[Parts], first: int, end: int) -> list[dict[str, float]]
     return [row for _, row in rows]
 
 
-def columns_of(groups: list[Parts], index: list[int]) -> dict[str, tuple[list[int], list[float]]]:
+def columns_of(groups: list[Parts], index: Sequence[int]) -> dict[str, tuple[Sequence[int], list[float]]]:
     """Each part's column: step numbers and seconds, in the steps' order."""
     if len(groups) == 1:
         return {name: (index, column) for name, column in groups[0].seconds.items()}
@@ -72,7 +72,7 @@ def columns_of(groups: list[Parts], index: list[int]) -> dict[str, tuple[list[in
     for group in groups:
         for name, column in group.seconds.items():
             found.setdefault(name, []).extend(zip(group.at, column, strict=True))
-    out = {}
+    out: dict[str, tuple[Sequence[int], list[float]]] = {}
     for name, rows in found.items():
         rows.sort()
         out[name] = ([index[place] for place, _ in rows], [seconds for _, seconds in rows])

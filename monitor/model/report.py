@@ -71,6 +71,8 @@ class Throughput(Rates):
     expected_tokens_per_second: float | None = None  # as `--expect-tps` said
     mfu_formula: list[str] = field(default_factory=list)  # how `mfu` comes about, a line a figure
     mfu_unknown: str | None = None  # why there is none, where GPUs are at work
+    # Share of step time in which the GPU certainly had work in its queue, at least; None without the GPU clock.
+    busy_share: float | None = None
 
 
 @dataclass(slots=True)
@@ -91,7 +93,10 @@ class Wall:
 
 @dataclass(slots=True)
 class PhaseRow:
-    """`share` is of all step time; mean, p50, p95 and max are over the steps in which the phase occurs."""
+    """`share` is of all step time; mean, p50, p95 and max are over the steps in which the phase occurs.
+
+    `gpu_seconds` is the mean time that the GPU took over it, by the opt-in clock of CUDA events; None where it is off.
+    """
 
     name: str
     share: float
@@ -101,6 +106,15 @@ class PhaseRow:
     max: float
     clock: str
     count: int = 0  # steps in which it occurs
+    gpu_seconds: float | None = None
+
+
+@dataclass(slots=True)
+class GpuClock:
+    """The opt-in clock of CUDA events: the steps that it timed, and those that it could not time."""
+
+    steps: int
+    dropped: int
 
 
 @dataclass(slots=True)
@@ -271,6 +285,7 @@ class Report:
     to_try: list[Suggestion] = field(default_factory=list)
     what_if: WhatIf | None = None  # where it was asked for
     speed_classes: SpeedClasses | None = None  # where the configuration has bounds
+    gpu_clock: GpuClock | None = None  # where it was asked for, and there is a GPU to time
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,21 @@ CHUNK = 512  # values digested at once: the interpreter's price is paid a chunk,
 
 _NAN = math.nan
 
+Summary = tuple[int, float, float, float]  # of finite values: how many, their sum, the least, the most
+
+
+def _finite(values: Sequence[float]) -> tuple[Sequence[float], float]:
+    """The values that are finite, and their sum."""
+    total = sum(values)
+    if total - total == 0.0:
+        return values, total
+    values = [each for each in values if math.isfinite(each)]
+    return values, sum(values)
+
+
+def _summary(values: Sequence[float], total: float) -> Summary:
+    return (len(values), total, min(values), max(values)) if values else (0, total, _NAN, _NAN)
+
 
 @dataclass(slots=True)
 class Series:
@@ -34,11 +49,18 @@ class Series:
     high: list[float] = field(default_factory=list)
     newest: int = 0  # the highest x so far
 
-    def extend(self, xs: list[int], values: list[float]) -> None:
-        """Take values in; `xs` and `values` are of one length, in any order, best of all rising."""
+    def extend(self, xs: Sequence[int], values: Sequence[float], whole: Summary | None = None) -> None:
+        """Take values in; `xs` and `values` are of one length, in any order, best of all rising.
+
+        Args:
+            whole: of all these values, where it is known already.
+        """
         at, end = 0, len(xs)
-        rising = xs == sorted(xs)
+        rising = type(xs) is range or xs == sorted(xs)
         self.newest = max(self.newest, xs[-1] if rising and xs else max(xs, default=0))
+        if whole is not None and rising and xs[0] // self.width == xs[-1] // self.width:
+            self._put(xs[0] // self.width, whole)
+            return
         while at < end:
             bucket = xs[at] // self.width
             if rising:
@@ -47,25 +69,21 @@ class Series:
                 upto = at + 1
                 while upto < end and xs[upto] // self.width == bucket:
                     upto += 1
-            self._put(bucket, values[at:upto])
+            self._put(bucket, _summary(*_finite(values[at:upto])))
             at = upto
 
-    def _put(self, bucket: int, values: list[float]) -> None:
-        total = sum(values)
-        if total - total != 0.0:  # something in it is nan or infinite
-            values = [each for each in values if math.isfinite(each)]
-            total = sum(values)
-        low, high = (min(values), max(values)) if values else (_NAN, _NAN)
+    def _put(self, bucket: int, values: Summary) -> None:
+        count, total, low, high = values
         place = self._place(bucket)
         while len(self.index) >= MAX_BUCKETS and (place == len(self.index) or self.index[place] != bucket):
             self._halve()
             bucket //= 2
             place = self._place(bucket)
         if place < len(self.index) and self.index[place] == bucket:
-            self._merge(place, len(values), total, low, high)
+            self._merge(place, count, total, low, high)
             return
         self.index.insert(place, bucket)
-        self.count.insert(place, len(values))
+        self.count.insert(place, count)
         self.total.insert(place, total)
         self.low.insert(place, low)
         self.high.insert(place, high)
@@ -120,8 +138,8 @@ class Quantiles:
     bins: dict[int, int] = field(default_factory=dict)
     zeros: int = 0
 
-    def extend(self, values: list[float]) -> None:
-        """Values sorted, the bins are stretches of them: one look-up a bin, not one a value."""
+    def extend(self, values: Sequence[float]) -> list[float]:
+        """Values sorted, the bins are stretches of them: one look-up a bin, not one a value. Returns them sorted."""
         ordered, bins = sorted(values), self.bins
         at, end = bisect_right(ordered, 1e-12), len(ordered)
         self.zeros += at
@@ -130,6 +148,7 @@ class Quantiles:
             upto = bisect_left(ordered, math.exp((bin_ + 1) * _LOG_STEP), at + 1)
             bins[bin_] = bins.get(bin_, 0) + upto - at
             at = upto
+        return ordered
 
     def at(self, *shares: float) -> list[float]:
         """The values below which these shares of the numbers lie; 0.0 where there are none."""
@@ -175,6 +194,10 @@ class Column:
         at, end = 0, len(values)
         while at < end:
             upto = min(end, at + CHUNK - len(self.values))
+            if upto - at == CHUNK:
+                self._digest(xs[at:upto], values[at:upto])
+                at = upto
+                continue
             self.xs += xs[at:upto]
             self.values += values[at:upto]
             at = upto
@@ -186,24 +209,24 @@ class Column:
         if self.values:
             xs, values = self.xs, self.values
             self.xs, self.values = [], []
-            self.last = values[-1]
-            self.series.extend(xs, values)
-            self._take(values)
+            self._digest(xs, values)
         return self
 
-    def _take(self, values: list[float]) -> list[float]:
-        """The chunk's sums and extremes; returns its finite values."""
-        total = sum(values)
-        if total - total != 0.0:
-            finite = [value for value in values if math.isfinite(value)]
-            self.nonfinite += len(values) - len(finite)
-            values, total = finite, sum(finite)
-        self.count += len(values)
+    def _digest(self, xs: Sequence[int], values: Sequence[float]) -> None:
+        self.last = values[-1]
+        finite, total = _finite(values)
+        whole = self._summed(finite, total)
+        self.series.extend(xs, values, whole)
+        count, _, low, high = whole
+        self.nonfinite += len(values) - count
+        self.count += count
         self.sum += total
-        if values:
-            self.least = min(self.least, min(values))
-            self.most = max(self.most, max(values))
-        return values
+        if count:
+            self.least = min(self.least, low)
+            self.most = max(self.most, high)
+
+    def _summed(self, values: Sequence[float], total: float) -> Summary:
+        return _summary(values, total)
 
 
 @dataclass(slots=True)
@@ -212,7 +235,6 @@ class Durations(Column):
 
     quantiles: Quantiles = field(default_factory=Quantiles)
 
-    def _take(self, values: list[float]) -> list[float]:
-        values = Column._take(self, values)  # a class with slots is made anew: a bare super() would miss it
-        self.quantiles.extend(values)
-        return values
+    def _summed(self, values: Sequence[float], total: float) -> Summary:
+        ordered = self.quantiles.extend(values)
+        return (len(ordered), total, ordered[0], ordered[-1]) if ordered else (0, total, _NAN, _NAN)

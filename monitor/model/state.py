@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from monitor.model.baseline import Baseline
+from monitor.model.gpu_times import GpuTimes
 from monitor.model.lengths import Lengths
 from monitor.model.metric_order import comes_by_itself
 from monitor.model.open_step import OpenStep
@@ -88,6 +89,7 @@ class Figures:
     last_index: int = 0
     step_seconds: Durations = field(default_factory=Durations)
     phases: dict[str, PhaseStats] = field(default_factory=dict)
+    gpu_times: GpuTimes = field(default_factory=GpuTimes)  # of the opt-in clock of CUDA events
     tokens: Column = field(default_factory=Column)  # tokens a step, where they are counted
     padded_steps: int = 0  # steps that tell both, tokens and positions computed for them
     padded_tokens: int = 0  # positions, padding included

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from itertools import accumulate, repeat
@@ -131,7 +131,7 @@ def _step_times(figures: Figures, slab: Slab) -> None:
     wall.last_step = max(ends) if wall.last_step is None else max(before, max(ends))
     wall.steps = reduce(operator.add, slab.duration, wall.steps)  # sum() rounds by how many there are at once
     wall.since_last_step = 0.0
-    figures.timelines.extend(kind_of(slab.first), list(zip(slab.start, ends, slab.index, strict=True)))
+    figures.timelines.extend(kind_of(slab.first), slab.start, ends, slab.index)
     figures.pace.extend(slab.start[0], ends, _amounts(slab.tokens, slab), _amounts(slab.samples, slab))
     if slab.rare:
         _rare(figures, slab)
@@ -163,7 +163,7 @@ def _rare(figures: Figures, slab: Slab) -> None:
             figures.called_singly += step.samples <= step.forwards
 
 
-def _phases(table: dict[str, PhaseStats], groups: list[Parts], index: list[int]) -> None:
+def _phases(table: dict[str, PhaseStats], groups: list[Parts], index: Sequence[int]) -> None:
     for name, (xs, seconds) in columns_of(groups, index).items():
         stats = table.get(name)
         if stats is None:
@@ -182,22 +182,23 @@ def _judge(figures: Figures, slab: Slab, groups: list[Parts]) -> None:
     usual = baseline
 
     def slow(at: int) -> None:
-        _slow(figures, slab.rows[at], rows_of(groups, at, at + 1)[0], usual)
+        _slow(figures, slab, at, rows_of(groups, at, at + 1)[0], usual)
 
     baseline.take(slab.duration, partial(rows_of, groups), slow)
 
 
-def _slow(figures: Figures, step: Step, phases: dict[str, float], baseline: Baseline) -> None:
+def _slow(figures: Figures, slab: Slab, at: int, phases: dict[str, float], baseline: Baseline) -> None:
     usual = baseline.usual_phases()
     culprit = max(phases, key=lambda name: phases[name] - usual.get(name, 0.0))
-    times = (step.duration, baseline.usual())
-    slow = SlowStep(step.index, figures.rank, *times, culprit, phases, usual, role=step.role, stage=step.stage)
+    duration, first = slab.duration[at], slab.first
+    times = (duration, baseline.usual())
+    slow = SlowStep(slab.index[at], figures.rank, *times, culprit, phases, usual, role=first.role, stage=first.stage)
     figures.slow_count += 1
-    figures.slow_excess += step.duration - slow.baseline
+    figures.slow_excess += duration - slow.baseline
     figures.slow_steps.append(slow)
     if len(figures.slow_steps) > MAX_SLOW_STEPS:
         del figures.slow_steps[0]
-    alert(figures.alerts, step.t, "slow-steps", str(slow))
+    alert(figures.alerts, slab.t[at], "slow-steps", str(slow))
 
 
 # Metrics
@@ -207,7 +208,7 @@ def _metrics(figures: Figures, slab: Slab) -> None:
     role, table = slab.first.role, figures.metrics
     prefix = f"{role}/" if role else ""
     for name, told in slab.metrics.items():
-        values: list[Number]
+        values: Sequence[Number]
         values, (index, times) = known(told, slab.index, slab.t)
         column = table.get(prefix + name)
         if column is not None and str not in map(type, values):

@@ -14,6 +14,7 @@ from monitor.model.reasons import reasons_in_words
 from monitor.model.report import (
     Alert,
     Dropped,
+    GpuClock,
     GpuRow,
     HostRow,
     MetricRow,
@@ -61,6 +62,7 @@ def report(state: RunState, around: Surroundings) -> Report:
         alerts=_alerts(state),
         dropped=_dropped(state, around, outcome),
         straggler=_straggler(comparison),
+        gpu_clock=_gpu_clock(main),
     )
 
 
@@ -139,6 +141,7 @@ def _throughput(state: RunState, around: Surroundings, outcome: Outcome) -> Thro
     whole = pace.whole_run()
     found = Throughput(**{f.name: getattr(whole, f.name) for f in fields(Rates)}, recent=pace.lately())
     mfu.fill(found, state, outcome.state == "running")
+    found.busy_share = state.main.gpu_times.busy_share()
     wanted = around.identity.get("expect_tps")
     if isinstance(wanted, int | float) and wanted > 0:
         found.expected_tokens_per_second = float(wanted)
@@ -155,8 +158,14 @@ def _phases(main: Figures) -> list[PhaseRow]:
         share = column.sum / whole if whole else 0.0
         mean = column.sum / column.count if column.count else 0.0
         most = max(0.0, column.most)
-        rows.append(PhaseRow(name, share, mean, p50, p95, most, main.phases[name].clock, column.count))
+        gpu = main.gpu_times.mean(name)
+        rows.append(PhaseRow(name, share, mean, p50, p95, most, main.phases[name].clock, column.count, gpu))
     return sorted(rows, key=lambda row: row.name == OTHER)
+
+
+def _gpu_clock(main: Figures) -> GpuClock | None:
+    told = main.gpu_times
+    return GpuClock(told.steps, told.dropped) if told.steps or told.dropped else None
 
 
 def _metric(column: Column) -> MetricRow:

@@ -33,6 +33,8 @@ def _tags(entry: RunEntry) -> str:
 def _state(entry: RunEntry) -> str:
     if entry.signal:
         return f"{entry.state} (signal {entry.signal})"
+    if entry.state == "finished" and entry.exit_code is None:
+        return "finished (code unknown)"  # nobody waited for it, so nobody saw whether that was a success
     return f"{entry.state} (code {entry.exit_code})" if entry.exit_code else entry.state
 
 

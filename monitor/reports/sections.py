@@ -212,11 +212,24 @@ def wall(report: Report) -> Section | None:
 def phases(report: Report) -> Section | None:
     if not report.phases:
         return None
-    rows = [["phase", "clock", "share", "mean", "p50", "p95", "max", "steps"]]
+    timed = report.gpu_clock is not None
+    rows = [["phase", "clock", "share", "mean", *(["GPU mean"] if timed else []), "p50", "p95", "max", "steps"]]
     for row in report.phases:
         times = [duration(value) for value in (row.mean, row.p50, row.p95, row.max)]
+        if timed:
+            times.insert(1, "—" if row.gpu_seconds is None else duration(row.gpu_seconds))
         rows.append([clean(row.name, 40), clean(row.clock, 8), share(row.share), *times, f"{row.count:,}"])
-    return Section("Where the step time went", rows=rows, left=2)
+    return Section("Where the step time went", gpu_clock(report), rows, left=2)
+
+
+def gpu_clock(report: Report) -> list[str]:
+    """What the GPU clock covers; nothing where it is off."""
+    clock, busy = report.gpu_clock, report.throughput.busy_share
+    if clock is None:
+        return []
+    lost = f" ({clock.dropped:,} could not be timed)" if clock.dropped else ""
+    queued = f"; it had work in its queue for at least {share(busy)} of them" if busy is not None else ""
+    return [f"GPU: {plural(clock.steps, 'step', 'steps')} by CUDA events{lost}{queued}"]
 
 
 def mfu(report: Report) -> Section | None:

@@ -154,6 +154,14 @@ def _counted(value: int | None) -> int | None:
     return value if value is not None and 0 <= value <= MAX_INTEGER else None
 
 
+def _tidy_gpu_time(told: events.GpuTime) -> bool:
+    if not 0 <= told.seconds < 1e12 or any(not 0 <= seconds < 1e12 for _, seconds in told.phases):
+        return False
+    told.phases = [(_name(name), seconds) for name, seconds in told.phases]
+    told.busy = _age(told.busy)
+    return True
+
+
 def _tidy_span(span: events.Span) -> bool:
     span.name = _name(span.name)
     span.thread = _optional(span.thread)
@@ -243,6 +251,7 @@ _TIDY: dict[type, Any] = {
     events.Hello: _tidy_hello,
     events.Facts: _tidy_facts,
     events.Step: _tidy_step,
+    events.GpuTime: _tidy_gpu_time,
     events.Span: _tidy_span,
     events.Metrics: _tidy_metrics,
     events.Pulse: _tidy_pulse,

@@ -9,15 +9,17 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from monitor.slab import Slab
 from monitor.sources.decode import UNKNOWN, decode
-from monitor.sources.journal import JournalTail
+from monitor.sources.joined import joined
+from monitor.sources.journal import JournalTail, batches
 from monitor.sources.sequence import Sequencer
-from monitor.sources.shapes import Row, Shape, slabs
+from monitor.sources.shapes import Decoded, Row, Shape, slabs
 from trainhooks import rundir
 from trainhooks.events import MAX_LINE, Event
 
@@ -57,37 +59,45 @@ class RunDirectory:
 
     def poll(self) -> list[Event]:
         """Some new events, from the journals in turn; empty when all are read to their ends."""
-        return [each.step() if isinstance(each, Row) else each for each in self._due()]
+        return [each.step() if isinstance(each, Row) else each for each in self._due(list)]
 
     def poll_slabs(self) -> list[Event | Slab]:
         """The same, with plain steps in a row put together."""
-        return slabs(self._due())
+        return joined(self._due(slabs))
 
-    def _due(self) -> list[Any]:
+    def _due(self, form: Callable[[list[Any]], list[Any]]) -> list[Any]:
+        """What is due, each batch put into the form that is asked for."""
         self._scan()
-        out: list[Any] = []
-        if self._read_journals(out):
+        if out := self._read_journals(form):
             return out
         frames = self._subscriber.take()
         for batch in frames:
             self._take_frame(batch, out)
         # What a frame tells of stood in the journal before it, and so does what a gap in the frames leaves out.
-        if not out and not (frames and self._read_journals(out)):
-            out = self._sequencer.settle()
-            self._caught_up = True
+        if out or (frames and (out := self._read_journals(list))):
+            return form(out)
+        self._caught_up = True
+        return form(self._sequencer.settle())
+
+    def _read_journals(self, form: Callable[[list[Any]], list[Any]]) -> list[Any]:
+        """Read journals in turn until some event is due; empty when all are read to their ends and none is."""
+        out: list[Any] = []
+        for path, tail in self._tails.items():
+            while not out and (block := tail.block()):
+                shape = self._shapes.setdefault(path, Shape())
+                for batch in batches(block):
+                    out += form(self._sequencer.push_all(self._known(shape.read(batch, decode))))
+            if out:
+                break
         return out
 
-    def _read_journals(self, out: list[Any]) -> bool:
-        """Read journals in turn until some event is due; False when all are read to their ends and none is."""
-        for path, tail in self._tails.items():
-            while not out and (lines := tail.read()):
-                found = self._shapes.setdefault(path, Shape()).events(lines, decode)
-                self.unreadable += found.count(None)
-                known = [event for event in found if event is not None and event is not UNKNOWN]
-                out += self._sequencer.push_all(known)
-            if out:
-                return True
-        return False
+    def _known(self, found: list[Any]) -> list[Any]:
+        """The events that this version knows; lines that could not be read are counted."""
+        known = [event for event in found if event is not None and event is not UNKNOWN]
+        if len(known) == len(found):
+            return found
+        self.unreadable += found.count(None)
+        return Decoded(known, found.again) if isinstance(found, Decoded) else known
 
     def _scan(self) -> None:
         now = time.monotonic()

@@ -7,7 +7,8 @@ gate by itself, and widens the type if it is a plain step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Annotated, Any, Literal
 
@@ -15,8 +16,10 @@ import msgspec
 from msgspec import Meta
 
 from monitor.slab import Pattern, Slab
+from monitor.sources.journal import lines_of
 from trainhooks.events import MAX_INTEGER, MAX_LINE, Event, Step
 
+WINDOW = MAX_LINE // 2  # a line that is too long contains at least one such window whole
 FEW = 8  # lines that are as quickly read one by one
 MAX_NAMES = 256  # of phases, metrics, roles...; with more each line is read by itself
 
@@ -85,6 +88,21 @@ class _Phase(msgspec.Struct, gc=False, array_like=True, forbid_unknown_fields=Tr
     times: _Count
 
 
+class Decoded(list[Any]):
+    """Events of a batch of lines, its plain steps decoded at once; `again` makes these once more."""
+
+    def __init__(self, events: Iterable[Any], again: Callable[[], list[Row]]) -> None:
+        super().__init__(events)
+        self.again = again
+
+
+def _all_steps(block: bytes) -> bool:
+    """Whether every line begins as a step does, and none is too long."""
+    if not block.startswith(_STEP) or block.count(b"\n" + _STEP) != block.count(b"\n") - 1:
+        return False
+    return all(block.find(b"\n", at, at + WINDOW) >= 0 for at in range(0, len(block) - WINDOW, WINDOW))
+
+
 class Shape:
     """What the plain steps of a journal have shown so far, and the decoder for steps like these."""
 
@@ -95,6 +113,14 @@ class Shape:
         }
         self._decoder: msgspec.json.Decoder[Any] | None = None
 
+    def read(self, block: bytes, decode: Callable[[bytes], Any]) -> list[Any]:
+        """The events of whole lines in one piece; the quick way where all are plain steps."""
+        if self._decoder is not None and block.endswith(b"\n") and _all_steps(block):
+            rows = self._decoded(block, block.count(b"\n"))
+            if rows is not None:
+                return rows
+        return self.events(lines_of(block), decode)
+
     def events(self, lines: list[bytes], decode: Callable[[bytes], Any]) -> list[Any]:
         """Each line's event: a Row where it is a plain step, else what `decode` makes of it."""
         steps = [line for line in lines if line.startswith(_STEP)]
@@ -104,7 +130,8 @@ class Shape:
         if len(steps) == len(lines):
             return rows
         found = iter(rows)
-        return [next(found) if line.startswith(_STEP) else decode(line) for line in lines]
+        events = (next(found) if line.startswith(_STEP) else decode(line) for line in lines)
+        return Decoded(events, rows.again) if isinstance(rows, Decoded) else list(events)
 
     def rows(self, lines: Sequence[bytes], decode: Callable[[bytes], Any]) -> list[Any]:
         """The events of lines that begin as a step."""
@@ -116,16 +143,21 @@ class Shape:
         half = len(lines) // 2
         return self.rows(lines[:half], decode) + self.rows(lines[half:], decode)
 
-    def _at_once(self, lines: Sequence[bytes]) -> list[Row] | None:
+    def _at_once(self, lines: Sequence[bytes]) -> Decoded | None:
         if self._decoder is None:
             if not self._seen["producer"] or any(len(each) > MAX_NAMES for each in self._seen.values()):
                 return None
             self._decoder = self._made()
+        return self._decoded(b"\n".join(lines), len(lines))
+
+    def _decoded(self, block: bytes, count: int) -> Decoded | None:
+        assert self._decoder is not None
+        again = partial(self._decoder.decode_lines, block)
         try:
-            found: list[Row] = self._decoder.decode_lines(b"\n".join(lines))
+            found: list[Row] = again()
         except (ValueError, RecursionError, OverflowError):
             return None
-        return found if len(found) == len(lines) else None
+        return Decoded(found, again) if len(found) == count else None
 
     def _learnt(self, event: Any) -> Any:
         if type(event) is Step and event.status == "ok" and event.thread is None and event.duration > 0:
@@ -188,7 +220,7 @@ def slab_of(rows: Sequence[Row]) -> Slab:
     tokens, samples = [row.tokens for row in rows], [row.samples for row in rows]
     return Slab(
         rows,
-        [row.index for row in rows],
+        _in_a_row([row.index for row in rows]),
         [row.t for row in rows],
         [row.start for row in rows],
         [row.duration for row in rows],
@@ -199,6 +231,11 @@ def slab_of(rows: Sequence[Row]) -> Slab:
         _tells_rare(rows),
         Row.step,
     )
+
+
+def _in_a_row(numbers: list[int]) -> Sequence[int]:
+    following = range(numbers[0], numbers[0] + len(numbers))
+    return following if numbers == list(following) else numbers
 
 
 def _tells_rare(rows: Sequence[Row]) -> bool:
@@ -215,7 +252,7 @@ def _metrics(told: list[Any]) -> dict[str, Sequence[Any]]:
         empty = type(some)()
         told = [empty if each is None else each for each in told]
     columns = zip(some.NAMES, zip(*map(msgspec.structs.astuple, told), strict=True), strict=True)
-    return {name: values for name, values in columns if values.count(None) < len(values)}
+    return {name: list(values) for name, values in columns if values.count(None) < len(values)}
 
 
 def _patterns(steps: list[tuple[Any, ...]]) -> list[Pattern]:
@@ -242,11 +279,13 @@ def _repeats(texts: list[str], wide: int) -> bool:
 
 
 # What may be told between two steps, and changes nothing of what steps change: it may as well come after them.
-_BESIDE = ("pulse", "frames")
+BESIDE = ("pulse", "frames")
 
 
 def slabs(events: Sequence[Any]) -> list[Event | Slab]:
     """Events in order, with rows of plain steps put together; what does not touch steps comes after these."""
+    again = getattr(events, "again", None)
+    plain = sum(isinstance(each, Row) for each in events) if again is not None else 0
     out: list[Event | Slab] = []
     rows: list[Row] = []
     beside: list[Event] = []
@@ -254,7 +293,10 @@ def slabs(events: Sequence[Any]) -> list[Event | Slab]:
 
     def put() -> None:
         if rows:
-            out.append(slab_of(rows))
+            slab = slab_of(rows)
+            if len(slab) == plain:
+                slab.again = again
+            out.append(slab)
         out.extend(beside)
 
     for event in events:
@@ -265,7 +307,7 @@ def slabs(events: Sequence[Any]) -> list[Event | Slab]:
                 rows, beside = [], []
             kind = like
             rows.append(event)
-        elif event.kind in _BESIDE and rows and event.producer == rows[0].producer:
+        elif event.kind in BESIDE and rows and event.producer == rows[0].producer:
             beside.append(event)
         else:
             put()

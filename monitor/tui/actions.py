@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from textual.binding import Binding
+
+from monitor.keymap import DEFAULT
 
 PANELS: tuple[tuple[str, str], ...] = (
     ("steps", "Step time by phase"),
@@ -25,40 +28,62 @@ class Action:
     shown: str  # the keys as a person reads them
     help: str
     footer: str = ""  # empty: in the help only
+    setting: str = ""  # its name in the configuration's [keys]; empty: its keys stay
+
+
+_SHOWN = {"left": "←", "right": "→", "up": "↑", "down": "↓", "pageup": "PgUp", "pagedown": "PgDn"}
+
+
+def shown(key: str) -> str:
+    """A key as a person reads it."""
+    return key if len(key) == 1 else _SHOWN.get(key, "-".join(part.capitalize() for part in key.split("+")))
 
 
 @dataclass(frozen=True)
 class ScreenRow:
-    """A screen beside the overview: its name, the key that opens it, and what it is for."""
+    """A screen beside the overview: its name, and what it is for."""
 
     name: str
-    key: str
     label: str  # in the footer
     help: str
 
+    @property
+    def key(self) -> str:
+        """As it comes."""
+        return DEFAULT[self.label.lower()][0]
+
 
 SCREENS: tuple[ScreenRow, ...] = (
-    ScreenRow("findings", "w", "why", "Why is it slow: every finding with its evidence, what to try, and all alerts"),
-    ScreenRow("steps", "s", "steps", "Steps: a table of single steps; one opened shows all that is known of it"),
-    ScreenRow("breakdown", "b", "phases", "Phases: how long each takes, how often, per role and stage"),
-    ScreenRow("charts", "c", "metrics", "Metrics: a small chart of each; filter, log scale, smoothing, two in one"),
-    ScreenRow("gpus", "u", "GPUs", "GPUs: clocks, what holds them back, power, memory, links, processes"),
-    ScreenRow("ranks", "r", "ranks", "Ranks: who waits for whom"),
-    ScreenRow("log", "l", "console", "Console: all that the training printed; search and follow"),
-    ScreenRow("setup", "i", "setup", "Setup: the command, its settings, versions and hardware"),
+    ScreenRow("findings", "why", "Why is it slow: every finding with its evidence, what to try, and all alerts"),
+    ScreenRow("steps", "steps", "Steps: a table of single steps; one opened shows all that is known of it"),
+    ScreenRow("breakdown", "phases", "Phases: how long each takes, how often, per role and stage"),
+    ScreenRow("charts", "metrics", "Metrics: a small chart of each; filter, log scale, smoothing, two in one"),
+    ScreenRow("gpus", "GPUs", "GPUs: clocks, what holds them back, power, memory, links, processes"),
+    ScreenRow("ranks", "ranks", "Ranks: who waits for whom"),
+    ScreenRow("log", "console", "Console: all that the training printed; search and follow"),
+    ScreenRow("setup", "setup", "Setup: the command, its settings, versions and hardware"),
 )
 
 
+def _own(name: str, setting: str, help: str, footer: str = "") -> Action:
+    """An action whose keys a person may choose."""
+    return Action(name, DEFAULT[setting], shown(DEFAULT[setting][0]), help, footer, setting)
+
+
 ACTIONS: tuple[Action, ...] = (
-    Action("detach", ("q", "ctrl+q"), "q", "Detach: close the dashboard, the training goes on", "detach"),
-    Action("help", ("question_mark", "f1"), "?", "Show or hide this help", "help"),
-    *(Action(f"show('{row.name}')", (row.key,), row.key, row.help, row.label) for row in SCREENS),
-    Action("palette", ("colon", "ctrl+p"), ":", "Find an action or a screen by its name"),
-    Action("pause", ("p", "space"), "p", "Pause the screen: nothing moves until you press it again", "pause"),
-    Action("maximise", ("f", "z", "enter"), "f", "Give the focused panel the whole screen, and back", "full"),
-    Action("next_metric", ("m",), "m", "Show the next metric", "metric"),
-    Action("choose_metric", ("M",), "M", "Choose a metric from a list"),
-    Action("theme", ("t",), "t", "Theme: dark, light, high contrast, colour-blind safe", "theme"),
+    _own("detach", "detach", "Detach: close the dashboard, the training goes on", "detach"),
+    _own("help", "help", "Show or hide this help", "help"),
+    *(_own(f"show('{row.name}')", row.label.lower(), row.help, row.label) for row in SCREENS),
+    _own("palette", "palette", "Find an action or a screen by its name"),
+    _own("pause", "pause", "Pause the screen: nothing moves until you press it again", "pause"),
+    _own("maximise", "full", "Give the focused panel the whole screen, and back", "full"),
+    _own("next_metric", "next_metric", "Show the next metric", "metric"),
+    _own("choose_metric", "choose_metric", "Choose a metric from a list"),
+    _own("theme", "theme", "Theme: dark, light, high contrast, colour-blind safe", "theme"),
+    _own("cursor(-1)", "cursor_left", "Time cursor: each chart tells its value at an earlier step"),
+    _own("cursor(1)", "cursor_right", "Time cursor: at a later one; Esc ends it"),
+    Action("cursor(-10)", ("shift+left",), "Shift+←", "Time cursor: ten times as far back"),
+    Action("cursor(10)", ("shift+right",), "Shift+→", "Time cursor: ten times as far on"),
     *(
         Action(f"panel('{name}')", (str(number),), str(number), f"{title}: go to it; again: hide it")
         for number, (name, title) in enumerate(PANELS, 1)
@@ -71,7 +96,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("scroll_page(1)", ("pagedown",), "PgDn", "Scroll it down by a page"),
     Action("scroll_end(-1)", ("home", "g"), "Home", "Scroll it to its start"),
     Action("scroll_end(1)", ("end", "G"), "End", "Scroll it to its end"),
-    Action("restore", ("escape", "o"), "Esc", "Back to the overview; leave full screen, or close a dialog"),
+    Action("restore", ("escape", "o"), "Esc", "Back to the overview; end the time cursor, full screen or a dialog"),
     Action("ask_to_quit", ("ctrl+c",), "Ctrl-C", "Detach, or stop the training: asks first"),
 )
 _ALWAYS = {"ask_to_quit"}  # works under dialogs too
@@ -105,9 +130,11 @@ SCREEN_ACTIONS: dict[str, tuple[Action, ...]] = {
         Action("smooth", ("n",), "n", "Smooth: not, a little, much", "smooth"),
         Action("overlay", ("d",), "d", "Mark a metric, and draw it into each other one; again: no longer", "overlay"),
         Action("open", ("enter",), "Enter", "Give the metric the whole screen, and back", "large"),
-        Action("move(-1)", ("left", "up", "k"), "←", "Go to the metric before"),
-        Action("move(1)", ("right", "down", "j"), "→", "Go to the next metric"),
-        *_ROWS[2:],
+        Action(
+            "beside(-1)", ("left",), "←", "Go to the metric before; in a large one the time cursor, as [ everywhere"
+        ),
+        Action("beside(1)", ("right",), "→", "Go to the next metric; in a large one the time cursor, as ] everywhere"),
+        *_ROWS,
     ),
     "gpus": (_OPEN, *_ROWS),
     "ranks": (*_ROWS,),
@@ -126,8 +153,27 @@ def screen_bindings(screen: str) -> list[Binding]:
     return [Binding(",".join(row.keys), f"body({row.name!r})", row.help, show=False) for row in rows]
 
 
-def bindings() -> list[Binding]:
+def with_keys(keys: Mapping[str, tuple[str, ...]], actions: tuple[Action, ...] = ACTIONS) -> tuple[Action, ...]:
+    """`actions` with the keys that a person has chosen."""
+    return tuple(
+        replace(action, keys=keys[action.setting], shown=shown(keys[action.setting][0]))
+        if keys.get(action.setting, action.keys) != action.keys
+        else action
+        for action in actions
+    )
+
+
+def bindings(actions: tuple[Action, ...] = ACTIONS) -> list[Binding]:
+    """An action whose keys may be chosen has its setting as an id."""
     return [
-        Binding(",".join(action.keys), action.name, action.help, show=False, priority=action.name in _ALWAYS)
-        for action in ACTIONS
-    ]
+        Binding(
+            spelled(action.keys), action.name, action.help, show=False, priority=action.name in _ALWAYS,
+            id=action.setting or None,
+        )
+        for action in actions
+    ]  # fmt: skip
+
+
+def spelled(keys: tuple[str, ...]) -> str:
+    """Keys as Textual takes them: in a list with commas between them."""
+    return ",".join("comma" if key == "," else key for key in keys)

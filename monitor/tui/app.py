@@ -13,8 +13,10 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from monitor import config
+from monitor.keymap import DEFAULT
 from monitor.model.report import View
-from monitor.tui.actions import bindings
+from monitor.tui import cursor
+from monitor.tui.actions import bindings, spelled, with_keys
 from monitor.tui.board import Board
 from monitor.tui.economy import BoardScreen
 from monitor.tui.feed import Feed, StopTraining
@@ -32,6 +34,8 @@ from monitor.tui.screens.palette import PaletteScreen
 from monitor.tui.screens.quit import QuitScreen, StopScreen
 from monitor.tui.themes import PhaseTones, palettes, textual_theme
 from monitor.tui.wishes import Wishes, leave
+
+CHARTS_ABREAST = 2  # about as many columns as the widest chart of the overview has: a press moves by one of them
 
 
 class Fresh(Message):
@@ -78,6 +82,8 @@ class TrainmonApp(App[str], inherit_bindings=False):
         if ink.ascii:
             self._filters.append(PlainCharacters())
         self._palettes = palettes(ink.patterns)
+        self.keys = config.keys()
+        self.actions = with_keys(self.keys)
         self.board = Board()
         if wishes is not None and wishes.hidden is not None:
             self.board.hidden = set(wishes.hidden)
@@ -94,6 +100,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
         self._palette = themes.get(wishes.theme or "" if wishes else "", self._palettes[0])
         self._metric: str | None = None
         self._paused = False
+        self._cursor: int | None = None  # a step
         self._newest: View | None = None
         self._shown: View | None = None  # the one on screen: an older one while paused
         for palette in self._palettes:
@@ -108,6 +115,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
 
     def on_mount(self) -> None:
         self.animation_level = "none"
+        self.set_keymap({name: spelled(keys) for name, keys in self.keys.items() if keys != DEFAULT[name]})
         if self._wishes is not None and self._wishes.screen is not None:
             self.action_show(self._wishes.screen)
         self._feed.start(self._take)
@@ -161,7 +169,8 @@ class TrainmonApp(App[str], inherit_bindings=False):
 
     @property
     def look(self) -> Look:
-        return Look(self.title, self._palette, self._phases, self._metric, self._paused, self.is_replay)
+        chosen = self._metric, self._paused, self.is_replay, self._cursor
+        return Look(self.title, self._palette, self._phases, *chosen, self.actions)
 
     def _draw(self) -> None:
         """Hand the View on screen to everything that draws; each part decides whether anything changed for it."""
@@ -217,11 +226,12 @@ class TrainmonApp(App[str], inherit_bindings=False):
 
     def action_help(self) -> None:
         page = self._page
-        self.push_screen(HelpScreen(page.body if page is not None else None))
+        self.push_screen(HelpScreen(page.body if page is not None else None, self.actions))
 
     def action_palette(self) -> None:
         page = self._page
-        self.push_screen(PaletteScreen(page.body.screen_name if page is not None else None), self._run_chosen)
+        name = page.body.screen_name if page is not None else None
+        self.push_screen(PaletteScreen(name, self.actions), self._run_chosen)
 
     async def _run_chosen(self, action: str | None) -> None:
         if action is not None:
@@ -236,6 +246,15 @@ class TrainmonApp(App[str], inherit_bindings=False):
     def action_theme(self) -> None:
         self._palette = self._palettes[(self._palettes.index(self._palette) + 1) % len(self._palettes)]
         self.theme = self._palette.name
+        self._draw()
+
+    def action_cursor(self, columns: int) -> None:
+        """Move the time cursor; it appears at the newest step. Where no chart of the steps is, it stays."""
+        page = self._page
+        if self._shown is None or (page is not None and page.body.screen_name != "charts"):
+            return
+        curve = self._shown.step_seconds
+        self._cursor = cursor.moved(curve, self._cursor, self.size.width // CHARTS_ABREAST, columns)
         self._draw()
 
     def _metric_names(self) -> list[str]:
@@ -272,7 +291,10 @@ class TrainmonApp(App[str], inherit_bindings=False):
 
     def action_restore(self) -> None:
         page = self._page
-        if page is None:
+        if self._cursor is not None and (page is None or page.body.screen_name == "charts"):
+            self._cursor = None
+            self._draw()
+        elif page is None:
             self._rearrange(self.board.restore)
         elif not page.body.leave():
             self._close_page()

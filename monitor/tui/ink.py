@@ -49,7 +49,8 @@ def ink(environment: Mapping[str, str], colours: ColorSystem | None, ascii_only:
         told = next((name for name in names if name), "utf-8")
         ascii_only = "utf" not in told.lower() or environment.get("TERM", "") in _OF_OLD
     few = colours is None or colours == ColorSystem.STANDARD
-    return Ink("NO_COLOR" in environment or few, ascii_only)
+    # Without Unicode a cell cannot hold two colours, so the layers of a chart need signs of their own there, too.
+    return Ink("NO_COLOR" in environment or few or ascii_only, ascii_only)
 
 
 def patterned(row: Row) -> Row:
@@ -76,7 +77,7 @@ def _filled(sign: str, tone: str) -> Span:
 
 
 _SIGNS = {
-    **dict.fromkeys("─━╌", "-"), **dict.fromkeys("│┃▏▕▌▎", "|"), **dict.fromkeys("┤├┼╭╮╰╯┌┐└┘", "+"),
+    **dict.fromkeys("─╌", "-"), "━": "=", **dict.fromkeys("│┃▏▕▌▎", "|"), **dict.fromkeys("┤├┼╭╮╰╯┌┐└┘", "+"),
     **dict.fromkeys("▁▂", "_"), **dict.fromkeys("▃▄▅", "="), **dict.fromkeys("▆▇█▊▉▋", "#"), "▒": "%", "░": ":",
     "▍": "|", "●": "*", "■": "#", "▶": ">", "▲": "^", "›": ">", "→": ">", "←": "<", "↑": "^", "↓": "v", "×": "x",
     "✖": "x", "✔": "+", "≡": "=", "·": ".", "…": "~", "–": "-", "—": "-", "−": "-", "µ": "u", "°": " ", "’": "'",

@@ -28,9 +28,9 @@ class Band:
 
 
 WIDE = (
-    Band(("steps", "phases"), (3, 2), 8),
-    Band(("metric", "tokens", "machine"), (3, 3, 4), 8),
-    Band(("alerts", "console"), (3, 2), 6),
+    Band(("steps", "phases"), (3, 2), 9),
+    Band(("metric", "tokens", "machine"), (3, 3, 4), 7),
+    Band(("alerts", "console"), (3, 2), 4),
     Band(("ranks",), (1,), 6),
 )
 MIDDLE = (

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
-from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.content import Content
-from textual.widget import Widget
-from textual.widgets import Static
+from textual.binding import BindingType
 
-from monitor.tui.actions import Action
+from monitor.keymap import DEFAULT
+from monitor.tui.actions import Action, bindings, with_keys
 from monitor.tui.app import TrainmonApp
 from monitor.tui.feed import Feed
-from monitor.tui.screens.help import HelpScreen, hanging, help_text
+from monitor.tui.screens.help import HelpScreen
+from monitor.tui.screens.page import Body
 
 
 class Playback(Feed, Protocol):
@@ -35,25 +34,33 @@ class Playback(Feed, Protocol):
 LEAP = 0.05  # of the recording: twenty presses lead through all of it
 
 ACTIONS: tuple[Action, ...] = (
-    Action("pause", ("p", "space"), "p", "Pause the replay, or go on; at its end begin anew"),
-    Action("replay_step(1)", ("full_stop",), ".", "Go on by one step"),
-    Action("replay_step(-1)", ("comma",), ",", "Go back by one step"),
-    Action("replay_faster(2)", ("plus",), "+", "Twice as fast"),
-    Action("replay_faster(0.5)", ("minus",), "-", "Half as fast"),
-    Action(f"replay_seek({LEAP})", ("right_parenthesis",), ")", "Go on by a twentieth of the recording"),
-    Action(f"replay_seek(-{LEAP})", ("left_parenthesis",), "(", "Go back by a twentieth of it"),
+    Action("pause", DEFAULT["pause"], "p", "Pause the replay, or go on; at its end begin anew", setting="pause"),
+    Action("replay_step(1)", (".",), ".", "Go on by one step"),
+    Action("replay_step(-1)", (",",), ",", "Go back by one step"),
+    Action("replay_faster(2)", ("+",), "+", "Twice as fast"),
+    Action("replay_faster(0.5)", ("-",), "-", "Half as fast"),
+    Action(f"replay_seek({LEAP})", (")",), ")", "Go on by a twentieth of the recording"),
+    Action(f"replay_seek(-{LEAP})", ("(",), "(", "Go back by a twentieth of it"),
 )
-DETACH, QUIT = "Detach: close the dashboard, the training goes on", "Quit the replay"
+QUIT = "Quit the replay"
 HINT = "A replay: p pauses, . and , go by a step, + and - change the speed, ( and ) leap"
+
+
+def _of_replay(action: Action) -> Action:
+    """Nothing runs that could be left."""
+    return replace(action, help=QUIT, footer="quit") if action.name == "detach" else action
 
 
 class ReplayHelp(HelpScreen):
     """The help, with the keys of a replay before the others."""
 
-    def parts(self) -> list[Widget]:
-        keys = [f"{action.shown:>10}  {action.help}" for action in ACTIONS]
-        text = hanging("\n".join(["Replay", *keys, "", help_text()]), self.room)
-        return [VerticalScroll(Static(Content(text.replace(DETACH, QUIT))))]
+    def __init__(self, body: Body | None, actions: tuple[Action, ...], own: tuple[Action, ...]) -> None:
+        super().__init__(body, actions)
+        self._own = own
+
+    def text(self) -> str:
+        keys = [f"{action.shown:>10}  {action.help}" for action in self._own]
+        return "\n".join(["Replay", *keys, "", super().text()])
 
 
 class ReplayApp(TrainmonApp):
@@ -61,13 +68,12 @@ class ReplayApp(TrainmonApp):
 
     is_replay = True
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(",".join(action.keys), action.name, action.help, show=False) for action in ACTIONS
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(ACTIONS)]
 
     def __init__(self, feed: Playback, **options: Any) -> None:
         super().__init__(feed, **options)
         self._playback = feed
+        self.actions = tuple(_of_replay(action) for action in self.actions)
 
     def on_mount(self) -> None:
         self.notify(HINT, timeout=8, markup=False)
@@ -76,7 +82,9 @@ class ReplayApp(TrainmonApp):
         return False
 
     def action_help(self) -> None:
-        self.push_screen(ReplayHelp())
+        page = self._page
+        own = with_keys(self.keys, ACTIONS)
+        self.push_screen(ReplayHelp(page.body if page is not None else None, self.actions, own))
 
     def action_pause(self) -> None:
         self._playback.pause()

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from itertools import count
+from pathlib import Path
+from typing import Any, List, Optional
+
+import pytest
+
+from trainhooks.calls import called
+
 from .conftest import Trainings
+
+numbers = count()
 
 BUSY = """
 import time
@@ -40,3 +51,63 @@ def test_a_pulse_says_where_a_long_phase_stands(train: Trainings) -> None:
     told = train("import time\nwith th.step():\n  with th.phase('generation'):\n    time.sleep(7)")
     frames = [pulse["frame"] for pulse in told.kind("pulse") if pulse.get("frame")]
     assert frames and all("in <module>" in frame for frame in frames)
+
+
+WRITING = """
+import json, os, tempfile
+file = tempfile.NamedTemporaryFile("w")
+rows = [float(i) for i in range(20000)]
+for _ in th.steps(range(40)):
+    with th.phase("forward"):
+        time.sleep(0.002)
+    json.dump(
+        rows, file
+    ); os.fsync(file.fileno())
+    total = sum(min(i, 3) for i in range(20000))
+"""
+
+
+def test_what_is_called_there_is_named_too(train: Trainings) -> None:
+    found = rows(train("import time\n" + WRITING))["other"]
+    assert any(" (json.dump) in <module>" in place for place in found), found
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("here = look()", "look"),
+        ("print(1, look())", "look"),
+        ("box.look()", "box.look"),
+        ("box.itself().look()", ".look"),
+        ("box[0].look()", ".look"),
+    ],
+)
+def test_the_call_that_goes_on_is_told_from_those_around_it(line: str, name: str, tmp_path: Path) -> None:
+    """Before Python 3.11 a line with several calls names none."""
+    assert called_at(line, tmp_path) in ((name,) if sys.version_info >= (3, 11) else (name, None))
+
+
+def test_a_file_that_was_edited_meanwhile_names_nothing(tmp_path: Path) -> None:
+    assert called_at("look()", tmp_path, after="eats(1)") is None
+    assert called_at("look()", tmp_path, after="))((") is None
+    assert called_at("look()", tmp_path, after="") is None
+
+
+def called_at(line: str, directory: Path, after: Optional[str] = None) -> Optional[str]:
+    """What the line is said to call, by one who looks while it calls; its file may have changed since."""
+    path = directory / f"train{next(numbers)}.py"
+    code = compile(line + "\n", str(path), "exec")
+    path.write_text((line if after is None else after) + "\n")
+    told: List[Optional[str]] = []
+
+    class Box(List[Any]):
+        def look(self) -> None:
+            told.append(called(sys._getframe(1)))
+
+        def itself(self) -> "Box":
+            return self
+
+    box = Box()
+    box.append(box)
+    exec(code, {"box": box, "look": lambda: told.append(called(sys._getframe(1)))})
+    return told[0]

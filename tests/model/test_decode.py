@@ -33,6 +33,7 @@ FULL: dict[str, dict[str, Any]] = {
         "metrics": {"loss": 0.5, "n": 3, "bad": "nan", "top": "inf"}, "role": "r", "stage": "s", "epoch": 0.5,
         "background": [("reward", 1.0, "host", 2)], "thread": "t",
     },
+    "gpu_time": {"step": 3, "seconds": 0.5, "phases": [("forward", 0.1), ("other", 0.2)], "busy": 0.4, "dropped": 1},
     "span": {"name": "load", "start": 1.0, "duration": 2.0, "own": 0.0, "step": 3, "thread": "t", "detail": "d"},
     "metrics": {"values": {"a": 1.5, "b": "-inf"}, "step": 4, "role": "r"},
     "pulse": {"step": 1, "step_open": 2.0, "phase": "p", "phase_open": 1.0, "spans": [("a", 3.0)], "dropped": 2},

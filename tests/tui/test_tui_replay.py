@@ -75,3 +75,15 @@ async def test_leaving_a_replay_asks_nothing() -> None:
 def test_its_keys_mean_nothing_else() -> None:
     others = {key for action in ACTIONS if action.name != "pause" for key in action.keys}
     assert not others & {key for action in REPLAY_ACTIONS for key in action.keys}
+
+
+async def test_a_replay_is_quit_not_left_to_itself(screen_text) -> None:
+    app = ReplayApp(Played(), title="recorded")
+    async with app.run_test(size=BIG) as pilot:
+        assert "q quit" in screen_text(app)
+        await pilot.press("s", "colon")
+        await pilot.pause()
+        await pilot.press(*"quit")
+        await pilot.pause()
+        assert "Quit the replay" in screen_text(app)
+        assert "Detach: close" not in screen_text(app)

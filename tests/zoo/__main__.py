@@ -4,6 +4,7 @@ python -m tests.zoo                    # all, one after the other
 python -m tests.zoo input_bound gan    # those whose name contains one of the words
 python -m tests.zoo --keep DIR         # leave the runs there, for `TRAINMON_DIR=DIR/NAME trainmon report`
 python -m tests.zoo --judge DIR        # run nothing: what the rules of today say of the runs left there
+python -m tests.zoo --markdown         # the table of the README at the end: recall and precision by kind of trouble
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from monitor.diagnosis.explain import FAMILIES
 from tests.zoo.cases import CASES
 from tests.zoo.runner import Outcome, judge, run
 
@@ -21,6 +23,7 @@ def main() -> int:
     parser.add_argument("words", nargs="*", help="parts of names of the scripts to run; all by default")
     parser.add_argument("--keep", type=Path, help="where the runs stay")
     parser.add_argument("--judge", type=Path, help="where runs were left by --keep")
+    parser.add_argument("--markdown", action="store_true", help="end with the README's table")
     parser.add_argument("--times", type=int, default=1, help="how often each is run")
     given = parser.parse_args()
     chosen = [case for case in CASES if not given.words or any(word in case.name for word in given.words)]
@@ -37,7 +40,7 @@ def main() -> int:
             outcomes.append(judge(case, left / case.name) if left is not None else run(case, kept))
             print(told(outcomes[-1]), flush=True)
     print()
-    print("\n".join(summary(outcomes)))
+    print("\n".join(markdown(outcomes) if given.markdown else summary(outcomes)))
     return 0 if all(outcome.good for outcome in outcomes) else 1
 
 
@@ -79,6 +82,35 @@ def summary(outcomes: list[Outcome]) -> list[str]:
     if broken:
         lines.append(f"did not run as they should: {', '.join(broken)}")
     return lines
+
+
+def markdown(outcomes: list[Outcome]) -> list[str]:
+    """Recall and precision as a table, by the families of `trainmon explain`."""
+    judged = [each for each in outcomes if not each.trouble]
+    lines = [
+        "| planted trouble | scripts | named first | findings of weight | of these true |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for family, codes in FAMILIES.items():
+        rows = [each for each in judged if each.case.expected in codes and not each.waits_for_rule]
+        if rows:
+            lines.append(_table_row(family.lower() if family != "torch.compile" else family, rows))
+    healthy = [each for each in judged if each.case.expected is None]
+    sick = [each for each in judged if each.case.expected is not None and not each.waits_for_rule]
+    lines += [_table_row("**all sick scripts**", sick)] if sick else []
+    lines += [_table_row("**healthy scripts**", healthy)] if healthy else []
+    broken = [each.case.name for each in outcomes if each.trouble]
+    if broken:
+        lines += ["", f"Did not run as they should: {', '.join(broken)}."]
+    return lines
+
+
+def _table_row(name: str, rows: list[Outcome]) -> str:
+    planted = [each for each in rows if each.case.expected is not None]
+    true, false = sum(len(each.true) for each in rows), sum(len(each.false) for each in rows)
+    named = _share(sum(each.named for each in planted), len(planted)) if planted else "-"
+    cells = (name, str(len(rows)), named, str(true + false), _share(true, true + false) if true + false else "-")
+    return "| " + " | ".join(cells) + " |"
 
 
 def _share(part: int, whole: int) -> str:

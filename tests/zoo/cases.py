@@ -45,9 +45,12 @@ SICK = (
     Case("sick_between_steps.py", "unaccounted-time", allowed={"slow-drift": "the curve is as long as the run"}),
     Case("sick_logging_api.py", "logging-overhead"),
     Case("sick_logging_hf.py", "logging-overhead", allowed={"slow-drift": "the page holds all rows so far"}),
+    Case("sick_logging_plain.py", "logging-overhead"),
     Case("sick_checkpoint_hf.py", "checkpoint-stall"),
+    Case("sick_checkpoint_pickle.py", "checkpoint-stall"),
     Case("sick_checkpoint_plain.py", "checkpoint-stall"),
     Case("sick_eval_plain.py", "eval-heavy"),
+    Case("sick_eval_in_train_mode.py", "eval-heavy"),
     Case("sick_eval_lightning.py", "eval-heavy"),
     Case("sick_duplicate_forward.py", "duplicate-forward"),
     Case("sick_padding_hf.py", "padding-waste"),
@@ -57,6 +60,7 @@ SICK = (
     Case("sick_sequential_batching.py", "sequential-batching"),
     Case("sick_recompiling.py", "recompiling"),
     Case("sick_compile_fallback.py", "compile-fallback", allowed={"recompiling": "that is how torch came to give up"}),
+    Case("sick_compile_warmup.py", "compile-warmup"),
     Case("sick_slow_startup.py", "slow-startup"),
     Case("sick_steps_skipped.py", "steps-skipped"),
     Case("sick_nonfinite_plain.py", "nonfinite-loss"),
@@ -89,6 +93,14 @@ SICK = (
     _gpu("link", 45, "pcie-downtrained"),
     _gpu("xid", 14, "gpu-error"),
     _gpu("healthy", 12, "debug-settings", environment={"CUDA_LAUNCH_BLOCKING": "1"}),
+    _gpu("starved", 72, "gpu-starved"),
+    _gpu("in_fp32", 40, "fp32-matmul"),
+    _gpu("in_tf32", 40, "no-mixed-precision"),
+    _gpu("eager", 10, "slow-attention"),
+    _gpu("one_by_one", 10, "unfused-optimizer"),
+    _gpu("computed_twice", 10, "checkpointing-unneeded"),
+    _gpu("full", 10, "oom-risk"),
+    _gpu("roomy", 40, "memory-headroom"),
 )
 
 WELL = (
@@ -117,6 +129,8 @@ WELL = (
     Case("well_checkpointing.py", None),
     Case("well_two_tasks.py", None),
     Case("well_curriculum.py", None),
+    Case("well_folds.py", None),
+    Case("well_talkative.py", None),
     Case(
         "steady.py",
         None,
@@ -125,6 +139,7 @@ WELL = (
         allowed={"cpu-starved": "it is true", "slow-steps": "a neighbour takes the core in turns"},
     ),
     _gpu("capped_a_little", 40, None),
+    _gpu("as_it_should_be", 40, None),
 )
 
 CASES = (*SICK, *WELL)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.zoo.__main__ import summary, told
+from tests.zoo.__main__ import markdown, summary, told
 from tests.zoo.cases import CASES, SICK, WELL, Case
 from tests.zoo.runner import LIMIT, SCRIPTS, Outcome, has_rule, run
 
@@ -68,3 +68,16 @@ def test_the_summary_counts() -> None:
     assert "precision  1 of 2 (50 %)" in text
     assert "healthy    1 of 1 (100 %)" in text
     assert has_rule("eval-heavy")
+
+
+def test_the_table_for_the_readme_counts_by_families() -> None:
+    right = Outcome(SAID, 1.0, [("eval-heavy", "warning")])
+    wrong = Outcome(SAID, 1.0, [("swap", "warning")])
+    broken = Outcome(SAID, 1.0, trouble="exit code 1")
+    assert markdown([right, wrong, broken, Outcome(WELL[0], 1.0, [])])[2:] == [
+        "| waiting and stopping | 2 | 1 of 2 (50 %) | 2 | 1 of 2 (50 %) |",
+        "| **all sick scripts** | 2 | 1 of 2 (50 %) | 2 | 1 of 2 (50 %) |",
+        "| **healthy scripts** | 1 | - | 0 | - |",
+        "",
+        "Did not run as they should: sick_eval_plain.",
+    ]

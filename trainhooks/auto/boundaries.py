@@ -13,7 +13,7 @@ from threading import get_ident
 from typing import Any, Callable, Optional
 
 from trainhooks import deferred, session
-from trainhooks.auto import batches, compiling, imports, optimizers, roots, sections, startup, steps, tracebacks
+from trainhooks.auto import batches, by_hand, compiling, imports, optimizers, roots, sections, startup, steps, tracebacks
 from trainhooks.auto.roots import Roots
 from trainhooks.auto.steps import Steps
 
@@ -31,7 +31,8 @@ def install(torch: Any) -> None:
     _wrap_scaler(torch, watched, is_compiling)
     sections.timed(torch, "save", "checkpoint")
     startup.install(torch, watched)
-    compiling.keep_out(torch, sys.modules[__name__], steps, batches, optimizers, roots, deferred, session)
+    clock = [session.gpu_clock] if session.gpu_clock is not None else []
+    compiling.keep_out(torch, sys.modules[__name__], steps, batches, by_hand, optimizers, roots, deferred, session, *clock)
     tracebacks.install()
     os.register_at_fork(after_in_child=watched.reset)
     imports.when_imported("torch.utils.data.dataloader", "trainhooks.auto.loading")

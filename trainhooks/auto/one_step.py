@@ -11,6 +11,7 @@ from typing import Any, Callable, Deque, List, Optional, Set, Tuple
 
 from trainhooks import deferred, session
 from trainhooks.auto import claims
+from trainhooks.auto.by_hand import ByHand
 from trainhooks.auto.optimizers import Optimizers
 from trainhooks.clocks import host_clock
 from trainhooks.entries import AUTOMATIC, CANCEL, COUNT, END, LOG, SKIP, SPAN, STEP
@@ -32,6 +33,8 @@ class OneStep:
     __slots__ = (  # more attributes than Python keeps together in an ordinary object
         "backwards",
         "began",
+        "by_hand",
+        "called_on",
         "cycles",
         "entered",
         "eval_last",
@@ -106,6 +109,7 @@ class OneStep:
         self.learnt = False  # gradients have been asked for in this step
         self.in_backward = False
         self.cycles = 0
+        self.by_hand: Optional[ByHand] = None  # where there is neither an optimizer nor a loader
         self.loss: Any = None  # a number, or one on its way from a GPU
         self.many_backwards = False
         self.scaled = False  # a loss scaler is at work: the loss that is seen is not the program's
@@ -117,6 +121,7 @@ class OneStep:
         self.looked = False  # since the last step
         self.waiting: Deque[Counts] = deque(maxlen=MAX_WAITING)  # of batches fetched and not yet used
         self.loader_counts = False
+        self.called_on: Optional[Counts] = None  # by the last model call that gradients may be asked for
         self.fresh = True  # the next model call is the first of a batch
         self.told = False
 
@@ -136,6 +141,7 @@ class OneStep:
         self.fetches = self.forwards = self.looks = self.backwards = self.skips = 0
         self.fetched_again = self.exhausted = self.learnt = False
         self.fresh = True
+        self.called_on = None
         self.habit = self.habit + 1 if self.looked else 0
         self.looked = False
 
@@ -189,7 +195,7 @@ class OneStep:
             self._evaluation_ends()
         elif self.open and (self.stepped or (self.cycles and self.learnt)):
             self.on_gpu = False
-            self.end(host_clock())
+            self.end(host_clock() if self.by_hand is None else self.by_hand.ended)
         if self.news is not None:
             self.news(self.put, True)
 
@@ -224,8 +230,12 @@ class OneStep:
             if self.stepped:
                 if self.optimizers.all_in(self.stepped):
                     self.end(t)
-            elif self.learnt and self._updated_unseen():
-                self._end_cycle(t)
+            elif self.learnt and not self.fetches:  # else the next fetch ends it
+                if self.by_hand is not None:
+                    if self.optimizers.none and self.by_hand.updated():
+                        self._end_cycle(self.by_hand.ended)
+                elif self._updated_unseen():
+                    self._end_cycle(t)
         if not self.open:
             self.begin(self.last or t)
         return self.open

@@ -5,6 +5,7 @@ No other module is touched: hooks on every module cost milliseconds, and break c
 
 from __future__ import annotations
 
+import weakref
 from threading import get_ident
 from types import FrameType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set
@@ -17,7 +18,8 @@ from trainhooks.clocks import host_clock
 
 MAX_FRAMES = 12
 MAX_VALUES = 2000  # of a frame or an object
-MAX_ROOTS = 4
+MAX_ROOTS = 4  # alive at a time
+PASSED_OVER = 64  # calls of other models without one of the leader: it is trained no longer (critics have a dozen)
 
 
 _PLAIN = frozenset(("builtins", "types", "typing", "_frozen_importlib", "_frozen_importlib_external"))
@@ -32,8 +34,10 @@ class Roots:
         self._watched = watched
         self._counts = Batches(torch).counts
         self._is_compiling = is_compiling
-        self._hooked: Set[int] = set()
-        self.settled: Set[int] = set()  # optimizers whose models need no second look
+        self._hooked: Dict[int, Any] = {}  # those alive, by id
+        self._leader = 0  # the id of the one whose inputs are counted
+        self._passed_over = 0  # calls of others since the leader's last
+        self.settled: Dict[int, Any] = {}  # optimizers whose models need no second look, by id
 
     def look(self, optimizer: Any, frame: Optional[FrameType]) -> None:
         """Find and hook the models of an optimizer, from the frame that makes or steps it outwards."""
@@ -45,21 +49,22 @@ class Roots:
 
     def settle(self, optimizer: Any, frame: Optional[FrameType]) -> None:
         """The last look, at the optimizer's first step: by now the model has been wrapped and compiled."""
-        self.settled.add(id(optimizer))
+        key = id(optimizer)
+        self.settled[key] = weakref.ref(optimizer, lambda _: self.settled.pop(key, None))
         self.look(optimizer, frame)
 
     def _hook(self, module: Any) -> None:
         watched, counts, is_compiling = self._watched, self._counts, self._is_compiling
-        leads = not self._hooked
-        repeats, tensor = Repeats(), self._tensor
-        if leads:
+        key = id(module)
+        leads, repeats, tensor = self._leads, Repeats(), self._tensor
+        if not self._leader:
             configuration.trains(module)
 
         def before(module: Any, args: Any, kwargs: Any) -> None:
             if is_compiling() or watched.silent or get_ident() != watched.thread:
                 return
             forwards, began = watched.forwards, watched.began
-            if watched.forward_begins(module.training) and leads:
+            if watched.forward_begins(module.training) and leads(key):
                 watched.count(counts(kwargs) if "input_ids" in kwargs else counts(args))
             if repeats.calls < LOOKS and (watched.forwards > forwards or watched.began != began):
                 given = args[0] if args else kwargs.get("input_ids")
@@ -75,8 +80,25 @@ class Roots:
 
         module.register_forward_pre_hook(before, with_kwargs=True)
         module.register_forward_hook(after)
-        self._hooked.add(id(module))
+        self._hooked[key] = weakref.ref(module, lambda _: self._forget(key))
+        self._leader = self._leader or key
         watched.rooted = True
+
+    def _forget(self, key: int) -> None:
+        self._hooked.pop(key, None)
+        if self._leader == key:
+            self._leader = 0
+
+    def _leads(self, key: int) -> bool:
+        """Whether this model's inputs are the step's. Another takes over where the first is called no longer."""
+        if key == self._leader:
+            self._passed_over = 0
+            return True
+        self._passed_over += 1
+        if self._leader and self._passed_over < PASSED_OVER:
+            return False
+        self._leader = key
+        return True
 
     def _outermost(self, optimizer: Any, frame: Optional[FrameType]) -> List[Any]:
         wanted = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}

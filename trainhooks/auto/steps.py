@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from trainhooks import deferred
-from trainhooks.auto import claims
+from trainhooks.auto import by_hand, claims
 from trainhooks.auto.one_step import Counts as Counts
 from trainhooks.auto.one_step import OneStep
 from trainhooks.clocks import host_clock
@@ -148,9 +148,8 @@ class Steps(OneStep):
         return self.fresh and not self.loader_counts
 
     def count(self, counts: Optional[Counts]) -> None:
-        self.fresh = False
-        if counts is not None:
-            self.put((COUNT, *counts))
+        """What the model is called on. Kept until gradients are asked for: an agent is also asked what to do next."""
+        self.called_on = counts
 
     def _look(self, grads: bool, in_training: bool) -> None:
         """A model call that nothing can be learnt from: an evaluation, or a part of the step."""
@@ -180,6 +179,14 @@ class Steps(OneStep):
         elif self.loss is not None:
             self._forget_loss()
         self.backwards += 1
+        if self.optimizers.none_stepped and loss is not None:
+            self._watch_by_hand(loss)
+
+    def _watch_by_hand(self, loss: Any) -> None:
+        if not self.optimizers.none or self.fetches:
+            self.by_hand = None
+        elif self.by_hand is None or not self.by_hand.alive:
+            self.by_hand = by_hand.watch(loss)
 
     def gradient_begins(self) -> None:
         """Gradients are asked for."""
@@ -194,7 +201,10 @@ class Steps(OneStep):
         if not self.learnt and self.optimizers.none_stepped:
             self.optimizers.updated()  # from here on
         self.learnt = True
-        self.fresh = not self.nested
+        if self.called_on is not None:
+            self.put((COUNT, *self.called_on))
+            self.called_on = None
+        self.fresh = not (self.nested or self.stepped)  # after an optimizer's step others learn from the same batch
         if self.waiting and not (self.forwards or claims.counts):
             while self.waiting:
                 self.put((COUNT, *self.waiting.popleft()))
@@ -202,7 +212,10 @@ class Steps(OneStep):
     def backward_ends(self) -> None:
         self.in_backward = False
         if self.open:
-            self.put((OPTIMIZER if self.nested else NOTHING, host_clock()))
+            t = host_clock()
+            self.put((OPTIMIZER if self.nested else NOTHING, t))
+            if self.by_hand is not None:
+                self.by_hand.backward_ended(t)
             if self.stepped and not self.nested and self.optimizers.all_in(self.stepped):
                 self._all_stepped()  # in the backward pass itself
 

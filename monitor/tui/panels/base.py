@@ -13,6 +13,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from monitor.model.report import View
+from monitor.tui.actions import ACTIONS, Action
 from monitor.tui.ink import patterned
 from monitor.tui.rows import Row, Span, cut, merged, printable, row_width, spread, text_width
 from monitor.tui.themes import Palette, PhaseTones, style
@@ -28,6 +29,8 @@ class Look:
     metric: str | None = None
     paused: bool = False
     replay: bool = False
+    cursor: int | None = None  # the step that all charts point at
+    actions: tuple[Action, ...] = ACTIONS
 
 
 def strip(row: Row, width: int, palette: Palette) -> Strip:

@@ -36,10 +36,11 @@ class Footer(Rows):
     def actions(self) -> list[Action]:
         going_on = self._view is None or self._view.report.outcome.state == "running"
         replay = self._look is not None and self._look.replay
-        return list(ACTIONS) if going_on and not replay else [_quit(action) for action in ACTIONS]
+        actions = self._look.actions if self._look is not None else ACTIONS
+        return list(actions) if going_on and not replay else [_quit(action) for action in actions]
 
     def data(self, view: View, look: Look) -> object:
-        return look.paused, look.replay, view.report.outcome.state
+        return look.paused, look.replay, look.actions, view.report.outcome.state
 
     def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
         row: Row = [(" ", "text")]

@@ -154,13 +154,16 @@ def source(report: Report) -> str:
     return "read from a log" if report.run.imported else "read from the console"
 
 
-def badges(view: View, look: Look) -> Row:
+def badges(view: View, look: Look, brief: bool = False) -> Row:
     row: Row = []
     told = source(view.report)
     if told:
         row += [(f" {told} ", "warning"), (" ", "text")]
     if view.label:
         row += [(f" {fit(view.label, 40)} ", "background/warning bold"), (" ", "text")]
+    if look.cursor is not None:
+        way_out = "" if brief else ", Esc ends it"
+        row += [(f" CURSOR step {look.cursor:,}{way_out} ", "background/accent bold"), (" ", "text")]
     if look.paused:
         row += [(" PAUSED ", "background/accent bold"), (" ", "text")]
     return row
@@ -174,7 +177,7 @@ def _first(view: View, look: Look, width: int, brief: bool) -> Row:
         progress = view.report.progress
         part = f" ({fmt.share(progress.fraction)})" if progress.fraction is not None else ""
         left += [("  ", "text"), (step_of_total(progress), "text"), (part, "muted")]
-        marks = badges(view, look)
+        marks = badges(view, look, width < 100)
         excess = row_width(left) + row_width(marks) + 1 - width
         if excess > 0 and marks:  # the name gives way before the step does
             left[2] = (fit(name, max(LEAST_NAME, text_width(name) - excess)), "text bold")
@@ -324,7 +327,7 @@ class Header(Rows):
         return (
             report.outcome, report.progress, report.throughput, report.run.name, report.run.host, report.run.ranks,
             report.run.source, report.run.imported, view.verdict, view.open, view.label, view.loading,
-            view.usual_startup, look.title, look.paused,
+            view.usual_startup, look.title, look.paused, look.cursor,
         )  # fmt: skip
 
     def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:

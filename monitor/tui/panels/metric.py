@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from monitor import units as fmt
 from monitor.model.metric_order import place
 from monitor.model.report import Curve, MetricRow, View
+from monitor.tui.cursor import at
 from monitor.tui.panels.base import Look, Panel
 from monitor.tui.panels.plot import line_chart
 from monitor.tui.rows import Row, fit, separated
@@ -29,8 +31,21 @@ def _value(value: float | str | None) -> Row:
     return [(fit(fmt.number(value), 14), "bad bold" if isinstance(value, str) else "text")]
 
 
-def summary(row: MetricRow, width: int) -> Row:
-    parts: list[Row] = [[("last ", "muted"), *_value(row.last)]]
+def pointed_value(curve: Curve, cursor: int) -> Row:
+    """`step 97 0.4457`: what the curve says where the time cursor is."""
+    moment = at(curve, cursor)
+    if moment is None:
+        return [(f"step {cursor:,} ", "accent"), (fmt.UNKNOWN, "text")]
+    value = moment.value if math.isfinite(moment.value) else "not finite"
+    return [(f"{moment.name} ", "accent"), *_value(value)]
+
+
+def summary(row: MetricRow, width: int, pointed: Row | None = None) -> Row:
+    """The figures of a metric; what the time cursor points at comes before them."""
+    last: Row = [("last ", "muted"), *_value(row.last)]
+    if row.count == 1:
+        return separated([pointed or last, [("the only value so far", "muted")]], width, ("  ", "text"))
+    parts: list[Row] = [pointed or last]
     if row.nonfinite:
         parts.append([(f"× {row.nonfinite:,} not finite", "bad bold")])
     parts += [[(f"{label} ", "muted"), *_value(value)] for label, value in (("min", row.min), ("max", row.max))]
@@ -42,7 +57,7 @@ class Metric(Panel):
 
     def data(self, view: View, look: Look) -> object:
         name = chosen(view, look)
-        names = len(view.metrics)
+        names = len(view.metrics), look.cursor
         return name and (name, view.metrics.get(name), view.report.metrics.get(name)), names
 
     def heading(self, view: View, look: Look) -> str:
@@ -53,6 +68,8 @@ class Metric(Panel):
         others = len(view.metrics) - 1
         name = chosen(view, look)
         if name is not None and self.size.height < LOW:
+            if look.cursor is not None:
+                return pointed_value(view.metrics.get(name, Curve()), look.cursor)
             return [("last ", "muted"), *_value(view.report.metrics.get(name, MetricRow()).last)]
         return [("m", "accent"), (f" {others} more", "muted")] if others > 0 else []
 
@@ -60,6 +77,7 @@ class Metric(Panel):
         name = chosen(view, look)
         if name is None:
             return [[("  no metric has been logged yet", "muted")]]
-        row = view.report.metrics.get(name, MetricRow())
-        head: list[Row] = [] if height + 1 < LOW else [[(" ", "text"), *summary(row, width - 1)]]
-        return [*head, *line_chart(view.metrics.get(name, Curve()), width, height - len(head))]
+        row, curve = view.report.metrics.get(name, MetricRow()), view.metrics.get(name, Curve())
+        pointed = None if look.cursor is None else pointed_value(curve, look.cursor)
+        head: list[Row] = [] if height + 1 < LOW else [[(" ", "text"), *summary(row, width - 1, pointed)]]
+        return [*head, *line_chart(curve, width, height - len(head), pointed=look.cursor)]

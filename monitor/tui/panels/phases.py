@@ -103,8 +103,8 @@ def _wall_parts(wall: Wall, look: Look) -> list[tuple[str, float, str]]:
     return [part for part in parts if part[1] > 0]
 
 
-def wall_account(wall: Wall, look: Look, width: int) -> list[Row]:
-    """One bar for all the time there was, and its parts in words."""
+def wall_account(wall: Wall, look: Look, width: int, lines: int = 2) -> list[Row]:
+    """One bar for all the time there was, and its parts in words, in so many lines of them."""
     parts = _wall_parts(wall, look)
     total = wall.total or sum(seconds for _, seconds, _ in parts)
     if not parts or total <= 0 or width < 20:
@@ -123,7 +123,7 @@ def wall_account(wall: Wall, look: Look, width: int) -> list[Row]:
         for name, seconds, tone in sorted(parts, key=lambda part: -part[1])
     ]
     title: Row = [(" whole run ", "muted"), (fmt.duration(float(int(total))), "text")]
-    return [title, cells, *([(" ", "text"), *row] for row in flow(words, width - 1))]
+    return [title, cells, *([(" ", "text"), *row] for row in flow(words, width - 1, limit=lines))]
 
 
 def startup_bars(report: Report, view: View, width: int, height: int) -> list[Row]:
@@ -164,7 +164,8 @@ def breakdown(view: View, look: Look, width: int, height: int) -> list[Row]:
     if not report.phases:
         return startup_bars(report, view, width, height)
     rows = phase_rows(lines(report, look), width, height)
-    account = wall_account(report.wall, look, width)
+    free = height - len(rows) - 4  # a gap, the title, the bar, and a line of words
+    account = wall_account(report.wall, look, width, max(2, free))
     ranks = rank_line(report.ranks, report.straggler)
     if ranks and len(rows) + 1 <= height and row_width(ranks) <= width:
         rows.append(ranks)

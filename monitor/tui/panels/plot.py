@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from monitor.model.report import Curve
 from monitor.tui.chart import Picture, line
 from monitor.tui.columns import Grid, fold, grid
+from monitor.tui.cursor import column_of, crossed, footed
 from monitor.tui.rows import Row, column, text_width
 
 
@@ -66,12 +67,14 @@ def _label(value: float) -> str:
 
 
 def line_chart(
-    curve: Curve, width: int, height: int, over: Curve | None = None, logarithmic: bool = False
-) -> list[Row]:
+    curve: Curve, width: int, height: int, over: Curve | None = None, logarithmic: bool = False,
+    pointed: int | None = None,
+) -> list[Row]:  # fmt: skip
     """A curve as a line with its band of lows and highs, its limits and its first and last step.
 
     Args:
         over: a second curve, drawn between limits of its own.
+        pointed: the step that the time cursor points at.
         logarithmic: the curve holds decimal logarithms; its limits are labelled with what they stand for.
     """
     if height < 3 or not curve.x:
@@ -88,8 +91,10 @@ def line_chart(
         picture = line(buckets, layout, width - gutter, height - 2, "accent", "faint", second, "warning")
     ends = picture.high, picture.low
     labels = [_label(10.0 ** min(end, 300.0) if logarithmic else end) for end in ends]
-    rows = framed(picture.rows, axis(labels, len(picture.rows)), gutter)
+    column = column_of(layout, pointed, width - gutter)
+    rows = framed(crossed(picture.rows, column), axis(labels, len(picture.rows)), gutter)
     if signs:
         rows.append([(" " * gutter, "text"), *signs])
-    rows.append(steps_axis(layout, curve, gutter, width - gutter))
+    foot = None if column is None else gutter + column
+    rows.append(footed(steps_axis(layout, curve, gutter, width - gutter), foot))
     return rows

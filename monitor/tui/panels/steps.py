@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from monitor import units as fmt
 from monitor.model.report import View
 from monitor.tui.columns import Grid, fold_means, grid, top_limit
+from monitor.tui.cursor import at, column_of, crossed, footed
 from monitor.tui.panels.base import Look, Panel
 from monitor.tui.panels.plot import axis, framed, steps_axis
 from monitor.tui.rows import Row, Span, fit, flow, printable, separated, wrap
@@ -55,9 +56,27 @@ def _marks(signs: dict[int, Span], layout: Grid, totals: list[float], top: float
     return [*row, (" " * (width - at), "text")]
 
 
-def legend(look: Look, layers: dict[str, list[float]], signs: Iterable[Span], width: int, rows: int) -> list[Row]:
+def pointed_phases(view: View, cursor: int) -> dict[str, str]:
+    """How long each phase took where the time cursor is."""
+    found = {}
+    for name, curve in view.phase_seconds.items():
+        moment, step = at(curve, cursor), at(view.step_seconds, cursor)
+        # A phase does not occur in every step: an older value is none of this one.
+        if moment is not None and step is not None and moment.last >= step.first and math.isfinite(moment.value):
+            found[name] = fmt.duration(moment.value)
+    return found
+
+
+def legend(
+    look: Look, layers: dict[str, list[float]], signs: Iterable[Span], width: int, rows: int,
+    told: dict[str, str] | None = None,
+) -> list[Row]:  # fmt: skip
+    """What the colours and signs mean; with the cursor, the time of each phase in place of the signs."""
     seen = sorted((name for name, values in layers.items() if any(values)), key=lambda name: -sum(layers[name]))
     parts: list[Row] = [[("■ ", look.phases[name]), (fit(name, 24), "muted")] for name in seen]
+    if told is not None:
+        parts = [[*part, (f" {told.get(name, fmt.UNKNOWN)}", "text")] for name, part in zip(seen, parts, strict=True)]
+        signs = ()
     signs = set(signs)
     marks: list[Row] = [[sign, (f" {words}", "muted")] for sign, words in WORDS.items() if sign in signs]
     parts[3:3] = marks  # the largest phases come first: of the others some may have no room
@@ -88,7 +107,9 @@ def chart(view: View, look: Look, width: int, height: int) -> list[Row]:
     totals = [sum(column) for column in zip(*layers.values(), strict=True)]
     top = top_limit(totals)
     signs = marked(view, layout)
-    words = legend(look, layers, signs.values(), width - gutter, 2 if height >= TALL else 1) if height >= 6 else []
+    told = pointed_phases(view, look.cursor) if look.cursor is not None else None
+    lines = 2 if height >= TALL else 1
+    words = legend(look, layers, signs.values(), width - gutter, lines, told) if height >= 6 else []
     held = held_back(view, layout, width - gutter) if height >= 8 else []
     plot_height = height - 2 - len(words) - bool(held)
     bars = [Layer(look.phases[name], _across(values, layout)) for name, values in layers.items()]
@@ -96,8 +117,10 @@ def chart(view: View, look: Look, width: int, height: int) -> list[Row]:
     picture = stacked(bars, room, max(1, plot_height), top)
     labels = [fmt.axis_seconds(top), "0"]
     above = [*([held] if held else []), _marks(signs, layout, totals, top, room)]
-    rows = framed([*above, *picture], [*[""] * len(above), *axis(labels, len(picture))], gutter)
-    rows.append(steps_axis(layout, view.step_seconds, gutter, room))
+    column = column_of(layout, look.cursor, room)
+    rows = framed(crossed([*above, *picture], column), [*[""] * len(above), *axis(labels, len(picture))], gutter)
+    foot = None if column is None else gutter + column
+    rows.append(footed(steps_axis(layout, view.step_seconds, gutter, room), foot))
     return [*rows, *([(" " * gutter, "text"), *row] for row in words)]
 
 
@@ -106,7 +129,7 @@ class Steps(Panel):
 
     def data(self, view: View, look: Look) -> object:
         slow = [slow.step for slow in view.report.slow_steps]
-        beside = view.details.spans, view.details.held_back
+        beside = view.details.spans, view.details.held_back, look.cursor
         return view.step_seconds, view.phase_seconds, slow, beside, [] if view.step_seconds.x else view.report.findings
 
     def heading(self, view: View, look: Look) -> str:
@@ -114,6 +137,9 @@ class Steps(Panel):
 
     def aside(self, view: View, look: Look) -> Row:
         curve = view.step_seconds
+        moment = at(curve, look.cursor) if look.cursor is not None else None
+        if moment is not None:
+            return [(f"{moment.name} ", "accent"), (fmt.duration(moment.value), "text")]
         last = next((value for value in reversed(curve.mean) if math.isfinite(value)), None)
         return [("last ", "muted"), (fmt.duration(last), "text")] if last is not None and curve.width == 1 else []
 

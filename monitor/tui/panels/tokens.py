@@ -5,18 +5,27 @@ from __future__ import annotations
 import math
 
 from monitor import units as fmt
-from monitor.model.report import View
+from monitor.model.report import Curve, View
+from monitor.tui.cursor import at
 from monitor.tui.panels.base import Look, Panel
 from monitor.tui.panels.metric import LOW
 from monitor.tui.panels.plot import line_chart
 from monitor.tui.rows import Row, separated
 
 
+def pointed_rate(curve: Curve, cursor: int) -> Row:
+    """What it was where the time cursor is."""
+    moment = at(curve, cursor)
+    if moment is None:
+        return [(f"step {cursor:,} ", "accent"), (fmt.UNKNOWN, "text")]
+    return [(f"{moment.name} ", "accent"), (fmt.rate(moment.value, "tok/s"), "text")]
+
+
 class Tokens(Panel):
     number = 4
 
     def data(self, view: View, look: Look) -> object:
-        return view.tokens_per_second, view.report.throughput.tokens_per_second
+        return view.tokens_per_second, view.report.throughput.tokens_per_second, look.cursor
 
     def heading(self, view: View, look: Look) -> str:
         return "Tokens a second"
@@ -27,10 +36,11 @@ class Tokens(Panel):
             return [[("  no tokens have been counted", "muted")]]
         last = next((value for value in reversed(curve.mean) if math.isfinite(value)), None)
         whole = view.report.throughput.tokens_per_second
+        newest: Row = [("last ", "muted"), (fmt.rate(last, "tok/s"), "text")]
         parts: list[Row] = [
-            [("last ", "muted"), (fmt.rate(last, "tok/s"), "text")],
+            newest if look.cursor is None else pointed_rate(curve, look.cursor),
             [("whole run ", "muted"), (fmt.rate(whole, "tok/s"), "text")],
         ]
         row: Row = [(" ", "text"), *separated(parts, width - 1, ("  ", "text"))]
         head = [] if height + 1 < LOW else [row]
-        return [*head, *line_chart(curve, width, height - len(head))]
+        return [*head, *line_chart(curve, width, height - len(head), pointed=look.cursor)]

@@ -14,18 +14,22 @@ from monitor.tui.actions import screen_bindings
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.phases import wall_account
 from monitor.tui.panels.steps import silence
-from monitor.tui.rows import Row, column, cut, fit, sparkline
+from monitor.tui.rows import Row, column, cut, fit, sparkline, wrap
 from monitor.tui.screens.page import Body, PageScreen
 
-_COLUMNS = ("share", "mean", "p50", "p95", "max", "steps", "clock")
-_WIDTHS = (8, 10, 10, 10, 10, 9, 7)
+_COLUMNS = ("share", "mean", "p50", "p95", "max", "steps", "clock", "GPU mean")
+_WIDTHS = (8, 10, 10, 10, 10, 9, 7, 10)
+_ALL = tuple(range(7))
+_TIMED = (0, 1, 7, 2, 3, 4, 5, 6)  # where the GPU clock is on
 _NARROW = (0, 1, 3)  # of them, where there is no room for all
 _LEAST_CHART = 16
 
 
 def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row]:
     names = max(8, min(24, max(len(row.name) for row in rows)))
-    shown = range(len(_COLUMNS)) if width >= names + sum(_WIDTHS) + 4 else _NARROW
+    shown = _ALL if view.report.gpu_clock is None else _TIMED
+    if width < names + sum(_WIDTHS[index] for index in shown) + 4:
+        shown = _NARROW
     used = names + 3 + sum(_WIDTHS[index] for index in shown)
     room = width - used - 3 if view.details.distributions else 0
     title: Row = [(" " * (names + 3), "text")]
@@ -39,6 +43,7 @@ def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row
         cells = (
             fmt.share(row.share), fmt.duration(row.mean), fmt.duration(row.p50), fmt.duration(row.p95),
             fmt.duration(row.max), f"{row.count:,}", row.clock,
+            "—" if row.gpu_seconds is None else fmt.duration(row.gpu_seconds),
         )  # fmt: skip
         line: Row = [(" ■ ", look.phases[row.name]), (column(row.name, names), "text")]
         for index in shown:
@@ -75,7 +80,7 @@ def _kinds(kinds: tuple[KindRow, ...], look: Look, width: int) -> list[Row]:
             (f"   {column(name, 26)}", "text bold"),
             (column(fmt.duration(kind.seconds), 10, right=True), "text"),
         ]
-        told = f"medians of {kind.window:,}" if kind.seconds is not None else "too few for a median yet"
+        told = f"medians of {kind.window:,}" if kind.window else "too few for a median yet"
         row.append((f"  {fmt.plural(kind.steps, 'step', 'steps')}, {told}", "muted"))
         rows.append(row)
         parts = sorted(kind.phases.items(), key=lambda item: -item[1])
@@ -87,13 +92,20 @@ def _kinds(kinds: tuple[KindRow, ...], look: Look, width: int) -> list[Row]:
     return rows
 
 
-def _clocks(view: View) -> Row:
+def _clocks(view: View, width: int) -> list[Row]:
+    return wrap([(f" clock: {_clock_told(view)}", "muted")], width - 1, 8)
+
+
+def _clock_told(view: View) -> str:
+    if view.report.gpu_clock is not None:
+        busy = view.report.throughput.busy_share
+        text = f"; it had work queued at least {fmt.share(busy)} of the time" if busy is not None else ""
+        return f"the host's. GPU mean: by CUDA events, when the GPU came by{text}"
     if any(row.clock == "cuda" for row in view.report.phases):
-        return [(" clock: cuda phases are timed on the GPU itself, host phases by the program that feeds it", "muted")]
+        return "cuda phases are timed on the GPU itself, host phases by the program that feeds it"
     if view.details.gpus:
-        text = "A GPU works behind it: a phase that waits for a result holds the time of those before it"
-        return [(f" clock: the host's. {text}", "muted")]
-    return [(" clock: the host's; no GPU was timed", "muted")]
+        return "the host's. A GPU works behind it: a phase that waits for a result holds the time of those before it"
+    return "the host's; no GPU was timed"
 
 
 class Breakdown(Body):
@@ -108,7 +120,14 @@ class Breakdown(Body):
     )
 
     def data(self, view: View, look: Look) -> object:
-        return view.report.phases, view.report.wall, view.details.distributions, view.details.kinds, self._away
+        return (
+            view.report.phases,
+            view.report.gpu_clock,
+            view.report.wall,
+            view.details.distributions,
+            view.details.kinds,
+            self._away,
+        )
 
     def aside(self, view: View, look: Look) -> Row:
         return [(f"{fmt.plural(view.report.progress.steps_done, 'step', 'steps')}", "muted")]
@@ -117,7 +136,7 @@ class Breakdown(Body):
         if not view.report.phases:
             return silence(view, width, self.size.height)
         ordered = sorted(view.report.phases, key=lambda row: -row.share)
-        rows = [*_table(ordered, view, look, width), [], cut(_clocks(view), width)]
+        rows = [*_table(ordered, view, look, width), [], *_clocks(view, width)]
         if view.details.kinds:
             rows += _kinds(view.details.kinds, look, width)
         return [*rows, [], *wall_account(view.report.wall, look, width)]

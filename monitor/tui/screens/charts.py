@@ -11,7 +11,7 @@ from monitor.model.report import Curve, MetricRow, View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.curve_forms import logarithms, smoothed
 from monitor.tui.panels.base import Look
-from monitor.tui.panels.metric import summary
+from monitor.tui.panels.metric import pointed_value, summary
 from monitor.tui.panels.plot import line_chart
 from monitor.tui.rows import Row, cut, fit, row_width, spread
 from monitor.tui.screens.page import Finder, ListBody, PageScreen, with_arrow
@@ -42,7 +42,7 @@ class Charts(Finder, ListBody):
 
     def data(self, view: View, look: Look) -> object:
         own = self.selected, self.opened, self._logarithmic, self._smooth, self._over, self.wanted, self.typing
-        return view.metrics, view.report.metrics, own
+        return view.metrics, view.report.metrics, own, look.cursor
 
     def aside(self, view: View, look: Look) -> Row:
         parts = [f"{len(self.keys(view, look)):,} of {len(view.metrics):,}"]
@@ -71,7 +71,7 @@ class Charts(Finder, ListBody):
             ][:height]
         at = self.choice(names)
         if self.opened:
-            return self._one(str(names[at]), view, width, height, True)
+            return self._one(str(names[at]), view, look, width, height, True)
         across = max(1, min(MAX_ACROSS, width // LEAST_WIDTH, len(names)))
         self._across = across
         lines = -(-len(names) // across)
@@ -83,7 +83,7 @@ class Charts(Finder, ListBody):
             end = (number - first + 1) * height // shown
             tall = end - len(rows)
             part = names[number * across : (number + 1) * across]
-            charts = [self._one(str(name), view, wide, tall, name == names[at]) for name in part]
+            charts = [self._one(str(name), view, look, wide, tall, name == names[at]) for name in part]
             rows += _beside(charts, wide, tall)
         if first > 0:
             rows[0] = with_arrow(rows[0], "↑", width)
@@ -91,19 +91,23 @@ class Charts(Finder, ListBody):
             rows[-1] = with_arrow(rows[-1], "↓", width)
         return rows
 
-    def _one(self, name: str, view: View, width: int, height: int, chosen: bool) -> list[Row]:
+    def _one(self, name: str, view: View, look: Look, width: int, height: int, chosen: bool) -> list[Row]:
         row = view.report.metrics.get(name, MetricRow())
         roomy = height > LEAST_HEIGHT + 1
         last: Row = [(fit(fmt.number(row.last), 14), "bad bold" if isinstance(row.last, str) else "text bold")]
+        plain = view.metrics.get(name, Curve())
+        pointed = None if look.cursor is None else pointed_value(plain, look.cursor)
+        last = last if pointed is None else pointed
         room = width - 3 - (0 if roomy else row_width(last) + 1)
         title: Row = [("▶ " if chosen else "  ", "accent bold"), (fit(name, room), "text bold")]
         rows = [spread(title, [] if roomy else last, width)]
         if roomy:
-            rows.append([("  ", "text"), *summary(row, width - 2)])
+            rows.append([("  ", "text"), *summary(row, width - 2, pointed)])
         over = view.metrics.get(self._over) if self._over not in (None, name) else None
-        curve = self._formed(view.metrics.get(name, Curve()))
+        curve = self._formed(plain)
         other = self._formed(over) if over is not None else None
-        return [*rows, *line_chart(curve, width, height - len(rows) - roomy, other, self._logarithmic)]
+        room = height - len(rows) - roomy
+        return [*rows, *line_chart(curve, width, room, other, self._logarithmic, look.cursor)]
 
     def _formed(self, curve: Curve) -> Curve:
         if self._smooth:
@@ -116,6 +120,13 @@ class Charts(Finder, ListBody):
         names = self.keys(self._view, self._look)
         if names:
             self.selected = names[max(0, min(len(names) - 1, self.choice(names) + rows))]
+
+    def do_beside(self, columns: int) -> None:
+        """Among small charts the one beside; in a large one the time cursor."""
+        if self.opened:
+            self.app.call_later(self.app.run_action, f"cursor({columns})")
+        else:
+            self.do_move(columns)
 
     def do_move_page(self, pages: int) -> None:
         self.do_move(pages * self._across)

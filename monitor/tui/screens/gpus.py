@@ -83,13 +83,15 @@ def power(gpu: GpuRow, detail: GpuDetail, room: int) -> Row:
     return [*row, ("   ", "text"), (heat, "text bold"), (f", slows down at {limit:.0f}" if limit else "", "muted")]
 
 
-def memory(gpu: GpuRow, detail: GpuDetail, room: int) -> Row:
+def memory(gpu: GpuRow, detail: GpuDetail, room: int, width: int) -> Row:
     share = gpu.memory_used / gpu.memory_total if gpu.memory_used is not None and gpu.memory_total else None
     row: Row = [*_label("memory"), *meter(share, room)]
     row.append((f"  {fmt.size_of(gpu.memory_used, gpu.memory_total)}", "text bold"))
     newest = detail.readings[-1] if detail.readings else None
-    parts = split(newest)
-    return [*row, *(part for label, size in parts for part in [(f"   {label} ", "muted"), (fmt.size(size), "text")])]
+    parts: list[Row] = [[(f"{label} ", "muted"), (fmt.size(size), "text")] for label, size in split(newest)]
+    left = width - row_width(row) - 3
+    fitting = [part for part in parts if row_width(part) <= left]  # a number that was cut would be another one
+    return [*row, ("   ", "text"), *separated(fitting, left, ("   ", "text"))] if fitting else row
 
 
 def split(newest: Gpu | None) -> list[tuple[str, float]]:
@@ -152,8 +154,9 @@ def block(gpu: GpuRow, detail: GpuDetail, chosen: bool, width: int, height: int)
         return [title(gpu, detail, chosen, width), *([cut(facts, width)] if height > 1 else [])]
     room = max(8, min(40, width - LABEL - 50))
     rows = [
-        busy(gpu, detail, room), memory(gpu, detail, room), clock(gpu, detail, room, width), power(gpu, detail, room),
-        throttled(gpu, width) or link(detail, width), *([link(detail, width)] if gpu.throttle else []),
+        busy(gpu, detail, room), memory(gpu, detail, room, width), clock(gpu, detail, room, width),
+        power(gpu, detail, room), throttled(gpu, width) or link(detail, width),
+        *([link(detail, width)] if gpu.throttle else []),
     ]  # fmt: skip
     return [title(gpu, detail, chosen, width), *(cut(row, width) for row in rows[: height - 1])]
 

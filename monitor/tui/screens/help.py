@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS
+from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS, Action
 from monitor.tui.rows import fit, row_width, wrap
 from monitor.tui.screens.dialog import Dialog
 from monitor.tui.screens.page import Body
@@ -20,6 +20,7 @@ _NOTES = (
     ("×", "a value that is not finite (nan, inf)"),
     ("▲ ↑", "a slow step; a value beyond the chart's limits"),
     ("C E B", "a checkpoint was written; an evaluation ran; both"),
+    ("│", "in a chart: the time cursor"),
     ("━", "over the steps: a GPU was held back"),
 )
 
@@ -32,12 +33,12 @@ _OVERVIEW = (
 )
 
 
-def help_text(body: Body | None = None) -> str:
+def help_text(body: Body | None = None, actions: tuple[Action, ...] = ACTIONS) -> str:
     """What `?` says: of the screen that is open first, then all that works everywhere."""
     about = body.about if body is not None else _OVERVIEW
     own = SCREEN_ACTIONS[body.screen_name] if body is not None else ()
     lines = [f"{action.shown:>10}  {action.help}" for action in own]
-    everywhere = [f"{action.shown:>10}  {action.help}" for action in ACTIONS]
+    everywhere = [f"{action.shown:>10}  {action.help}" for action in actions]
     signs = [f"{sign:>10}  {meaning}" for sign, meaning in _NOTES]
     heading = ["On this screen", *lines, ""] if lines else []
     return "\n".join(["\n\n".join(about), "", *heading, "Everywhere", *everywhere, "", "Signs", *signs])
@@ -60,12 +61,15 @@ class HelpScreen(Dialog[None]):
     wide = True
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark,f1,q", "close", show=False)]
 
-    def __init__(self, body: Body | None = None) -> None:
+    def __init__(self, body: Body | None = None, actions: tuple[Action, ...] = ACTIONS) -> None:
         super().__init__()
-        self._body = body
+        self._body, self._actions = body, actions
 
     def parts(self) -> list[Widget]:
-        return [VerticalScroll(Static(Content(hanging(help_text(self._body), self.room))))]
+        return [VerticalScroll(Static(Content(hanging(self.text(), self.room))))]
+
+    def text(self) -> str:
+        return help_text(self._body, self._actions)
 
     @property
     def room(self) -> int:

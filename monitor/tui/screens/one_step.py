@@ -90,7 +90,7 @@ def _usual(line: StepLine, view: View) -> tuple[dict[str, float], str]:
         return line.slow.usual_phases, "usual then"
     step = line.event
     for kind in view.details.kinds:
-        if step is not None and (kind.role, kind.stage) == (step.role, step.stage):
+        if step is not None and (kind.role, kind.stage) == (step.role, step.stage) and kind.phases:
             return kind.phases, "median of its role and stage"
     return {row.name: row.p50 for row in view.report.phases}, "median of the run"
 

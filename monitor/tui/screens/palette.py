@@ -10,7 +10,7 @@ from textual.widget import Widget
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS
+from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS, Action
 from monitor.tui.screens.dialog import Dialog
 
 
@@ -24,10 +24,10 @@ class PaletteScreen(Dialog[str]):
         Binding("up", "choose(-1)", show=False),
     ]
 
-    def __init__(self, screen: str | None) -> None:
+    def __init__(self, screen: str | None, actions: tuple[Action, ...] = ACTIONS) -> None:
         super().__init__()
         own = [(f"screen.body({row.name!r})", row) for row in SCREEN_ACTIONS.get(screen or "", ())]
-        self._rows = [*own, *((row.name, row) for row in ACTIONS if row.name != "palette")]
+        self._rows = [*own, *((row.name, row) for row in actions if row.name != "palette")]
         self._shown = list(self._rows)
         self._choices = OptionList(*self._options())
         self._choices.highlighted = 0

@@ -11,7 +11,7 @@ from monitor.model.report import View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.steps import silence
-from monitor.tui.rows import Row, column, fit, row_width
+from monitor.tui.rows import Row, Span, column, fit, row_width
 from monitor.tui.screens.one_step import step_detail
 from monitor.tui.screens.page import ListBody, PageScreen
 from monitor.tui.screens.step_rows import Column, StepLine, columns, ordered, step_lines
@@ -23,9 +23,9 @@ class StepTable(ListBody):
     screen_name = "steps"
     title = "Steps"
     about = (
-        "A row is one step where single steps are kept: the latest ones, and every slow one. Further back a row is a"
-        " stretch of steps with their means, and its first column names both ends. – is unknown, or a phase that did"
-        " not occur.",
+        "A row is one step where single steps are kept: the latest ones, and every slow one. ▲ before it means"
+        " that it was slow, - that it was skipped. Further back a row is a stretch of steps with their means, and its"
+        " first column names both ends. – is unknown, or a phase that did not occur.",
         "→ and ← choose the column that sorts, v turns the order round, x leaves only slow and skipped steps. Enter"
         " opens a row: its phases beside the usual ones, metrics, GPUs, what was printed meanwhile, and where the"
         " program stood.",
@@ -102,7 +102,7 @@ class StepTable(ListBody):
     def entry(self, key: object, view: View, look: Look, width: int, chosen: bool) -> list[Row]:
         line = next(each for each in self._lines if each.key == key)
         tone = "bad" if line.slow is not None else "muted" if line.count > 1 or line.status != "ok" else "text"
-        row: Row = [("▶ " if chosen else "  ", "accent bold")]
+        row: Row = [("▶" if chosen else " ", "accent bold"), _sign(line)]
         for each in self._shown(width):
             bold = " bold" if chosen or each is self._columns[self._sort] else ""
             row.append((column(each.cell(line), each.width, right=True), tone + bold))
@@ -130,6 +130,13 @@ class StepTable(ListBody):
 
     def do_slow(self) -> None:
         self._only_slow = not self._only_slow
+
+
+def _sign(line: StepLine) -> Span:
+    """Before the row, for its colour says it to some only, and the status has no room on a narrow screen."""
+    if line.slow is not None:
+        return "▲", "bad bold"
+    return ("-", "warning") if line.status.startswith("skipped") else (" ", "text")
 
 
 class StepsScreen(PageScreen):

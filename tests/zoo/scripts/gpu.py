@@ -1,6 +1,7 @@
 """A training whose GPU is simulated by the stand-in for NVIDIA's driver: `gpu.py SCENE SECONDS`.
 
-The steps take as long as the simulated clock allows; what else the card says is in the scene.
+The steps take as long as the simulated clock allows; what else the card says is in the scene. Some scenes also have a
+model that is said to be on the card, as the hooks tell it of torch where there is one.
 """
 
 import os
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 
 import trainhooks as th
+from trainhooks import session
+from trainhooks.entries import FACTS as KNOWN
 
 FULL = 1980  # MHz
 STEP = 0.1  # seconds at full clock
@@ -27,8 +30,48 @@ SCENES = {
     "shared": {"processes": f"{os.getpid()}:{60 * GIB} 1:{30 * GIB}"},
     "link": {"pcie_gen": 1, "pcie_width": 4},
     "xid": {"xid": 79},
+    "starved": {"utilization": 22, "power": 180_000},
 }
-FROM_THE_START = {"locked", "link", "shared"}  # set before, by others
+FROM_THE_START = {"locked", "link", "shared", "starved"}  # set before, by others
+
+ADAMW = {"class": "AdamW", "parameters": 26_000_000, "tensors": 80, "device": "cuda", "fused": None, "foreach": None}
+LLAMA = {
+    "class": "LlamaForCausalLM",
+    "parameters": 26_000_000,
+    "trainable_parameters": 26_000_000,
+    "hidden_size": 512,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 8,
+    "vocab_size": 1000,
+    "tie_word_embeddings": False,
+    "attention": "sdpa",
+    "dtypes": {"float32": 26_000_000},
+}
+IN_BF16 = {"optimizer": ADAMW, "model": LLAMA, "autocast": "bfloat16", "torch": {"matmul_precision": "high"}}
+
+
+def holding(gib):
+    """What torch's allocator says of the card's memory."""
+    return {"gpu_memory": {"total": 140 * GIB, "peak_allocated": gib * GIB, "retries": 0, "ooms": 0}}
+
+
+# What is known of the model: a scene of that name without a line above has a card that is well.
+MODELS = {
+    "starved": IN_BF16,
+    "in_fp32": {**IN_BF16, "autocast": "off", "torch": {"matmul_precision": "highest"}},
+    "in_tf32": {**IN_BF16, "autocast": "off"},
+    "eager": {**IN_BF16, "model": {**LLAMA, "attention": "eager"}},
+    "one_by_one": {**IN_BF16, "optimizer": {**ADAMW, "foreach": False}},
+    "computed_twice": {**IN_BF16, "model": {**LLAMA, "gradient_checkpointing": True}, "torch": holding(20)},
+    "full": {**IN_BF16, "torch": holding(138)},
+    "roomy": {**IN_BF16, "torch": holding(40)},
+    "as_it_should_be": {**IN_BF16, "torch": holding(110)},
+}
+USUAL = (("forward", 0.32), ("backward", 0.58), ("optimizer", 0.1))
+PHASES = {  # shares of a step
+    "starved": (("forward", 0.1), ("backward", 0.2), ("reward", 0.7)),
+    "one_by_one": (("forward", 0.3), ("backward", 0.5), ("optimizer", 0.2)),
+}
 
 
 class Driver(threading.Thread):
@@ -53,7 +96,7 @@ class Driver(threading.Thread):
             self.show(time.monotonic() - began)
 
     def show(self, now):
-        says = {**self.healthy, **(SCENES[self.scene] if now >= self.after else {})}
+        says = {**self.healthy, **(SCENES.get(self.scene, {}) if now >= self.after else {})}
         self.clock = says["sm_clock"]
         new = self.file.with_suffix(".new")
         new.write_text(self.base + "".join(f"gpu0.{key} = {value}\n" for key, value in says.items()))
@@ -68,10 +111,12 @@ def main():
     noise = random.Random(0)
     steps = round(seconds / STEP)
     th.init(name=f"gpu-{scene}", total_steps=steps)
+    if scene in MODELS:
+        session.quiet_put()((KNOWN, {"facts": MODELS[scene]}))
     began = time.monotonic()
     for step in th.steps(range(steps)):
         work = STEP * noise.uniform(0.97, 1.03) * FULL / driver.clock
-        for phase, share in (("forward", 0.32), ("backward", 0.58), ("optimizer", 0.1)):
+        for phase, share in PHASES.get(scene, USUAL):
             with th.phase(phase):
                 time.sleep(share * work)
         th.log(loss=2.5 / (1 + step / 50) + noise.gauss(0, 0.02))

@@ -1,0 +1,72 @@
+"""The dashboard of one run, for the verbs that open it: its options, how it ends, the way back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from monitor.errors import complain
+
+if TYPE_CHECKING:
+    from monitor.alerting import Alerting
+    from monitor.launch import Front
+
+ON_ALERT = (
+    "Run this command for each finding of severity warning or above that appears, grows worse or clears, and at the "
+    "run's end: JSON on its stdin, no shell, at most one in 10 s, killed after 30 s. With `attach`: while it lasts."
+)
+BELL = "Ring the terminal's bell at an alert, and send a desktop notification where the terminal has them."
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+
+def watching_options(verb: Verb) -> Verb:
+    """The options of every verb that watches one run."""
+    verb = click.option("--low-bandwidth", is_flag=True, help="Redraw less, for a slow connection.")(verb)
+    verb = click.option("--bell/--no-bell", default=None, help=BELL)(verb)
+    return click.option("--on-alert", metavar="CMD", help=ON_ALERT)(verb)
+
+
+def show(path: Path, low_bandwidth: bool, alerting: Alerting, front: Front | None = None) -> str | None:
+    """Show the dashboard; "detach" or "ended", or None where it crashed, which has been said then."""
+    how: str | None = None
+    try:
+        from monitor.follow import Follower
+        from monitor.stop import stop_training
+        from monitor.tui.app import TrainmonApp
+        from monitor.tui.wishes import wishes
+
+        def stop(say: Callable[[str], None]) -> None:
+            stop_training(path, say)
+
+        app = TrainmonApp(
+            Follower(path),
+            title=path.name,
+            stop_training=stop,
+            low_bandwidth=low_bandwidth,
+            bell_at_alerts=alerting.bell,
+            wishes=wishes(),
+        )
+
+        def end() -> None:
+            if front is not None and front.told_to_end:
+                app.call_from_thread(app.exit, "ended")
+
+        if front is not None:
+            front.watch(end)
+        how = app.run()
+        reason = "see above"
+    except Exception as error:
+        # Whatever is wrong with the screen, the training goes on, and the person has to learn that it does.
+        reason = f"{type(error).__name__}: {error}"
+    if how is None:
+        tell_way_back(path)
+        complain(f"the dashboard crashed ({reason}); the training is not affected")
+    return how
+
+
+def tell_way_back(path: Path) -> None:
+    click.echo(f"the training goes on; come back with: trainmon attach {path.name}", err=True)

@@ -1,0 +1,75 @@
+"""Keys of a person's own: what takes effect, and what is refused, in one line with what to do."""
+
+from pathlib import Path
+
+import pytest
+
+from monitor import config
+from monitor.keymap import DEFAULT, FIXED, BadKey, chosen
+from monitor.runs import UserError
+from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS
+from monitor.tui.replay import ACTIONS as REPLAY_ACTIONS
+
+
+def changed(given: dict[str, object]) -> dict[str, tuple[str, ...]]:
+    return {name: keys for name, keys in chosen(given).items() if keys != DEFAULT[name]}
+
+
+def test_nothing_chosen_changes_nothing() -> None:
+    assert chosen({}) == DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("given", "becomes"),
+    [
+        ({"pause": "space"}, {"pause": ("space",)}),
+        ({"why": ["F", "f5", "F"]}, {"why": ("F", "f5")}),
+        ({"theme": "p"}, {"theme": ("p",), "pause": ("space",)}),
+        ({"why": "t", "theme": "w"}, {"why": ("t",), "theme": ("w",)}),
+        ({"cursor_left": "left"}, {"cursor_left": ("left",)}),
+    ],
+)
+def test_a_key_that_is_given_is_taken_from_where_it_was(
+    given: dict[str, object], becomes: dict[str, tuple[str, ...]]
+) -> None:
+    assert changed(given) == becomes
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"pause": "spcae"}, "no key 'spcae'; did you mean space"),
+        ({"pause": "é"}, "no key"),
+        ({"pause": "\x1b"}, "no key"),
+        ({"pause": ""}, "no key ''; a key is one character"),
+        ({"pause": 7}, "has to be a key, or a list of keys"),
+        ({"pause": []}, "has to be a key, or a list of keys"),
+        ({"pause": ["x", 7]}, "has to be a key, or a list of keys"),
+        ({"why": "v"}, "'v' has a meaning that stays"),
+        ({"why": "ctrl+c"}, "'ctrl\\+c' has a meaning that stays"),
+        ({"theme": "w"}, "'w' is the only key of why; give that one another"),
+        ({"pause": "P", "theme": "P"}, "'P' is given to pause and to theme"),
+    ],
+)
+def test_what_cannot_be_is_said(given: dict[str, object], says: str) -> None:
+    with pytest.raises(BadKey, match=says):
+        chosen(given)
+
+
+def test_no_key_that_may_be_chosen_means_something_else_anywhere() -> None:
+    fixed = {key for action in (*ACTIONS, *REPLAY_ACTIONS) if not action.setting for key in action.keys}
+    own = {key for actions in SCREEN_ACTIONS.values() for action in actions for key in action.keys}
+    assert fixed | own - {"greater_than_sign", "less_than_sign", "slash"} <= FIXED
+    assert {action.setting for action in ACTIONS} - {""} == set(DEFAULT)
+
+
+def test_a_wrong_key_in_the_file_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINMON_DIR", str(tmp_path))
+    source = tmp_path / "config.toml"
+    source.write_text('[keys]\npause = "spcae"\n')
+    with pytest.raises(UserError, match="did you mean space") as told:
+        config.slow_link(False)  # before any screen opens
+    assert str(source) in str(told.value)
+    source.write_text('[keys]\npuase = "space"\n')
+    with pytest.raises(UserError, match=r"there is no puase in \[keys\]; did you mean pause\?"):
+        config.keys()

@@ -1,0 +1,65 @@
+"""Terminals with few colours, none, or only ASCII: what is told apart by colour is told apart by signs as well."""
+
+import pytest
+import sample_views as views
+from rich.color import ColorSystem
+
+from monitor.tui.ink import Ink, ink, patterned, plain
+from monitor.tui.rows import meter, text_width
+from monitor.tui.screens.every import SCREEN_CLASSES
+
+MANY, FEW = ColorSystem.EIGHT_BIT, ColorSystem.STANDARD
+UTF = {"LANG": "en_US.UTF-8"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "colours", "lacks"),
+    [
+        (UTF, MANY, Ink()),
+        ({}, MANY, Ink()),
+        ({**UTF, "NO_COLOR": ""}, MANY, Ink(True, False)),
+        (UTF, FEW, Ink(True, False)),
+        (UTF, None, Ink(True, False)),
+        ({**UTF, "TERM": "linux"}, FEW, Ink(True, True)),
+        ({"LANG": "C"}, MANY, Ink(True, True)),
+        ({**UTF, "LC_ALL": "C"}, MANY, Ink(True, True)),
+        ({"LANG": "C", "LC_ALL": "C.utf8"}, MANY, Ink()),
+    ],
+)
+def test_what_a_terminal_lacks_is_told_by_what_it_says(environment, colours, lacks) -> None:
+    assert ink(environment, colours) == lacks
+
+
+def test_the_configuration_has_the_last_word_on_ascii() -> None:
+    assert ink({"LANG": "C"}, MANY, ascii_only=False) == Ink()
+    assert ink(UTF, MANY, ascii_only=True) == Ink(True, True)
+
+
+def test_every_phase_has_a_sign_of_its_own_in_ascii_too() -> None:
+    tones = [*(f"phase{number}" for number in range(8)), "other"]
+    for fill in ("█", "▆"):
+        drawn = [patterned([(fill, f"{tone} fill")])[0][0] for tone in tones]
+        assert len(set(drawn)) == len(tones)
+        assert len({plain(sign) for sign in drawn}) == len(tones)
+    assert patterned([("■ ", "phase1")])[0][0][0] == patterned([("█", "phase1 fill")])[0][0]  # the legend agrees
+
+
+def test_ascii_is_as_wide_and_keeps_what_is_full_from_what_is_empty() -> None:
+    text = "─━│▁█⣿⠀ · 12 °C 漢字 – “x” é\xa0µ"
+    assert plain(text).isascii()
+    assert text_width(plain(text)) == text_width(text)
+    full, empty = ("".join(plain(part) for part, _ in meter(value, 4)) for value in (1.0, 0.0))
+    assert set(full).isdisjoint(empty)
+
+
+@pytest.mark.parametrize("screen", ["", *SCREEN_CLASSES])
+async def test_no_screen_sends_anything_but_ascii_where_that_is_all_there_is(app_on, sent, screen) -> None:
+    app = app_on(views.throttled(), ink=Ink(True, True))
+    async with app.run_test(size=(120, 36)) as pilot:
+        if screen:
+            app.action_show(screen)
+        await pilot.pause()
+        await pilot.pause()
+    drawn = "".join(sent)
+    assert "RUNNING" in drawn
+    assert drawn.isascii(), sorted({sign for sign in drawn if not sign.isascii()})

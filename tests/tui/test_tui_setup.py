@@ -1,0 +1,69 @@
+"""What a screen tells beside the run itself: what changed since the one before, and a person's own bounds of speed."""
+
+from dataclasses import replace
+
+import pytest
+import sample_views as views
+
+from monitor.model.earlier import Earlier
+from monitor.model.report import Outcome
+from monitor.model.speed_classes import SpeedClasses
+from monitor.tui.panels import header
+
+CHANGES = (("config.batch", 64, 32), ("versions.torch", "2.12.0", "2.13.0"), ("config.lr\x1b[31m", None, "[/b]"))
+
+
+@pytest.mark.parametrize(
+    ("view", "says"),
+    [
+        (replace(views.running(), earlier=Earlier("2025-rl-1", "rl", CHANGES)), "2025-rl-1"),
+        (replace(views.running(), earlier=Earlier("2025-rl-1", "rl", CHANGES)), "64 → 32"),
+        (replace(views.running(), earlier=Earlier("2025-rl-1", "rl", CHANGES)), "2.12.0 → 2.13.0"),
+        (replace(views.running(), earlier=Earlier("2025-rl-1", "rl", CHANGES)), "not given → [/b]"),
+        (replace(views.running(), earlier=Earlier("2025-rl-1", "rl", ())), "nothing that is known"),
+        (views.running(), "no earlier run of this command fits"),
+        (views.running(5), "looked up once 30 steps are done"),
+    ],
+)
+async def test_setup_tells_what_is_not_as_in_the_run_before(app_on, screen_text, view, says) -> None:
+    app = app_on(view)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.press("i")
+        await pilot.pause()
+        assert says in screen_text(app)
+
+
+async def test_steps_carry_the_class_that_a_persons_bounds_give_them(app_on, screen_text) -> None:
+    view = views.running()
+    app = app_on(replace(view, report=replace(view.report, speed_classes=SpeedClasses(12.0, 30.0, 20, 190, 4))))
+    async with app.run_test(size=(160, 45)) as pilot:
+        await pilot.press("s")
+        await pilot.pause()
+        rows = {line.split()[0]: line.split() for line in screen_text(app).split("\n") if line.strip()[:1].isdigit()}
+        assert (rows["211"][3], rows["212"][3]) == ("fast", "normal")
+        assert "slow" in next(line for line in screen_text(app).split("\n") if " 207 " in line).split()[4:6]
+
+
+async def test_a_slow_step_is_marked_without_colour_where_the_status_has_no_room(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("s")
+        await pilot.pause()
+        marked = {line.split()[1] for line in screen_text(app).split("\n") if line.strip().startswith("▲")}
+        assert marked == {"207"}
+
+
+def test_an_end_that_nobody_saw_does_not_look_like_success() -> None:
+    assert header.state(Outcome("finished", 0)) == ("✔ FINISHED", "good")
+    words, tone = header.state(Outcome("finished", None))
+    assert "unknown" in words
+    assert tone != "good"
+
+
+@pytest.mark.parametrize(
+    ("view", "label"), [(views.running(), "q detach"), (views.ended("finished", 0), "q quit")], ids=["runs", "ended"]
+)
+async def test_there_is_something_to_detach_from_only_while_it_runs(app_on, screen_text, view, label) -> None:
+    app = app_on(view)
+    async with app.run_test(size=(120, 36)):
+        assert label in screen_text(app)

@@ -1,0 +1,26 @@
+"""Everything printed and dumped in each step of a plain loop, to be able to look at it later."""
+
+import json
+import os
+import tempfile
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+torch.set_printoptions(threshold=100000)
+net = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64), nn.ReLU(), nn.Linear(64, 1))
+opt = torch.optim.Adam(net.parameters(), lr=1e-3)
+with tempfile.NamedTemporaryFile("w") as trace:
+    for step in range(150):
+        x = torch.randn(256, 64)
+        loss = (net(x) - x[:, :1].sin()).pow(2).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        print(step, loss, net[0].weight[:20])
+        json.dump({name: weight.flatten().tolist() for name, weight in net.named_parameters()}, trace)
+        trace.write("\n")
+        trace.flush()
+        os.fsync(trace.fileno())

@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO := $(VENV)/demo
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
@@ -13,33 +14,38 @@ help:  ## Show this list
 
 setup: $(READY)  ## Make the virtual environment with everything in it
 
+# What the demos need comes alone: who only wants to see one shall not wait for what tests need.
 # torch comes first and by its pin: named by another package alone, pip would take the newest build with CUDA.
-$(READY): pyproject.toml constraints.txt
+$(DEMO): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]'
+	@touch $(DEMO)
+
+$(READY): $(DEMO)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,dev]'
 	@touch $(READY)
 
-demo: $(READY)  ## Watch a real reinforcement-learning run on code
+demo: $(DEMO)  ## Watch a real reinforcement-learning run on code
 	$(BIN)/trainmon run --name demo -- $(BIN)/python demo/rl_code.py
 
-demo-throttle: $(READY)  ## Watch a GPU overheat in mid-training (the GPU is simulated)
+demo-throttle: $(DEMO)  ## Watch a GPU overheat in mid-training (the GPU is simulated)
 	$(BIN)/python demo/throttle.py
 
-demo-sft: $(READY)  ## Watch a fine-tune with Hugging Face's Trainer that knows nothing of trainmon
+demo-sft: $(DEMO)  ## Watch a fine-tune with Hugging Face's Trainer that knows nothing of trainmon
 	$(BIN)/trainmon run --name demo-sft -- $(BIN)/python demo/sft_trainer.py
 
-demo-sweep: $(READY)  ## Run a learning-rate sweep: each rate a run of its own; watch with trainmon attach
+demo-sweep: $(DEMO)  ## Run a learning-rate sweep: each rate a run of its own; watch with trainmon attach
 	$(BIN)/python demo/lr_sweep.py
 
-demo-ddp: $(READY)  ## Watch two ranks under torchrun, of which one has more to do
+demo-ddp: $(DEMO)  ## Watch two ranks under torchrun, of which one has more to do
 	$(BIN)/trainmon run --name demo-ddp -- $(BIN)/torchrun --standalone --nproc-per-node 2 demo/ddp.py --uneven
 
-demo-cpp: $(READY)  ## Watch a C++ training that tells its exact phases through one header
+demo-cpp: $(DEMO)  ## Watch a C++ training that tells its exact phases through one header
 	$(MAKE) -C demo/cpp BUILD=$(CURDIR)/build/demo-cpp
 	$(BIN)/trainmon run --name demo-cpp -- build/demo-cpp/trainer-native $(wildcard monitor/*.py monitor/*/*.py)
 
-demo-replay: $(READY)  ## Play the recordings that come with trainmon: q goes on to the next one
+demo-replay: $(DEMO)  ## Play the recordings that come with trainmon: q goes on to the next one
 	for each in demo/recordings/*.jsonl; do $(BIN)/trainmon replay --speed 4 $$each || exit; done
 
 # Most tests wait for processes of their own, so three at a time share two cores well.

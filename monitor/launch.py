@@ -43,6 +43,7 @@ class Options:
     price: float | None = None  # dollars an hour
     expect_tps: float | None = None  # tokens a second that would be right
     tags: dict[str, str] = field(default_factory=dict)
+    gpu_clock: bool = False  # time phases on the GPU, too
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,7 @@ def start(words: list[str], options: Options) -> Front:
     plan = supervise.Plan(
         run=run,
         command=words,
-        environment=dict(os.environ),
+        environment={**os.environ, **({"TRAINMON_GPU_CLOCK": "1"} if options.gpu_clock else {})},
         apart=not one_stream,
         inherit_stdin=not options.dashboard and not os.isatty(0),
         terminal=_terminal_size() if options.pty else None,

@@ -42,6 +42,11 @@ def _tags(_context: click.Context, _parameter: click.Parameter, given: tuple[str
     help="Give the program a terminal, if it draws only on one. The price: trainmon's supervisor must then keep "
     "emptying it, so stopping that process stops the training, and killing it ends the training.",
 )
+@click.option(
+    "--gpu-clock",
+    is_flag=True,
+    help="Time each phase on the GPU, too, by CUDA events. `make gpu-check` measures what that costs on your GPU.",
+)
 @watching_options
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARG]...")
 @click.pass_context
@@ -53,6 +58,7 @@ def run(
     expect_tps: float | None,
     tags: dict[str, str],
     pty: bool,
+    gpu_clock: bool,
     on_alert: str | None,
     bell: bool | None,
     low_bandwidth: bool,
@@ -75,7 +81,8 @@ def run(
     low_bandwidth = config.slow_link(low_bandwidth)
     price = config.amount("run", "price") if price is None else price
     expect_tps = config.amount("run", "expect_tps") if expect_tps is None else expect_tps
-    options = Options(name, can_draw() and not no_tui, pty, price, expect_tps, tags)
+    gpu_clock = gpu_clock or bool(config.switch("run", "gpu_clock"))
+    options = Options(name, can_draw() and not no_tui, pty, price, expect_tps, tags, gpu_clock)
     context.exit(_run(list(command), options, alerting, low_bandwidth))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import fields
 from pathlib import Path
 
@@ -171,6 +172,19 @@ def test_what_is_said_of_safety_is_claimed_with_a_test() -> None:
 
 
 # The rest
+
+
+def test_a_demo_waits_for_nothing_that_only_tests_need(tmp_path: Path) -> None:
+    words = ["make", "--dry-run", "demo", f"VENV={tmp_path}"]
+    said = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "'.[demo]'" in said and "run --name demo" in said
+    assert "dev" not in said.replace(str(tmp_path), "")
+
+
+def test_the_way_to_the_demo_is_read_in_a_minute() -> None:
+    beginning = README.partition("## Use it")[0]
+    assert "make demo" in beginning
+    assert len(beginning.split()) < 250  # what people read in a minute
 
 
 @pytest.mark.parametrize("package", ["monitor", "trainhooks"])

@@ -42,6 +42,7 @@ class Digester(Assembler):
                     at = self._whole_steps(batch, whats, at)
                     if at == length:
                         return
+                    self._awaited = None  # that begin is taken now
                 take(batch[at])
             except Exception:  # a foreign object in an entry may raise anything
                 self.shared.lost += 1

@@ -23,7 +23,7 @@ _TQDM_ENDLESS = re.compile(
 _BEFORE_TQDM = re.compile(r"^(?P<label>.*?):?\s*\d{1,3}(?:\.\d+)?%\s?\|[^|]{0,600}\|\s*$")
 _KERAS = re.compile(
     r"(?<![\w.,/])(?P<n>\d{1,12})/(?P<total>\d{1,12}|Unknown)\s+"
-    r"(?:\[[=>.]{3,200}\]|[━╸╺─]{3,200}|(?=\d[\d:]{0,8}\S{0,2} \d))"
+    r"(?:\[[=>.]{3,200}\]|[━╸╺─]{3,200}|(?=\d[\d:]{0,8}\S{0,2} \d)|(?=- \d{1,6}m?s - ))"
     rf"(?:\s*-)?\s*(?:ETA:\s*)?(?P<time>{SPAN}|\d{{1,6}}(?:\.\d+)?\s?{TIME_UNIT})?"
     rf"(?:\s*(?P<each>\d{{1,9}}(?:\.\d+)?(?:ms|us|µs|s|m|min))/(?P<unit>step|epoch|sample))?(?P<rest>.*)$"
 )
@@ -69,7 +69,7 @@ def _tqdm(text: str) -> tuple[Reading, str, str] | None:
 
 
 def _keras(text: str) -> tuple[Reading, str, str] | None:
-    found = _KERAS.search(text) if "/step" in text or "ETA" in text or "[" in text or "━" in text else None
+    found = _KERAS.search(text) if any(mark in text for mark in ("/step", "ETA", "[", "━", "s - ")) else None
     if found is None or not (found["time"] or found["each"] or "ETA" in found.group()):
         return None
     bar = _bar("", found["n"], found["total"], "step")

@@ -31,7 +31,8 @@ class Told:
     """The clock of a finished log, wound by what its lines say; it stands still where they say nothing.
 
     Times of day come first. Without them the elapsed time of a bar counts, then the elapsed time in a line, made finer
-    by the seconds of one step, then the seconds of a step times the steps since the line before.
+    by the seconds of one step, then the seconds of a step times the steps since the line before,
+    and then the steps a second.
     """
 
     def __init__(self) -> None:
@@ -54,7 +55,8 @@ class Told:
         if reading.family == "bar" and reading.elapsed is not None:
             key = f"{reading.key}/{reading.total}"
             began, ran = self._bars.get(key, (self.now, -1.0))
-            if reading.elapsed < ran or ran < 0:
+            again = reading.per_epoch and reading.elapsed == ran and advance == reading.total  # a whole epoch
+            if reading.elapsed < ran or ran < 0 or again:
                 began = self.now
             if len(self._bars) < 1000 or key in self._bars:
                 self._bars[key] = (began, reading.elapsed)
@@ -64,6 +66,8 @@ class Told:
             return own if own is not None and abs(own - reading.elapsed) <= COARSE else reading.elapsed
         if reading.seconds is not None and (advance or reading.block):
             return self.now + reading.seconds * max(1, advance)
+        if reading.steps_rate and advance and reading.family != "bar":
+            return self.now + advance / reading.steps_rate
         return None
 
     def _of_day(self, wall: float) -> float:

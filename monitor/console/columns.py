@@ -18,7 +18,7 @@ _NAMED = re.compile(r"(?:#|[A-Za-z_][\w.()/#-]{0,40})(?: [A-Za-z_(#][\w.()/#-]{0
 _GAP = re.compile(r"\t+|\s{2,}")
 _EPOCH = words("e ep epoch epochs")
 _STEP = words("step steps iter iteration iterations it round")
-_FIGURE = re.compile(rf"(?:{NUMBER}|{NONFINITE})[%GMKk]?")
+_FIGURE = re.compile(rf"(?:{NUMBER}|{NONFINITE})(?:[%GMKk]|ms|s|min)?")
 _COUNTED = re.compile(r"(\d{1,9})/(\d{1,9})")
 _TIME = re.compile(CLOCK)
 _EMPTY = frozenset(("-", "–", "None", "N/A", "n/a", "No log"))
@@ -73,6 +73,8 @@ def _put(into: Reading, called: str, cell: str) -> None:
         into.key = "step" if called in _STEP else into.key
     elif _TIME.fullmatch(cell):
         figure(into, called, seconds(cell) or 0.0, seconds=seconds(cell))
+    elif cell.endswith(("s", "min")) and (told_time := seconds(cell)) is not None:
+        figure(into, called, told_time, seconds=told_time)
     elif _FIGURE.fullmatch(cell) and (value := number(cell.rstrip("%GMKk"))) is not None:
         if called in _STEP and isinstance(value, int):
             into.step, into.key = value, "step"

@@ -227,7 +227,7 @@ class Counters:
             main.last, main.interval, self._first = done, 0, done - 1
             main.epoch = self.epoch
             return Position(done, 1, skipped_over=done - 1)
-        if done < main.last:
+        if done < main.last or (done == main.total and self._is_full_again(main)):
             return self._fallen(main, told, reading, done, epoch_before)
         if reading.role is not None and len(main.roles) < MAX_COUNTERS:
             main.roles[reading.role] = done
@@ -243,6 +243,11 @@ class Counters:
         main.begun = True
         late, self._late = self._late, 0
         return Position(main.base + done, advance, begins, late, min(late, 1) or backfill)
+
+    def _is_full_again(self, main: Counter) -> bool:
+        """Whether a bar that is only drawn full, once an epoch, stands for another epoch."""
+        later = self.epoch is not None and main.epoch is not None and self.epoch > main.epoch
+        return main.bar and main.per_epoch and main.last == main.total and later
 
     def _fallen(
         self, main: Counter, told: Counter, reading: Reading, done: int, epoch_before: float | None

@@ -201,6 +201,8 @@ def _flow(into: Reading, plain: str, value: float, unit: str) -> bool:
             into.tokens_rate, into.average = value, into.average or average
         elif samples:
             into.samples_rate, into.average = value, into.average or average
+        elif steps:
+            into.steps_rate = value
         elif plain in _TOKENS:
             into.tokens = int(value)
         elif plain in _SAMPLES:

@@ -17,6 +17,9 @@ _WALL = re.compile(
     r"(?P<year>\d{4})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T ,-]{1,2}(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)"
     r"(?P<f>[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 )
+_DAY_FIRST = re.compile(  # or the month first, as transformers has it: told apart only where one is above 12
+    r"(?P<a>\d\d)/(?P<b>\d\d)/(?P<year>\d{4}),? (?:- )?(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)(?P<f>[.,]\d{1,9})?"
+)
 _TIME = re.compile(
     r"^\W{0,3}(?:[IWEF]\d{4} |[A-Z]{1,8}[: ]{1,3}|\d\d/\d\d )?(?P<h>[01]\d|2[0-3]):(?P<m>[0-5]\d):(?P<s>[0-5]\d)"
     r"(?P<f>[.,]\d{1,9})?(?=[\s\]|-])(?P<glog>\s{1,8}\d{1,9}\s[\w./-]{1,80}:\d{1,6}\]|\s[\w.]{1,60}\]:)?"
@@ -61,6 +64,11 @@ def wall(text: str) -> tuple[float | None, str]:
     if found is not None:
         parts = [int(found[each]) for each in ("year", "month", "day", "h", "m", "s")]
         if 1970 <= parts[0] < 2200 and 1 <= parts[1] <= 12 and 1 <= parts[2] <= 31 and parts[3] < 24:
+            told = timegm((*parts, 0, 0, 0)) + _fraction(found["f"])
+    elif ":" in head and (found := _DAY_FIRST.search(head)) is not None:
+        month, day = sorted((int(found["a"]), int(found["b"])), key=lambda part: part > 12)
+        if 1 <= month <= 12 and 1 <= day <= 31 and 1970 <= int(found["year"]) < 2200 and int(found["h"]) < 24:
+            parts = [int(found["year"]), month, day, int(found["h"]), int(found["m"]), int(found["s"])]
             told = timegm((*parts, 0, 0, 0)) + _fraction(found["f"])
     elif ":" in head and (found := _TIME.match(head)) is not None:
         told = int(found["h"]) * 3600.0 + int(found["m"]) * 60 + int(found["s"]) + _fraction(found["f"])

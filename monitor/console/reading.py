@@ -47,6 +47,7 @@ class Reading:
     samples_total: float | None = None
     tokens_rate: float | None = None  # a second
     samples_rate: float | None = None
+    steps_rate: float | None = None
     average: bool = False  # the rates are over the whole time so far
     role: str | None = None
     reason: str | None = None  # why a step was skipped

@@ -322,7 +322,7 @@ class Tracker:
 
     def _end_validation(self, now: float) -> None:
         """A full bar was drawn once more with results, as Keras does: it has validated since its last batch."""
-        if self._mark is None or self._ended < self._mark - INSTANT:
+        if self._mark is None or not self._ended or self._ended < self._mark - INSTANT:
             return  # when its last batch ended is not known
         span = self._stretches.since(self._mark, now)
         if span is not None:

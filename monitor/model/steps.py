@@ -140,9 +140,9 @@ def _step_times(figures: Figures, slab: Slab) -> None:
         if not all(map(operator.le, befores, slab.start)):  # some overlap, as those of two processes of a rank do
             befores = list(map(min, accumulate(befores, max), slab.start))
         taken = list(map(operator.sub, ends, befores))
-        tokens, (index, taken) = known(slab.tokens, slab.index, taken)
+        tokens, (index, seconds) = known(slab.tokens, slab.index, taken)
         figures.tokens.extend(index, tokens)
-        figures.pace_seconds.extend(index, taken)
+        figures.pace_seconds.extend(index, seconds)
 
 
 def _amounts(told: list[int | None] | None, slab: Slab) -> Iterable[int]:

@@ -228,8 +228,8 @@ def gpu_clock(report: Report) -> list[str]:
     if clock is None:
         return []
     lost = f" ({clock.dropped:,} could not be timed)" if clock.dropped else ""
-    queued = f"; it had work in its queue for at least {share(busy)} of them" if busy is not None else ""
-    return [f"GPU: {plural(clock.steps, 'step', 'steps')} by CUDA events{lost}{queued}"]
+    queued = f"; it had work in its queue for at least {share(busy)} of their time" if busy is not None else ""
+    return [f"GPU: {plural(clock.steps, 'step', 'steps') if clock.steps else 'no step'} by CUDA events{lost}{queued}"]
 
 
 def mfu(report: Report) -> Section | None:

@@ -163,6 +163,11 @@ def with_keys(keys: Mapping[str, tuple[str, ...]], actions: tuple[Action, ...] =
     )
 
 
+def key_of(setting: str, actions: tuple[Action, ...]) -> str:
+    """The key of an action, as a person reads it."""
+    return next(action.shown for action in actions if action.setting == setting)
+
+
 def bindings(actions: tuple[Action, ...] = ACTIONS) -> list[Binding]:
     """An action whose keys may be chosen has its setting as an id."""
     return [

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 from textual.binding import BindingType
 
 from monitor.keymap import DEFAULT
-from monitor.tui.actions import Action, bindings, with_keys
+from monitor.tui.actions import Action, bindings, key_of, with_keys
 from monitor.tui.app import TrainmonApp
 from monitor.tui.feed import Feed
 from monitor.tui.screens.help import HelpScreen
@@ -43,7 +43,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(f"replay_seek(-{LEAP})", ("(",), "(", "Go back by a twentieth of it"),
 )
 QUIT = "Quit the replay"
-HINT = "A replay: p pauses, . and , go by a step, + and - change the speed, ( and ) leap"
+HINT = "A replay: {} pauses, . and , go by a step, + and - change the speed, ( and ) leap"
 
 
 def _of_replay(action: Action) -> Action:
@@ -76,7 +76,7 @@ class ReplayApp(TrainmonApp):
         self.actions = tuple(_of_replay(action) for action in self.actions)
 
     def on_mount(self) -> None:
-        self.notify(HINT, timeout=8, markup=False)
+        self.notify(HINT.format(key_of("pause", self.actions)), timeout=8, markup=False)
 
     def _in_progress(self) -> bool:
         return False

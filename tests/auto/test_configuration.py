@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -165,3 +166,14 @@ def test_the_allocators_figures_are_of_the_device_in_use() -> None:
 
 def test_they_are_absent_where_nothing_was_started() -> None:
     assert "gpu_memory" not in torch_flags.torch_flags()
+
+
+def test_a_profiler_that_runs_in_another_thread_is_seen() -> None:
+    """The hooks ask from a thread of their own, and torch's own question is about the thread that asks."""
+    import torch
+
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(torch_flags.torch_flags).result()["profiler"] is False
+        with torch.profiler.profile():
+            assert other.submit(torch_flags.torch_flags).result()["profiler"] is True
+        assert other.submit(torch_flags.torch_flags).result()["profiler"] is False

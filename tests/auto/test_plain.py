@@ -121,6 +121,22 @@ def test_updates_by_hand(tmp_path: Path) -> None:
     assert all(set(phases(step)) >= {"data", "forward", "backward"} for step in run.steps())
 
 
+def test_updates_by_hand_of_plain_tensors(tmp_path: Path) -> None:
+    run = both(tmp_path, "no_loader.py", "by_hand")
+    assert len(run.steps()) == 20
+    assert all(entered(step)["backward"] == 2 for step in run.steps())
+
+
+def test_gradients_from_which_nothing_is_learnt_are_no_training(tmp_path: Path) -> None:
+    assert both(tmp_path, "no_loader.py", "looked_at").journals == []
+
+
+@pytest.mark.parametrize(("kind", "steps", "samples"), [("agent", 20, 640), ("again", 30, 240), ("sharpness", 10, 80)])
+def test_what_a_step_learns_from(tmp_path: Path, kind: str, steps: int, samples: int) -> None:
+    run = both(tmp_path, "no_loader.py", kind)
+    assert (len(run.steps()), run.counted("samples")) == (steps, samples)
+
+
 def test_a_program_that_tells_its_steps_itself(tmp_path: Path) -> None:
     run = both(tmp_path, "explicit.py")
     steps = run.steps()

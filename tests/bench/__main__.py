@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -17,8 +16,8 @@ def main() -> None:
     _show("Hooks, on a training step of about 1 ms", _hooks(10 if short else 80))
     _show("No code changed, on a step of about 1 ms", _hooks(10 if short else 80, "zero_code_cost"))
     _show("What `trainmon run` adds to the start of a Python", zero_code_cost.starts(4 if short else 12))
-    if importlib.util.find_spec("traceml") is None:
-        print("TraceML is not installed here: nothing to set beside it.\n")
+    beside = zero_code_cost.traceml(10 if short else 80)
+    _show("TraceML on the same loop" if beside else "TraceML is not installed here: nothing to set beside it.", beside)
     _show("Start of the command", readers_cost.command_start())
     _show("Fold", readers_cost.fold_speed())
     _show("First paint", readers_cost.first_paint((10_000, 100_000) if short else (10_000, 1_000_000)))

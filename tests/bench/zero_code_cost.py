@@ -7,6 +7,8 @@ nothing, and of ones that import torch and make an optimizer, which arms everyth
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import statistics
 import subprocess
@@ -14,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tests.bench.hooks_cost import STEPS, _pairs
@@ -21,15 +24,14 @@ from trainhooks import rundir
 
 PAIRS = 80
 STARTS = 8
+TRACEML_PYTHON = "TRACEML_PYTHON"
+TRACEML_LIMIT = 600.0  # seconds
+START_TRACEML = "from traceml_ai.launcher.cli import main; main()"
 
 
-def measure(pairs: int = PAIRS) -> dict[str, float]:
-    """Microseconds a step, by name; run in a process of its own."""
-    os.environ.setdefault("TRAINMON_DIR", tempfile.mkdtemp(prefix="trainmon-bench-"))
-    import torch
-    from torch.utils.data import DataLoader, Dataset, dataloader
-
-    from trainhooks.auto import boundaries
+def loop(torch: Any) -> tuple[Any, Callable[..., None]]:
+    """The model, and what trains it for a block of steps; each step but its fetch inside `around()`, where given."""
+    from torch.utils.data import DataLoader, Dataset
 
     class Batches(Dataset[Any]):
         def __init__(self) -> None:
@@ -41,6 +43,44 @@ def measure(pairs: int = PAIRS) -> dict[str, float]:
         def __getitem__(self, _: int) -> Any:
             return self.batch
 
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(96, 256), torch.nn.ReLU(), torch.nn.Linear(256, 96))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    loader = DataLoader(Batches(), batch_size=None)
+
+    def step(batch: Any) -> Any:
+        loss = (model(batch) - batch).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def train(times: list[int], around: Callable[[], Any] | None = None) -> None:
+        clock = time.perf_counter_ns
+        begin = clock()
+        for batch in loader:
+            if around is None:
+                loss = step(batch)
+            else:
+                with around():
+                    loss = step(batch)
+            now = clock()
+            times.append(now - begin)
+            begin = now
+        del loss
+
+    return model, train
+
+
+def measure(pairs: int = PAIRS) -> dict[str, float]:
+    """Microseconds a step, by name; run in a process of its own."""
+    os.environ.setdefault("TRAINMON_DIR", tempfile.mkdtemp(prefix="trainmon-bench-"))
+    import torch
+    from torch.utils.data import dataloader
+
+    from trainhooks.auto import boundaries
+
     places = [
         (torch.autograd, "backward"),
         (torch.autograd, "grad"),
@@ -51,28 +91,10 @@ def measure(pairs: int = PAIRS) -> dict[str, float]:
     boundaries.install(torch)
     ours = [getattr(owner, name) for owner, name in places]
 
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(96, 256), torch.nn.ReLU(), torch.nn.Linear(256, 96))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    loader = DataLoader(Batches(), batch_size=None)
-
-    def train(times: list[int]) -> None:
-        clock = time.perf_counter_ns
-        begin = clock()
-        for batch in loader:
-            loss = (model(batch) - batch).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            now = clock()
-            times.append(now - begin)
-            begin = now
-        del loss
-
+    model, train = loop(torch)
     train([])  # finds the model
     module = sys.modules["torch.optim.optimizer"]
-    hooks: list[Any] = [module._global_optimizer_pre_hooks, module._global_optimizer_post_hooks]  # type: ignore[attr-defined]
+    hooks: list[Any] = [module._global_optimizer_pre_hooks, module._global_optimizer_post_hooks]
     hooks += [model._forward_pre_hooks, model._forward_hooks]
     assert all(hooks), "the model was not found"
     held = [dict(each) for each in hooks]
@@ -92,6 +114,26 @@ def measure(pairs: int = PAIRS) -> dict[str, float]:
     for warm in (bare, armed, bare, armed):
         warm([])
     return _pairs("zero code", bare, armed, pairs)
+
+
+def traceml(pairs: int = PAIRS) -> dict[str, float]:
+    """The same loop under TraceML, for comparison; nothing where it is not installed.
+
+    `TRACEML_PYTHON` names a Python that has it, beside torch; else it may be in this one's environment.
+    """
+    python = os.environ.get(TRACEML_PYTHON)
+    if python is None and importlib.util.find_spec("traceml_ai") is None:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="trainmon-bench-") as directory:
+        out = Path(directory) / "out.json"
+        script = Path(__file__).with_name("traceml_loop.py")
+        run = ["run", "--logs-dir", f"{directory}/logs", str(script), "--args", str(pairs), str(out)]
+        words = [python or sys.executable, "-c", START_TRACEML, *run]
+        ended = subprocess.run(words, cwd=directory, capture_output=True, timeout=TRACEML_LIMIT, check=False)
+        if not out.exists():  # it may fail after the loop, too: in its own account of it
+            return {"it failed before the loop's end: exit code": ended.returncode}
+        found: dict[str, float] = json.loads(out.read_text())
+    return found
 
 
 def starts(pairs: int = STARTS) -> dict[str, float]:

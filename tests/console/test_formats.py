@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.console.conftest import fixture, imported, one, readings
+from tests.console.conftest import Live, fixture, imported, one, readings
+from trainhooks.events import Span
 
 # Log -> steps, total, steps with a duration, and the last value of some metrics.
 FORMATS: dict[str, tuple[int, int | None, int, dict[str, Any]]] = {
@@ -38,6 +39,23 @@ FORMATS: dict[str, tuple[int, int | None, int, dict[str, Any]]] = {
     "timestamps": (12, 12, 11, {"loss": 1.8}),
     "prose": (0, None, 0, {}),
     "crlf": (3, 3, 1, {"loss": "nan"}),
+    "verl": (6, 105, 6, {"critic/rewards/mean": 0.36, "actor/grad_norm": 0.234}),
+    "inner_bar": (8, 10, 8, {"reward": 0.8, "kl": 0.008}),
+    "xgboost": (25, None, 0, {"train-rmse": 0.42, "eval-rmse": 0.47}),
+    "catboost": (25, None, 24, {"learn": 0.45, "best": 0.44}),
+    "flax": (600, None, 500, {"train_loss": 5.4, "train_accuracy": 0.16}),
+    "fastai": (5, None, 4, {"train_loss": 1.3, "valid_loss": 1.2, "accuracy": 0.541}),
+    "spacy": (1001, None, 0, {"loss_ner": 50.0, "score": 0.6}),
+    "yolo": (24, 24, 24, {"box_loss": 0.9, "cls_loss": 1.78}),
+    "detectron2": (199, None, 180, {"total_loss": 1.105, "lr": 1.9981e-05}),
+    "fairseq": (700, None, 600, {"loss": 6.9, "ppl": 230}),
+    "fairseq_text": (700, None, 600, {"loss": 6.9, "ppl": 230}),
+    "llmc": (8, 100, 8, {"loss": 3.9, "val_loss": 5.325, "tokens_per_second": 183521}),
+    "llamacpp": (29, 120, 0, {"loss": 3.11, "acc": 40.29}),
+    "nanochat": (30, 21400, 30, {"loss": 8.55, "mfu": 48.21}),
+    "timm": (200, None, 200, {"loss": 4.91}),
+    "torchtitan_total": (30, 1000, 29, {"loss": 10.7, "mfu": 30.14}),
+    "deepspeed": (70, None, 60, {"loss": 2.6, "samples_per_second": 21.333}),
 }
 
 
@@ -78,6 +96,41 @@ def test_loading_and_evaluating_are_spans_and_no_part_of_a_step() -> None:
 
 def test_bars_of_preparation_are_no_steps() -> None:
     assert fixture("preparation").spans == {"tokenize": 4.0, "download": 4.0, "eval": 2.0}
+
+
+def test_bars_of_a_data_set_and_of_a_validation_are_no_steps() -> None:
+    told = fixture("yolo")
+    assert {event.name for event in told.events if isinstance(event, Span)} == {"preparation", "eval"}
+    assert sum(step.duration for step in told.steps) == pytest.approx(3 * 4.0)
+
+
+def test_the_parts_of_a_step_that_verl_times() -> None:
+    step = fixture("verl").steps[-1]
+    told = {name: seconds for name, seconds, *_ in step.phases}
+    assert told == {"generation": 25.1, "reward": 1.2, "log_probs": 4.1, "advantage": 0.2, "training": 12.4}
+    assert step.tokens == 589000
+    assert step.duration == pytest.approx(43.5)
+
+
+def test_the_time_of_a_step_is_finer_than_a_coarse_elapsed_time() -> None:
+    told = fixture("nanochat")
+    assert [step.duration for step in told.steps] == [pytest.approx(0.41233)] * 30
+    assert {step.tokens for step in told.steps[1:]} == {round(1271553 * 0.41233)}
+
+
+def test_an_average_in_brackets_is_no_elapsed_time() -> None:
+    assert {round(step.duration, 6) for step in fixture("timm").steps} == {0.25}
+
+
+def test_a_full_bar_that_is_drawn_again_with_results_has_validated() -> None:
+    bar = "\r{0}/2 [====>.....] - ETA: 0s - loss: 0.{0}"
+    full = "\r2/2 [==========] - 2s 1s/step - loss: 0.2 - val_loss: 0.3\n"
+    live = Live()
+    for now, text in ((1.0, bar.format(1)), (2.0, bar.format(2)), (3.0, "\r "), (7.0, full), (8.0, "Epoch 2/3\n")):
+        live.at(now, text)
+    told = live.end()
+    assert told.spans == {"eval": pytest.approx(4.0)}
+    assert told.metric("val_loss") == [0.3]
 
 
 def test_a_slow_step_has_its_phases() -> None:
@@ -189,6 +242,72 @@ def test_two_roles_that_share_a_step_number_are_one_step() -> None:
     told = imported(text.encode())
     assert len(told.steps) == 3
     assert told.steps[0].metrics == {"reward": 0.1, "discriminator/reward": 0.1}
+
+
+def test_ranks_at_the_head_of_a_line_are_no_steps_for_long() -> None:
+    lines = [f"[{rank}] loss: {9 - step / 10:.1f}\n" for step in range(50) for rank in range(4)]
+    assert len(imported("".join(lines).encode()).steps) <= 4
+    assert not imported("".join(f"[{n % 2}] loss: {9 - n / 100}\n" for n in range(100)).encode()).steps
+
+
+def test_two_numbers_at_the_head_of_lines_are_too_few_to_be_steps_and_their_figures_are_kept() -> None:
+    told = imported(b"[1]\ttrain-rmse:0.5\n[2]\ttrain-rmse:0.4\n")
+    assert not told.steps
+    assert told.metric("train-rmse") == [0.5, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("lines", "steps", "each"),
+    [
+        ("05/05/2024 10:00:{0:02d} - INFO - __main__ - epoch 0: step {0} loss 2.0\n", 9, 1.0),  # transformers' examples
+        ("31/12/2024 10:00:{0:02d} INFO step {0} loss 2.0\n", 9, 1.0),
+        ("Iter {0}: Train loss 3.0, It/sec 0.5, Tokens/sec 293.2\n", 9, 2.0),  # mlx
+        ("Epoch {0}/9\n10/10 - 2s - loss: 0.5 - val_loss: 0.6 - 2s/epoch - 200ms/step\n", 90, 0.2),  # Keras, verbose=2
+        ("Epoch {0}/9\n10/10 - 2s - loss: 0.5 - val_loss: 0.6\n", 90, None),
+    ],
+)
+def test_lines_without_a_bar_tell_their_times(lines: str, steps: int, each: float | None) -> None:
+    told = imported("".join(lines.format(n) for n in range(1, 10)).encode()).steps
+    assert [step.index for step in told] == list(range(1, steps + 1))
+    if each is not None:
+        assert [step.duration for step in told[10:]] == [pytest.approx(each)] * len(told[10:])
+        assert told[-1].duration == pytest.approx(each)
+
+
+def test_a_table_of_scikit_learn() -> None:
+    head = "      Iter       Train Loss   Remaining Time \n"
+    told = imported((head + "".join(f"{n:10d} {1 - n / 100:16.4f} {10 - n:14.2f}s\n" for n in range(1, 9))).encode())
+    assert [step.index for step in told.steps] == list(range(1, 9))
+    assert told.metric("train_loss")[-1] == pytest.approx(0.92)
+
+
+def test_rows_of_numbers_without_a_head_are_nothing() -> None:
+    assert readings(b"1  0.5  0.25\n2  0.4  0.5\nname  loss  size\n3  0.3  0.75\n") == []
+
+
+def test_what_a_bar_leaves_open_the_line_beside_it_completes() -> None:
+    live = Live()
+    for step in range(1, 4):
+        live.at(step * 2.0, f"\rTraining: 10%|#  | {step}/9 [00:0{2 * step}<00:09,  2.00s/it]\r ")
+        live.at(step * 2.0 + 0.01, f"\nstep:{step} - loss:0.5 - perf/total_num_tokens:700 - timing_s/gen:1.5\n")
+    told = live.end()
+    assert [step.index for step in told.steps] == [1, 2, 3]
+    assert {step.tokens for step in told.steps} == {700}
+    assert [step.phases for step in told.steps] == [[("generation", 1.5, "host", 1)]] * 3
+
+
+def test_a_rate_of_one_device_is_not_taken_for_the_runs() -> None:
+    for called in ("tokens_per_second_per_gpu", "Tokens/s/device", "tgs"):
+        reading = one(f"step: 5 loss: 2.0, {called}: 3000\n")
+        assert reading.tokens_rate is None
+        assert reading.metrics["tokens_per_second_per_device"] == 3000
+
+
+def test_a_configuration_in_a_table_or_a_sentence_is_no_metric() -> None:
+    table = b"| max_sequence_length T | 1024 |\n| num_layers | 12 |\n\n"
+    (total,) = readings(table + b"training starts at step 1, with local batch size 8, total steps 1000 (warmup 200)\n")
+    assert (total.total, total.step, total.metrics) == (1000, None, {})
+    assert readings(b"Learning rate set to 0.03\n") == []
 
 
 def test_prose_about_steps_is_no_step() -> None:

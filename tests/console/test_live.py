@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from monitor.console_recorder import Stream
+from monitor.sources.growing import Growing
 from tests.console.conftest import Live
 
 
@@ -116,3 +120,16 @@ def test_a_successor_goes_on_counting() -> None:
     told = [step.index for step in first.events if step.kind == "step"]  # type: ignore[attr-defined]
     told += [step.index for step in second.end().steps]
     assert told == list(range(1, 10))
+
+
+def test_a_frame_that_stands_still_tells_how_far_it_has_come_and_not_what_may_be_cut(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    stream = Stream(Growing(log), ())
+    stream.feed(b"Epoch 1/3\n\r3/4 [====>.....] - ETA: 0s - loss: 0.4")
+    assert stream.peek() == []  # it may be growing
+    (reading,) = stream.peek()
+    assert (reading.step, reading.total, reading.metrics) == (3, 4, {})
+    assert stream.peek() == []
+    (whole,) = stream.feed(b"215\n")
+    assert whole.metrics == {"loss": 0.4215}

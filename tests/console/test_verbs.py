@@ -18,7 +18,7 @@ from trainhooks import rundir
 from trainhooks.events import Event
 
 STEPS = """
-i=1; while [ $i -le 8 ]; do sleep 0.1
+i=1; while [ $i -le 8 ]; do sleep 0.3
   if [ $i = 3 ]; then echo "⚠ Skipping generator step 3/8: empty code" >&2
   else echo "Step $i/8 - Generator Reward: 0.$i (gen_passed=2/5)"; fi
   i=$((i+1)); done
@@ -48,6 +48,14 @@ def test_one_single_line_does_not_tell_where_the_time_went(state: State) -> None
     assert told["startup"] == [] and told["throughput"]["steps_per_second"] is None
     text = state.call("report").stdout
     assert b"start-up" not in text and b"does not tell when a step began" in text
+
+
+def test_figures_without_a_step_do_not_tell_where_the_time_went(state: State) -> None:
+    state.run("sh", "-c", "sleep 0.3; echo 'Epoch 1 loss: 2.5'; sleep 0.3")
+    told = report(state)
+    assert told["metrics"]["loss"]["last"] == 2.5
+    assert told["wall"]["startup"] is None and told["startup"] == []
+    assert b"start-up" not in state.call("report").stdout
 
 
 def test_a_shell_script_that_prints_steps(state: State) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.gpu_check import events, load, smi, training
+from tests.gpu_check import clock, events, load, smi, training
 from tests.gpu_check.row import BAD, HEAD, Row, judged, line
 
 
@@ -43,6 +43,7 @@ def checks(torch: Any, scratch: Path, out: Path) -> Iterator[tuple[str, Callable
 
     yield "idle", smi.check
     yield "events", lambda: events.check(torch)
+    yield "clock", lambda: clock.check(*training.run(scratch, *clock.command())[:2])
     yield "load", lambda: load.check(torch)
     yield "after the load", smi.check
     yield "sft", sft

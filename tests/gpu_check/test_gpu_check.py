@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.gpu.conftest import ROOT, Stub, changed, scene, stub  # noqa: F401  # a fixture
-from tests.gpu_check import events, load, smi, training
+from tests.gpu_check import clock, events, load, smi, training
 from tests.gpu_check.row import BAD, OK, TOLD, Row
 from trainhooks.events import Gpu
 
@@ -176,6 +176,23 @@ def test_the_workload_marks_its_phases() -> None:
 
     events.workload(torch, width=8, rows=4, layers=1)(mark)
     assert marks == len(events.PHASES) + 1
+
+
+def test_the_clock_of_the_hooks_is_checked_from_end_to_end(tmp_path: Path) -> None:
+    """Here without a GPU: nothing is timed, torch.compile makes its one graph, and the rows say so."""
+    report, printed, _ = training.run(tmp_path / "state", *clock.command(4, 8, 4, 1))
+    rows = {row.check: row for row in clock.check(report, printed)}
+    assert rows["clock: forward in the report"].ours == "no event was read"
+    assert rows["clock: graphs of torch.compile"].verdict == OK
+    assert (rows["clock: steps"].ours, rows["clock: steps"].verdict) == ("none", BAD)
+    assert clock.check(report, "")[0].verdict == BAD
+    report["gpu_clock"], report["throughput"]["busy_share"] = {"steps": 60, "dropped": 2}, 0.9
+    for row in report["phases"]:
+        row["gpu_seconds"] = {"forward": 0.0101, "backward": 0.021}.get(row["name"])
+    told = {"reference": {"forward": 0.01, "backward": 0.02, "optimizer": 0.01}, "added": 1e-5, "bare": 0.04}
+    line = json.dumps({**told, "graphs": 1, "captured": True, "on": True})
+    verdicts = [row.verdict for row in clock.check(report, f"clocked: {line}")]
+    assert verdicts == [OK, BAD, BAD, OK, TOLD, TOLD, OK, OK, OK]
 
 
 def readings(**figures: Any) -> list[Gpu]:

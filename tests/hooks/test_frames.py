@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from itertools import count
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any
 
 import pytest
 
@@ -93,18 +93,18 @@ def test_a_file_that_was_edited_meanwhile_names_nothing(tmp_path: Path) -> None:
     assert called_at("look()", tmp_path, after="") is None
 
 
-def called_at(line: str, directory: Path, after: Optional[str] = None) -> Optional[str]:
+def called_at(line: str, directory: Path, after: str | None = None) -> str | None:
     """What the line is said to call, by one who looks while it calls; its file may have changed since."""
     path = directory / f"train{next(numbers)}.py"
     code = compile(line + "\n", str(path), "exec")
     path.write_text((line if after is None else after) + "\n")
-    told: List[Optional[str]] = []
+    told: list[str | None] = []
 
-    class Box(List[Any]):
+    class Box(list[Any]):
         def look(self) -> None:
             told.append(called(sys._getframe(1)))
 
-        def itself(self) -> "Box":
+        def itself(self) -> Box:
             return self
 
     box = Box()

@@ -93,12 +93,18 @@ def test_reports_of_a_run(state: State) -> None:
     assert b"Verdict" in state.call("attach", "last", "--once").stdout
 
 
-def test_attach_without_a_terminal_prints_until_the_end(state: State) -> None:
-    front = state.start("sleep", "3")
-    watched = state.call("attach")
-    assert watched.returncode == 0
-    assert b"no terminal to draw on" in watched.stderr
-    assert b"Outcome   finished" in watched.stdout
+def test_attach_without_a_terminal_prints_until_the_end(state: State, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    front = state.start("sh", "-c", f"until [ -e {done} ]; do sleep 0.1; done")
+    watching = subprocess.Popen(
+        [*TRAINMON, "attach"], env=state.environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert watching.stdout and watching.stdout.readline(), "the first line comes while it runs"
+    done.touch()
+    out, told = watching.communicate(timeout=60)
+    assert watching.returncode == 0
+    assert b"no terminal to draw on" in told
+    assert b"Outcome   finished" in out
     front.wait(20)
 
 

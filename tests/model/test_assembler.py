@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trainhooks.clocks import NANOSECOND
@@ -204,11 +204,13 @@ def entries_of(bodies: list[Any], loop: Loop) -> deque[tuple[Any, ...]]:
 @given(
     st.lists(st.tuples(BODY, st.integers(1, 4)), max_size=5),
     st.integers(1, 40),
+    st.integers(1, 40),
     st.sampled_from([None, "generator"]),
     st.booleans(),
 )
+@example([([("a",), (None,)], 3)], 40, 5, None, False)  # what has come so far ends with a step's begin
 def test_whole_steps_make_the_events_that_their_entries_make_one_by_one(
-    bodies: list[Any], portion: int, role: str | None, beside: bool
+    bodies: list[Any], portion: int, come: int, role: str | None, beside: bool
 ) -> None:
     told = []
     for at_once in (True, False):
@@ -217,8 +219,10 @@ def test_whole_steps_make_the_events_that_their_entries_make_one_by_one(
             digester.shared.primary = object()
         entries = entries_of(bodies, Loop(role, None, None))
         while entries:
-            if at_once:
-                digester.digest(entries, portion)
+            if at_once:  # while the training goes on, and has told so many more each time
+                so_far = deque(entries.popleft() for _ in range(min(come, len(entries))))
+                while so_far:
+                    digester.digest(so_far, portion)
                 continue
             try:
                 digester.take(entries.popleft())

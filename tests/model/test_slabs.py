@@ -13,8 +13,10 @@ from monitor.model.fold import fold
 from monitor.model.state import RunState
 from monitor.slab import Slab, append_all
 from monitor.sources.decode import UNKNOWN, decode
-from monitor.sources.shapes import FEW, Row, Shape, slabs
-from trainhooks.events import Event, Metrics, Note, Pulse, Step
+from monitor.sources.joined import joined
+from monitor.sources.journal import BATCH, batches, lines_of
+from monitor.sources.shapes import FEW, Decoded, Row, Shape, slabs
+from trainhooks.events import MAX_LINE, Event, Metrics, Note, Pulse, Step
 
 from .conftest import Story, line_of
 
@@ -56,7 +58,7 @@ def state_of(events: list[Any]) -> str:
     return repr(state)  # to the last digit, in the same order; and nan is nan
 
 
-def lines_of(told: Story) -> list[bytes]:
+def told_lines(told: Story) -> list[bytes]:
     return [line_of(event)[:-1] for event in told.events]
 
 
@@ -67,7 +69,19 @@ def same_state(lines: list[bytes], cuts: list[int]) -> list[Event | Slab]:
         out += slabs(rows[first:end])
     same = state_of(out) == state_of([decode(line) for line in lines])
     assert same  # by itself: a difference of two texts of this size takes minutes to print
+    same_when_joined(lines, cuts)
     return out
+
+
+def same_when_joined(lines: list[bytes], cuts: list[int]) -> None:
+    """The way of a long history: whole blocks decoded, and the slabs of several put together."""
+    shape, out = Shape(), []
+    for first, end in zip([0, *cuts], [*cuts, len(lines)], strict=True):
+        found = shape.read(b"".join(line + b"\n" for line in lines[first:end]), decode)
+        kept = [each for each in found if each is not None and each is not UNKNOWN]
+        out += slabs(Decoded(kept, found.again) if isinstance(found, Decoded) else kept)
+    same = state_of(joined(out)) == state_of([decode(line) for line in lines])
+    assert same
 
 
 def tell(told: Story, kind: int, noise: random.Random) -> None:
@@ -92,7 +106,7 @@ def test_many_at_once_is_one_by_one(seed: int, count: int, most: int, cuts: list
     noise, told = random.Random(seed), Story()
     for _ in range(count):
         tell(told, noise.randint(0 if noise.random() < 0.2 else 5, most), noise)
-    lines = lines_of(told)
+    lines = told_lines(told)
     same_state(lines, sorted(min(each, len(lines)) for each in cuts))
 
 
@@ -102,7 +116,7 @@ def test_a_journal_with_pulses_is_a_few_slabs() -> None:
         told.step_with(USUAL, data=0.1, forward=1.0 + number % 7 / 100)
         if number % 4 == 0:
             told.pulse(step=number, step_open=0.1)
-    found = [each for each in same_state(lines_of(told), []) if isinstance(each, Slab)]
+    found = [each for each in same_state(told_lines(told), []) if isinstance(each, Slab)]
     assert len(found) <= 2 * FEW and sum(map(len, found)) > 2900
 
 
@@ -113,14 +127,14 @@ def test_names_without_end_share_a_row_in_the_steps_order() -> None:
             {"metrics": {f"m{(number + more) % 500}": float(number) for more in range(9)}},
             **{f"p{number % 250}": 1.0, f"q{number % 3}": 0.5},
         )
-    same_state(lines_of(told), [])
+    same_state(told_lines(told), [])
 
 
 def test_rows_are_the_steps_that_the_gate_gives() -> None:
     noise, told = random.Random(5), Story()
     for _ in range(400):
         tell(told, noise.randint(5, 28), noise)
-    lines = lines_of(told)
+    lines = told_lines(told)
     rows = rows_of(lines, [])
     assert sum(isinstance(each, Row) for each in rows) > 50
     assert [each.step() if isinstance(each, Row) else each for each in rows] == [decode(line) for line in lines]
@@ -148,7 +162,7 @@ def test_a_bad_line_among_good_ones(torn: bytes, at: int) -> None:
     told = Story()
     for number in range(100):
         told.step_with(USUAL, data=0.1, forward=1.0 + number % 5)
-    lines = lines_of(told)
+    lines = told_lines(told)
     lines.insert(at, torn)
     shape = Shape()
     shape.events(lines[:20], decode)
@@ -176,3 +190,61 @@ def test_steps_told_by_others_are_folded_like_the_hooks_own() -> None:
     step = Step("p", 0, 2.0, index=1, start=1.0, duration=1.0)
     assert state_of([step]) == state_of(list(slabs([step])))
     assert slabs([Pulse("p", 0, 1.0)]) == [Pulse("p", 0, 1.0)]
+
+
+def long_story(steps: int, **fields: Any) -> list[bytes]:
+    told = Story()
+    for number in range(steps):
+        told.step_with({**USUAL, **fields}, data=0.1, forward=9.0 if number % 400 == 399 else 1.0 + number % 7 / 100)
+        if number % 10 == 0:
+            told.pulse(step=number, step_open=0.1)
+        if number == steps // 2:
+            told.step_with(USUAL, backward=1.0, data=0.2)
+    return told_lines(told)
+
+
+@pytest.mark.parametrize("fields", [{}, {"padded_tokens": 128}])
+def test_batches_of_a_long_history_become_one_slab_and_the_same_state(fields: dict[str, Any]) -> None:
+    lines = long_story(3000, **fields)
+    cuts = list(range(300, len(lines), 300))
+    same_when_joined(lines, cuts)
+    shape, out = Shape(), []
+    for first, end in zip([0, *cuts], [*cuts, len(lines)], strict=True):
+        out += slabs(shape.read(b"\n".join(lines[first:end]) + b"\n", decode))
+    slab = max((each for each in joined(out) if isinstance(each, Slab)), key=len)
+    assert len(slab) > 3 * 300  # of many batches, though a phase that is new makes a cut
+    expected = {step.index: step for step in map(decode, lines) if isinstance(step, Step)}
+    assert [step == expected[step.index] for step in slab.steps(0, len(slab))] == [True] * len(slab)
+    assert [row.index for row in (slab.rows[0], slab.rows[777], slab.rows[-1])] == [
+        slab.index[0],
+        slab.index[777],
+        slab.index[-1],
+    ]
+
+
+def test_slabs_that_tell_different_things_stay_apart() -> None:
+    lines = long_story(200)
+    more = [line.replace(b'"loss"', b'"cost"') for line in long_story(200)]
+    shape, out = Shape(), []
+    for part in (lines, more, lines):
+        out += slabs(shape.read(b"\n".join(part) + b"\n", decode))
+    told = [set(each.metrics) for each in joined(out) if isinstance(each, Slab)]
+    assert all(names in ({"loss", "n"}, {"cost", "n"}) for names in told) and len(told) >= 3
+
+
+def test_a_line_that_is_too_long_is_no_step_in_a_block_either() -> None:
+    lines = long_story(40)
+    shape = Shape()
+    shape.events(lines, decode)
+    steps = [line for line in lines if b'"kind":"step"' in line]
+    far = steps[0][:-1] + b',"text":"' + b"x" * MAX_LINE + b'"}'
+    found = shape.read(b"\n".join([*steps[:20], far, *steps[20:]]) + b"\n", decode)
+    assert found[20] is None and found.count(None) == 1
+
+
+def test_batches_are_the_block_cut_at_ends_of_lines() -> None:
+    lines = [b"x" * (11 * number) for number in range(400)] + [b"y" * (2 * BATCH)]
+    block = b"\n".join(lines) + b"\n"
+    cut = list(batches(block))
+    assert len(cut) > 2 and b"".join(cut) == block and all(each.endswith(b"\n") for each in cut)
+    assert [line for each in cut for line in lines_of(each)] == lines

@@ -167,7 +167,7 @@ def test_silence_is_explained_where_the_steps_would_be(look: Look) -> None:
         rows = steps.chart(views.unheard(), look, width, height)
         assert len(rows) <= height and all(row_width(row) <= width for row in rows)
         assert "Still starting?" in text(rows)
-        assert ("w shows all" in text(rows)) == ("trainhooks.steps" not in text(rows))
+        assert ("why has it all" in text(rows)) == ("trainhooks.steps" not in text(rows))
     whole = text(steps.chart(views.unheard(), look, 90, 14)).replace("\n", " ")
     assert "python -I" in whole and "env -i" in whole and "trainhooks.steps" in whole
     assert text(steps.chart(views.waiting(), look, 90, 14)).strip() == "no step has finished yet"

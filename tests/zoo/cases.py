@@ -78,6 +78,7 @@ SICK = (
     Case("steady.py", "cpu-starved", ("45",), burners=6, allowed={"slow-steps": "a neighbour takes the core in turns"}),
     Case("sick_oversubscribed.py", "oversubscribed"),
     Case("sick_debug_anomaly.py", "debug-settings"),
+    Case("sick_debug_profiler.py", "debug-settings"),
     Case("sick_sequential_generation.py", "sequential-generation"),
     Case("sick_memory_leak.py", "memory-leak"),
     Case("sick_out_of_memory.py", "oom-risk", code=1),

@@ -13,7 +13,18 @@ from threading import get_ident
 from typing import Any, Callable, Optional
 
 from trainhooks import deferred, session
-from trainhooks.auto import batches, by_hand, compiling, imports, optimizers, roots, sections, startup, steps, tracebacks
+from trainhooks.auto import (
+    batches,
+    by_hand,
+    compiling,
+    imports,
+    optimizers,
+    roots,
+    sections,
+    startup,
+    steps,
+    tracebacks,
+)
 from trainhooks.auto.roots import Roots
 from trainhooks.auto.steps import Steps
 
@@ -32,7 +43,9 @@ def install(torch: Any) -> None:
     sections.timed(torch, "save", "checkpoint")
     startup.install(torch, watched)
     clock = [session.gpu_clock] if session.gpu_clock is not None else []
-    compiling.keep_out(torch, sys.modules[__name__], steps, batches, by_hand, optimizers, roots, deferred, session, *clock)
+    compiling.keep_out(
+        torch, sys.modules[__name__], steps, batches, by_hand, optimizers, roots, deferred, session, *clock
+    )
     tracebacks.install()
     os.register_at_fork(after_in_child=watched.reset)
     imports.when_imported("torch.utils.data.dataloader", "trainhooks.auto.loading")

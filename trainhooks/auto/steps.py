@@ -145,7 +145,8 @@ class Steps(OneStep):
             self.put((COUNT, *self.waiting.popleft()))
             return False
         # A batch may go through the model again before its gradients are asked for, or in an optimizer's closure.
-        return self.fresh and not self.loader_counts
+        # After an optimizer has stepped, others learn from the same batch.
+        return self.fresh and not (self.loader_counts or self.stepped)
 
     def count(self, counts: Optional[Counts]) -> None:
         """What the model is called on. Kept until gradients are asked for: an agent is also asked what to do next."""
@@ -204,7 +205,7 @@ class Steps(OneStep):
         if self.called_on is not None:
             self.put((COUNT, *self.called_on))
             self.called_on = None
-        self.fresh = not (self.nested or self.stepped)  # after an optimizer's step others learn from the same batch
+        self.fresh = not self.nested
         if self.waiting and not (self.forwards or claims.counts):
             while self.waiting:
                 self.put((COUNT, *self.waiting.popleft()))

@@ -7,7 +7,20 @@ from collections.abc import Sequence
 from monitor import units as fmt
 from monitor.model.report import GpuRow, HostRow, View
 from monitor.tui.panels.base import Look, ScrollPanel
-from monitor.tui.rows import Row, Span, column, cut, fit, meter, row_width, separated, sparkline, spread
+from monitor.tui.rows import (
+    Row,
+    Span,
+    column,
+    cut,
+    fit,
+    meter,
+    printable,
+    row_width,
+    separated,
+    sparkline,
+    spread,
+    wrap,
+)
 
 _HOT = 85.0  # degrees; most data-centre GPUs begin to slow down between 83 and 90
 _HARMLESS = ("idle", "application", "sync", "display")
@@ -150,7 +163,7 @@ class Machine(ScrollPanel):
         rows += host_rows(view.report.host, view.host, width)
         note = view.report.host.note
         if note:
-            rows.append([(" ", "text"), (fit(note, width - 1), "muted")])
+            rows += wrap([(" ", "text"), (printable(note[:400]), "muted")], width - 1, 1, 3)
         elif not view.report.gpus:
             rows.append([(" no GPU has been seen", "muted")])
         return rows

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from monitor import units as fmt
 from monitor.model.metric_order import place
 from monitor.model.report import Curve, MetricRow, View
+from monitor.tui.actions import key_of
 from monitor.tui.cursor import at
 from monitor.tui.panels.base import Look, Panel
 from monitor.tui.panels.plot import line_chart
@@ -71,7 +72,7 @@ class Metric(Panel):
             if look.cursor is not None:
                 return pointed_value(view.metrics.get(name, Curve()), look.cursor)
             return [("last ", "muted"), *_value(view.report.metrics.get(name, MetricRow()).last)]
-        return [("m", "accent"), (f" {others} more", "muted")] if others > 0 else []
+        return [(key_of("next_metric", look.actions), "accent"), (f" {others} more", "muted")] if others > 0 else []
 
     def body(self, view: View, look: Look, width: int, height: int) -> list[Row]:
         name = chosen(view, look)

@@ -94,7 +94,7 @@ def silence(view: View, width: int, height: int) -> list[Row]:
     if found.advice:
         rows += wrap([("  → ", "accent"), (printable(found.advice[:800]), "text")], width - 1, 4)
     if len(rows) > height:
-        rows[max(0, height - 1) :] = [[("  w", "accent"), (" shows all of it", "muted")]]
+        rows[max(0, height - 1) :] = [[("  the screen ", "muted"), ("why", "accent"), (" has it all", "muted")]]
     return rows
 
 

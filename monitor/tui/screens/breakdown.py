@@ -22,6 +22,7 @@ _WIDTHS = (8, 10, 10, 10, 10, 9, 7, 10)
 _ALL = tuple(range(7))
 _TIMED = (0, 1, 7, 2, 3, 4, 5, 6)  # where the GPU clock is on
 _NARROW = (0, 1, 3)  # of them, where there is no room for all
+_NARROW_TIMED = (0, 1, 7)
 _LEAST_CHART = 16
 
 
@@ -29,7 +30,7 @@ def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row
     names = max(8, min(24, max(len(row.name) for row in rows)))
     shown = _ALL if view.report.gpu_clock is None else _TIMED
     if width < names + sum(_WIDTHS[index] for index in shown) + 4:
-        shown = _NARROW
+        shown = _NARROW if view.report.gpu_clock is None else _NARROW_TIMED
     used = names + 3 + sum(_WIDTHS[index] for index in shown)
     room = width - used - 3 if view.details.distributions else 0
     title: Row = [(" " * (names + 3), "text")]

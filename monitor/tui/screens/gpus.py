@@ -73,14 +73,16 @@ def clock(gpu: GpuRow, detail: GpuDetail, room: int, width: int) -> Row:
     return [*row, ("  ", "text"), *separated(told, left, ("  ", "text"))] if told and left > 0 else row
 
 
-def power(gpu: GpuRow, detail: GpuDetail, room: int) -> Row:
+def power(gpu: GpuRow, detail: GpuDetail, room: int, width: int) -> Row:
     row: Row = [*_label("power"), (sparkline(_history(detail, "power"), room, gpu.power_limit or 0.0), "accent")]
     row.append((column(fmt.UNKNOWN if gpu.power is None else f"{gpu.power:.0f}", 7, right=True), "text bold"))
     row.append((f" W of {gpu.power_limit:.0f}" if gpu.power_limit is not None else " W, limit unknown", "text"))
     heat = fmt.UNKNOWN if gpu.temperature is None else f"{gpu.temperature:.0f} °C"
     newest = detail.readings[-1] if detail.readings else None
     limit = newest.temperature_max or newest.temperature_limit if newest is not None else None
-    return [*row, ("   ", "text"), (heat, "text bold"), (f", slows down at {limit:.0f}" if limit else "", "muted")]
+    row += [("   ", "text"), (heat, "text bold")]
+    slows = f", slows down at {limit:.0f}" if limit else ""
+    return [*row, (slows, "muted")] if row_width(row) + len(slows) <= width else row
 
 
 def memory(gpu: GpuRow, detail: GpuDetail, room: int, width: int) -> Row:
@@ -155,7 +157,7 @@ def block(gpu: GpuRow, detail: GpuDetail, chosen: bool, width: int, height: int)
     room = max(8, min(40, width - LABEL - 50))
     rows = [
         busy(gpu, detail, room), memory(gpu, detail, room, width), clock(gpu, detail, room, width),
-        power(gpu, detail, room), throttled(gpu, width) or link(detail, width),
+        power(gpu, detail, room, width), throttled(gpu, width) or link(detail, width),
         *([link(detail, width)] if gpu.throttle else []),
     ]  # fmt: skip
     return [title(gpu, detail, chosen, width), *(cut(row, width) for row in rows[: height - 1])]

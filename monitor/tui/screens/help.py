@@ -29,7 +29,8 @@ MEANING = 12  # cells before the meaning of a key
 WIDEST = 110  # cells of the box, as in trainmon.tcss
 _OVERVIEW = (
     "The overview answers five questions: is it running, how fast, where does the time go, why, and what would make it"
-    " faster. The coloured line below the head is the verdict; w shows why. A letter opens a screen, Esc comes back.",
+    " faster. The coloured line below the head is the verdict, and the screen why has its evidence. A letter opens a"
+    " screen, Esc comes back.",
 )
 
 

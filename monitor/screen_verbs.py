@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from monitor.terminal import can_draw
+from monitor.terminal import can_draw, open_screen
 
 
 @click.command()
@@ -37,7 +37,7 @@ def replay(context: click.Context, run: str | None, speed: float, low_bandwidth:
 
         title = Path(run).stem if run else "replay"
         slow = config.slow_link(low_bandwidth)
-        how = ReplayApp(Playback(player, speed), title=title, low_bandwidth=slow, wishes=wishes()).run()
+        how = open_screen(ReplayApp(Playback(player, speed), title=title, low_bandwidth=slow, wishes=wishes()))
         context.exit(1 if how is None else 0)
     if not speed:
         raise UserError("no key can end the pause without a terminal; say how fast: --speed 10")
@@ -59,7 +59,7 @@ def browse() -> None:
     cursor: Path | None = None
     said = ""
     try:
-        while (choice := RunsApp(fleet, _compared, stop_training, cursor, said).run()) is not None:
+        while (choice := open_screen(RunsApp(fleet, _compared, stop_training, cursor, said))) is not None:
             what, cursor = choice
             try:
                 said = _open(what, cursor, slow)
@@ -89,7 +89,7 @@ def _open(what: str, path: Path, slow: bool) -> str:
     else:
         recorder.ensure(path)
         app = TrainmonApp(Follower(path), title=path.name, stop_training=stop, low_bandwidth=slow, wishes=wishes())
-    return "" if app.run() is not None else "the dashboard crashed; the training is not affected"
+    return "" if open_screen(app) is not None else "the dashboard crashed; the training is not affected"
 
 
 def _compared(paths: list[Path]) -> str:

@@ -36,6 +36,7 @@ def show(path: Path, low_bandwidth: bool, alerting: Alerting, front: Front | Non
     try:
         from monitor.follow import Follower
         from monitor.stop import stop_training
+        from monitor.terminal import open_screen
         from monitor.tui.app import TrainmonApp
         from monitor.tui.wishes import wishes
 
@@ -57,7 +58,7 @@ def show(path: Path, low_bandwidth: bool, alerting: Alerting, front: Front | Non
 
         if front is not None:
             front.watch(end)
-        how = app.run()
+        how = open_screen(app)
         reason = "see above"
     except Exception as error:
         # Whatever is wrong with the screen, the training goes on, and the person has to learn that it does.

@@ -10,6 +10,7 @@ from monitor.diagnosis.evidence import Evidence
 from monitor.diagnosis.neighbours import crowded, held_up
 from monitor.model.pace import Pace
 from monitor.model.report import Finding
+from monitor.model.series import Series
 from monitor.units import brief, share
 
 ENOUGH = 100  # steps
@@ -17,6 +18,7 @@ SLOWER = 1.20  # the last third against the first: past the ups and downs of a s
 AGREE = 0.8  # of the buckets of the last third lie above the usual of the first: it lasts, and is no spike
 BETWEEN = "between steps"  # the sampler's name for it, too
 BEYOND_NEIGHBOURS = 2.0  # times slower; less may be others on a crowded machine, whose share is never known exactly
+OTHER_WORK = 0.2  # a phase came to, or went from, so many of the steps: they do something else, and may take longer
 LEAST_SECONDS = 0.005  # a step; less is the scheduler's
 
 
@@ -31,6 +33,8 @@ def slow_drift(evidence: Evidence) -> Finding | None:
         if not _slower(early, late, agree):
             return None
         between = True  # the steps take what they took; what lies between them grows
+    if _is_other_work(evidence):
+        return None
     if late < SLOWER * early * held_up(evidence):
         return None  # the machine was taken away
     tokens = evidence.state.main.tokens.digested()
@@ -58,6 +62,28 @@ def slow_drift(evidence: Evidence) -> Finding | None:
         _lost(evidence, early, between),
         culprit=culprit,
     )
+
+
+def _is_other_work(evidence: Evidence) -> bool:
+    """Whether the late steps are of another kind than the early ones: of another stage, or with other phases."""
+    main = evidence.state.main
+    if len({kind.partition("\n")[2] for kind in main.baselines}) > 1:
+        return True  # a curriculum: its stages have paces of their own
+    steps = main.step_seconds.digested().series
+    early, late = _counts(steps, steps)
+    for stats in main.phases.values():
+        first, last = _counts(stats.seconds.digested().series, steps)
+        if abs(last / max(1, late) - first / max(1, early)) > OTHER_WORK:
+            return True
+    return False
+
+
+def _counts(series: Series, steps: Series) -> tuple[int, int]:
+    """How many values lie in the first and in the last third of the steps."""
+    begin, third = steps.index[0] * steps.width, (steps.newest - steps.index[0] * steps.width) / 3
+    rows = [(index * series.width, count) for index, count in zip(series.index, series.count, strict=True)]
+    first = sum(count for at, count in rows if at < begin + third)
+    return first, sum(count for at, count in rows if at >= begin + 2 * third)
 
 
 def _lost(evidence: Evidence, early: float, between: bool) -> float:

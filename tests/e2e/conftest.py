@@ -10,7 +10,7 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from fcntl import ioctl
 from pathlib import Path
@@ -100,8 +100,8 @@ class Box:
         self.environment.update(TERM="xterm-256color", COLORTERM="truecolor", PYTHONPATH=str(ROOT))
         self.terminals: list[Terminal] = []
 
-    def trainmon(self, *words: str, columns: int = 160, lines: int = 45) -> Terminal:
-        command = [sys.executable, "-m", "monitor", *words]
+    def trainmon(self, *words: str, columns: int = 160, lines: int = 45, within: Sequence[str] = ()) -> Terminal:
+        command = [*within, sys.executable, "-m", "monitor", *words]
         terminal = Terminal(command, self.environment, columns, lines)
         self.terminals.append(terminal)
         return terminal

@@ -93,6 +93,19 @@ def test_a_closed_terminal_leaves_the_training(box: Box, script: str) -> None:
     wait_for_steps(box.run(), 80)
 
 
+def test_a_dashboard_ends_with_its_terminal_though_nobody_tells_it(box: Box, script: str) -> None:
+    """A hangup is told to the session's leader alone; where that one is a `make`, it waits for us."""
+    waits = ["/bin/sh", "-c", 'trap : HUP; "$@"; exit', "sh"]
+    terminal = box.trainmon("run", "--", sys.executable, script, "2000", within=waits)
+    terminal.wait_for("generation")
+    terminal.close()
+    until = time.monotonic() + PATIENCE
+    while os.waitpid(terminal.pid, os.WNOHANG) == (0, 0):
+        assert time.monotonic() < until, "the dashboard is still there"
+        time.sleep(0.05)
+    wait_for_steps(box.run(), steps_done(box.run()) + 5)
+
+
 def test_late_attach_shows_the_whole_history(box: Box, script: str) -> None:
     """A training that trainmon did not start: it writes its own journal, and is found."""
     training = subprocess.Popen([sys.executable, script, "2000"], env=box.environment, stdout=subprocess.DEVNULL)

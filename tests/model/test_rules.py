@@ -93,6 +93,22 @@ def rising_with_tokens() -> Story:
     return told
 
 
+def other_work() -> Story:
+    """From the middle on, half of the steps do something more."""
+    told = Story()
+    for i in range(300):
+        more = {"test_generation": jitter(0.3)} if i > 150 and i % 2 else {}
+        told.step(forward=jitter(0.1), backward=jitter(0.1), **more)
+    return told
+
+
+def curriculum() -> Story:
+    told = Story()
+    for i in range(300):
+        told.step_with({"stage": str(1 + i // 100)}, generation=jitter(0.1 * (1 + i // 100)), training=jitter(0.1))
+    return told
+
+
 SICK = {
     "input-bound": lambda: data_wait(0.4),
     "unaccounted-time": lambda: healthy(other=0.5),
@@ -187,6 +203,8 @@ INNOCENT = {
     "slow-drift": [
         lambda: rising(0.12),
         rising_with_tokens,
+        other_work,
+        curriculum,
         lambda: healthy(290).step(forward=9).step(forward=9).step(forward=9),  # spikes at the end
     ],
     "swap": [

@@ -19,6 +19,7 @@ STATES = {
     "killed": ("✖ killed", "bad"),
     "lost": ("? lost", "warning"),
 }
+UNSEEN = ("? ended", "warning")  # nobody saw its exit code: no word of success
 STATE_WIDTH = 10
 BEST_WIDTH = 30  # at least; it takes what is left over
 FEW = 0.9  # of the expected speed: below it the share is shown as a warning
@@ -159,7 +160,8 @@ def row(line: Line, placed: tuple[int, list[_Column]], here: bool, marked: Colle
     name, shown = placed
     run = line.run
     mark = "*" if run.path in marked else " "
-    words, tone = STATES.get(run.entry.state, ("?", "warning"))
+    unseen = run.entry.state == "finished" and run.entry.exit_code is None
+    words, tone = UNSEEN if unseen else STATES.get(run.entry.state, ("?", "warning"))
     indent = "  " if line.group.name is not None else ""
     out: Row = [(f"{pointer}{mark} ", "accent bold")]
     out.append((column(indent + run.entry.name, name), f"text{weight}"))

@@ -85,6 +85,15 @@ async def test_what_it_shows(screen_text) -> None:
     assert "[/b]" in text
 
 
+async def test_an_end_that_nobody_saw_is_called_no_success(screen_text) -> None:
+    unseen = replace(entry("alone"), exit_code=None)
+    told = Told(grouped(judged([(unseen, None), (entry("seen"), None)])))
+    async with told.app.run_test(size=(120, 20)) as pilot:
+        await settled(told.app, pilot)
+        text = screen_text(told.app)
+    assert text.count("✔ finished") == 1 and text.count("? ended") == 1
+
+
 async def test_no_runs_say_how_to_start_one(screen_text) -> None:
     told = Told([])
     async with told.app.run_test(size=(100, 20)) as pilot:

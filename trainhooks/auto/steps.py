@@ -145,8 +145,7 @@ class Steps(OneStep):
             self.put((COUNT, *self.waiting.popleft()))
             return False
         # A batch may go through the model again before its gradients are asked for, or in an optimizer's closure.
-        # After an optimizer has stepped, others learn from the same batch.
-        return self.fresh and not (self.loader_counts or self.stepped)
+        return self.fresh and not self.loader_counts
 
     def count(self, counts: Optional[Counts]) -> None:
         """What the model is called on. Kept until gradients are asked for: an agent is also asked what to do next."""
@@ -202,7 +201,7 @@ class Steps(OneStep):
         if not self.learnt and self.optimizers.none_stepped:
             self.optimizers.updated()  # from here on
         self.learnt = True
-        if self.called_on is not None:
+        if self.called_on is not None and not self.stepped:  # else it shows in `optimizer_begins`
             self.put((COUNT, *self.called_on))
             self.called_on = None
         self.fresh = not self.nested
@@ -243,12 +242,16 @@ class Steps(OneStep):
         self.in_forward = False
         if self.evaluating:
             self._evaluation_ends()
+        # After an optimizer has stepped, others learn from the same batch; where it steps again, that was a new one.
+        called_on, self.called_on = self.called_on if key in self.stepped else None, None
         if self.open and self.stepped and (key in self.stepped or self.optimizers.all_in(self.stepped)):
             self.end(t)
         if not self.open:
             self.begin(self.last or t)
             if not self.open:
                 return
+        if called_on is not None:
+            self.put((COUNT, *called_on))
         self.put((OPTIMIZER, t))
 
     def optimizer_ends(self, key: int, optimizer: Any) -> None:

@@ -8,16 +8,17 @@ from typing import NoReturn
 
 import click
 
-from monitor import __version__, console_verbs, help_verbs, screen_verbs, verbs
-from monitor.attach_verb import attach
+from monitor import __version__
 from monitor.errors import UserError, complain
-from monitor.run_verb import run
 from monitor.terminal import can_draw
+from monitor.verbs import help, logs, runs, screens
+from monitor.verbs.attach import attach
+from monitor.verbs.run import run
 
 VERBS = (
-    *(run, attach, verbs.ls, verbs.stop, verbs.report, verbs.compare, verbs.export, verbs.prune),
-    *(screen_verbs.replay, console_verbs.lines, console_verbs.import_),
-    *(help_verbs.explain, help_verbs.doctor, help_verbs.completion),
+    *(run, attach, runs.ls, runs.stop, runs.report, runs.compare, runs.export, runs.prune),
+    *(screens.replay, logs.lines, logs.import_),
+    *(help.explain, help.doctor, help.completion),
 )
 
 
@@ -34,7 +35,7 @@ def cli(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         if not can_draw():
             raise click.exceptions.NoArgsIsHelpError(context)
-        screen_verbs.browse()
+        screens.browse()
 
 
 for verb in VERBS:

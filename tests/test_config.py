@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from monitor import config
-from monitor.runs import UserError
+from monitor.errors import UserError
+from monitor.settings import config
 from monitor.tui.themes import PALETTES
 from monitor.tui.wishes import Wishes, leave, wishes
 

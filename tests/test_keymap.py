@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from monitor import config
-from monitor.keymap import DEFAULT, FIXED, BadKey, chosen
-from monitor.runs import UserError
+from monitor.errors import UserError
+from monitor.settings import config
+from monitor.settings.keymap import DEFAULT, FIXED, BadKey, chosen
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS
 from monitor.tui.replay import ACTIONS as REPLAY_ACTIONS
 

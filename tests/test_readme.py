@@ -9,15 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from monitor import config, keymap, plain, retention, speeds, stop
 from monitor.cli import cli
 from monitor.console import patterns
 from monitor.console.patterns import compile_pattern, read_pattern
 from monitor.diagnosis import regression
 from monitor.model import baseline, pace
 from monitor.model.report import Report, Throughput
+from monitor.running import stop
+from monitor.runs import retention
+from monitor.settings import config, keymap, speeds
 from monitor.tui import link
 from monitor.tui.actions import SCREENS
+from monitor.verbs import plain
 from trainhooks import rundir
 
 ROOT = Path(__file__).resolve().parents[1]

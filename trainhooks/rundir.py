@@ -179,6 +179,11 @@ def node_journal(run: Path, host: Optional[str] = None) -> Path:
     return run / f"node-{slug(host or socket.gethostname(), 64)}.jsonl"
 
 
+def recorder_lock(run: Path) -> Path:
+    """What this host's recorder of the run holds while it lives."""
+    return node_journal(run).with_suffix(".lock")
+
+
 def console_journal(run: Path, host: Optional[str] = None) -> Path:
     return run / f"console-{slug(host or socket.gethostname(), 64)}.jsonl"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from monitor import ties
 from monitor.doctor.check import Check
+from monitor.running import ties
 
 PART = "logging out"
 
@@ -11,7 +11,7 @@ PART = "logging out"
 def logout(tied: ties.Tie | None) -> Check:
     """
     Args:
-        tied: what `monitor.ties.tie` found for a program that is started as this one was.
+        tied: what `monitor.running.ties.tie` found for a program that is started as this one was.
     """
     if tied is None:
         return Check(PART, "works", "nothing seen that would end a training when its terminal closes or you log out")

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from monitor.doctor.check import Check
-from monitor.runs import UserError
+from monitor.errors import UserError
 from trainhooks import rundir
 from trainhooks.events import clean
 

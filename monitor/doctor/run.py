@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from monitor import ties
 from monitor.doctor import gpus, places, pythons
 from monitor.doctor.above import above
 from monitor.doctor.check import Check
 from monitor.doctor.logout import logout
 from monitor.doctor.terminal import terminal
+from monitor.running import ties
 
 Paint = Callable[[str, str], str]  # a word, and the state that it stands for
 

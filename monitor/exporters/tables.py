@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from monitor.errors import UserError
 from monitor.exporters.events import events, steps
-from monitor.runs import UserError
 from trainhooks.events import Hello, Metrics, Step
 
 FIXED = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monitor.reports import table
-from monitor.runs import RunEntry
+from monitor.runs.catalogue import RunEntry
 from monitor.units import UNKNOWN, age, pace
 from trainhooks.events import clean
 

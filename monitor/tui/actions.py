@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from textual.binding import Binding
 
-from monitor.keymap import DEFAULT
+from monitor.settings.keymap import DEFAULT
 
 PANELS: tuple[tuple[str, str], ...] = (
     ("steps", "Step time by phase"),

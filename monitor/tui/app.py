@@ -12,9 +12,9 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
 
-from monitor import config
-from monitor.keymap import DEFAULT
 from monitor.model.report import View
+from monitor.settings import config
+from monitor.settings.keymap import DEFAULT
 from monitor.tui import cursor
 from monitor.tui.actions import bindings, spelled, with_keys
 from monitor.tui.board import Board

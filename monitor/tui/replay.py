@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 from textual.binding import BindingType
 
-from monitor.keymap import DEFAULT
+from monitor.settings.keymap import DEFAULT
 from monitor.tui.actions import Action, bindings, key_of, with_keys
 from monitor.tui.app import TrainmonApp
 from monitor.tui.feed import Feed

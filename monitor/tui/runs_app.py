@@ -21,8 +21,8 @@ from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from monitor import config
-from monitor.fleet import Group
+from monitor.runs.fleet import Group
+from monitor.settings import config
 from monitor.tui import runs_rows
 from monitor.tui.economy import BoardScreen
 from monitor.tui.ink import PlainCharacters

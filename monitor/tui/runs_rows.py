@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from monitor import units as fmt
-from monitor.fleet import Group
-from monitor.fleet import Row as RunRow
+from monitor.runs.fleet import Group
+from monitor.runs.fleet import Row as RunRow
 from monitor.tui.rows import Row, column, fit, row_width, spread
 
 EMPTY = "no runs yet; start one with: trainmon run -- python train.py"

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from monitor import config
+from monitor.settings import config
 from monitor.tui.actions import PANELS, SCREENS
 from trainhooks import rundir
 

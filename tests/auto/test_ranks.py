@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from monitor import runs
-from monitor.follow import load
+from monitor.runs import catalogue
+from monitor.runs.follow import load
 from trainhooks import rundir
 
 from .watched import LIMIT, SCRIPTS, TORCHRUN, environment, watched
@@ -118,7 +118,7 @@ def test_the_ranks_of_a_job_share_a_run(tmp_path: Path, launched: Callable[..., 
     (run,) = tmp_path.glob("runs/*")
     known = load(run).report
     assert known.run.ranks == 6 and known.progress.steps_done == 5
-    assert known.outcome.state == "finished" == runs.state(run)[0]
+    assert known.outcome.state == "finished" == catalogue.state(run)[0]
     assert rundir.read_json(run / rundir.IDENTITY) is not None
 
 
@@ -188,7 +188,7 @@ def test_torchrun_with_an_elastic_restart(tmp_path: Path) -> None:
     assert progress.steps_again in (4, 5), "the twelfth step was open when the agent ended rank 0"
     assert [row.code for row in known.alerts] == ["restart"] and "rank 0 began again at step 8" in known.alerts[0].text
     assert "restart" in known.wall.spans and known.run.ranks == 2
-    assert known.outcome.state == "finished" == runs.state(run)[0]
+    assert known.outcome.state == "finished" == catalogue.state(run)[0]
     launcher = (rundir.read_json(run / rundir.IDENTITY) or {})["pid"]
     parents = [event["pid"] for event in hellos(run)]
     assert launcher not in parents and not rundir.run_alive(run)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from monitor.follow import Run
 from monitor.model.report import OpenWork, View
+from monitor.runs.follow import Run
 from monitor.sources.starting import stacks
 from tests.auto.watched import LIMIT, ROOT, environment
 from trainhooks.auto.imports import STARTING

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monitor.follow import load
 from monitor.model.report import Report
+from monitor.runs.follow import load
 from trainhooks import rundir
 from trainhooks.session import DEBUG_VARIABLE
 

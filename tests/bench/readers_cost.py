@@ -59,7 +59,7 @@ def fold_speed(steps: int = 50_000) -> dict[str, float]:
     """Steps a second from a journal to a state, and that in units of a bare JSON decode of the same lines."""
     import msgspec
 
-    from monitor.follow import Run
+    from monitor.runs.follow import Run
 
     with _state_dir() as state:
         path = write_run(state / "runs", steps)

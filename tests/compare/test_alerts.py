@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from monitor import notify
+from monitor.alerts import notify
+from monitor.alerts.notify import AGAIN, APART, LIMIT, MAX_WAITING, Bell
 from monitor.diagnosis.history import CLEARED_AFTER, FindingLog
 from monitor.model.report import Finding, Outcome, Turn, View
-from monitor.notify import AGAIN, APART, LIMIT, MAX_WAITING, Bell
 from monitor.tui.ring import News, notification
 
 from ..launch.conftest import wait_for

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from monitor import baselines, follow
 from monitor.model.arguments import GIVEN, parse
 from monitor.model.comparable import same_program
 from monitor.model.compare import Side
+from monitor.runs import baselines, follow
 from monitor.sources.identity import identity
 from trainhooks import rundir
 from trainhooks.events import Facts

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from monitor import output
 from monitor.console.abreast import in_order, number_the_same
 from monitor.console.reading import Reading
-from monitor.console_recorder import ConsoleRecorder
+from monitor.running import output
+from monitor.running.console_recorder import ConsoleRecorder
 from trainhooks import rundir
 
 EVEN = "".join(f"Step {i}/6 - Reward: 0.{i}\n" for i in (1, 2, 4, 5, 6))

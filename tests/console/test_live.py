@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.console_recorder import Stream
+from monitor.running.console_recorder import Stream
 from monitor.sources.growing import Growing
 from tests.console.conftest import Live
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from monitor import config
 from monitor.console.patterns import BadPattern, compile_pattern, read_pattern
-from monitor.runs import UserError
+from monitor.errors import UserError
+from monitor.settings import config
 from trainhooks import rundir
 
 ROUND = r"round (?P<step>\d+) of (?P<total>\d+): energy (?P<energy>\S+)"

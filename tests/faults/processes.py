@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from monitor.stop import STEPS, stop_training
+from monitor.running.stop import STEPS, stop_training
 from tests.faults.catalogue import Result, fault
 from tests.faults.place import TRAINMON, Place, Training, recorder_of, steps_told, wait_for
 from trainhooks import rundir

@@ -13,13 +13,13 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
-from monitor import runs
 from monitor.console.survey import Survey
-from monitor.follow import load
 from monitor.model.compare import Side, compare
 from monitor.model.report import View
 from monitor.reports import as_json, comparison, listing, text
 from monitor.reports.lines import as_mapping, row, summary_text
+from monitor.runs import catalogue
+from monitor.runs.follow import load
 from monitor.sources.console import Lines
 from monitor.sources.decode import UNKNOWN, decode
 from monitor.sources.sequence import Sequencer
@@ -125,13 +125,13 @@ class Journals:
             as_json.as_json(report),
         ):
             clean_text(shown)
-        entry = runs.entry(run)
+        entry = catalogue.entry(run)
         clean_text(listing.listing([entry]) + listing.standing(entry))
         same = compare(Side(report, view.step_seconds), Side(report, view.step_seconds))
         clean_text(comparison.text(same) + comparison.text(same, markdown=True))
         json.dumps(comparison.mapping([same]), allow_nan=False)
         assert len(report.metrics) <= MAX_METRICS + 1
-        runs.processes(run)
+        catalogue.processes(run)
 
 
 _IDENTITY: dict[str, Any] = {

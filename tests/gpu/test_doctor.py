@@ -18,7 +18,7 @@ from monitor.doctor.check import Check
 from monitor.doctor.gpus import READINGS
 from monitor.doctor.run import mapping, text
 from monitor.doctor.terminal import judge
-from monitor.runs import UserError
+from monitor.errors import UserError
 from tests.gpu.conftest import ROOT, Stub, changed, scene
 from trainhooks import rundir
 

@@ -20,7 +20,7 @@ H200 = scene("h200x8")
 RECORD = """
 import json, os, sys, threading
 from pathlib import Path
-from monitor import recorder
+from monitor.running import recorder
 from monitor.sources.gpu import poller
 from trainhooks import rundir
 run, before, after, enough = json.load(sys.stdin)

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from monitor.follow import load
 from monitor.model.report import Report
+from monitor.runs.follow import load
 from trainhooks import rundir
 from trainhooks.session import DEBUG_VARIABLE
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from monitor import ties
 from monitor.doctor.above import above
 from monitor.doctor.logout import logout
+from monitor.running import ties
 from trainhooks import rundir
 
 from .conftest import State

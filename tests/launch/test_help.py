@@ -13,9 +13,12 @@ import click
 import pexpect
 import pytest
 
-from monitor import notify, plain, retention, stop
+from monitor.alerts import notify
 from monitor.cli import cli
 from monitor.diagnosis.explain import CODES
+from monitor.running import stop
+from monitor.runs import retention
+from monitor.verbs import plain
 from trainhooks import rundir
 
 from .conftest import ROOT, TRAINMON, State, python, wait_for

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.command import name
+from monitor.running.command import name
 from tests.auto.watched import watched
 
 NAMES = {

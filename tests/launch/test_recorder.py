@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from monitor.recorder import Writer, write_exit
+from monitor.running.recorder import Writer, write_exit
 from monitor.sources.decode import decode
 from trainhooks import journal, rundir
 from trainhooks.events import Event, Note

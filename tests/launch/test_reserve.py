@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor import recorder, reserve
+from monitor.running import recorder, reserve
 from trainhooks import rundir
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor import retention
-from monitor.retention import Stored, surplus
-from monitor.runs import UserError
+from monitor.errors import UserError
+from monitor.runs import retention
+from monitor.runs.retention import Stored, surplus
 from trainhooks import rundir
 
 from .conftest import State, python, wait_for

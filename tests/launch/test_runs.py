@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from monitor import runs
-from monitor.command import name
+from monitor.errors import UserError
+from monitor.running.command import name
+from monitor.runs import catalogue
 from trainhooks import rundir
 
 
@@ -31,26 +32,26 @@ def line(kind: str, **fields: object) -> str:
 
 
 def test_none_yet(here: Path) -> None:
-    assert runs.list_runs() == []
-    with pytest.raises(runs.UserError, match="no runs yet"):
-        runs.resolve(None)
+    assert catalogue.list_runs() == []
+    with pytest.raises(UserError, match="no runs yet"):
+        catalogue.resolve(None)
 
 
 def test_what_a_person_may_say(here: Path) -> None:
     old = made("rl-0101-aaaa", "rl", 1.0)
     new = made("rl-0102-bbbb", "rl", 2.0)
     other = made("sweep-0103-cccc", "lr sweep", 3.0)
-    assert runs.resolve(None) == runs.resolve("last") == other
-    assert runs.resolve("rl-0101-aaaa") == old
-    assert runs.resolve("rl") == new, "the newest of that name"
-    assert runs.resolve("lr sweep") == other
-    assert runs.resolve("sw") == other
-    assert runs.resolve(str(old)) == old
-    assert [entry.id for entry in runs.list_runs()] == [other.name, new.name, old.name]
-    with pytest.raises(runs.UserError, match="may be any of 2 runs: rl-0102-bbbb, rl-0101-aaaa"):
-        runs.resolve("rl-0")
-    with pytest.raises(runs.UserError, match="`trainmon ls` lists them"):
-        runs.resolve("nothing")
+    assert catalogue.resolve(None) == catalogue.resolve("last") == other
+    assert catalogue.resolve("rl-0101-aaaa") == old
+    assert catalogue.resolve("rl") == new, "the newest of that name"
+    assert catalogue.resolve("lr sweep") == other
+    assert catalogue.resolve("sw") == other
+    assert catalogue.resolve(str(old)) == old
+    assert [entry.id for entry in catalogue.list_runs()] == [other.name, new.name, old.name]
+    with pytest.raises(UserError, match="may be any of 2 runs: rl-0102-bbbb, rl-0101-aaaa"):
+        catalogue.resolve("rl-0")
+    with pytest.raises(UserError, match="`trainmon ls` lists them"):
+        catalogue.resolve("nothing")
 
 
 @pytest.mark.parametrize(
@@ -71,22 +72,22 @@ def test_states(here: Path, ended: object, farewell: dict[str, str] | None, expe
         (path / "exit.json").write_text(json.dumps(ended))
     if farewell:
         (path / "rank-0-x.jsonl").write_text(line("hello") + line(**farewell))
-    assert runs.list_runs()[0].state == expected
+    assert catalogue.list_runs()[0].state == expected
 
 
 def test_a_living_process_is_a_running_run(here: Path) -> None:
     made("a", "a", 1.0, pid=os.getpid(), start_ticks=rundir.start_ticks(os.getpid()), boot_id=rundir.boot_id())
     made("b", "b", 2.0, pid=os.getpid(), start_ticks=1, boot_id=rundir.boot_id())
-    assert [entry.id for entry in runs.live_runs()] == ["a"]
+    assert [entry.id for entry in catalogue.live_runs()] == ["a"]
 
 
 def test_a_run_that_another_machine_writes(here: Path) -> None:
     path = made("a", "a", 1.0, host="elsewhere")
     journal = path / "rank-0-x.jsonl"
     journal.write_text("{}\n")
-    assert runs.state(path)[0] == "running"
+    assert catalogue.state(path)[0] == "running"
     os.utime(journal, (1, 1))
-    assert runs.state(path)[0] == "lost"
+    assert catalogue.state(path)[0] == "lost"
 
 
 def test_progress_from_a_long_journal(here: Path) -> None:
@@ -96,7 +97,7 @@ def test_progress_from_a_long_journal(here: Path) -> None:
         for i in range(1, 5001):
             journal.write(line("step", index=i, start=i * 0.5, duration=0.4, metrics={"x": 1}))
         journal.write('{"kind":"step","index":50')
-    entry = runs.entry(path)
+    entry = catalogue.entry(path)
     assert (entry.step, entry.steps_total) == (5000, 9000)
     assert entry.steps_per_second == pytest.approx(2.0, rel=0.01)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.stop import stop_training
+from monitor.running.stop import stop_training
 from trainhooks import rundir
 
 from .conftest import State, python, wait_for

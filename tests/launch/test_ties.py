@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitor import ties
+from monitor.running import ties
 
 LOGIN = "0::/user.slice/user-1000.slice/session-3.scope\n"
 KILLS = "[Login]\nKillUserProcesses=yes\n"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from monitor import baselines
-from monitor.follow import Run, load
 from monitor.model.report import Outcome
+from monitor.runs import baselines
+from monitor.runs.follow import Run, load
 from monitor.tui.panels.header import now
 
 from .conftest import State, python

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from monitor.fleet import Row, best, grouped, judged
 from monitor.model.report import (
     Dropped,
     HostRow,
@@ -19,7 +18,8 @@ from monitor.model.report import (
     Throughput,
     Wall,
 )
-from monitor.runs import RunEntry
+from monitor.runs.catalogue import RunEntry
+from monitor.runs.fleet import Row, best, grouped, judged
 
 
 def entry(name: str, state: str = "finished", tags: dict[str, str] | None = None) -> RunEntry:

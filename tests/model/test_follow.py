@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from monitor import keepsake
-from monitor.follow import Follower, Run, load
 from monitor.model.report import View
+from monitor.runs import keepsake
+from monitor.runs.follow import Follower, Run, load
 from trainhooks import rundir
 from trainhooks.events import Bye, Facts
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from monitor.follow import load
 from monitor.reports import text
+from monitor.runs.follow import load
 from monitor.sources.decode import UNKNOWN, decode
 from tests.launch.conftest import State
 from tests.launch.conftest import state as state

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from demo.record import recorded
-from monitor import replay
-from monitor.follow import load
+from monitor.errors import UserError
 from monitor.model.report import View
-from monitor.replay import Playback, Player, open_player
-from monitor.runs import UserError
+from monitor.runs import replay
+from monitor.runs.follow import load
+from monitor.runs.replay import Playback, Player, open_player
 from monitor.sources.recording import Recording
 from tests.model.conftest import Story
 from trainhooks.events import Event, Gpu, Note, encoder, to_dict

@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from monitor import runs
-from monitor.stop import stop_training
+from monitor.running.stop import stop_training
+from monitor.runs import catalogue
 from tests.launch.conftest import ROOT, State, python, wait_for
 from trainhooks import rundir
 
@@ -201,13 +201,13 @@ def test_another_user_s_run_cannot_have_a_process_stopped(tmp_path: Path, monkey
 @needs_root
 def test_nothing_is_written_into_another_user_s_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its owner could put links in the way of what root writes there."""
-    from monitor import recorder
+    from monitor.running import recorder
 
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
     run = rundir.new_run("evil", pid=os.getpid(), start_ticks=rundir.start_ticks(os.getpid()))
     os.chown(run, NOBODY, -1)
     before = sorted(run.iterdir())
     recorder.ensure(run)
-    assert runs.state(run)[0] == "running"
-    assert not any("monitor.recorder" in command for command in commands(psutil.Process().children()))
+    assert catalogue.state(run)[0] == "running"
+    assert not any("monitor.running.recorder" in command for command in commands(psutil.Process().children()))
     assert sorted(run.iterdir()) == before

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from monitor import runs
-from monitor.console_recorder import ConsoleRecorder
-from monitor.follow import load
 from monitor.model.fold import MAX_DEVICES, MAX_FACTS, fold
 from monitor.model.state import RunState
 from monitor.model.steps import MAX_PHASES, MAX_REASONS
 from monitor.model.summary import report
+from monitor.running.console_recorder import ConsoleRecorder
+from monitor.runs import catalogue
+from monitor.runs.follow import load
 from monitor.sources.console import Console
 from monitor.sources.decode import decode
 from monitor.sources.growing import CHUNK
@@ -224,9 +224,9 @@ def test_a_start_in_the_future_or_beyond_the_calendar_is_no_crash(
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
     for started in (4e9, 1e300, -5, 10**400, "nan", float("inf"), True, None, []):
         run = rundir.new_run("odd", started=started)
-        assert runs.entry(run).state == "lost"
+        assert catalogue.entry(run).state == "lost"
         load(run)
-    assert len(runs.list_runs()) == 9
+    assert len(catalogue.list_runs()) == 9
 
 
 def test_a_pid_that_another_process_has_now_is_not_the_training(
@@ -234,10 +234,10 @@ def test_a_pid_that_another_process_has_now_is_not_the_training(
 ) -> None:
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
     me, ticks = os.getpid(), rundir.start_ticks(os.getpid())
-    assert runs.state(rundir.new_run("mine", pid=me, start_ticks=ticks))[0] == "running"
+    assert catalogue.state(rundir.new_run("mine", pid=me, start_ticks=ticks))[0] == "running"
     for other in ({"start_ticks": (ticks or 0) - 1}, {"start_ticks": ticks, "boot_id": "another"}):
         run = rundir.new_run("reused", pid=me, **other)
-        assert runs.state(run)[0] == "lost" and runs.processes(run) == []
+        assert catalogue.state(run)[0] == "lost" and catalogue.processes(run) == []
     for odd in (-1, 0, 2**70, "7", [], 1.5, True):
         run = rundir.new_run("odd", pid=odd, start_ticks=ticks)
-        assert runs.processes(run) == []
+        assert catalogue.processes(run) == []

@@ -17,7 +17,7 @@ import sample_views as views
 from conftest import HandFeed
 
 from monitor.model.report import View
-from monitor.replay import open_player
+from monitor.runs.replay import open_player
 from monitor.tui.actions import SCREENS
 from monitor.tui.app import TrainmonApp
 from monitor.tui.ink import Ink

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import sample_views as views
 
-from monitor.fleet import Group, grouped, judged
-from monitor.runs import RunEntry
+from monitor.runs.catalogue import RunEntry
+from monitor.runs.fleet import Group, grouped, judged
 from monitor.tui.runs_app import CompareScreen, RunsApp, StopQuestion
 
 SIZES = [(200, 60), (160, 45), (80, 24), (60, 15), (20, 5)]

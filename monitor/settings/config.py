@@ -24,9 +24,9 @@ from typing import Any
 
 import platformdirs
 
-from monitor import keymap
 from monitor.console.patterns import MAX_PATTERNS, BadPattern, compile_pattern
-from monitor.runs import UserError
+from monitor.errors import UserError
+from monitor.settings import keymap
 from trainhooks import rundir
 from trainhooks.events import clean
 

@@ -11,8 +11,8 @@ import click
 from monitor.errors import complain
 
 if TYPE_CHECKING:
-    from monitor.alerting import Alerting
-    from monitor.launch import Front
+    from monitor.alerts.alerting import Alerting
+    from monitor.running.launch import Front
 
 ON_ALERT = (
     "Run this command for each finding of severity warning or above that appears, grows worse or clears, and at the "
@@ -34,8 +34,8 @@ def show(path: Path, low_bandwidth: bool, alerting: Alerting, front: Front | Non
     """Show the dashboard; "detach" or "ended", or None where it crashed, which has been said then."""
     how: str | None = None
     try:
-        from monitor.follow import Follower
-        from monitor.stop import stop_training
+        from monitor.running.stop import stop_training
+        from monitor.runs.follow import Follower
         from monitor.terminal import open_screen
         from monitor.tui.app import TrainmonApp
         from monitor.tui.wishes import wishes

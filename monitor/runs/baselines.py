@@ -18,10 +18,11 @@ from statistics import median
 
 import msgspec
 
-from monitor import __version__, runs
+from monitor import __version__
 from monitor.model.comparable import same_kind_of_machine, same_program
 from monitor.model.compare import Side
 from monitor.model.report import Report
+from monitor.runs import catalogue
 from monitor.sources.identity import identity
 from trainhooks import rundir
 
@@ -79,7 +80,7 @@ def before(run: Path, report: Report, read: Callable[[Path], Side]) -> Side | No
     """
     own = identity(run)
     for candidate in _candidates(run)[:LOOKS]:
-        if runs.state(candidate)[0] == "running":
+        if catalogue.state(candidate)[0] == "running":
             continue
         side = recall(candidate)
         if side is None and _size(candidate) <= READABLE:

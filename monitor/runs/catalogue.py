@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from monitor.errors import UserError as UserError
+from monitor.errors import UserError
 from monitor.sources.decode import decode
 from monitor.sources.identity import ending, identity
 from trainhooks import rundir

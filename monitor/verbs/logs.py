@@ -19,10 +19,10 @@ def lines(file: str, as_json: bool) -> None:
     import contextlib
     import json
 
-    from monitor import config
     from monitor.console.survey import Survey
-    from monitor.importing import CHUNK, open_log
     from monitor.reports import lines as shown
+    from monitor.settings import config
+    from monitor.verbs.importing import CHUNK, open_log
 
     survey = Survey(config.patterns())
     context = contextlib.nullcontext(sys.stdin.buffer) if file == "-" else open_log(Path(file))
@@ -55,9 +55,9 @@ def import_(logfile: Path, name: str | None) -> None:
     Times come from the log itself: times of day, what a bar says has elapsed, or seconds a step. What it does not tell
     stays unknown; so does how the program ended.
     """
-    from monitor import config
-    from monitor.importing import import_log
     from monitor.reports.lines import summary_text
+    from monitor.settings import config
+    from monitor.verbs.importing import import_log
 
     run, summary = import_log(logfile, name, config.patterns())
     click.echo(summary_text(summary, str(config.path())), nl=False, err=True)

@@ -11,10 +11,11 @@ import uuid
 from pathlib import Path
 from typing import BinaryIO
 
-from monitor import __version__, output
+from monitor import __version__
 from monitor.console import prefixes
 from monitor.console.survey import Summary, Survey
-from monitor.runs import UserError
+from monitor.errors import UserError
+from monitor.running import output
 from trainhooks import events, rundir
 from trainhooks.events import Event
 from trainhooks.journal import Journal

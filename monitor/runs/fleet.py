@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 
-from monitor import runs
-from monitor.follow import Run, load
 from monitor.model.report import Report
-from monitor.runs import RunEntry
+from monitor.runs import catalogue
+from monitor.runs.catalogue import RunEntry
+from monitor.runs.follow import Run, load
 
 MAX_READ = 200  # runs whose reports are read; of older ones only what `trainmon ls` shows
 MAX_FOLLOWED = 32  # living runs that are followed event by event
@@ -197,7 +197,7 @@ class Fleet:
             return self._look()
 
     def _look(self) -> list[Group]:
-        entries = runs.list_runs()
+        entries = catalogue.list_runs()
         self._forget({entry.path for entry in entries})
         until = time.monotonic() + SPARE
         self.reading = False

@@ -22,9 +22,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from monitor import output
+from monitor.errors import UserError
 from monitor.model.report import Turn, View
-from monitor.runs import UserError
+from monitor.running import output
 
 LOOK = 2.0  # seconds between two looks at the findings
 APART = 10.0  # seconds at least from one start of the command to the next
@@ -35,9 +35,9 @@ MAX_WAITING = 20  # alerts; the oldest gives way, and the next one tells how man
 MAX_LOG = 2**20  # bytes of the commands' own output that are kept
 LOG = "on-alert.log"
 
-_HOME = Path(__file__).resolve().parent.parent
+_HOME = Path(__file__).resolve().parents[2]
 # The command has to find the caller's environment as it is, so the way to this package is told on the command line.
-_BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from monitor.notify import main; main(*sys.argv[1:])"
+_BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from monitor.alerts.notify import main; main(*sys.argv[1:])"
 
 
 def words(command: str) -> list[str]:
@@ -74,7 +74,7 @@ def start(run: Path, command: str) -> subprocess.Popen[bytes]:
 
 def main(run: str, command: str) -> None:
     """Watch a run until its end."""
-    from monitor.follow import Run
+    from monitor.runs.follow import Run
 
     with contextlib.suppress(OSError):
         os.nice(10)  # after the training, and after its recorder

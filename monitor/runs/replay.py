@@ -15,12 +15,13 @@ from typing import Any
 
 import msgspec
 
-from monitor.follow import FRAME, SLICE, picture
+from monitor.errors import UserError
 from monitor.model.fold import fold
 from monitor.model.report import View
 from monitor.model.state import RunState
 from monitor.model.summary import Surroundings
-from monitor.runs import UserError, resolve
+from monitor.runs.catalogue import resolve
+from monitor.runs.follow import FRAME, SLICE, picture
 from monitor.sources.identity import identity
 from monitor.sources.recording import Recording
 from trainhooks import rundir

@@ -12,12 +12,12 @@ import click
 
 from monitor.errors import UserError, complain
 from monitor.terminal import can_draw
-from monitor.watching import show, tell_way_back, watching_options
+from monitor.verbs.watching import show, tell_way_back, watching_options
 
 if TYPE_CHECKING:
-    from monitor.alerting import Alerting
-    from monitor.launch import Ended, Front, Options
-    from monitor.ties import Tie
+    from monitor.alerts.alerting import Alerting
+    from monitor.running.launch import Ended, Front, Options
+    from monitor.running.ties import Tie
 
 ENDING_SECONDS = 5.0  # that the exit code may take after the screen has seen the end
 
@@ -70,9 +70,9 @@ def run(
     128 + the signal that ended it, is trainmon's. Without a terminal, or with --no-tui, its output passes through
     untouched, and a short report ends on stderr.
     """
-    from monitor import config
-    from monitor.alerting import wanted
-    from monitor.launch import Options
+    from monitor.alerts.alerting import wanted
+    from monitor.running.launch import Options
+    from monitor.settings import config
 
     if not command:
         click.echo(context.get_usage(), err=True)
@@ -87,8 +87,8 @@ def run(
 
 
 def _run(command: list[str], options: Options, alerting: Alerting, low_bandwidth: bool) -> int:
-    from monitor.command import CannotRun, check
-    from monitor.launch import start
+    from monitor.running.command import CannotRun, check
+    from monitor.running.launch import start
 
     try:
         check(command)
@@ -141,8 +141,8 @@ def _stay(front: Front, tie: Tie) -> int:
 def _end_report(path: Path, ended: Ended) -> None:
     """A few lines on stderr about a run that is over."""
     try:
-        from monitor.follow import load
         from monitor.reports.text import short
+        from monitor.runs.follow import load
 
         lines = short(load(path).report)
     except Exception as error:

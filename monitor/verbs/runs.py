@@ -7,14 +7,16 @@ from pathlib import Path
 
 import click
 
+from monitor.errors import UserError
+
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def ls(as_json: bool) -> None:
     """List the runs, newest first."""
-    from monitor import runs
+    from monitor.runs import catalogue
 
-    entries = runs.list_runs()
+    entries = catalogue.list_runs()
     if as_json:
         import msgspec
 
@@ -33,10 +35,10 @@ def ls(as_json: bool) -> None:
 @click.pass_context
 def stop(context: click.Context, run: str) -> None:
     """Stop a training: SIGINT, after 30 s SIGTERM, after 30 s more SIGKILL."""
-    from monitor import runs
-    from monitor.stop import stop_training
+    from monitor.running.stop import stop_training
+    from monitor.runs import catalogue
 
-    stopped = stop_training(runs.resolve(run), lambda line: click.echo(line, err=True))
+    stopped = stop_training(catalogue.resolve(run), lambda line: click.echo(line, err=True))
     context.exit(0 if stopped else 1)
 
 
@@ -54,17 +56,18 @@ def stop(context: click.Context, run: str) -> None:
 )
 def report(run: str | None, form: str | None, assumptions: tuple[str, ...]) -> None:
     """Say how a run went, or how it stands."""
-    from monitor import runs, speeds
-    from monitor.follow import load
     from monitor.reports import as_json, text, what_if
+    from monitor.runs import catalogue
+    from monitor.runs.follow import load
+    from monitor.settings import speeds
 
     speeds.bounds()
-    found = load(runs.resolve(run)).report
+    found = load(catalogue.resolve(run)).report
     if assumptions:
         try:
             found.what_if = what_if.assumed(found, assumptions)
         except what_if.BadAssumption as error:
-            raise runs.UserError(str(error)) from None
+            raise UserError(str(error)) from None
     if form == "json":
         click.echo(as_json.as_json(found))
     else:
@@ -86,11 +89,11 @@ def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fai
     """Compare runs with the first one: speed, phases, what changed."""
     import json
 
-    from monitor.follow import load
     from monitor.model.compare import Side
     from monitor.model.compare import compare as compared
     from monitor.reports import comparison
-    from monitor.runs import UserError, resolve
+    from monitor.runs.catalogue import resolve
+    from monitor.runs.follow import load
 
     if len(runs) < 2:
         raise UserError("name two runs or more: trainmon compare BEFORE AFTER (`trainmon ls` lists them)")
@@ -119,7 +122,7 @@ def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fai
 def export(run: str | None, form: str, output: Path | None) -> None:
     """Write a run's events in the format of another tool."""
     from monitor.exporters.export import FORMATS, show_jsonl
-    from monitor.runs import UserError, resolve
+    from monitor.runs.catalogue import resolve
 
     path = resolve(run)
     if output is None:
@@ -146,7 +149,7 @@ def prune(dry_run: bool, keep: int | None, keep_gib: float | None) -> None:
     The same happens by itself when a run begins, to runs that nothing has touched for a day. The limits, and whether
     it does, can be set in config.toml: under [retention] the keys runs = 400, gib = 20, automatic = true.
     """
-    from monitor import retention
+    from monitor.runs import retention
     from monitor.units import size
 
     told = retention.limits()

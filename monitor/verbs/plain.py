@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from monitor.follow import Run
 from monitor.model.report import View
 from monitor.reports import progress
 from monitor.reports.as_json import as_line
 from monitor.reports.text import screen
+from monitor.runs.follow import Run
 from monitor.sources.run_directory import POLL
 
 LINE_SECONDS = 5.0  # between two lines of progress: a log stays readable

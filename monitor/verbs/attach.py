@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
+from monitor.errors import UserError
 from monitor.terminal import can_draw
-from monitor.watching import show, tell_way_back, watching_options
+from monitor.verbs.watching import show, tell_way_back, watching_options
 
 
 @click.command()
@@ -30,16 +31,19 @@ def attach(
 
     Without a terminal it prints a line of progress now and then, until the run ends.
     """
-    from monitor import config, plain, recorder, runs
-    from monitor.alerting import wanted
+    from monitor.alerts.alerting import wanted
+    from monitor.running import recorder
+    from monitor.runs import catalogue
+    from monitor.settings import config
+    from monitor.verbs import plain
 
-    path = runs.resolve(run) if run else _choose()
+    path = catalogue.resolve(run) if run else _choose()
     alerting = wanted(bell, on_alert)
     recorder.ensure(path)
     if once:
-        from monitor.follow import load
         from monitor.reports.as_json import as_line
         from monitor.reports.text import screen
+        from monitor.runs.follow import load
 
         view = load(path)
         click.echo(as_line(view.report) + "\n" if as_json else screen(view), nl=False)
@@ -52,23 +56,23 @@ def attach(
             plain.print_progress(plain.views(path, plain.LINE_SECONDS))
         else:
             how = show(path, config.slow_link(low_bandwidth), alerting)
-            if how == "detach" and runs.state(path)[0] == "running":
+            if how == "detach" and catalogue.state(path)[0] == "running":
                 tell_way_back(path)
             context.exit(1 if how is None else 0)
 
 
 def _choose() -> Path:
     """The living run, asking which if there are several."""
-    from monitor import runs
+    from monitor.runs import catalogue
 
-    live = runs.live_runs()
+    live = catalogue.live_runs()
     if not live:
-        raise runs.UserError("no training is running here; `trainmon attach last` shows the last one")
+        raise UserError("no training is running here; `trainmon attach last` shows the last one")
     if len(live) == 1:
         return live[0].path
     if not (os.isatty(0) and os.isatty(2)):
         named = ", ".join(entry.id for entry in live)
-        raise runs.UserError(f"{len(live)} trainings are running: {named}; say which: trainmon attach RUN")
+        raise UserError(f"{len(live)} trainings are running: {named}; say which: trainmon attach RUN")
     from monitor.reports.listing import standing
 
     for number, entry in enumerate(live, 1):

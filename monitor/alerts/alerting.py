@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monitor import config, notify, speeds
-from monitor.runs import UserError
+from monitor.alerts import notify
+from monitor.errors import UserError
+from monitor.settings import config, speeds
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from monitor import config, output
 from monitor.console import abreast
 from monitor.console.clock import Arrival
 from monitor.console.reader import Reader
 from monitor.console.reading import Reading
 from monitor.console.terminal import Line, Terminal
 from monitor.console.tracker import Tracker
-from monitor.recorder import Writer
-from monitor.runs import UserError
+from monitor.errors import UserError
+from monitor.running import output
+from monitor.running.recorder import Writer
+from monitor.settings import config
 from monitor.sources.growing import CHUNK, Growing
 from trainhooks import rundir
 from trainhooks.events import Event, Metrics, Note, Pulse, Step

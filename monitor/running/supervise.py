@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NoReturn
 
-from monitor import output, recorder, reserve
-from monitor.command import NOT_EXECUTABLE, NOT_FOUND
-from monitor.runs import UserError
+from monitor.errors import UserError
+from monitor.running import output, recorder, reserve
+from monitor.running.command import NOT_EXECUTABLE, NOT_FOUND
 from trainhooks import events, rundir
 
 LOG = "supervisor.log"
@@ -229,7 +229,7 @@ def _record(run: Path, writer: recorder.Writer | None, pid: int, over: threading
 def _prune(writer: recorder.Writer | None, over: threading.Event) -> None:
     """Remove old runs. Nobody waits for it: what a brief run leaves undone, the next one does."""
     try:
-        from monitor import retention  # the training has started; nothing waits for this import
+        from monitor.runs import retention  # the training has started; nothing waits for this import
 
         retention.prune(over.is_set)
     except Exception as error:

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from monitor import baselines, keepsake, speeds
 from monitor.diagnosis.evidence import Evidence
 from monitor.diagnosis.history import FindingLog
 from monitor.diagnosis.registry import diagnose, verdict
 from monitor.diagnosis.suggestions import to_try
+from monitor.errors import UserError
 from monitor.model.changes import changes
 from monitor.model.compare import Side
 from monitor.model.curves import curves
@@ -26,7 +26,8 @@ from monitor.model.series import STEP
 from monitor.model.speed_classes import Bounds, counted
 from monitor.model.state import Ending, RunState
 from monitor.model.summary import Surroundings, open_work, report
-from monitor.runs import UserError
+from monitor.runs import baselines, keepsake
+from monitor.settings import speeds
 from monitor.sources.arrivals import Arrivals
 from monitor.sources.console import Console
 from monitor.sources.identity import ending, identity

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from monitor import __version__, command, output, recorder, supervise, ties
-from monitor.command import CannotRun
+from monitor import __version__
+from monitor.running import command, output, recorder, supervise, ties
+from monitor.running.command import CannotRun
 from trainhooks import rundir
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from monitor import runs
+from monitor.runs import catalogue
 from trainhooks import rundir
 
 STEPS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
@@ -33,12 +33,12 @@ def stop_training(run: Path, say: Callable[[str], None], waits: tuple[float, flo
     if not rundir.run_alive(run):
         say(f"{run.name} is not running")
         return True
-    if not all(_vouched_for(run, process.pid) for process in runs.processes(run)):
+    if not all(_vouched_for(run, process.pid) for process in catalogue.processes(run)):
         say(f"{run.name} is not stopped: its files belong to another user, and its process does not")
         return False
     for number, wait in zip(STEPS, waits, strict=True):
         try:
-            reached = [process for process in runs.processes(run) if _send(run, process, number)]
+            reached = [process for process in catalogue.processes(run) if _send(run, process, number)]
         except PermissionError:
             say(f"{run.name} runs as another user: stop it as that user")
             return False
@@ -52,7 +52,7 @@ def stop_training(run: Path, say: Callable[[str], None], waits: tuple[float, flo
     return False
 
 
-def _send(run: Path, process: runs.Process, number: signal.Signals) -> bool:
+def _send(run: Path, process: catalogue.Process, number: signal.Signals) -> bool:
     """Signal exactly this process, with its group if it leads one."""
     if not process.alive() or not _vouched_for(run, process.pid):
         return False

@@ -17,7 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitor import config, recorder, runs
+from monitor.errors import UserError
+from monitor.runs import catalogue
+from monitor.settings import config
 from trainhooks import rundir
 
 # A year of daily runs, or a few weeks of large ones; journals are about 300 bytes a step.
@@ -58,11 +60,11 @@ def limits() -> Limits:
     number, gib = given.get("runs", KEEP_RUNS), given.get("gib", KEEP_BYTES / 2**30)
     automatic = given.get("automatic", True)
     if type(number) is not int or number < 0:
-        raise runs.UserError(f"{source}: retention.runs is a whole number of runs, 0 or more")
+        raise UserError(f"{source}: retention.runs is a whole number of runs, 0 or more")
     if type(gib) not in (int, float) or not 0 <= gib < 2**30:
-        raise runs.UserError(f"{source}: retention.gib is a size in GiB, 0 or more")
+        raise UserError(f"{source}: retention.gib is a size in GiB, 0 or more")
     if not isinstance(automatic, bool):
-        raise runs.UserError(f"{source}: retention.automatic is true or false")
+        raise UserError(f"{source}: retention.automatic is true or false")
     return Limits(number, int(gib * 2**30), automatic)
 
 
@@ -82,15 +84,15 @@ def surplus(stored: list[Stored], keep_runs: int = KEEP_RUNS, keep_bytes: int = 
 def stored() -> list[Stored]:
     """Every run of this user's state directory."""
     found = []
-    for path in runs.paths():
+    for path in catalogue.paths():
         size, touched = _files(path)
-        found.append(Stored(path, runs.started_at(path), size, _is_kept(path), touched))
+        found.append(Stored(path, catalogue.started_at(path), size, _is_kept(path), touched))
     return found
 
 
 def _is_kept(run: Path) -> bool:
     """Whether a run stays whatever the limits say. A link stays: what it leads to is not ours to remove."""
-    live = runs.state(run)[0] == "running" or rundir.lock_held(recorder.lock_path(run))
+    live = catalogue.state(run)[0] == "running" or rundir.lock_held(rundir.recorder_lock(run))
     return live or (run / PIN).exists() or run.is_symlink()
 
 

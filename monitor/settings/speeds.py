@@ -7,9 +7,9 @@ slow = 2.0  # and from this one on it is slow
 
 from __future__ import annotations
 
-from monitor import config
+from monitor.errors import UserError
 from monitor.model.speed_classes import Bounds
-from monitor.runs import UserError
+from monitor.settings import config
 
 
 def bounds() -> Bounds | None:

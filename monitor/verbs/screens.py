@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from monitor.errors import UserError
 from monitor.terminal import can_draw, open_screen
 
 
@@ -26,12 +27,11 @@ def replay(context: click.Context, run: str | None, speed: float, low_bandwidth:
 
     p pauses and goes on; the full stop and the comma go by a step; + and - change the speed; ( and ) leap.
     """
-    from monitor.replay import Playback, open_player
-    from monitor.runs import UserError
+    from monitor.runs.replay import Playback, open_player
 
     player = open_player(run)
     if can_draw():
-        from monitor import config
+        from monitor.settings import config
         from monitor.tui.replay import ReplayApp
         from monitor.tui.wishes import wishes
 
@@ -41,17 +41,16 @@ def replay(context: click.Context, run: str | None, speed: float, low_bandwidth:
         context.exit(1 if how is None else 0)
     if not speed:
         raise UserError("no key can end the pause without a terminal; say how fast: --speed 10")
-    from monitor.plain import LINE_SECONDS, print_progress
+    from monitor.verbs.plain import LINE_SECONDS, print_progress
 
     print_progress(Playback(player, speed).views(LINE_SECONDS / max(1.0, speed)))
 
 
 def browse() -> None:
     """Show all runs, and open what is chosen, until the person leaves."""
-    from monitor import config
-    from monitor.fleet import Fleet
-    from monitor.runs import UserError
-    from monitor.stop import stop_training
+    from monitor.running.stop import stop_training
+    from monitor.runs.fleet import Fleet
+    from monitor.settings import config
     from monitor.tui.runs_app import RunsApp
 
     slow = config.slow_link(False)
@@ -71,10 +70,10 @@ def browse() -> None:
 
 def _open(what: str, path: Path, slow: bool) -> str:
     """Show one run; what is to be said about it afterwards."""
-    from monitor import recorder
-    from monitor.follow import Follower
-    from monitor.replay import Playback, open_player
-    from monitor.stop import stop_training
+    from monitor.running import recorder
+    from monitor.running.stop import stop_training
+    from monitor.runs.follow import Follower
+    from monitor.runs.replay import Playback, open_player
     from monitor.tui.app import TrainmonApp
     from monitor.tui.replay import ReplayApp
     from monitor.tui.wishes import wishes
@@ -94,9 +93,9 @@ def _open(what: str, path: Path, slow: bool) -> str:
 
 def _compared(paths: list[Path]) -> str:
     """The runs against the first of them, as `trainmon compare` tells it."""
-    from monitor.follow import load
     from monitor.model.compare import Side, compare
     from monitor.reports import comparison
+    from monitor.runs.follow import load
 
     first, *others = [Side(view.report, view.step_seconds) for view in map(load, paths)]
     return "\n".join(comparison.text(compare(first, other)) for other in others)

@@ -9,6 +9,8 @@ import sys
 
 import click
 
+from monitor.errors import UserError
+
 PAGE_WIDTH = 100  # columns; longer lines are hard to read
 
 
@@ -18,7 +20,6 @@ def explain(code: str | None) -> None:
     """Say what a finding means, how it is detected, and what to do. Without CODE, list them."""
     from monitor.diagnosis import explain as pages
     from monitor.reports.pages import list_text, page_text
-    from monitor.runs import UserError
     from trainhooks.events import clean
 
     drawn = sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")

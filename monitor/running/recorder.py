@@ -21,7 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from monitor import output, reserve, runs
+from monitor.running import output, reserve
+from monitor.runs import catalogue
 from trainhooks import events, rundir
 from trainhooks.journal import Journal, Publisher
 
@@ -194,7 +195,7 @@ class Watch:
         try:
             if self._over.wait(BRIEF) and not _printed(self._run):
                 return
-            from monitor.console_recorder import ConsoleRecorder  # it takes a moment; nobody waits for it here
+            from monitor.running.console_recorder import ConsoleRecorder  # it takes a moment; nobody waits for it here
 
             recorder = ConsoleRecorder(self._run)
             recorder.record(self._over.wait)
@@ -222,14 +223,10 @@ def _printed(run: Path) -> bool:
 # A recorder of its own
 
 
-def lock_path(run: Path) -> Path:
-    return rundir.node_journal(run).with_suffix(".lock")
-
-
 def elect(run: Path) -> tuple[bool, rundir.Lock | None]:
     """Whether this process is to record `run`, and the lock that it then holds (none where locks do not work)."""
     try:
-        lock = rundir.Lock.acquire(lock_path(run))
+        lock = rundir.Lock.acquire(rundir.recorder_lock(run))
     except OSError:
         return True, None
     return lock is not None, lock
@@ -240,13 +237,13 @@ def ensure(run: Path) -> None:
     with contextlib.suppress(OSError):
         if run.stat().st_uid != os.getuid():
             return
-    if not rundir.run_alive(run) or rundir.lock_held(lock_path(run)):
+    if not rundir.run_alive(run) or rundir.lock_held(rundir.recorder_lock(run)):
         return
     environment = {key: value for key, value in os.environ.items() if key != rundir.RUN_VARIABLE}
-    home = str(Path(__file__).resolve().parent.parent)  # where this package lies, if it is not installed
+    home = str(Path(__file__).resolve().parents[2])  # where this package lies, if it is not installed
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (home, environment.get("PYTHONPATH"))))
     subprocess.Popen(
-        [sys.executable, "-m", "monitor.recorder", str(run)],
+        [sys.executable, "-m", "monitor.running.recorder", str(run)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -276,7 +273,7 @@ def main(run: Path) -> None:
         time.sleep(INTERVAL)  # twice, lest a process that is just passing the run on is taken for its end
         return not rundir.run_alive(run)
 
-    recorder = Recorder(run, writer, lambda: [process.pid for process in runs.processes(run)])
+    recorder = Recorder(run, writer, lambda: [process.pid for process in catalogue.processes(run)])
     reading = Watch(run)
     recorder.record(ended)
     room.close()

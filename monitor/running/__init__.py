@@ -1,0 +1,1 @@
+"""Starting, recording and ending a training."""

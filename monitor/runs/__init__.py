@@ -1,0 +1,1 @@
+"""The runs of this machine: found, followed, replayed, kept or removed."""

@@ -1,0 +1,1 @@
+"""What a person has set: one file of theirs, read here."""

@@ -7,7 +7,7 @@ DEMO := $(VENV)/demo
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-throttle demo-sft demo-sweep demo-ddp demo-cpp demo-replay test lint check zoo faults soak gpu-check fuzz bench clean
+.PHONY: help setup demo demo-throttle demo-sft demo-sweep demo-ddp demo-cpp demo-replay test test-long lint check zoo faults soak gpu-check fuzz bench clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -49,8 +49,12 @@ demo-replay: $(DEMO)  ## Play the recordings that come with trainmon: q goes on 
 	for each in demo/recordings/*.jsonl; do $(BIN)/trainmon replay --speed 4 $$each || exit; done
 
 # Most tests wait for processes of their own, so three at a time share two cores well.
-test: $(READY)  ## Run the tests
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/faults
+TESTS := -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/faults
+test: $(READY)  ## Run the tests, in some minutes
+	$(BIN)/python $(TESTS) -m "not long"
+
+test-long: $(READY)  ## Run the tests that take longest: frameworks, compilers and demos from end to end
+	$(BIN)/python $(TESTS) -m long
 
 lint: $(READY)  ## Lint, types and layers
 	$(BIN)/ruff check .

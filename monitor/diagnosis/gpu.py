@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from monitor.model.episodes import MISSED, Episode
 from monitor.model.held_back import HeldBack, held_back
 from monitor.model.overlap import Timelines
 from monitor.model.reasons import unknown_bits
 from monitor.model.report import Finding
 from monitor.model.throttle import GpuWatch, Throttles
-from monitor.units import duration, plural, share
+from monitor.units import age, duration, plural, share
 
 GRAVE_FALL = 0.5  # of the clock: the GPU does half of its work
 GRAVE_SLOWER = 0.5  # steps half as long again
@@ -37,6 +38,20 @@ class GpuEvidence:
         """The episodes that lead to this finding: those that go on first, then by what they took."""
         rows = [each for each in self.episodes if each.code == code]
         return sorted(rows, key=lambda each: (each.end is not None, -(lost_seconds(each) or 0.0), -each.seconds))
+
+    def shown(self, row: HeldBack) -> bool:
+        """Whether the newest readings of its GPU show the episode; an open one may have let go a moment ago."""
+        episode = self._watched(row)
+        return episode is not None and episode.missed < MISSED
+
+    def let_go(self, row: HeldBack) -> float | None:
+        """Seconds since the last reading that showed an episode that is not over yet; None where there is none."""
+        episode, last = self._watched(row), self.throttles.gpus[row.uuid].last
+        return None if episode is None or last is None else max(0.0, last - episode.last)
+
+    def _watched(self, row: HeldBack) -> Episode | None:
+        episode = self.throttles.gpus[row.uuid].episodes.watched.get(row.reason)
+        return episode if episode is not None and episode.start == row.start else None
 
 
 def gpu_evidence(
@@ -145,14 +160,14 @@ def _finding(
     if not rows:
         return None
     worst = rows[0]
-    open_gpus = {row.uuid for row in rows if row.end is None}
+    open_gpus = {row.uuid for row in rows if row.end is None and evidence.shown(row)}
     gpus = open_gpus or {row.uuid for row in rows}
     if len(gpus) == 1:
         title = f"GPU {worst.index} " + (f"is {said[0]}" if open_gpus else said[1])
     else:
         title = f"{len(gpus)} GPUs " + (f"are {said[0].replace(' its ', ' their ')}" if open_gpus else said[2])
     words = ", ".join(part for part in (worst.clock_words(), worst.steps_words()) if part)
-    told = [_told(row) for row in rows[:SHOWN]]
+    told = [_told(evidence, row) for row in rows[:SHOWN]]
     if len(rows) > SHOWN:
         told.append(f"{plural(len(rows) - SHOWN, 'episode', 'episodes')} more")
     first, last = worst.effect.first, worst.effect.last
@@ -198,7 +213,7 @@ def lost_fraction(evidence: GpuEvidence, rows: list[HeldBack]) -> float | None:
     return min(1.0, max(lost.values()) / evidence.wall) if lost and evidence.wall else None
 
 
-def _told(row: HeldBack) -> str:
+def _told(evidence: GpuEvidence, row: HeldBack) -> str:
     """`GPU 3 HW thermal for 20.0 s, 1980 -> 1290 MHz (lowest 1200), steps 120 to 150, 18 % longer; it goes on`."""
     parts = [f"GPU {row.index} {row.short} for {duration(row.seconds)}"]
     if clock := row.clock_words():
@@ -212,7 +227,15 @@ def _told(row: HeldBack) -> str:
         parts.append(where + compared)
     if row.others is not None:
         parts.append(f"others like it at {row.others} MHz meanwhile")
-    return ", ".join(parts) + ("; it goes on" if row.end is None else "")
+    return ", ".join(parts) + _until(evidence, row)
+
+
+def _until(evidence: GpuEvidence, row: HeldBack) -> str:
+    """Whether it goes on, has let go just now, or went on until the run was over."""
+    if evidence.shown(row):
+        return "; it goes on" if row.end is None else ", until the end"
+    ago = evidence.let_go(row) if row.end is None else None
+    return "" if ago is None else f"; last seen {age(ago)} ago"
 
 
 def _heat(watch: GpuWatch) -> str:

@@ -181,6 +181,8 @@ class TrainmonApp(App[str], inherit_bindings=False):
         self._phases.learn(named)
         look = self.look
         page = self._page
+        if page is None:
+            self.board.make_room(view, look)
         for part in page.parts if page is not None else self.board.parts:
             part.show(view, look)
 

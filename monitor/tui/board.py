@@ -8,9 +8,10 @@ from textual.geometry import NULL_OFFSET, NULL_SPACING, Region, Size
 from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.widget import Widget
 
+from monitor.model.report import View
 from monitor.tui.layout import Rect, place
 from monitor.tui.panels.alerts import Alerts
-from monitor.tui.panels.base import Panel, Rows
+from monitor.tui.panels.base import Look, Panel, Rows
 from monitor.tui.panels.console import Console
 from monitor.tui.panels.footer import Footer
 from monitor.tui.panels.header import Header
@@ -42,6 +43,8 @@ class Board(Container):
         super().__init__()
         self._board_layout = _BoardLayout()
         self.hidden: set[str] = {"ranks"}  # it takes its place when it is asked for: most runs have one rank
+        self.absent: set[str] = set()  # nothing to show, and nobody asked for them
+        self.asked: set[str] = set()
         self.guest: str | None = None
         self.alone: str | None = None
         panels = (Steps("steps"), Phases("phases"), Metric("metric"), Tokens("tokens"))
@@ -57,7 +60,14 @@ class Board(Container):
         yield from self.parts
 
     def rects(self, size: Size) -> dict[str, Rect]:
-        return place(size.width, size.height, self.hidden, self.guest, self.alone)
+        return place(size.width, size.height, self.hidden | self.absent, self.guest, self.alone)
+
+    def make_room(self, view: View, look: Look) -> None:
+        """Leave the places of panels that have nothing to show to the others."""
+        empty = {str(panel.id) for panel in self.panels if not panel.has_place(view, look)}
+        if empty - self.asked != self.absent:
+            self.absent = empty - self.asked
+            self.arrange_again()
 
     def arrange_again(self) -> None:
         rects = self.rects(self.size)
@@ -77,6 +87,8 @@ class Board(Container):
             self.screen.set_focus(None)
         else:
             self.hidden.discard(name)
+            self.asked.add(name)
+            self.absent.discard(name)
             if self.alone is not None:
                 self.alone = name
             elif name not in self.rects(self.size):

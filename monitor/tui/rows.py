@@ -119,7 +119,7 @@ def _words(row: Sequence[Span]) -> Iterable[Span]:
             start = end
 
 
-_CLOSING = (",", ";")  # they begin no row: at its end there is either room for them, or no need
+_CLOSING = (",", ";")  # they begin no row: at its end there is either room for them, or they are left out
 
 
 def wrap(row: Sequence[Span], width: int, indent: int = 2, limit: int = 6) -> list[Row]:
@@ -131,7 +131,9 @@ def wrap(row: Sequence[Span], width: int, indent: int = 2, limit: int = 6) -> li
     for word, tone in _words(row):
         word = fit(word, width - indent)
         needed = text_width(word)
-        if used + text_width(word.rstrip()) > width and word.rstrip() not in _CLOSING:
+        if used + text_width(word.rstrip()) > width:
+            if word.rstrip() in _CLOSING:
+                continue
             if len(rows) == limit:
                 return [*rows[:-1], cut([*rows[-1], (ELLIPSIS, "muted")], width)]
             rows.append([(" " * indent, "text")])

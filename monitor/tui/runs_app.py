@@ -162,7 +162,7 @@ class StopQuestion(Dialog[bool]):
         self.heading = f"Stop {fit(name, 40)}?"  # type: ignore[misc]
 
     def parts(self) -> list[Widget]:
-        stop = Option(Content("y  Stop the training: SIGINT, after 30 s SIGTERM, after 30 more SIGKILL"), id="stop")
+        stop = Option(Content("y  Stop it: SIGINT, at 30 s SIGTERM, at 60 s SIGKILL"), id="stop")
         return [OptionList(Option(Content("n  No: leave it running"), id="no"), stop)]
 
     def action_answer(self, answer: bool) -> None:

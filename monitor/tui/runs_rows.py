@@ -9,7 +9,7 @@ from pathlib import Path
 from monitor import units as fmt
 from monitor.runs.fleet import Group
 from monitor.runs.fleet import Row as RunRow
-from monitor.tui.rows import Row, column, fit, row_width, spread
+from monitor.tui.rows import Row, column, fit, row_width, spread, text_width
 
 EMPTY = "no runs yet; start one with: trainmon run -- python train.py"
 STATES = {
@@ -21,7 +21,8 @@ STATES = {
 }
 UNSEEN = ("? ended", "warning")  # nobody saw its exit code: no word of success
 STATE_WIDTH = 10
-BEST_WIDTH = 30  # at least; it takes what is left over
+BEST_WIDTH = 26  # at least; it takes what is left over
+_INDENT = 2  # of a run below the head of its group
 FEW = 0.9  # of the expected speed: below it the share is shown as a warning
 
 
@@ -41,7 +42,6 @@ class Line:
 class _Column:
     head: str
     width: int
-    least: int  # cells the screen must have, before this column is shown
     cell: Callable[[RunRow], tuple[str, str]]  # text and tone
     of_group: Callable[[Group], str] = lambda group: ""
 
@@ -123,26 +123,35 @@ def _group_best(group: Group) -> str:
 
 
 _COLUMNS = (
-    _Column("steps", 20, 44, _steps),
-    _Column("speed", 14, 70, _speed),
-    _Column("of expected", 16, 100, _against),
-    _Column("left", 13, 56, _eta, _group_eta),
-    _Column("elapsed", 13, 96, _elapsed),
-    _Column("cost", 9, 84, _cost, lambda group: fmt.money(group.cost) if group.cost is not None else ""),
-    _Column("started", 16, 140, _age),
-    _Column("best", BEST_WIDTH, 110, _best, _group_best),
+    _Column("steps", 20, _steps),
+    _Column("speed", 13, _speed),
+    _Column("of expected", 17, _against),
+    _Column("left", 11, _eta, _group_eta),
+    _Column("elapsed", 11, _elapsed),
+    _Column("cost", 9, _cost, lambda group: fmt.money(group.cost) if group.cost is not None else ""),
+    _Column("started", 15, _age),
+    _Column("best", BEST_WIDTH, _best, _group_best),
 )
+_FIRST = ("steps", "left", "speed", "best", "cost", "elapsed", "of expected", "started")  # what gets its place first
 _LEFT = {"best"}  # columns of words
 
 
 def layout(groups: Sequence[Group], width: int) -> tuple[int, list[_Column]]:
     """The width of the names, and the columns: those that fit, and of which any run has something to say."""
     runs = [run for group in groups for run in group.rows]
-    shown = [each for each in _COLUMNS if width >= each.least and any(each.cell(run)[0] for run in runs)]
-    rest = width - sum(each.width + 2 for each in shown) - STATE_WIDTH - 6
-    name = max(8, min(36, rest))
-    wider = [replace(each, width=each.width + max(0, rest - name)) if each.head == "best" else each for each in shown]
-    return name, wider
+    longest = max((text_width(each.entry.name[:40]) for each in runs), default=0) + _INDENT
+    rest = width - STATE_WIDTH - 6
+    name = max(8, min(longest, 36, rest // 3))
+    rest -= name
+    chosen = set()
+    for each in sorted(_COLUMNS, key=lambda each: _FIRST.index(each.head)):
+        if each.width + 2 <= rest and any(each.cell(run)[0] for run in runs):
+            chosen.add(each.head)
+            rest -= each.width + 2
+    shown = [each for each in _COLUMNS if each.head in chosen]
+    more = min(rest, 36 - name, max(0, longest - name))
+    wider = [replace(each, width=each.width + rest - more) if each.head == "best" else each for each in shown]
+    return name + more, wider
 
 
 def head(groups: Sequence[Group], width: int) -> Row:
@@ -162,7 +171,7 @@ def row(line: Line, placed: tuple[int, list[_Column]], here: bool, marked: Colle
     mark = "*" if run.path in marked else " "
     unseen = run.entry.state == "finished" and run.entry.exit_code is None
     words, tone = UNSEEN if unseen else STATES.get(run.entry.state, ("?", "warning"))
-    indent = "  " if line.group.name is not None else ""
+    indent = " " * _INDENT if line.group.name is not None else ""
     out: Row = [(f"{pointer}{mark} ", "accent bold")]
     out.append((column(indent + run.entry.name, name), f"text{weight}"))
     out.append(("  " + column(words, STATE_WIDTH), f"{tone}{weight}"))

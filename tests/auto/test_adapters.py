@@ -306,6 +306,7 @@ def test_downloads_are_told_with_their_bytes(put: list[tuple[Any, ...]]) -> None
     assert known["facts"]["download"]["bytes"] == before + 1000
 
 
+@pytest.mark.long
 def test_the_callback_can_be_had_by_hand_without_a_launcher(tmp_path: Path) -> None:
     script = """
 import sys, tempfile

@@ -8,8 +8,10 @@ import pytest
 
 from .watched import both, entered, phases
 
+LONG = [pytest.param(way, marks=pytest.mark.long) for way in ("in_place", "step", "breaks", "recompiles")]
 
-@pytest.mark.parametrize("way", ["module", "in_place", "sequential", "function", "step", "breaks", "recompiles"])
+
+@pytest.mark.parametrize("way", ["module", "sequential", "function", *LONG])
 def test_graphs_stay_as_they_are(tmp_path: Path, way: str) -> None:
     run = both(tmp_path, "compiled.py", way)  # the last line it prints is the number of graphs
     steps = run.steps()

@@ -120,6 +120,7 @@ print(now is make, hasattr(now, "__wrapped__"), file=sys.stderr)
 """
 
 
+@pytest.mark.long
 def test_the_class_is_left_as_it_was_after_its_first_use() -> None:
     """And graphs hold the same before and after."""
     ended = [

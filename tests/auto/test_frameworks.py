@@ -90,15 +90,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Both]:
     return of
 
 
+GRPO = pytest.param(("trl_grpo.py",), marks=pytest.mark.long)
 SCRIPTS_RUN = [
     ("hf_trainer.py",),
-    ("trl_grpo.py",),
-    ("lightning_fit.py", "lightning"),
-    ("accelerate_loop.py",),
+    pytest.param(("lightning_fit.py", "lightning"), marks=pytest.mark.long),
+    pytest.param(("accelerate_loop.py",), marks=pytest.mark.long),
 ]
 
 
-@pytest.mark.parametrize("command", SCRIPTS_RUN, ids=" ".join)
+@pytest.mark.parametrize("command", [*SCRIPTS_RUN, GRPO], ids=" ".join)
 class TestEach:
     def test_the_user_sees_no_difference(self, run: Callable[..., Both], command: tuple[str, ...]) -> None:
         run(*command).is_as_bare()
@@ -118,7 +118,7 @@ class TestEach:
             assert {"forward", "backward", "optimizer"} <= set(phases(step))
 
 
-@pytest.mark.parametrize("command", [each for each in SCRIPTS_RUN if each != ("trl_grpo.py",)], ids=" ".join)
+@pytest.mark.parametrize("command", SCRIPTS_RUN, ids=" ".join)
 def test_tokens_are_exact(run: Callable[..., Both], command: tuple[str, ...]) -> None:
     both = run(*command)
     assert both.counts() == {name: both.truth[name] for name in ("tokens", "padded_tokens", "samples")}
@@ -146,6 +146,7 @@ def test_two_trainings_with_hugging_faces_trainer(run: Callable[..., Both]) -> N
     assert [len(both.seen.spans(name)) for name in ("eval", "checkpoint")] == [6, 4]
 
 
+@pytest.mark.long
 def test_grpo_by_its_phases(run: Callable[..., Both]) -> None:
     both = run("trl_grpo.py")
     assert both.seen.report.progress.steps_total == 3
@@ -167,6 +168,7 @@ def test_grpo_by_its_phases(run: Callable[..., Both]) -> None:
     assert {span["name"] for span in both.seen.events("span")} >= {"load model", "load weights", "load config"}
 
 
+@pytest.mark.long
 def test_lightning_with_its_metrics_and_stops(run: Callable[..., Both]) -> None:
     both = run("lightning_fit.py", "lightning")
     assert both.seen.report.progress.steps_total == 10
@@ -185,6 +187,7 @@ def test_lightning_with_its_metrics_and_stops(run: Callable[..., Both]) -> None:
         assert of["forward"] > of["optimizer"]  # Lightning calls the model inside the optimizer
 
 
+@pytest.mark.long
 def test_lightning_calls_its_module_once_a_step(tmp_path: Path) -> None:
     seen = watched(tmp_path, str(SCRIPTS / "lightning_plain.py"))
     steps = seen.steps()
@@ -195,6 +198,7 @@ def test_lightning_calls_its_module_once_a_step(tmp_path: Path) -> None:
     assert "forwards" not in seen.facts and "duplicate-forward" not in [each.code for each in seen.report.findings]
 
 
+@pytest.mark.long
 def test_accelerate_steps_where_gradients_are_whole(run: Callable[..., Both]) -> None:
     both = run("accelerate_loop.py")
     assert both.seen.facts["accelerate"]["gradient_accumulation_steps"] == 4

@@ -152,7 +152,7 @@ def test_a_program_that_fails(tmp_path: Path, where: str, done: int) -> None:
     assert bye["error"].split(":")[0] in ("ValueError", "RuntimeError", "OSError")
 
 
-@pytest.mark.parametrize("way", ["torchrun", "spawn"])
+@pytest.mark.parametrize("way", ["torchrun", pytest.param("spawn", marks=pytest.mark.long)])
 def test_two_ranks(tmp_path: Path, way: str) -> None:
     run = both(tmp_path, "ddp.py", *([way] if way == "spawn" else []), launcher=TORCHRUN if way == "torchrun" else ())
     ranks = [0, 1] if way == "torchrun" else [0]

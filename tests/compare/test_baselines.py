@@ -11,7 +11,7 @@ import pytest
 from monitor.model.arguments import GIVEN, parse
 from monitor.model.comparable import same_program
 from monitor.model.compare import Side
-from monitor.runs import baselines, follow
+from monitor.runs import baselines, catalogue, follow
 from monitor.sources.identity import identity
 from trainhooks import rundir
 from trainhooks.events import Facts
@@ -152,6 +152,6 @@ def test_hundreds_of_runs_cost_their_identities_only(kept: Kept, monkeypatch: py
     own = kept.add("own", 6000.0)
     looked: list[Path] = []
     monkeypatch.setattr(baselines, "identity", lambda path: looked.append(path) or identity(path))
-    monkeypatch.setattr(baselines.runs, "state", lambda path: pytest.fail("no candidate: nothing more is read"))
+    monkeypatch.setattr(catalogue, "state", lambda path: pytest.fail("no candidate: nothing more is read"))
     assert baselines.before(own, follow.load(own, measured=False).report, lambda path: pytest.fail("read")) is None
     assert len(looked) <= 405

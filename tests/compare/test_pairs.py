@@ -53,6 +53,7 @@ def test_workers(pair: tuple[Runs, dict[str, Any]]) -> None:
     assert "regressed" not in {row["code"] for row in before}, "nothing ran before it"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pair", ["length"], indirect=True)
 def test_sequence_length(pair: tuple[Runs, dict[str, Any]]) -> None:
     runs, told = pair
@@ -64,6 +65,7 @@ def test_sequence_length(pair: tuple[Runs, dict[str, Any]]) -> None:
     assert "regressed" not in {row["code"] for row in found}, "longer sequences are supposed to take longer"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pair", ["precision"], indirect=True)
 def test_precision(pair: tuple[Runs, dict[str, Any]]) -> None:
     _, told = pair
@@ -72,6 +74,7 @@ def test_precision(pair: tuple[Runs, dict[str, Any]]) -> None:
     assert explained(told, *(row["name"] for row in told["phases"])) == pytest.approx(1.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pair", ["forward"], indirect=True)
 def test_duplicate_forward(pair: tuple[Runs, dict[str, Any]]) -> None:
     _, told = pair

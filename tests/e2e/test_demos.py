@@ -48,6 +48,7 @@ def losses(said: str) -> list[float]:
     return [float(number) for number in re.findall(r"loss'?:? '?([0-9.]+[0-9])", said, re.IGNORECASE)]
 
 
+@pytest.mark.long
 def test_the_fine_tune_is_the_same_bare_and_watched(box: Box) -> None:
     bare, watched = start(box, *SFT), watch(box, *SFT)
     assert losses(bare.stdout) == losses(watched.stdout)
@@ -61,6 +62,7 @@ def test_the_fine_tune_is_the_same_bare_and_watched(box: Box) -> None:
     assert told["metrics"]["loss"]["count"] > 0
 
 
+@pytest.mark.long
 def test_the_sweep_is_a_run_for_each_rate(box: Box) -> None:
     rates = ["1e-3", "1e-2"]
     options = ["--steps", str(SWEEP_STEPS), "--group", "of-this-test"]
@@ -82,6 +84,7 @@ def test_the_sweep_is_a_run_for_each_rate(box: Box) -> None:
         assert told["outcome"]["state"] == "finished"
 
 
+@pytest.mark.long
 def test_one_rate_alone_bare(box: Box) -> None:
     done = start(box, sys.executable, "demo/lr_sweep.py", "--lr", "1e-3", "--steps", "20")
     first, second, reached = losses(done.stdout)

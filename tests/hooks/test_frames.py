@@ -23,7 +23,7 @@ def encode():
         sum(range(100))
 for _ in th.steps(range(25)):
     with th.phase("forward"):
-        time.sleep(0.02)
+        time.sleep(0.06)
     encode()
 """
 

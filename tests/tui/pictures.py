@@ -1,6 +1,7 @@
 """Pictures of every screen at every size, to look at: python -m tests.tui.pictures OUT_DIR [RUN|FILE]...
 
-Without a run or file it draws the recordings of the demos, and two large jobs that never ran.
+Without a run or file it draws the recordings of the demos, two large jobs that never ran, and the list of runs.
+A recording is drawn as a replay shows it: in the middle of things, and at its end. Beside each picture lies its text.
 """
 
 from __future__ import annotations
@@ -8,64 +9,105 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import sample_views as views
-from conftest import HandFeed
+from conftest import HandFeed, text_of
+from sample_fleet import HandRuns, fleet
+from textual.app import App
+from textual.pilot import Pilot
 
 from monitor.model.report import View
-from monitor.runs.replay import open_player
+from monitor.runs.replay import Playback, open_player
 from monitor.tui.actions import SCREENS
 from monitor.tui.app import TrainmonApp
 from monitor.tui.ink import Ink
+from monitor.tui.replay import ReplayApp
+from monitor.tui.runs_app import RunsApp
 
 RECORDINGS = Path(__file__).parents[2] / "demo" / "recordings"
 SIZES = ((200, 60), (160, 45), (120, 40), (80, 24), (60, 15))
 OPENED = {"findings": "page", "steps": "step", "gpus": "gpu"}  # what Enter opens on these screens
-PART = 0.7  # of a recording: somewhere in the middle of things
+PARTS = {"": 0.7, "-end": 1.0}  # of a recording: somewhere in the middle of things, and when all is over
+
+Keep = Callable[[str], None]
 
 
-def of_recording(named: str) -> View:
+class Still(HandFeed):
+    """A recording that stands still."""
+
+    def pause(self) -> None: ...
+    def faster(self, factor: float) -> None: ...
+    def step(self, steps: int) -> None: ...
+    def seek(self, share: float) -> None: ...
+
+
+def of_recording(named: str, part: float) -> View:
     player = open_player(named)
-    while not player.play_to(player.now - player.elapsed + PART * player.length):
+    while not player.play_to(player.now - player.elapsed + part * player.length):
         pass
-    return player.view()
+    return Playback(player).view()
 
 
-def sources(named: list[str]) -> Iterator[tuple[str, View]]:
+def apps(named: list[str], ink: Ink) -> Iterator[tuple[str, Callable[[], TrainmonApp]]]:
+    """Each source by its name, with what makes a dashboard on it."""
     for each in named or sorted(map(str, RECORDINGS.glob("*.jsonl"))):
-        yield Path(each).stem, of_recording(each)
+        for end, part in PARTS.items():
+            name, view = Path(each).stem, of_recording(each, part)
+            yield name + end, lambda view=view, name=name: ReplayApp(Still(view), title=name, ink=ink)
     if not named:
-        yield "8-gpus", views.running(gpus=8)
-        yield "64-ranks", views.many_ranks()
+        for name, view in (("8-gpus", views.running(gpus=8)), ("64-ranks", views.many_ranks())):
+            yield name, lambda view=view, name=name: TrainmonApp(HandFeed(view), title=name, ink=ink)
 
 
-async def draw(view: View, name: str, size: tuple[int, int], out: Path, ink: Ink) -> None:
-    """One file a screen: the overview, each of the others, and what is opened in some."""
-    app = TrainmonApp(HandFeed(view), title=name, ink=ink)
+async def every_screen(pilot: Pilot[str], keep: Keep) -> None:
+    """The overview, each of the others, and what is opened in some."""
+    await pilot.pause()
+    keep("overview")
+    for row in SCREENS:
+        await pilot.press(row.key)
+        await pilot.pause()
+        keep(row.name)
+        if row.name in OPENED:
+            await pilot.press("enter")
+            await pilot.pause()
+            keep(OPENED[row.name])
+            await pilot.press("escape")
+    await pilot.press("escape")
+    for key, name in (("question_mark", "help"), ("colon", "palette"), ("ctrl+c", "quit")):
+        await pilot.press(key)
+        await pilot.pause()
+        if not pilot.app.is_running:  # a replay is quit without a question
+            return
+        keep(name)
+        await pilot.press("escape")
 
+
+async def the_runs(pilot: Pilot[object], keep: Keep) -> None:
+    """The list, with a sweep marked, and the question before one is stopped."""
+    await pilot.pause(0.1)
+    keep("runs")
+    await pilot.press("down", "space")
+    await pilot.pause()
+    keep("marked")
+    await pilot.press("home", "k")
+    await pilot.pause()
+    keep("stop")
+
+
+async def draw(
+    app: App[object], name: str, size: tuple[int, int], out: Path, show: Callable[[Pilot[object], Keep], object]
+) -> None:
     def keep(screen: str) -> None:
-        file = out / f"{name}-{size[0]}x{size[1]}-{screen}.svg"
-        file.write_text(app.export_screenshot(title=" "), encoding="utf-8")
+        file = out / f"{name}-{size[0]}x{size[1]}-{screen}"
+        file.with_suffix(".svg").write_text(app.export_screenshot(title=" "), encoding="utf-8")
+        file.with_suffix(".txt").write_text(text_of(app) + "\n", encoding="utf-8")
 
     async with app.run_test(size=size) as pilot:
-        await pilot.pause()
-        keep("overview")
-        for row in SCREENS:
-            await pilot.press(row.key)
-            await pilot.pause()
-            keep(row.name)
-            if row.name in OPENED:
-                await pilot.press("enter")
-                await pilot.pause()
-                keep(OPENED[row.name])
-                await pilot.press("escape")
-        await pilot.press("escape", "question_mark")
-        await pilot.pause()
-        keep("help")
+        await show(pilot, keep)
 
 
 def main() -> None:
@@ -78,9 +120,12 @@ def main() -> None:
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
     sizes = [(int(wide), int(tall)) for wide, tall in (text.split("x") for text in chosen.size or ())] or SIZES
-    for name, view in sources(chosen.runs):
+    for name, make in apps(chosen.runs, Ink(chosen.patterns, chosen.ascii)):
         for size in sizes:
-            asyncio.run(draw(view, name, size, chosen.out, Ink(chosen.patterns, chosen.ascii)))
+            asyncio.run(draw(make(), name, size, chosen.out, every_screen))
+    for size in () if chosen.runs else sizes:
+        runs = RunsApp(HandRuns(fleet()), lambda paths: "", lambda path, say: True)
+        asyncio.run(draw(runs, "all", size, chosen.out, the_runs))
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def metric_row(values: list[float]) -> MetricRow:
 def gpu(index: int, busy: float = 87.0) -> GpuRow:
     return GpuRow(
         f"GPU-{index:08d}", index, "NVIDIA H200", busy - index, int((61.2 + index) * GIB), 139 * GIB, 68.0 + index,
-        612.0 - 9 * index, 700.0, 1785 - 15 * index, 1980, ["software power cap"] if index == 3 else [],
+        612.0 - 9 * index, 700.0, 1785 - 15 * index, 1980, ["power cap"] if index == 3 else [],
     )  # fmt: skip
 
 

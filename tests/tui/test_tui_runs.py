@@ -6,34 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import sample_views as views
+from sample_fleet import HandRuns, entry, fleet
 
-from monitor.runs.catalogue import RunEntry
 from monitor.runs.fleet import Group, grouped, judged
 from monitor.tui.runs_app import CompareScreen, RunsApp, StopQuestion
 
 SIZES = [(200, 60), (160, 45), (80, 24), (60, 15), (20, 5)]
-
-
-def entry(name: str, state: str = "finished", **tags: str) -> RunEntry:
-    numbers = (1e9, 60.0, 0, None, 10, 600, 2.0)
-    return RunEntry(f"{name}-id", name, Path("/runs") / name, state, *numbers, ("python", "t.py"), "box", tags)
-
-
-def fleet() -> list[Group]:
-    live, done = views.running(200).report, views.ended("finished", 0).report
-    pairs = [(entry("pulsar", "running"), live)]
-    pairs += [(entry(f"lr-{n}", group="sweep", planned="4"), done) for n in range(3)]
-    pairs += [(entry("[/b]\x1b[2Jevil", "failed"), None)]
-    return grouped(judged(pairs))
-
-
-class HandRuns:
-    def __init__(self, groups: list[Group]) -> None:
-        self.groups, self.reading = groups, False
-
-    def look(self) -> list[Group]:
-        return self.groups
 
 
 class Told:

@@ -10,11 +10,12 @@ from tests.zoo.__main__ import markdown, summary, told
 from tests.zoo.cases import CASES, SICK, WELL, Case
 from tests.zoo.runner import LIMIT, SCRIPTS, Outcome, has_rule, run
 
-QUICK = ("sick_reward_flat_console", "sick_loss_flat", "sick_eval_plain", "sick_nonfinite_plain", "well_five_steps")
+QUICK = ("sick_reward_flat_console", "sick_loss_flat", "sick_nonfinite_plain", "well_five_steps")
+SLOWER = pytest.param("sick_eval_plain", marks=pytest.mark.long)
 
 
 @pytest.mark.timeout(LIMIT)
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", [*QUICK, SLOWER])
 def test_the_report_names_the_planted_cause_first_and_nothing_false(name: str) -> None:
     (case,) = [case for case in CASES if case.name == name]
     outcome = run(case)

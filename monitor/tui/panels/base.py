@@ -145,6 +145,10 @@ class Panel(Rows):
         """What stands at the right end of the title."""
         return []
 
+    def has_place(self, view: View, look: Look) -> bool:
+        """Whether it takes a place without being asked for; one that can have nothing to show leaves it to others."""
+        return True
+
     def body(self, view: View, look: Look, width: int, height: int) -> list[Row]:
         raise NotImplementedError
 

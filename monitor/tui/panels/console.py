@@ -7,12 +7,19 @@ from monitor.tui.panels.base import Look, ScrollPanel
 from monitor.tui.rows import Row, fit, wrap
 
 
-def nothing_printed(view: View, look: Look) -> str:
-    """Why there is no line."""
+def elsewhere(view: View, look: Look) -> str:
+    """Where the lines are that never come here; empty where they do."""
     if look.replay:
         return "a replay: a journal does not hold what was printed; it is in the run's console.log"
     if view.report.run.imported:
         return "a log that was imported: its lines are in the file it came from"
+    return ""
+
+
+def nothing_printed(view: View, look: Look) -> str:
+    """Why there is no line."""
+    if told := elsewhere(view, look):
+        return told
     return "nothing printed yet" if view.report.outcome.state == "running" else "nothing was printed, or it is not kept"
 
 
@@ -25,6 +32,9 @@ class Console(ScrollPanel):
 
     def heading(self, view: View, look: Look) -> str:
         return "Console"
+
+    def has_place(self, view: View, look: Look) -> bool:
+        return bool(view.console) or not elsewhere(view, look)
 
     def aside(self, view: View, look: Look) -> Row:
         return [(f"{view.console_lines:,} lines", "muted")] if view.console_lines else []

@@ -6,7 +6,7 @@ from monitor import units as fmt
 from monitor.model.report import Outcome, Progress, Report, View
 from monitor.tui.ink import FILL
 from monitor.tui.panels.base import Look, Rows
-from monitor.tui.rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width
+from monitor.tui.rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width, wrap
 
 LEAST_FACTOR = 0.05  # of the time: less is told as a share, for 1.0x would read as nothing
 LEAST_NAME = 6  # cells
@@ -60,9 +60,9 @@ def now(view: View) -> Row:
     elif work.step is not None:
         row = [(f"step {work.step:,}{role}: ", "muted")]
         if work.phase is not None:
-            row += [(printable(work.phase[:80]), "text bold"), (f" for {fmt.age(work.phase_seconds)}", "text")]
+            row += [(printable(work.phase[:80]), "text bold"), (_for(work.phase_seconds), "text")]
         else:
-            row += [(f"open for {fmt.age(work.step_seconds)}", "text")]
+            row += [(f"open{_for(work.step_seconds)}", "text")]
     elif work.spans:
         row = [] if view.report.progress.steps_done else [("starting: ", "muted")]
         for index, (name, seconds) in enumerate(work.spans[:3]):
@@ -82,6 +82,11 @@ def now(view: View) -> Row:
         silence = f"silent for {fmt.age(work.silent_for)}"
         row = [(silence, "warning bold"), ("  ·  ", "faint"), ("last seen in ", "muted"), *row]
     return row
+
+
+def _for(seconds: float | None) -> str:
+    """` for 12 s`; of what has begun within this second nothing."""
+    return f" for {fmt.age(seconds)}" if seconds is not None and seconds >= 1 else ""
 
 
 def _ending(outcome: Outcome) -> str:
@@ -120,10 +125,9 @@ def speeds(report: Report) -> list[Fact]:
         _rate(fmt.pace(recent.steps_per_second), fmt.pace(whole.steps_per_second), "it/s"),
         _rate(fmt.rate(recent.tokens_per_second, "tok/s"), fmt.rate(whole.tokens_per_second, "tok/s"), "tok/s"),
     ]
-    eta = fmt.between(progress.eta_low, progress.eta_high, progress.eta_seconds)
     if report.outcome.state == "running":
-        facts.append((eta, "ETA ", "remaining (ETA)"))
-    facts.append((fmt.duration(_whole(progress.elapsed_seconds)), "elapsed ", "elapsed"))
+        facts.append((_eta(progress), "ETA ", "remaining (ETA)"))
+    facts.append((fmt.age(progress.elapsed_seconds), "elapsed ", "elapsed"))
     if progress.cost is not None:
         total = fmt.money(progress.cost_total)
         facts.append((fmt.money(progress.cost), "cost ", "cost" if total == fmt.UNKNOWN else f"of about {total}"))
@@ -143,8 +147,13 @@ def _rate(recent: str, whole: str, unit: str) -> Fact:
     return recent, "", f"whole run {whole}"
 
 
-def _whole(seconds: float | None) -> float | None:
-    return None if seconds is None else float(int(seconds))
+def _eta(progress: Progress) -> str:
+    """A range in whole seconds: more digits than it has would flicker."""
+    low, high = fmt.age(progress.eta_low), fmt.age(progress.eta_high)
+    if fmt.UNKNOWN in (low, high):
+        one = fmt.age(progress.eta_seconds)
+        return one if one == fmt.UNKNOWN else f"about {one}"
+    return low if low == high else f"{low} – {high}"
 
 
 def source(report: Report) -> str:
@@ -169,23 +178,24 @@ def badges(view: View, look: Look, brief: bool = False) -> Row:
     return row
 
 
-def _first(view: View, look: Look, width: int, brief: bool) -> Row:
+def _first(view: View, look: Look, width: int, brief: bool) -> tuple[Row, bool]:
+    """State, name, and badges; in brief the step, too. And whether there was room for the step."""
     words, tone = ("≡ IMPORTED LOG", "accent") if ended_log(view.report) else state(view.report.outcome)
     name = fit(view.report.run.name or look.title, 40 if width >= 100 else 24 if width >= 70 else 16)
     left: Row = [(f" {words}", f"{tone} bold"), ("  ", "text"), (name, "text bold")]
     if brief:
         progress = view.report.progress
         part = f" ({fmt.share(progress.fraction)})" if progress.fraction is not None else ""
-        left += [("  ", "text"), (step_of_total(progress), "text"), (part, "muted")]
+        step: Row = [("  ", "text"), (step_of_total(progress), "text"), (part, "muted")]
         marks = badges(view, look, width < 100)
-        excess = row_width(left) + row_width(marks) + 1 - width
-        if excess > 0 and marks:  # the name gives way before the step does
-            left[2] = (fit(name, max(LEAST_NAME, text_width(name) - excess)), "text bold")
-        return spread(left, marks, width)
+        room = width - row_width(marks) - 1 - row_width(left) + text_width(name)  # the name gives way before the step
+        fits = not marks or room >= min(LEAST_NAME, text_width(name)) + row_width(step)
+        left[2] = (fit(name, max(LEAST_NAME, room - row_width(step) if fits else room)), "text bold")
+        return spread([*left, *(step if fits else [])], marks, width), fits
     run = view.report.run
     where = [fit(run.host, 24)] if run.host else []
     where += [f"{run.ranks} ranks"] if run.ranks > 1 else []
-    return spread(left, [(" · ".join(where) + "  ", "muted"), *badges(view, look)], width)
+    return spread(left, [(" · ".join(where) + "  ", "muted"), *badges(view, look)], width), True
 
 
 def _progress(view: View, width: int) -> Row:
@@ -240,6 +250,21 @@ def verdict(view: View, width: int, whole: bool = False) -> Row:
     if whole and finding.advice and row_width(left) + row_width(right) + LEAST_ADVICE <= width:
         left += [("  → ", "accent"), (fit(finding.advice, width), "text")]
     return spread(left, right, width)
+
+
+def in_two(view: View, width: int) -> list[Row]:
+    """The verdict in two rows: all of it where one is too short, else with what to do about it."""
+    finding = view.verdict
+    whole: Row = [("▌", ""), (finding.title, "")]
+    most = gain(finding.lost_fraction)
+    if row_width(whole) + (text_width(most) + 9 if most else 0) <= width:
+        return [verdict(view, width), reason(view, width)]
+    tone = SEVERITY.get(finding.severity, "accent")
+    right: Row = [(f"{most} faster ", f"{tone} bold")] if most else []
+    first, *more = wrap([("▌", tone), (printable(finding.title[:400]), f"{tone} bold")], width - 1, 0, 2)
+    if not more:  # only the gain has no room beside it
+        return [first, spread([("▌", tone)], right, width)]
+    return [first, spread([("▌", tone), *more[0]], right, width)]
 
 
 def reason(view: View, width: int) -> Row:
@@ -298,15 +323,17 @@ def _filled(view: View, look: Look, room: int) -> Row:
 
 def header(view: View, look: Look, width: int, height: int) -> list[Row]:
     if height >= 6:
-        rows = [_first(view, look, width, False), _progress(view, width), *_tiles(view, width)]
+        rows = [_first(view, look, width, False)[0], _progress(view, width), *_tiles(view, width)]
         rows.append(filling(view, look, [(" ", "text"), *now(view)], width))
         if height >= 8:
             rows += [[], verdict(view, width), reason(view, width)]
         else:
             rows.append(verdict(view, width, whole=True))
         return rows
-    first = _first(view, look, width, True)
+    first, step_told = _first(view, look, width, True)
     numbers = [[(prefix, "muted"), (value, "text bold")] for value, prefix, _ in speeds(view.report)]
+    if not step_told:
+        numbers.insert(0, [(step_of_total(view.report.progress), "text")])
     line: Row = [(" ", "text"), *separated(numbers, width - 1)]
     doing: Row = [(" ", "text"), *now(view)]
     notes = skipped(view.report.progress)
@@ -318,7 +345,7 @@ def header(view: View, look: Look, width: int, height: int) -> list[Row]:
         2: [first, doing],
         3: [first, line, doing],
         4: [first, line, doing, verdict(view, width, whole=True)],
-    }.get(height, [first, line, doing, verdict(view, width, whole=True), []])
+    }.get(height, [first, line, doing, *in_two(view, width)])
 
 
 class Header(Rows):

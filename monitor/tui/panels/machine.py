@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monitor import units as fmt
+from monitor.model.reasons import BY_NAME, HARDWARE_SLOWDOWN, HARDWARE_THERMAL, POWER_BRAKE, POWER_CAP
 from monitor.model.report import GpuRow, HostRow, View
 from monitor.tui.panels.base import Look, ScrollPanel
 from monitor.tui.rows import (
@@ -23,7 +24,6 @@ from monitor.tui.rows import (
 )
 
 _HOT = 85.0  # degrees; most data-centre GPUs begin to slow down between 83 and 90
-_HARMLESS = ("idle", "application", "sync", "display")
 
 
 def _fraction(used: float | None, total: float | None) -> float | None:
@@ -45,21 +45,26 @@ def _clock(gpu: GpuRow) -> str:
     return fmt.UNKNOWN if gpu.sm_clock is None else f"{gpu.sm_clock:,} MHz"
 
 
-def _held_back(gpu: GpuRow) -> list[str]:
-    """The reasons that cost speed: some are normal, and a person need not see them."""
-    return [reason for reason in gpu.reasons if not any(word in reason.lower() for word in _HARMLESS)]
+def limits(gpu: GpuRow) -> str:
+    """What holds it back, in short; a power cap is normal, and what this version has no word for may be no harm."""
+    cause_told = HARDWARE_THERMAL in gpu.reasons or POWER_BRAKE in gpu.reasons
+    grave = [reason for reason in gpu.reasons if not (cause_told and reason == HARDWARE_SLOWDOWN)]
+    known = [BY_NAME[reason] for reason in grave if reason in BY_NAME]
+    words = [reason.short for reason in known if reason.code is not None and reason.name != POWER_CAP]
+    return ", ".join([*words, *(fit(reason, 30) for reason in grave if reason not in BY_NAME)])
 
 
 def gpu_line(gpu: GpuRow, width: int) -> Row:
     """One line a GPU, the least important facts left out where there is no room."""
     temperature, tone = _temperature(gpu)
-    held = ", ".join(_held_back(gpu))
+    held = limits(gpu)
     facts: list[Row] = [
         [(column(fmt.percent(gpu.utilization), 5, right=True), "text bold")],
         [(column(fmt.size_of(gpu.memory_used, gpu.memory_total, "/"), 12, right=True), "text")],
         [(column(temperature, 5, right=True), tone)],
         [(column(_power(gpu, "/"), 9, right=True), "text")],
         [(column(_clock(gpu), 9, right=True), "text")],
+        *([[(POWER_CAP, "muted")]] if POWER_CAP in gpu.reasons else []),
     ]
     head: Row = [(column(f" GPU {gpu.index}", 7), "text bold")]
     left = max(1, width - row_width(head) - 4)
@@ -76,7 +81,7 @@ def gpu_line(gpu: GpuRow, width: int) -> Row:
 def gpu_block(gpu: GpuRow, recent: Sequence[float], width: int) -> list[Row]:
     """Three lines for a GPU, where there are few of them."""
     simulated = " (simulated)" if gpu.simulated else ""
-    held = ", ".join(_held_back(gpu))
+    held = limits(gpu)
     temperature, tone = _temperature(gpu)
     title: Row = [(f" GPU {gpu.index}  ", "text bold"), (fit((gpu.name or "") + simulated, 30), "muted")]
     room = max(6, min(24, width // 3))
@@ -155,15 +160,48 @@ class Machine(ScrollPanel):
         return "GPUs and host" if view.report.gpus else "Host"
 
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
-        rows: list[Row] = []
-        roomy = len(view.report.gpus) * 4 + 4 < self.size.height
-        for gpu in view.report.gpus:
-            recent = view.gpus.get(gpu.uuid, {}).get("utilization", [])
-            rows += gpu_block(gpu, recent, width) if roomy else [gpu_line(gpu, width)]
-        rows += host_rows(view.report.host, view.host, width)
-        note = view.report.host.note
-        if note:
-            rows += wrap([(" ", "text"), (printable(note[:400]), "muted")], width - 1, 1, 3)
-        elif not view.report.gpus:
-            rows.append([(" no GPU has been seen", "muted")])
-        return rows
+        room = self.size.height - 1
+        rows = machine_rows(view, width, room)
+        return rows if len(rows) <= room else machine_rows(view, width - 2, room)  # beside the arrow
+
+
+def machine_rows(view: View, width: int, height: int) -> list[Row]:
+    """The GPUs, as much of each as `height` rows allow, and the host; all rows, however many there are."""
+    gpus = view.report.gpus
+    if len(gpus) * 4 + 4 <= height:
+        rows = [row for gpu in gpus for row in gpu_block(gpu, _recent(view, gpu), width)]
+    elif len(gpus) <= max(2, height - 2):
+        rows = [gpu_line(gpu, width) for gpu in gpus]
+    else:
+        rows = [*together(gpus, width), *(gpu_line(gpu, width) for gpu in gpus if limits(gpu))]
+    rows += host_rows(view.report.host, view.host, width)
+    note = view.report.host.note
+    if note:
+        rows += wrap([(" ", "text"), (printable(note[:400]), "muted")], width - 1, 1, 3)
+    elif not gpus:
+        rows.append([(" no GPU has been seen", "muted")])
+    return rows
+
+
+def _recent(view: View, gpu: GpuRow) -> list[float]:
+    return view.gpus.get(gpu.uuid, {}).get("utilization", [])
+
+
+def together(gpus: Sequence[GpuRow], width: int) -> list[Row]:
+    """Many GPUs in two rows: from where to where their figures lie."""
+
+    def span(name: str, unit: str, scale: float = 1.0) -> Row:
+        known = [value / scale for gpu in gpus if (value := getattr(gpu, name)) is not None]
+        if not known:
+            return [(f"{fmt.UNKNOWN} {unit}", "text")]
+        low, high = f"{min(known):,.0f}", f"{max(known):,.0f}"
+        return [(low if low == high else f"{low}–{high}", "text bold"), (f" {unit}", "text")]
+
+    head: Row = [(f" {len(gpus)} GPUs  ", "text bold")]
+    indent = row_width(head)
+    busy, memory = span("utilization", "% busy"), span("memory_used", "GiB", 1024**3)
+    rest = [span("temperature", "°C"), span("power", "W"), span("sm_clock", "MHz")]
+    return [
+        [*head, *separated([busy, memory], width - indent, ("  ", "text"))],
+        [(" " * indent, "text"), *separated(rest, width - indent, ("  ", "text"))],
+    ]

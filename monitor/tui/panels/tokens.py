@@ -30,6 +30,9 @@ class Tokens(Panel):
     def heading(self, view: View, look: Look) -> str:
         return "Tokens a second"
 
+    def has_place(self, view: View, look: Look) -> bool:
+        return bool(view.tokens_per_second.x) or not view.report.progress.steps_done
+
     def body(self, view: View, look: Look, width: int, height: int) -> list[Row]:
         curve = view.tokens_per_second
         if not curve.x:

@@ -24,6 +24,7 @@ _TIMED = (0, 1, 7, 2, 3, 4, 5, 6)  # where the GPU clock is on
 _NARROW = (0, 1, 3)  # of them, where there is no room for all
 _NARROW_TIMED = (0, 1, 7)
 _LEAST_CHART = 16
+_SCALE = ("how often how long, on a logarithmic scale", "how often, log scale", "log scale")
 
 
 def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row]:
@@ -38,7 +39,9 @@ def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row
     low, high = _range(view)
     if room >= _LEAST_CHART:
         ends = fmt.duration(low), fmt.duration(high)
-        title.append((f"   {ends[0]}{ends[1].rjust(room - len(ends[0]))}", "muted"))
+        between = room - len(ends[0]) - len(ends[1])
+        words = next((words for words in _SCALE if len(words) + 2 <= between), "")
+        title.append((f"   {ends[0]}{words.center(between)}{ends[1]}", "muted"))
     out = [title]
     for row in rows:
         cells = (

@@ -10,9 +10,9 @@ from textual.binding import BindingType
 from monitor import units as fmt
 from monitor.diagnosis.explain import CODES, Page, page
 from monitor.diagnosis.gain import without_it
-from monitor.model.report import Finding, Report, Suggestion, View
+from monitor.model.report import Finding, Suggestion, View
 from monitor.tui.actions import screen_bindings
-from monitor.tui.panels.alerts import losses, slow_step
+from monitor.tui.panels.alerts import entries
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.header import SEVERITY, gain
 from monitor.tui.rows import Row, cut, printable, row_width, spread, wrap
@@ -29,7 +29,7 @@ def finding_rows(finding: Finding, width: int, chosen: bool, without: str | None
     right.append((f" {WORDS.get(finding.severity, finding.severity)} ", f"{tone} bold"))
     if row_width(right) > width // 2:
         right = []
-    title = wrap([*edge, (printable(finding.title[:400]), f"{tone} bold")], width - row_width(right))
+    title = wrap([*edge, (printable(finding.title[:400]), f"{tone} bold")], width - row_width(right) - 1)
     rows = [spread(title[0], right, width), *title[1:]]
     for line in finding.evidence[:8]:
         rows += wrap([("   ", "text"), (printable(line[:600]), "text")], width, 3)
@@ -52,31 +52,6 @@ def page_rows(shown: Page, width: int) -> list[Row]:
     return rows
 
 
-def alert_rows(view: View, look: Look) -> list[Row]:
-    """The alerts as they came, the newest first; of stretches also when they were over."""
-    report, offset = view.report, view.details.wall_offset
-    slow_by_text = {str(slow): slow for slow in report.slow_steps}
-    timed: list[tuple[float, Row]] = []
-    held = {each.code for each in view.details.held_back}
-    for alert in report.alerts:
-        slow = slow_by_text.pop(alert.text, None)
-        text: Row = [("● ", "warning"), (printable(alert.text[:600]), "text")]
-        if alert.code not in held:
-            row = slow_step(slow, look) if slow is not None else text
-            timed.append((alert.time, [*_when(report, alert.time), *row]))
-    for each in view.details.held_back if offset is not None else ():
-        assert offset is not None
-        begin = _when(report, each.start + offset)
-        end = _since(report, each.end + offset) if each.end is not None else ""
-        went = f"until {end}  " if end else "goes on  " if each.end is None else ""
-        text = [("■ ", "bad bold"), (went, "muted"), (printable(each.line()[:600]), "text")]
-        timed.append((each.start + offset, [*begin, *text]))
-    rows = [slow_step(slow, look) for slow in slow_by_text.values()]  # of which no alert is kept any more
-    rows += [row for _, row in sorted(timed, key=lambda pair: pair[0])]
-    rows.reverse()
-    return [*losses(report), *([("· ", "accent"), (printable(note[:600]), "muted")] for note in view.notes), *rows]
-
-
 def try_rows(suggestion: Suggestion, first: bool, chosen: bool, width: int) -> list[Row]:
     """What may help, without a number of this run that says it does."""
     heading: list[Row] = [[("─ To try: what may help, without a loss measured here", "muted")]] if first else []
@@ -84,16 +59,6 @@ def try_rows(suggestion: Suggestion, first: bool, chosen: bool, width: int) -> l
     row += [(f"  {printable(suggestion.because[:400])}", "muted")] if suggestion.because else []
     row += [(f"  memory: {printable(suggestion.memory[:200])}", "muted")] if suggestion.memory else []
     return [*heading, *wrap(row, width, 4)]
-
-
-def _since(report: Report, time: float) -> str:
-    started = report.run.started
-    return fmt.duration(float(int(time - started))) if started is not None and time >= started else ""
-
-
-def _when(report: Report, time: float) -> Row:
-    since = _since(report, time)
-    return [(f"at {since}  ", "muted")] if since else []
 
 
 class Findings(ListBody):
@@ -114,13 +79,13 @@ class Findings(ListBody):
     def aside(self, view: View, look: Look) -> Row:
         if self.opened:
             return [("Enter or Esc", "accent"), (" back to the list", "muted")]
-        findings, alerts = len(view.report.findings), len(alert_rows(view, look))
+        findings, alerts = len(view.report.findings), len(entries(view, look))
         return [(f"{fmt.plural(findings, 'finding', 'findings')}, {fmt.plural(alerts, 'alert', 'alerts')}", "muted")]
 
     def keys(self, view: View, look: Look) -> list[object]:
         findings = [each.code for each in view.report.findings or [view.verdict]]
         to_try = [("try", index) for index in range(len(view.report.to_try))]
-        return [*findings, *to_try, *(("alert", index) for index in range(len(alert_rows(view, look)) or 1))]
+        return [*findings, *to_try, *(("alert", index) for index in range(len(entries(view, look)) or 1))]
 
     def entry(self, key: object, view: View, look: Look, width: int, chosen: bool) -> list[Row]:
         if not isinstance(key, tuple):
@@ -129,7 +94,7 @@ class Findings(ListBody):
             return finding_rows(finding, width - 1, chosen)
         if key[0] == "try":
             return try_rows(view.report.to_try[key[1]], key[1] == 0, chosen, width - 2)
-        alerts = alert_rows(view, look)
+        alerts = entries(view, look)
         heading: list[Row] = [[("─ Alerts, the newest first", "muted")]] if key[1] == 0 else []
         edge: Row = [("▶ " if chosen else "  ", "accent bold")]
         if not alerts:
@@ -140,7 +105,7 @@ class Findings(ListBody):
         if isinstance(key, tuple) and key[0] == "try":
             return try_rows(view.report.to_try[key[1]], True, False, width - 2)
         if isinstance(key, tuple):
-            alerts = alert_rows(view, look)
+            alerts = entries(view, look)
             return wrap([(" ", "text"), *alerts[key[1]]], width - 2, 3, 40) if key[1] < len(alerts) else []
         findings = view.report.findings or [view.verdict]
         finding = next(each for each in findings if each.code == key)

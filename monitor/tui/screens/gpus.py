@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -10,17 +11,20 @@ from textual.binding import BindingType
 
 from monitor import units as fmt
 from monitor.model.detail_rows import GpuDetail
-from monitor.model.reasons import BY_NAME
+from monitor.model.held_back import HeldBack
+from monitor.model.reasons import BITS, BY_NAME
 from monitor.model.report import GpuRow, View
+from monitor.model.throttle import NO_THROTTLE
 from monitor.tui.actions import screen_bindings
 from monitor.tui.panels.base import Look
-from monitor.tui.panels.machine import gpu_line
+from monitor.tui.panels.machine import gpu_line, limits
 from monitor.tui.rows import Row, column, cut, fit, meter, printable, row_width, separated, sparkline, spread, wrap
 from monitor.tui.screens.page import ListBody, PageScreen
 from trainhooks.events import Gpu
 
 LABEL = 10
 LOW = 3  # rows of a GPU below which its figures stand in one row
+ABREAST = 140  # cells from which on a GPU's figures stand two in a row where there are not enough rows
 MAX_PROCESSES = 24
 
 
@@ -33,23 +37,42 @@ def _history(detail: GpuDetail, name: str) -> list[float]:
     return [math.nan if value is None else float(value) for value in values]
 
 
-def title(gpu: GpuRow, detail: GpuDetail, chosen: bool, width: int) -> Row:
+def held_now(gpu: GpuRow, detail: GpuDetail, episodes: Sequence[HeldBack], running: bool) -> Row:
+    """What holds it back: by its newest reading, and by what no bit of a reading tells.
+
+    Args:
+        episodes: those of this GPU. One that is open may have let go a moment ago: it is over when it stays away.
+    """
+    if gpu.reasons:
+        return [(", ".join(fit(reason, 30) for reason in gpu.reasons), "warning" if limits(gpu) else "muted")]
+    untold = [each.short for each in episodes if each.end is None and each.reason not in (*NO_THROTTLE, *_BIT)]
+    if untold:
+        return [(", ".join(untold), "warning")]
+    if not detail.readings or detail.readings[-1].reasons is None:
+        return [("what holds it back is not told", "muted")]
+    let_go = [text for each in episodes if each.end is None and (text := _let_go(each, detail))]
+    if let_go:
+        return [(", ".join(let_go), "warning")]
+    return [("nothing holds it back" if running else "nothing held it back at the end", "muted")]
+
+
+_BIT = {reason.name: bit for bit, reason in BITS.items()}
+
+
+def _let_go(episode: HeldBack, detail: GpuDetail) -> str:
+    """`HW thermal until 4 s ago`; empty where no reading that is kept shows it."""
+    seen = [each.t for each in detail.readings if (each.reasons or 0) & _BIT.get(episode.reason, 0)]
+    return f"{episode.short} until {fmt.age(detail.readings[-1].t - seen[-1])} ago" if seen else ""
+
+
+def title(gpu: GpuRow, right: Row, chosen: bool, width: int) -> Row:
     whose = {True: "used by this run", False: "not used by this run", None: ""}[gpu.ours]
     left: Row = [("▶ " if chosen else "  ", "accent bold"), (f"GPU {gpu.index}", "text bold")]
     left.append((f"  {fit(gpu.name or 'unknown model', 40)}", "text"))
     left.append(("  SIMULATED", "warning bold") if gpu.simulated else ("", "text"))
-    held = ", ".join(fit(reason, 30) for reason in gpu.reasons)
-    told = bool(detail.readings) and detail.readings[-1].reasons is not None
-    nothing = "nothing holds it back" if told else "what holds it back is not told"
-    right: Row = [(held, "warning" if _limits(gpu) else "muted")] if held else [(nothing, "muted")]
     if whose and row_width(left) + row_width(right) + len(whose) + 6 <= width:
         left.append((f"  {whose}", "muted"))
     return spread(left, [*right, (" ", "text")], width)
-
-
-def _limits(gpu: GpuRow) -> bool:
-    """Whether one of its reasons costs speed: a power cap is normal, and what this version has no word for may."""
-    return any(reason not in BY_NAME or BY_NAME[reason].code not in (None, "power-capped") for reason in gpu.reasons)
 
 
 def busy(gpu: GpuRow, detail: GpuDetail, room: int) -> Row:
@@ -147,20 +170,31 @@ def throttled(gpu: GpuRow, width: int) -> Row:
     return [*_label("held"), *separated(parts, max(1, width - LABEL))]
 
 
-def block(gpu: GpuRow, detail: GpuDetail, chosen: bool, width: int, height: int) -> list[Row]:
-    """A GPU in `height` rows: the most important first."""
+def block(gpu: GpuRow, detail: GpuDetail, held: Row, chosen: bool, width: int, height: int) -> list[Row]:
+    """A GPU in `height` rows at most: the most important first, and two figures a row where that shows more."""
     if height <= 1:
         return [cut([("▶" if chosen else " ", "accent bold"), *gpu_line(gpu, width - 1)], width)]
+    head = title(gpu, held, chosen, width)
     if height <= LOW:
         facts: Row = [("   ", "text"), *gpu_line(replace(gpu, reasons=[]), width - 1)[1:]]
-        return [title(gpu, detail, chosen, width), *([cut(facts, width)] if height > 1 else [])]
-    room = max(8, min(40, width - LABEL - 50))
-    rows = [
+        return [head, cut(facts, width)]
+    rows = _figures(gpu, detail, width)
+    if len(rows) >= height and width >= ABREAST:
+        each = (width - 2) // 2
+        halves = [cut(row, each) for row in _figures(gpu, detail, each)]
+        right: list[Row] = [*halves[1::2], []]
+        gaps = [(" " * (each + 2 - row_width(left)), "text") for left in halves[::2]]
+        rows = [[*left, gap, *other] for left, gap, other in zip(halves[::2], gaps, right, strict=False)]
+    return [head, *(cut(row, width) for row in rows[: height - 1])]
+
+
+def _figures(gpu: GpuRow, detail: GpuDetail, width: int) -> list[Row]:
+    room = max(8, min(40, width - LABEL - 54))
+    told = [
         busy(gpu, detail, room), memory(gpu, detail, room, width), clock(gpu, detail, room, width),
-        power(gpu, detail, room, width), throttled(gpu, width) or link(detail, width),
-        *([link(detail, width)] if gpu.throttle else []),
+        power(gpu, detail, room, width), throttled(gpu, width), link(detail, width),
     ]  # fmt: skip
-    return [title(gpu, detail, chosen, width), *(cut(row, width) for row in rows[: height - 1])]
+    return [row for row in told if row]
 
 
 class Gpus(ListBody):
@@ -175,7 +209,8 @@ class Gpus(ListBody):
     )
 
     def data(self, view: View, look: Look) -> object:
-        return view.report.gpus, view.details.gpus, view.details.held_back, self.selected, self.opened, self._away
+        told = view.report.gpus, view.details.gpus, view.details.held_back, view.report.outcome.state
+        return told, self.selected, self.opened, self._away
 
     def aside(self, view: View, look: Look) -> Row:
         if self.opened:
@@ -193,27 +228,37 @@ class Gpus(ListBody):
         return [*rows, [], *wrap([("  ", "text"), (more, "muted")], width - 2)]
 
     def entry(self, key: object, view: View, look: Look, width: int, chosen: bool) -> list[Row]:
-        gpu = next(each for each in view.report.gpus if each.uuid == key)
         each = max(1, (self.size.height - 1) // max(1, len(view.report.gpus)))
-        height = 7 if each >= 8 else each
-        rows = block(gpu, view.details.gpus.get(gpu.uuid, GpuDetail()), chosen, width, height)
-        return [*rows, []] if each >= 8 else rows
+        rows = block(*_of(key, view), chosen, width, each)
+        return [*rows, []] if len(rows) < each else rows
 
     def opened_rows(self, key: object, view: View, look: Look, width: int) -> list[Row]:
-        gpu = next(each for each in view.report.gpus if each.uuid == key)
-        detail = view.details.gpus.get(gpu.uuid, GpuDetail())
-        rows = [*block(gpu, detail, False, width, 99), []]
+        gpu, detail, held = _of(key, view)
+        rows = [*block(gpu, detail, held, False, width, 99), []]
         for reason in gpu.reasons:
             meaning = BY_NAME[reason].meaning if reason in BY_NAME else "this version has no word for it"
             rows += wrap([(f"   {fit(reason, 30)}", "warning"), (f"  {meaning}", "muted")], width - 1)
         episodes = [each for each in view.details.held_back if each.uuid == gpu.uuid]
         rows += [[], [(" Held back", "text bold")]]
         for episode in reversed(episodes):
-            over = "" if episode.end is not None else "goes on: "
+            over = "" if episode.end is not None else "goes on: " if _shows(gpu, episode) else "let go just now: "
             text = f"{over}{fmt.duration(episode.seconds)}  {episode.line()}"
             rows += wrap([("   ", "text"), (printable(text[:600]), "text")], width - 1, 5)
         rows += [] if episodes else [[("   never for long, as far as it was watched", "muted")]]
         return [*rows, [], [(" Processes", "text bold")], *processes(detail, width)]
+
+
+def _of(key: object, view: View) -> tuple[GpuRow, GpuDetail, Row]:
+    """The GPU with this UUID, and what holds it back."""
+    gpu = next(each for each in view.report.gpus if each.uuid == key)
+    detail = view.details.gpus.get(gpu.uuid, GpuDetail())
+    episodes = [each for each in view.details.held_back if each.uuid == gpu.uuid]
+    return gpu, detail, held_now(gpu, detail, episodes, view.report.outcome.state == "running")
+
+
+def _shows(gpu: GpuRow, episode: HeldBack) -> bool:
+    """Whether the newest reading shows an open episode; of what no bit tells nothing else is known."""
+    return episode.reason in gpu.reasons or episode.reason not in _BIT
 
 
 def processes(detail: GpuDetail, width: int) -> list[Row]:

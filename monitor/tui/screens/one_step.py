@@ -135,7 +135,8 @@ def _console(line: StepLine, view: View, width: int) -> list[Row]:
         step = line.event
         if step is not None and seen and seen[0] <= step.start:
             return [_why_not("nothing")]
-        return [_why_not("not known: when lines came is noted only while this dashboard looks on, for the newest ones")]
+        why = "not known: when lines came is noted only while this dashboard looks on, for the newest ones"
+        return wrap(_why_not(why), width - 1, 3)
     rows: list[Row] = [[("   " + fit(text, width - 4), "muted")] for text in lines[-MAX_LINES:]]
     return [_why_not("seen from a second before to a second after"), *rows]
 

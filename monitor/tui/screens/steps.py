@@ -86,7 +86,9 @@ class StepTable(ListBody):
             title = fit(each.title, each.width - 2) + (arrow if mine else "")
             tone = "accent bold" if mine else look.phases[each.phase] if each.phase else "muted"
             row.append((column(title, each.width, right=True), tone))
-        return [[*row, ("  status" if width - row_width(row) >= LEAST_STATUS else "", "muted")]]
+        kinds = ", role / stage" if any(step.role or step.stage for step in view.details.steps) else ""
+        left = width - row_width(row)
+        return [[*row, (fit(f"  status{kinds}", left) if left >= LEAST_STATUS else "", "muted")]]
 
     def _shown(self, width: int) -> list[Column]:
         """The columns that fit; the one that sorts is among them."""
@@ -110,7 +112,8 @@ class StepTable(ListBody):
         if line.slow is not None:
             said = f"▲ slow: {line.slow.culprit} grew most"
         if line.event is not None:
-            said += "".join(f"  {part}" for part in (line.event.role, line.event.stage) if part)
+            kind = " / ".join(part for part in (line.event.role, line.event.stage) if part)
+            said += f", {kind}" if kind else ""
         room = width - row_width(row) - 2
         if room + 2 >= LEAST_STATUS:
             row.append((f"  {fit(said, min(room, 40))}", "warning" if line.status.startswith("skipped") else tone))

@@ -20,7 +20,7 @@ from monitor.console.terminal import Line, Terminal
 from monitor.console.tracker import Tracker
 from monitor.errors import UserError
 from monitor.running import output
-from monitor.running.recorder import Writer
+from monitor.running.writer import Writer
 from monitor.settings import config
 from monitor.sources.growing import CHUNK, Growing
 from trainhooks import rundir

@@ -23,6 +23,7 @@ from typing import Any
 from monitor import __version__
 from monitor.running import command, output, recorder, supervise, ties
 from monitor.running.command import CannotRun
+from monitor.running.writer import Writer
 from trainhooks import rundir
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -177,7 +178,7 @@ class Front:
 
     def _write_end(self, returncode: int) -> Ended:
         try:
-            writer = recorder.Writer(self.run)
+            writer = Writer(self.run)
         except OSError:
             recorder.write_exit(self.run, None, returncode)
         else:

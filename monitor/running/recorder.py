@@ -10,21 +10,19 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 import traceback
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from monitor.running import output, reserve
+from monitor.running.writer import Writer
 from monitor.runs import catalogue
 from trainhooks import events, rundir
-from trainhooks.journal import Journal, Publisher
 
 if TYPE_CHECKING:
     from monitor.sources.host import HostSource
@@ -32,59 +30,6 @@ if TYPE_CHECKING:
 INTERVAL = 1.0  # seconds between readings
 BRIEF = 0.05  # seconds; a program that ends sooner, and prints nothing, has nothing to read
 READ_SECONDS = 4.0  # for the end of an output, when the program has ended
-
-
-class Writer:
-    """Writes one producer's events: to the journal first, then to whoever listens. Safe from several threads."""
-
-    def __init__(self, run: Path, source: str = "recorder") -> None:
-        """
-        Args:
-            source: `recorder` for readings of the node; `console` for what was read from the program's output.
-        """
-        console = source == "console"
-        self.producer = f"{'console' if console else 'node'}-{uuid.uuid4().hex[:8]}"
-        self._lost = "events read from the console" if console else "readings of GPU and host"
-        self._told = 0  # of the dropped lines, those that a note has told of
-        self._seq = 0
-        self._encode = events.encoder()
-        self._lock = threading.Lock()
-        self._journal = Journal(rundir.console_journal(run) if console else rundir.node_journal(run))
-        self._publisher: Publisher | None = None
-        hello = events.Hello("", 0, time.monotonic(), source=source, wall=time.time())
-        hello.host, hello.pid = socket.gethostname(), os.getpid()
-        self.write(hello)
-
-    def listen(self) -> None:
-        """Open the socket. Apart from the rest, because it loads a library: the first readings need not wait."""
-        self._publisher = Publisher.open(self.producer)
-
-    @property
-    def dropped(self) -> int:
-        """Lines that found no room on the disk for too long."""
-        return self._journal.dropped
-
-    def write(self, *batch: events.Event) -> None:
-        """Give the events their place in the sequence and write them. Never raises: a full disk is tried again."""
-        with self._lock:
-            if self.dropped > self._told:
-                text = f"{self.dropped - self._told} {self._lost} were lost: the disk is full"
-                note = events.Note("", 0, time.monotonic(), text=text, level="warning", code="recorder-dropped")
-                batch = (note, *batch)
-                self._told = self.dropped
-            for place, event in enumerate(batch, self._seq + 1):
-                event.producer, event.seq = self.producer, place
-            self._seq += len(batch)
-            lines = b"".join(self._encode(events.to_dict(event)) + b"\n" for event in batch)
-            self._journal.append(lines, len(batch))
-            if self._publisher is not None:
-                self._publisher.publish(lines)
-
-    def close(self) -> None:
-        with self._lock:
-            self._journal.close()
-            if self._publisher is not None:
-                self._publisher.close()
 
 
 class Recorder:

@@ -26,6 +26,7 @@ from typing import IO, NoReturn
 from monitor.errors import UserError
 from monitor.running import output, recorder, reserve
 from monitor.running.command import NOT_EXECUTABLE, NOT_FOUND
+from monitor.running.writer import Writer
 from trainhooks import events, rundir
 
 LOG = "supervisor.log"
@@ -213,20 +214,20 @@ def _await_end(child: subprocess.Popen[bytes]) -> int:
     return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
-def _writer(run: Path) -> recorder.Writer | None:
+def _writer(run: Path) -> Writer | None:
     try:
-        return recorder.Writer(run)
+        return Writer(run)
     except OSError:
         traceback.print_exc()
         return None
 
 
-def _record(run: Path, writer: recorder.Writer | None, pid: int, over: threading.Event) -> None:
+def _record(run: Path, writer: Writer | None, pid: int, over: threading.Event) -> None:
     if writer is not None:
         recorder.Recorder(run, writer, lambda: [pid]).record(over.wait)
 
 
-def _prune(writer: recorder.Writer | None, over: threading.Event) -> None:
+def _prune(writer: Writer | None, over: threading.Event) -> None:
     """Remove old runs. Nobody waits for it: what a brief run leaves undone, the next one does."""
     try:
         from monitor.runs import retention  # the training has started; nothing waits for this import

@@ -17,7 +17,7 @@ POLLS = 60
 MEASURE = """
 import json, os, resource, sys, time
 from pathlib import Path
-from monitor.running.recorder import Writer
+from monitor.running.writer import Writer
 from monitor.deltas import Thinner
 from monitor.sources.gpu.source import GpuSource
 from monitor.sources.host import HostSource

@@ -21,6 +21,7 @@ RECORD = """
 import json, os, sys, threading
 from pathlib import Path
 from monitor.running import recorder
+from monitor.running.writer import Writer
 from monitor.sources.gpu import poller
 from trainhooks import rundir
 run, before, after, enough = json.load(sys.stdin)
@@ -37,7 +38,7 @@ def ended(seconds):
     if polls == enough // 2: show(after)
     threading.Event().wait(max(seconds, 0.1))
     return polls >= enough
-writer = recorder.Writer(run)
+writer = Writer(run)
 recorder.Recorder(run, writer, lambda: [os.getpid()]).record(ended)
 writer.close()
 print(json.dumps([json.loads(line) for line in rundir.node_journal(run).read_bytes().splitlines()]))

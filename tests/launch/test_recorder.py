@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from monitor.running.recorder import Writer, write_exit
+from monitor.running.recorder import write_exit
+from monitor.running.writer import Writer
 from monitor.sources.decode import decode
 from trainhooks import journal, rundir
 from trainhooks.events import Event, Note

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from monitor.model.episodes import MISSED, Episode
+from monitor.model.episodes import MISSED
 from monitor.model.held_back import HeldBack, held_back
 from monitor.model.overlap import Timelines
 from monitor.model.reasons import unknown_bits
 from monitor.model.report import Finding
 from monitor.model.throttle import GpuWatch, Throttles
-from monitor.units import age, duration, plural, share
+from monitor.units import duration, plural, share
 
 GRAVE_FALL = 0.5  # of the clock: the GPU does half of its work
 GRAVE_SLOWER = 0.5  # steps half as long again
@@ -41,17 +41,8 @@ class GpuEvidence:
 
     def shown(self, row: HeldBack) -> bool:
         """Whether the newest readings of its GPU show the episode; an open one may have let go a moment ago."""
-        episode = self._watched(row)
-        return episode is not None and episode.missed < MISSED
-
-    def let_go(self, row: HeldBack) -> float | None:
-        """Seconds since the last reading that showed an episode that is not over yet; None where there is none."""
-        episode, last = self._watched(row), self.throttles.gpus[row.uuid].last
-        return None if episode is None or last is None else max(0.0, last - episode.last)
-
-    def _watched(self, row: HeldBack) -> Episode | None:
         episode = self.throttles.gpus[row.uuid].episodes.watched.get(row.reason)
-        return episode if episode is not None and episode.start == row.start else None
+        return episode is not None and episode.start == row.start and episode.missed < MISSED
 
 
 def gpu_evidence(
@@ -233,9 +224,8 @@ def _told(evidence: GpuEvidence, row: HeldBack) -> str:
 def _until(evidence: GpuEvidence, row: HeldBack) -> str:
     """Whether it goes on, has let go just now, or went on until the run was over."""
     if evidence.shown(row):
-        return "; it goes on" if row.end is None else ", until the end"
-    ago = evidence.let_go(row) if row.end is None else None
-    return "" if ago is None else f"; last seen {age(ago)} ago"
+        return "; it goes on" if row.end is None else "; until the end"
+    return "; it let go a moment ago" if row.end is None else ""
 
 
 def _heat(watch: GpuWatch) -> str:

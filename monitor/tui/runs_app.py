@@ -28,9 +28,9 @@ from monitor.tui.economy import BoardScreen
 from monitor.tui.ink import PlainCharacters
 from monitor.tui.ink import ink as terminal_ink
 from monitor.tui.panels.base import strip
-from monitor.tui.rows import Row, fit
+from monitor.tui.rows import Row, fit, wrap
 from monitor.tui.runs_rows import Line
-from monitor.tui.screens.dialog import Dialog
+from monitor.tui.screens.dialog import WIDEST, Dialog
 from monitor.tui.screens.quit import StopScreen
 from monitor.tui.themes import PALETTES, Palette, textual_theme
 
@@ -195,7 +195,17 @@ class CompareScreen(Dialog[None]):
             text = self._compared()
         except Exception as error:  # shown to the person who asked; the list itself goes on
             text = f"They could not be compared: {error}"
-        self.app.call_from_thread(lambda: self._told.update(Content(text)))
+        self.app.call_from_thread(lambda: self._told.update(compared_text(text, self.app.size.width)))
+
+
+def compared_text(text: str, screen: int) -> Content:
+    """The text of a comparison for a screen of so many cells: headings stand out, and long lines keep their indent."""
+    parts: list[tuple[str, str]] = []
+    for line in text.strip("\n").split("\n"):
+        depth = len(line) - len(line.lstrip())
+        rows = wrap([(line, "")], min(WIDEST, screen) - 8, depth + 2, 99)
+        parts += [("".join(part for part, _ in row) + "\n", "" if depth else "bold") for row in rows]
+    return Content.assemble(*parts)
 
 
 class RunsApp(App[Choice], inherit_bindings=False):

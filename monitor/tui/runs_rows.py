@@ -85,11 +85,7 @@ def _against(run: RunRow) -> tuple[str, str]:
 
 
 def _eta(run: RunRow) -> tuple[str, str]:
-    return (fmt.duration(_whole(run.eta)), "text") if run.living else ("", "faint")
-
-
-def _whole(seconds: float | None) -> float | None:
-    return None if seconds is None else float(round(seconds))
+    return (fmt.age(run.eta), "text") if run.living else ("", "faint")
 
 
 def _elapsed(run: RunRow) -> tuple[str, str]:
@@ -112,7 +108,7 @@ def _age(run: RunRow) -> tuple[str, str]:
 
 
 def _group_eta(group: Group) -> str:
-    return fmt.duration(_whole(group.eta())) if any(run.living for run in group.rows) else ""
+    return fmt.age(group.eta()) if any(run.living for run in group.rows) else ""
 
 
 def _group_best(group: Group) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import sample_job
 import sample_views as views
 from conftest import HandFeed, text_of
 from sample_fleet import HandRuns, fleet
@@ -54,13 +56,15 @@ def of_recording(named: str, part: float) -> View:
 
 def apps(named: list[str], ink: Ink) -> Iterator[tuple[str, Callable[[], TrainmonApp]]]:
     """Each source by its name, with what makes a dashboard on it."""
-    for each in named or sorted(map(str, RECORDINGS.glob("*.jsonl"))):
-        for end, part in PARTS.items():
-            name, view = Path(each).stem, of_recording(each, part)
-            yield name + end, lambda view=view, name=name: ReplayApp(Still(view), title=name, ink=ink)
+    with tempfile.TemporaryDirectory() as folder:
+        job = sample_job.write(Path(folder) / "64-ranks.jsonl")
+        for each in named or [*sorted(map(str, RECORDINGS.glob("*.jsonl"))), str(job)]:
+            for end, part in PARTS.items():
+                name, view = Path(each).stem, of_recording(each, part)
+                yield name + end, lambda view=view, name=name: ReplayApp(Still(view), title=name, ink=ink)
     if not named:
-        for name, view in (("8-gpus", views.running(gpus=8)), ("64-ranks", views.many_ranks())):
-            yield name, lambda view=view, name=name: TrainmonApp(HandFeed(view), title=name, ink=ink)
+        view = views.running(gpus=8)
+        yield "8-gpus", lambda: TrainmonApp(HandFeed(view), title="8-gpus", ink=ink)
 
 
 async def every_screen(pilot: Pilot[str], keep: Keep) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import sample_views as views
 
+from monitor.model.report import Curve
 from monitor.tui.actions import ACTIONS, PANELS
 from monitor.tui.app import TrainmonApp
 from monitor.tui.link import Pacer
@@ -303,3 +304,19 @@ async def test_a_busy_link_gets_the_newest_picture_once_it_can_take_it(app_on, s
         app._show_when_due()
         await settled(pilot)
         assert "step 103 of 600" in screen_text(app)
+
+
+async def test_a_panel_with_nothing_to_show_leaves_its_place_until_it_is_asked_for(app_on, screen_text) -> None:
+    imported = views.from_console(imported=True)
+    app = app_on(replace(imported, console=(), console_lines=0, tokens_per_second=Curve()))
+    async with app.run_test(size=(160, 45)) as pilot:
+        await pilot.pause()
+        shown = screen_text(app)
+        assert " 6 Console" not in shown and " 4 Tokens" not in shown and " 5 Alerts" in shown
+        await pilot.press("6")
+        await pilot.pause()
+        assert " 6 Console" in screen_text(app) and "its lines are in the file" in screen_text(app)
+        app_on.feed.push(replace(imported, console=(), console_lines=0))
+        for _ in range(3):
+            await pilot.pause()
+        assert " 6 Console" in screen_text(app) and " 4 Tokens" in screen_text(app)

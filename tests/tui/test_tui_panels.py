@@ -137,7 +137,7 @@ def test_the_wall_account_names_all_its_parts(look: Look) -> None:
     rows = phases.wall_account(Wall(100.0, 10.0, 70.0, {"eval": 15.0}, 4.0, 1.0), look, 120)
     words = "■ steps 70 %  ■ eval 15 %  ■ start-up 10 %  ■ between steps 4.0 %  ■ teardown 1.0 %"
     assert text(rows[2:]).strip() == words
-    assert row_width(rows[1]) == 119
+    assert row_width(rows[1]) == 118, "it ends where the numbers above it do"
 
 
 def test_ranks_are_told_by_who_waits_for_whom_or_by_their_spread() -> None:
@@ -204,11 +204,11 @@ def test_a_slow_step_reads_as_people_know_it(look: Look) -> None:
 
 def test_alerts_come_newest_first_and_each_once(look: Look) -> None:
     view = views.running()
-    shown = text(alerts.entries(view.report, [], look))
-    assert [line[:15] for line in shown.split("\n") if "Slow" in line] == [
-        "▲ Slow step 207",
-        "▲ Slow step 131",
-        "▲ Slow step 88 ",
+    shown = text(alerts.entries(view, look))
+    assert [line.partition(" (")[0] for line in shown.split("\n") if "Slow" in line] == [
+        "▲ at 1 h 3 min  Slow step 207",
+        "▲ at 40 min 18 s  Slow step 131",
+        "▲ at 27 min 24 s  Slow step 88",
     ]
     assert "at 20 min 0 s  3 steps in a row did no work" in shown
 
@@ -216,7 +216,7 @@ def test_alerts_come_newest_first_and_each_once(look: Look) -> None:
 def test_losses_and_notes_are_said_first(look: Look) -> None:
     view = views.running()
     report = replace(view.report, dropped=replace(view.report.dropped, events=12, lines=3))
-    rows = alerts.entries(report, ["no hello has arrived"], look)
+    rows = alerts.entries(replace(view, report=report, notes=["no hello has arrived"]), look)
     assert text(rows[:1]) == "! 12 events dropped by the training; 3 lines unreadable or missing"
     assert "no hello has arrived" in text(rows[1:2])
 
@@ -243,45 +243,6 @@ def test_values_that_are_not_finite_are_counted() -> None:
     assert "last nan  × 2 not finite" in text([metric.summary(MetricRow("nan", 1.0, 0.5, 2.0, 10, 2), 80)])
 
 
-def test_a_gpu_line_has_all_readings_and_what_holds_it_back() -> None:
-    shown = text([machine.gpu_line(views.gpu(3), 90)])
-    for part in ("GPU 3", "84 %", "64.2/139 GiB", "71 °C", "585/700 W", "1,740 MHz", "software power cap"):
-        assert part in shown
-
-
-def test_a_gpu_without_readings_shows_dashes_only() -> None:
-    bare = replace(views.gpu(0), utilization=None, memory_used=None, memory_total=None, temperature=None, power=None)
-    bare = replace(bare, power_limit=None, sm_clock=None)
-    for rows in ([machine.gpu_line(bare, 80)], machine.gpu_block(bare, [], 60)):
-        shown = text(rows).replace("GPU 0", "").replace("H200", "")
-        assert "0" not in shown and "–" in shown
-
-
-@pytest.mark.parametrize("width", [38, 46, 60, 100])
-def test_the_training_stands_beside_the_host(width: int) -> None:
-    shown = text(machine.host_rows(views.host_row(), {}, width))
-    for part in (
-        "37 %",
-        "training 5.1 cores",
-        "42.1",
-        "128 GiB",
-        "training 18.2 GiB",
-        "in 1.2 MiB/s",
-        "read 11.9 MiB/s",
-    ):
-        assert part in shown
-
-
-@pytest.mark.parametrize("width", [1, 20, 38, 60, 100, 158])
-def test_the_host_keeps_to_its_width(width: int) -> None:
-    rows = [
-        *machine.host_rows(views.host_row(), {"cpu": [1.0] * 9}, width),
-        *machine.gpu_block(views.gpu(0), [1.0] * 9, width),
-    ]
-    assert all(row_width(row) <= width for row in machine.host_rows(views.host_row(), {"cpu": [1.0] * 9}, width))
-    assert rows
-
-
 def test_phases_keep_their_colours() -> None:
     tones = PhaseTones()
     tones.learn(["forward", "custom"])
@@ -294,3 +255,47 @@ def test_phases_keep_their_colours() -> None:
 @pytest.mark.parametrize("palette", PALETTES, ids=lambda palette: palette.name)
 def test_palettes_are_complete(palette) -> None:
     assert len(palette.phases) == len(PALETTES[0].phases) == len(set(palette.phases))
+
+
+# The head, and what gives way to what
+
+
+def test_a_verdict_that_is_too_long_for_a_row_goes_on_in_the_next() -> None:
+    view = views.running()
+    one, two = header.in_two(view, 80)
+    assert text([one]).rstrip().endswith("each with a") and text([two]).startswith("▌batch of one")
+    assert text([two]).rstrip().endswith("at most 1.9x faster")
+    wide = header.in_two(view, 160)
+    assert view.verdict.title in text(wide[:1]) and view.verdict.advice in text(wide[1:])
+    close = replace(view, verdict=replace(view.verdict, title="x" * 66))
+    one, two = header.in_two(close, 80)
+    assert "x" * 66 in text([one]) and "→ Put the prompts" in text([two]) and "at most 1.9x faster" in text([two])
+    for width in range(1, 120):
+        assert all(row_width(row) <= width for row in header.in_two(view, width))
+
+
+def test_the_step_gives_its_place_to_a_long_badge_and_finds_another(look: Look) -> None:
+    view = replace(views.running(), label="REPLAY · SIMULATED GPU · 1x 0:58/1:24")
+    first, second = header.header(view, look, 60, 4)[:2]
+    assert "SIMULATED GPU · 1x 0:58/1:24" in text([first]) and "step" not in text([first])
+    assert text([second]).startswith(" step 214 of 600")
+    first = header.header(view, look, 80, 4)[0]
+    assert "……" not in text([first]) and row_width(first) == 80
+
+
+def test_figures_of_one_rank_among_many_say_so(look: Look) -> None:
+    shown = text(header.header(views.eight_ranks(), look, 160, 8))
+    assert "whole run 399 tok/s, rank 0" in shown
+    assert "rank 0: 412 tok/s" in text(header.header(views.eight_ranks(), look, 100, 4))
+    assert "rank" not in text(header.header(views.running(), look, 160, 8))
+
+
+def test_what_is_to_come_is_told_in_whole_seconds_and_what_has_just_begun_without() -> None:
+    view = views.running()
+    soon = replace(view.report.progress, eta_seconds=9.0, eta_low=7.68, eta_high=10.4, elapsed_seconds=29.03)
+    values = [value for value, _, _ in header.speeds(replace(view.report, progress=soon))]
+    assert "7 s – 10 s" in values and "29 s" in values
+    begun = replace(view, open=replace(view.open, phase_seconds=0.3))
+    assert text([header.now(begun)]) == "step 214: generation"
+    unknown = replace(soon, steps_total=None, eta_seconds=None, eta_low=None, eta_high=None)
+    assert ("–", "ETA ", "ETA: total unknown") in header.speeds(replace(view.report, progress=unknown))

@@ -67,3 +67,9 @@ def test_a_word_that_ends_at_the_edge_is_whole() -> None:
     for width in range(8, 30):
         lines = rows.wrap([(words, "text")], width)
         assert " ".join("".join(text for text, _ in line).strip() for line in lines) == words
+
+
+def test_what_only_closes_a_part_is_left_out_at_the_edge_and_cuts_nothing_off() -> None:
+    row: rows.Row = [("training 1.3 s", "muted"), ("; ", "muted"), ("usual 18.0 s", "text")]
+    assert ["".join(text for text, _ in each) for each in rows.wrap(row, 14)] == ["training 1.3 s", "  usual 18.0 s"]
+    assert ["".join(text for text, _ in each) for each in rows.wrap(row, 15)] == ["training 1.3 s;", "  usual 18.0 s"]

@@ -50,7 +50,8 @@ def now(view: View) -> Row:
     if ended_log(view.report):
         return [("the log ends here, and does not tell how the training did", "muted")]
     if outcome.state != "running":
-        error = [(": ", "muted"), (printable(outcome.error[:400]), "text")] if outcome.error else []
+        told = printable((outcome.error or "")[:400]).rstrip(": ")  # an exception without a message ends in a colon
+        error = [(": ", "muted"), (told, "text")] if told else []
         return [(_ending(outcome), state(outcome)[1]), *error]
     row: Row = []
     again: Row = [(f"no step since the restart, {fmt.age(work.restarting)}", "warning"), (" › ", "faint")]
@@ -120,31 +121,39 @@ Fact = tuple[str, str, str]  # value, short label before it, long label below it
 def speeds(report: Report) -> list[Fact]:
     """Everything that has a place in the head; the most important first."""
     whole, recent, progress = report.throughput, report.throughput.recent, report.progress
-
+    of = shown_rank(report)
     facts: list[Fact] = [
         _rate(fmt.pace(recent.steps_per_second), fmt.pace(whole.steps_per_second), "it/s"),
-        _rate(fmt.rate(recent.tokens_per_second, "tok/s"), fmt.rate(whole.tokens_per_second, "tok/s"), "tok/s"),
+        _rate(fmt.rate(recent.tokens_per_second, "tok/s"), fmt.rate(whole.tokens_per_second, "tok/s"), "tok/s", of),
     ]
     if report.outcome.state == "running":
-        facts.append((_eta(progress), "ETA ", "remaining (ETA)"))
+        known = progress.steps_total is not None
+        facts.append((_eta(progress), "ETA ", "remaining (ETA)" if known else "ETA: total unknown"))
     facts.append((fmt.age(progress.elapsed_seconds), "elapsed ", "elapsed"))
     if progress.cost is not None:
         total = fmt.money(progress.cost_total)
         facts.append((fmt.money(progress.cost), "cost ", "cost" if total == fmt.UNKNOWN else f"of about {total}"))
     if whole.samples_per_second is not None:
         unit = "samples/s"
-        facts.append(_rate(fmt.rate(recent.samples_per_second, unit), fmt.rate(whole.samples_per_second, unit), unit))
+        lately, in_all = fmt.rate(recent.samples_per_second, unit), fmt.rate(whole.samples_per_second, unit)
+        facts.append(_rate(lately, in_all, unit, of))
     if whole.mfu is not None:
         value, _, label = _rate(fmt.share(recent.mfu), fmt.share(whole.mfu), "MFU")
         facts.append((value, "MFU ", f"MFU, {label}"))
     return facts
 
 
-def _rate(recent: str, whole: str, unit: str) -> Fact:
+def shown_rank(report: Report) -> str:
+    """`rank 0`, where there are others: figures of speed are those of the lowest, and no sum of all."""
+    return f"rank {min(each.rank for each in report.ranks)}" if len(report.ranks) > 1 else ""
+
+
+def _rate(recent: str, whole: str, unit: str, of: str = "") -> Fact:
     """The recent rate, and the whole run's in its label: they are told apart in words."""
+    before, behind = f"{of}: " if of else "", f", {of}" if of else ""
     if recent == fmt.UNKNOWN:
-        return (f"{fmt.UNKNOWN} {unit}", "", "not known yet") if whole == fmt.UNKNOWN else (whole, "", "whole run")
-    return recent, "", f"whole run {whole}"
+        return (f"{fmt.UNKNOWN} {unit}", "", "not known yet") if whole == fmt.UNKNOWN else (whole, before, "whole run")
+    return recent, before, f"whole run {whole}{behind}"
 
 
 def _eta(progress: Progress) -> str:
@@ -262,9 +271,8 @@ def in_two(view: View, width: int) -> list[Row]:
     tone = SEVERITY.get(finding.severity, "accent")
     right: Row = [(f"{most} faster ", f"{tone} bold")] if most else []
     first, *more = wrap([("▌", tone), (printable(finding.title[:400]), f"{tone} bold")], width - 1, 0, 2)
-    if not more:  # only the gain has no room beside it
-        return [first, spread([("▌", tone)], right, width)]
-    return [first, spread([("▌", tone), *more[0]], right, width)]
+    second = [("▌", tone), *more[0]] if more else reason(view, width)  # more: else only the gain had no room beside it
+    return [first, spread(second or [("▌", tone)], right, width)]
 
 
 def reason(view: View, width: int) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from monitor import units as fmt
@@ -23,6 +24,7 @@ from monitor.tui.rows import (
     wrap,
 )
 
+LEAST_METER = 3  # cells; its number stands beside it
 _HOT = 85.0  # degrees; most data-centre GPUs begin to slow down between 83 and 90
 
 
@@ -67,7 +69,7 @@ def gpu_line(gpu: GpuRow, width: int) -> Row:
         *([[(POWER_CAP, "muted")]] if POWER_CAP in gpu.reasons else []),
     ]
     head: Row = [(column(f" GPU {gpu.index}", 7), "text bold")]
-    left = max(1, width - row_width(head) - 4)
+    left = max(1, width - row_width(head) - LEAST_METER)
     tail = separated(facts, left, ("  ", "text"))
     room = min(10, width - row_width(head) - row_width(tail))
     if held:  # in place of what is less important; the columns stay where they are in all rows
@@ -75,7 +77,7 @@ def gpu_line(gpu: GpuRow, width: int) -> Row:
         used = row_width(head) + max(0, room) + row_width(reason)
         tail = [*separated(facts, max(1, width - used), ("  ", "text")), *reason]
     use = None if gpu.utilization is None else gpu.utilization / 100
-    return [*head, *(meter(use, room) if room >= 3 else []), *tail]
+    return [*head, *(meter(use, room) if room >= LEAST_METER else []), *tail]
 
 
 def gpu_block(gpu: GpuRow, recent: Sequence[float], width: int) -> list[Row]:
@@ -136,16 +138,19 @@ def _host_cells(host: HostRow, history: dict[str, list[float]], width: int) -> l
 def host_rows(host: HostRow, history: dict[str, list[float]], width: int) -> list[Row]:
     """CPU, RAM, disk and network in columns; ragged, and without their labels' frills, where columns do not fit."""
     table = _host_cells(host, history, width)
+    names = 7 if width >= 46 else 6
     widths = [max(row_width(cells[index]) for _, cells in table) + 2 for index in range(3)]
-    columns = next((number for number in (3, 2) if 7 + sum(widths[:number]) - 2 <= width), 0)
+    columns = next((number for number in (3, 2) if names + sum(widths[:number]) - 2 <= width), 0)
     rows = []
     for label, cells in table:
-        row: Row = [(column(f" {label}", 7), "text bold")]
+        row: Row = [(column(f" {label}", names), "text bold")]
         if columns:
-            for cell, wide in zip(cells[:columns], widths, strict=False):
-                row += [*cell, (" " * (wide - row_width(cell)), "text")]
+            padded = [
+                [*cell, (" " * (wide - row_width(cell)), "text")] for cell, wide in zip(cells, widths, strict=True)
+            ]
+            row += [span for cell in padded[: columns - 1] for span in cell] + cells[columns - 1]
         else:
-            row += separated([cell for cell in cells if cell], max(1, width - 7), ("  ", "text"))
+            row += separated([cell for cell in cells if cell], max(1, width - names), ("  ", "text"))
         rows.append(cut(row, width))
     return rows
 
@@ -191,7 +196,8 @@ def together(gpus: Sequence[GpuRow], width: int) -> list[Row]:
     """Many GPUs in two rows: from where to where their figures lie."""
 
     def span(name: str, unit: str, scale: float = 1.0) -> Row:
-        known = [value / scale for gpu in gpus if (value := getattr(gpu, name)) is not None]
+        told = [getattr(gpu, name) for gpu in gpus]
+        known = [value / scale for value in told if value is not None and math.isfinite(value)]
         if not known:
             return [(f"{fmt.UNKNOWN} {unit}", "text")]
         low, high = f"{min(known):,.0f}", f"{max(known):,.0f}"

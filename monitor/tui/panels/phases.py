@@ -109,7 +109,7 @@ def wall_account(wall: Wall, look: Look, width: int, lines: int = 2) -> list[Row
     total = wall.total or sum(seconds for _, seconds, _ in parts)
     if not parts or total <= 0 or width < 20:
         return []
-    room = width - 2
+    room = width - 1 - _END
     cells: Row = [(" ", "text")]
     done, filled = 0.0, 0
     for _, seconds, tone in parts:
@@ -122,7 +122,7 @@ def wall_account(wall: Wall, look: Look, width: int, lines: int = 2) -> list[Row
         [("■ ", tone), (f"{fit(name, 24)} ", "muted"), (fmt.share(seconds / total), "text")]
         for name, seconds, tone in sorted(parts, key=lambda part: -part[1])
     ]
-    title: Row = [(" whole run ", "muted"), (fmt.duration(float(int(total))), "text")]
+    title: Row = [(" whole run ", "muted"), (fmt.age(total), "text")]
     return [title, cells, *([(" ", "text"), *row] for row in flow(words, width - 1, limit=lines))]
 
 

@@ -8,6 +8,7 @@ from monitor import units as fmt
 from monitor.model.report import Curve, View
 from monitor.tui.cursor import at
 from monitor.tui.panels.base import Look, Panel
+from monitor.tui.panels.header import shown_rank
 from monitor.tui.panels.metric import LOW
 from monitor.tui.panels.plot import line_chart
 from monitor.tui.rows import Row, separated
@@ -25,10 +26,11 @@ class Tokens(Panel):
     number = 4
 
     def data(self, view: View, look: Look) -> object:
-        return view.tokens_per_second, view.report.throughput.tokens_per_second, look.cursor
+        return view.tokens_per_second, view.report.throughput.tokens_per_second, shown_rank(view.report), look.cursor
 
     def heading(self, view: View, look: Look) -> str:
-        return "Tokens a second"
+        of = shown_rank(view.report)
+        return f"Tokens a second, {of}" if of else "Tokens a second"
 
     def has_place(self, view: View, look: Look) -> bool:
         return bool(view.tokens_per_second.x) or not view.report.progress.steps_done

@@ -24,7 +24,7 @@ _TIMED = (0, 1, 7, 2, 3, 4, 5, 6)  # where the GPU clock is on
 _NARROW = (0, 1, 3)  # of them, where there is no room for all
 _NARROW_TIMED = (0, 1, 7)
 _LEAST_CHART = 16
-_SCALE = ("how often how long, on a logarithmic scale", "how often, log scale", "log scale")
+_SCALE = ("how many steps took how long, logarithmic scale", "steps by length, log scale", "log scale")
 
 
 def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row]:

@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 
 Answer = TypeVar("Answer")
+WIDEST = 110  # cells of a wide box, as in trainmon.tcss
 
 
 class Dialog(ModalScreen[Answer]):
@@ -26,6 +27,7 @@ class Dialog(ModalScreen[Answer]):
     def compose(self) -> ComposeResult:
         box = Vertical(*self.parts(), id="dialog", classes="wide" if self.wide else None)
         box.border_title = Content(self.heading)
+        box.border_subtitle = Content("Esc closes")
         yield box
 
     def action_close(self) -> None:

@@ -50,19 +50,13 @@ def held_now(gpu: GpuRow, detail: GpuDetail, episodes: Sequence[HeldBack], runni
         return [(", ".join(untold), "warning")]
     if not detail.readings or detail.readings[-1].reasons is None:
         return [("what holds it back is not told", "muted")]
-    let_go = [text for each in episodes if each.end is None and (text := _let_go(each, detail))]
+    let_go = [each.short for each in episodes if each.end is None and each.reason in _BIT]
     if let_go:
-        return [(", ".join(let_go), "warning")]
+        return [(f"{', '.join(let_go)} until a moment ago", "warning")]
     return [("nothing holds it back" if running else "nothing held it back at the end", "muted")]
 
 
-_BIT = {reason.name: bit for bit, reason in BITS.items()}
-
-
-def _let_go(episode: HeldBack, detail: GpuDetail) -> str:
-    """`HW thermal until 4 s ago`; empty where no reading that is kept shows it."""
-    seen = [each.t for each in detail.readings if (each.reasons or 0) & _BIT.get(episode.reason, 0)]
-    return f"{episode.short} until {fmt.age(detail.readings[-1].t - seen[-1])} ago" if seen else ""
+_BIT = frozenset(reason.name for reason in BITS.values())  # reasons of which each reading tells
 
 
 def title(gpu: GpuRow, right: Row, chosen: bool, width: int) -> Row:

@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS, Action
 from monitor.tui.rows import fit, row_width, wrap
-from monitor.tui.screens.dialog import Dialog
+from monitor.tui.screens.dialog import WIDEST, Dialog
 from monitor.tui.screens.page import Body
 
 _NOTES = (
@@ -26,7 +26,6 @@ _NOTES = (
 
 
 MEANING = 12  # cells before the meaning of a key
-WIDEST = 110  # cells of the box, as in trainmon.tcss
 _OVERVIEW = (
     "The overview answers five questions: is it running, how fast, where does the time go, why, and what would make it"
     " faster. The coloured line below the head is the verdict, and the screen why has its evidence. A letter opens a"

@@ -9,6 +9,7 @@ from monitor import units as fmt
 from monitor.model.reasons import reasons_in_words
 from monitor.model.report import View
 from monitor.tui.panels.base import Look
+from monitor.tui.panels.console import elsewhere
 from monitor.tui.rows import Row, bar, column, fit, printable, wrap
 from monitor.tui.screens.step_rows import StepLine
 from trainhooks.events import Gpu, Number
@@ -22,8 +23,8 @@ def _head(text: str) -> Row:
     return [(f" {text}", "text bold")]
 
 
-def _why_not(text: str) -> Row:
-    return [(f"   {text}", "muted")]
+def _why_not(text: str, width: int) -> list[Row]:
+    return wrap([(f"   {text}", "muted")], width - 1, 3)
 
 
 def step_detail(line: StepLine, view: View, look: Look, width: int) -> list[Row]:
@@ -32,14 +33,14 @@ def step_detail(line: StepLine, view: View, look: Look, width: int) -> list[Row]
     rows += _phases(line, view, look, width)
     rows += [[], _head("Metrics")]
     if step is None:
-        rows.append(_why_not("not kept: only the latest steps are kept one by one, the charts have the means"))
+        rows += _why_not("not kept: only the latest steps are kept one by one, the charts have the means", width)
     elif not step.metrics:
-        rows.append(_why_not("this step logged none"))
+        rows += _why_not("this step logged none", width)
     else:
         for name, value in list(step.metrics.items())[:MAX_METRICS]:
             rows.append([(f"   {column(name, 32)} ", "muted"), (_value(value), "text bold")])
     rows += [[], _head("GPUs meanwhile"), *_gpus(line, view, width)]
-    rows += [[], _head("Printed meanwhile"), *_console(line, view, width)]
+    rows += [[], _head("Printed meanwhile"), *_console(line, view, look, width)]
     rows += [[], _head("Where the program stood, by phase"), *_stack(line, view, width)]
     return rows
 
@@ -102,13 +103,13 @@ def _during(line: StepLine, t: float) -> bool:
 
 def _gpus(line: StepLine, view: View, width: int) -> list[Row]:
     if not view.details.gpus:
-        return [_why_not("no GPU has been seen")]
+        return _why_not("no GPU has been seen", width)
     rows: list[Row] = []
     for detail in view.details.gpus.values():
         readings = [each for each in detail.readings if _during(line, each.t)]
         if readings:
             rows.append(_gpu(readings))
-    return rows or [_why_not("not kept: readings of single moments are kept for the last four minutes")]
+    return rows or _why_not("not kept: readings of single moments are kept for the last four minutes", width)
 
 
 def _gpu(readings: list[Gpu]) -> Row:
@@ -127,18 +128,18 @@ def _gpu(readings: list[Gpu]) -> Row:
     return [("   " + "   ".join(parts), "text"), ("   " + ", ".join(reasons), "warning")]
 
 
-def _console(line: StepLine, view: View, width: int) -> list[Row]:
+def _console(line: StepLine, view: View, look: Look, width: int) -> list[Row]:
     pairs = zip(view.console_times, view.console, strict=False)
     lines = [text for t, text in pairs if math.isfinite(t) and _during(line, t)]
     if not lines:
         seen = [t for t in view.console_times if math.isfinite(t)]
         step = line.event
         if step is not None and seen and seen[0] <= step.start:
-            return [_why_not("nothing")]
-        why = "not known: when lines came is noted only while this dashboard looks on, for the newest ones"
-        return wrap(_why_not(why), width - 1, 3)
+            return _why_not("nothing", width)
+        unknown = "not known: when lines came is noted only while this dashboard looks on, for the newest ones"
+        return _why_not(elsewhere(view, look) or unknown, width)
     rows: list[Row] = [[("   " + fit(text, width - 4), "muted")] for text in lines[-MAX_LINES:]]
-    return [_why_not("seen from a second before to a second after"), *rows]
+    return [*_why_not("seen from a second before to a second after", width), *rows]
 
 
 def _stack(line: StepLine, view: View, width: int) -> list[Row]:
@@ -153,5 +154,5 @@ def _stack(line: StepLine, view: View, width: int) -> list[Row]:
             share = column(fmt.share(count / looks), 6, right=True)
             rows += wrap([(f"     {share} ", "text bold"), (printable(place[:400]), "muted")], width - 1, 13, 2)
     if not rows:
-        return [_why_not("no phase of this step lasted long enough to be looked into")]
-    return [_why_not("of all steps so far, not of this one alone"), *rows]
+        return _why_not("no phase of this step lasted long enough to be looked into", width)
+    return [*_why_not("of all steps so far, not of this one alone", width), *rows]

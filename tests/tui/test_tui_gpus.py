@@ -1,0 +1,170 @@
+"""The GPUs and the host: on the overview, and on the screen of the GPUs; what holds a GPU back is told alike."""
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+import sample_views as views
+from pictures import RECORDINGS
+
+from monitor.diagnosis.gpu import gpu_evidence, thermal_throttle
+from monitor.runs.replay import open_player
+from monitor.tui.panels import machine
+from monitor.tui.rows import Row, row_width
+from monitor.tui.screens.gpus import Gpus
+
+BIG = (160, 45)
+
+
+def text(rows: list[Row]) -> str:
+    return "\n".join("".join(part for part, _ in row) for row in rows)
+
+
+async def press(pilot, *keys: str) -> None:
+    for key in keys:
+        await pilot.press(key)
+    await pilot.pause()
+
+
+# On the overview
+
+
+def test_a_gpu_line_has_all_readings_and_what_holds_it_back() -> None:
+    shown = text([machine.gpu_line(views.gpu(3), 90)])
+    for part in ("GPU 3", "84 %", "64.2/139 GiB", "71 °C", "585/700 W", "1,740 MHz", "power cap"):
+        assert part in shown
+
+
+def test_what_is_normal_takes_nothings_place_and_what_costs_speed_does() -> None:
+    def held(*reasons: str) -> str:
+        return machine.limits(replace(views.gpu(0), reasons=list(reasons)))
+
+    assert held("idle", "application clocks", "sync boost", "display clocks", "power cap") == ""
+    assert held("hardware slowdown", "hardware thermal") == "HW thermal", "the cause, not its consequence"
+    assert held("hardware slowdown") == "HW slowdown" and held("0x400") == "0x400"
+    shown = text([machine.gpu_line(replace(views.gpu(0), reasons=["hardware thermal"]), 60)])
+    assert "HW thermal" in shown and "MHz" not in shown
+
+
+@pytest.mark.parametrize(("number", "height"), [(1, 12), (2, 5), (8, 12), (8, 5), (16, 5)])
+@pytest.mark.parametrize("width", [36, 38, 62, 78])
+def test_no_gpu_is_left_out_of_the_overview(number: int, height: int, width: int) -> None:
+    view = views.running(gpus=number)
+    rows = machine.machine_rows(view, width, height)
+    shown = text(rows)
+    assert all(row_width(row) <= width for row in rows)
+    assert all(f"GPU {index}" in shown for index in range(number)) or f"{number} GPUs" in shown
+    assert "CPU" in text(rows[:height]), "the host is in sight, however many GPUs there are"
+
+
+def test_many_gpus_are_told_by_where_their_figures_lie_and_those_held_back_by_name() -> None:
+    gpus = [views.gpu(index) for index in range(8)]
+    shown = text(machine.together(gpus, 60))
+    assert all(part in shown for part in ("8 GPUs", "80–87 % busy", "61–68 GiB", "68–75 °C", "549–612 W"))
+    view = views.running(gpus=8)
+    gpus[5] = replace(gpus[5], reasons=["software thermal"])
+    rows = machine.machine_rows(replace(view, report=replace(view.report, gpus=gpus)), 60, 5)
+    assert "GPU 5" in text(rows[2:3]) and "SW thermal" in text(rows[2:3])
+
+
+def test_a_gpu_without_readings_shows_dashes_only() -> None:
+    bare = replace(views.gpu(0), utilization=None, memory_used=None, memory_total=None, temperature=None, power=None)
+    bare = replace(bare, power_limit=None, sm_clock=None)
+    for rows in ([machine.gpu_line(bare, 80)], machine.gpu_block(bare, [], 60)):
+        shown = text(rows).replace("GPU 0", "").replace("H200", "")
+        assert "0" not in shown and "–" in shown
+
+
+@pytest.mark.parametrize("width", [38, 46, 60, 100])
+def test_the_training_stands_beside_the_host(width: int) -> None:
+    shown = text(machine.host_rows(views.host_row(), {}, width))
+    for part in (
+        "37 %",
+        "training 5.1 cores",
+        "42.1",
+        "128 GiB",
+        "training 18.2 GiB",
+        "in 1.2 MiB/s",
+        "read 11.9 MiB/s",
+    ):
+        assert part in shown
+
+
+@pytest.mark.parametrize("width", range(36, 120))
+def test_the_host_is_cut_nowhere(width: int) -> None:
+    assert "…" not in text(machine.host_rows(views.host_row(), {"cpu": [1.0] * 9}, width))
+
+
+@pytest.mark.parametrize("width", [1, 20, 38, 60, 100, 158])
+def test_the_host_keeps_to_its_width(width: int) -> None:
+    rows = [
+        *machine.host_rows(views.host_row(), {"cpu": [1.0] * 9}, width),
+        *machine.gpu_block(views.gpu(0), [1.0] * 9, width),
+    ]
+    assert all(row_width(row) <= width for row in machine.host_rows(views.host_row(), {"cpu": [1.0] * 9}, width))
+    assert rows
+
+
+# On their screen
+
+
+@pytest.mark.parametrize("number", [1, 2, 8, 16])
+@pytest.mark.parametrize("size", [(160, 45), (80, 24)])
+async def test_all_gpus_are_on_one_screen(app_on, screen_text, number: int, size) -> None:
+    app = app_on(views.running(gpus=number))
+    async with app.run_test(size=size) as pilot:
+        await press(pilot, "u")
+        shown = screen_text(app)
+        assert all(re.search(rf"GPU {index}\b", shown) for index in range(number))
+        assert "power cap" in shown or number <= 3 or size[0] < 100
+
+
+async def test_one_gpu_opened_tells_reasons_in_words_and_whose_processes(app_on, screen_text) -> None:
+    app = app_on(views.throttled())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "u", "down", "enter")
+        shown = screen_text(app)
+        for words in ("SIMULATED", "the board itself cut the clock", "under load usually 1,950", "1980 -> 1290 MHz",
+                      "this run", "another's", "jupyter", "slows down at 87", "PCIe 5 x16"):  # fmt: skip
+            assert words in shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "now", "told", "is_was"),
+    [
+        (40.0, "hardware slowdown, hardware thermal", "; it goes on", "is too hot"),
+        (58.0, "HW thermal until a moment ago", "; it let go a moment ago", "was too hot"),
+        (70.0, "nothing holds it back", "meanwhile", "was too hot"),
+        (math.inf, "nothing held it back at the end", "meanwhile", "was too hot"),
+    ],
+)
+async def test_finding_and_gpu_tell_the_same(app_on, screen_text, seconds, now: str, told: str, is_was: str) -> None:
+    player = open_player(str(RECORDINGS / "throttle-SIMULATED-gpu.jsonl"))
+    while not player.play_to(player.now - player.elapsed + seconds):
+        pass
+    view = player.view()
+    (finding,) = [each for each in view.report.findings if each.code == "thermal-throttle"]
+    assert is_was in finding.title and finding.evidence[0].endswith(told)
+    app = app_on(view)
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "u")
+        (line,) = [line for line in screen_text(app).split("\n") if "GPU 1 " in line and "NVIDIA" in line]
+        assert line.rstrip().endswith(now)
+
+
+def test_an_episode_that_the_end_cut_off_lasted_until_the_end() -> None:
+    player = open_player(str(RECORDINGS / "throttle-SIMULATED-gpu.jsonl"))
+    player.play_to(player.now - player.elapsed + 40.0, 60.0)
+    state = player.state
+    evidence = gpu_evidence(state.throttles, state.main.timelines, 40.0, over=True)
+    finding = thermal_throttle(evidence)
+    assert finding is not None and "was too hot" in finding.title and finding.evidence[0].endswith("; until the end")
+
+
+async def test_no_gpu_says_why_and_what_to_do(app_on, screen_text) -> None:
+    app = app_on(views.running(gpus=0))
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "u")
+        assert "libnvidia-ml.so.1 was not found" in screen_text(app) and "trainmon doctor" in screen_text(app)
+    assert Gpus.screen_name == "gpus"

@@ -38,6 +38,7 @@ from trainhooks import rundir
 LIVENESS = 1.0  # seconds between two looks at whether the training lives
 SLICE = 0.02  # seconds of folding before the interpreter is let go, so that a screen stays quick
 FRAME = 0.5  # seconds between two views: a person cannot read faster, and a slow line carries it
+REST = 5.0  # the same of a run that ended some time ago
 FIRST_PAINT = 0.5  # seconds that a long history leaves to the first screen, which wants the interpreter for itself
 
 
@@ -58,6 +59,7 @@ class Run:
         self._bounds = _bounds()
         self._log = FindingLog()
         self._measured = False
+        self._stirred = time.monotonic()  # when something last came of it
         self._usual_startup: float | None = None  # -1: not known
         self.before: Side | None = None  # the run to measure by, once one was found
 
@@ -65,6 +67,7 @@ class Run:
         """Fold new events for about so long. Returns whether there is more at hand."""
         until = time.monotonic() + seconds
         while batch := self.source.poll_slabs():
+            self._stirred = time.monotonic()
             for event in batch:
                 fold(self.state, event)
             if time.monotonic() > until:
@@ -81,7 +84,9 @@ class Run:
             return
         self._looked = now
         self._identity = identity(self.path)
-        self._alive = rundir.run_alive(self.path)
+        alive = rundir.run_alive(self.path)
+        if alive != self._alive:
+            self._alive, self._stirred = alive, now
         is_silent = self._alive and self._is_here() and not (self.state.hooked or self.state.main.stepped)
         self._starting = starting(self.path) if is_silent else ()
         if not self._alive and self.state.ending is None:
@@ -96,6 +101,10 @@ class Run:
 
     def _is_here(self) -> bool:
         return self._identity.get("boot_id") in (None, "", rundir.boot_id())
+
+    def rests(self) -> bool:
+        """Whether it has ended, and nothing has come of it for a while: another view would be as the last one was."""
+        return not self._alive and time.monotonic() - self._stirred > REST
 
     def view(self) -> View:
         self.look()
@@ -143,6 +152,7 @@ class Run:
         def find() -> None:
             with contextlib.suppress(OSError):  # the earlier run is being removed, or lies on a disk that is gone
                 self.before = baselines.before(self.path, view.report, _figures)
+                self._stirred = time.monotonic()
 
         threading.Thread(target=find, name="baseline", daemon=True).start()
 
@@ -229,18 +239,19 @@ class Follower:
     def _run(self, on_view: Callable[[View], None]) -> None:
         run = Run(self._path)
         try:
-            next_view = 0.0
+            shown: float | None = None  # when the last view was
             while not self._stop.is_set():
                 more = run.advance()
-                first = next_view == 0.0
-                if time.monotonic() >= next_view:
+                first = shown is None
+                if shown is None or time.monotonic() >= shown + (REST if run.rests() else self._frame):
                     view = run.view()
                     run.measure(view)
                     on_view(view)
-                    next_view = time.monotonic() + self._frame
+                    shown = time.monotonic()
                 if more:
                     self._stop.wait(FIRST_PAINT if first else 0)
                 else:
-                    run.source.wait(max(0.0, min(self._frame, next_view - time.monotonic())))
+                    frame = self._frame if run.rests() else shown + self._frame - time.monotonic()
+                    run.source.wait(max(0.0, frame))
         finally:
             run.close()

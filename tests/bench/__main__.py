@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from tests.bench import readers_cost, recorder_cost, zero_code_cost
+from tests.bench import dashboard_cost, readers_cost, recorder_cost, zero_code_cost
 
 
 def main() -> None:
@@ -22,9 +22,10 @@ def main() -> None:
     _show("Fold", readers_cost.fold_speed())
     _show("First paint", readers_cost.first_paint((10_000, 100_000) if short else (10_000, 1_000_000)))
     _show("Recorder, once a second", recorder_cost.measure(20 if short else recorder_cost.POLLS))
-    _show("Dashboard, 160x45, four steps a second", readers_cost.dashboard(5.0 if short else 15.0))
-    slow = readers_cost.dashboard(5.0 if short else 15.0, "--low-bandwidth")
-    _show("The same with --low-bandwidth", slow)
+    seconds = 5.0 if short else 20.0
+    _show("Dashboard, 160x45, ten steps a second, eight GPUs", dashboard_cost.running(seconds))
+    _show("The same with --low-bandwidth", dashboard_cost.running(seconds, "--low-bandwidth"))
+    _show("Dashboard on a run that has ended", dashboard_cost.idle(seconds))
 
 
 def _hooks(pairs: int, which: str = "hooks_cost") -> dict[str, float]:

@@ -10,8 +10,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.bench.simulated_gpus import environment
+
 ROOT = Path(__file__).resolve().parents[2]
-STUB = ROOT / "tests" / "gpu"
 POLLS = 60
 
 MEASURE = """
@@ -41,18 +42,10 @@ def measure(polls: int = POLLS) -> dict[str, float]:
     """Percent of one core at one poll a second, with eight simulated GPUs."""
     directory = Path(tempfile.mkdtemp(prefix="trainmon-bench-"))
     try:
-        library = directory / "libnvidia-ml.so.1"
-        subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", library, STUB / "nvml_stub.c", "-pthread"], check=True)
-        scene = STUB / "scenes" / "h200x8.txt"
-        environment = {
-            **os.environ,
-            "NVML_STUB": str(scene),
-            "LD_LIBRARY_PATH": str(directory),
-            "PYTHONPATH": str(ROOT),
-        }
+        around = {**os.environ, **environment(directory), "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             [sys.executable, "-c", MEASURE, str(polls), str(directory)],
-            env=environment, check=True, capture_output=True, text=True,
+            env=around, check=True, capture_output=True, text=True,
         )  # fmt: skip
         count, costs = json.loads(done.stdout)
         out = {f"{name}, % of a core": 100 * seconds for name, seconds in costs.items()}

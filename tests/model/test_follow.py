@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from monitor.model.report import View
-from monitor.runs import keepsake
+from monitor.runs import follow, keepsake
 from monitor.runs.follow import Follower, Run, load
 from trainhooks import rundir
 from trainhooks.events import Bye, Facts
@@ -130,6 +130,28 @@ def test_a_follower_sees_a_run_grow(tmp_path: Path) -> None:
                 out.write(line_of(event))
         watched.wait_for_steps(5)
         assert first.report.progress.steps_done == 3, "a view is frozen"
+
+
+def test_a_run_that_ended_long_ago_is_left_in_peace_until_something_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = life(3).bye()
+    path = told.write(tmp_path)
+    run = Run(tmp_path)
+    while run.advance():
+        pass
+    run.view()
+    assert not run.rests(), "its exit may still be written down"
+    monkeypatch.setattr(follow, "REST", -1.0)
+    assert run.rests()
+    run.close()
+    monkeypatch.setattr(follow, "REST", 0.2)
+    with Watched(tmp_path) as watched:
+        watched.wait_for_steps(3)
+        with open(path, "ab") as out:
+            for event in told.step(forward=1).events[-1:]:
+                out.write(line_of(event))
+        watched.wait_for_steps(4)
 
 
 def test_a_follower_outlives_its_directory(tmp_path: Path) -> None:

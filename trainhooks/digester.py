@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Deque, List, Optional, Tuple
 
-from trainhooks.assembler import Assembler, Mapping
+from trainhooks.assembler import Mapping
 from trainhooks.clocks import NANOSECOND
 from trainhooks.course import MAX_LENGTH, Course, Courses
-from trainhooks.entries import NEXT, Loop
+from trainhooks.entries import NEXT, STEP, USUAL, Loop
 from trainhooks.events import MAX_INTEGER
 from trainhooks.open_work import Shared
+from trainhooks.usual_steps import UsualSteps
 
 Entries = List[Tuple[Any, ...]]
+BEGINS = frozenset((NEXT, STEP, USUAL))  # of a step
 
 
-class Digester(Assembler):
+class Digester(UsualSteps):
     """An assembler that makes the same events at half the price where steps are alike, as they are in a quick loop."""
 
     def __init__(self, shared: Shared, thread: str, is_main: bool) -> None:
@@ -22,14 +24,19 @@ class Digester(Assembler):
         self._courses = Courses(shared.phase_name)
         self._awaited: Optional[Tuple[Loop, int]] = None  # the step whose begin has ended the last one
 
-    def digest(self, entries: Deque[Tuple[Any, ...]], most: int) -> None:
-        """Take `most` entries, and those that are left of the last one's step.
+    def digest(self, entries: Deque[Tuple[Any, ...]], most: int) -> int:
+        """Take `most` entries, and those that are left of the last one's step; or as many whole steps as cost the same.
 
         An odd value in one must not cost those after it: it is counted as lost.
+
+        Returns:
+            How many entries were taken.
         """
+        if entries and entries[0][0] == USUAL:
+            return self.take_several(entries, most)
         next_entry, take = entries.popleft, self.take
         batch = [next_entry() for _ in range(min(most, len(entries)))]
-        while entries and entries[0][0] != NEXT and len(batch) < most + MAX_LENGTH:
+        while entries and entries[0][0] not in BEGINS and len(batch) < most + MAX_LENGTH:
             batch.append(next_entry())
         length = len(batch)
         if entries and entries[0][0] == NEXT:
@@ -41,12 +48,16 @@ class Digester(Assembler):
                 if whats[at] == NEXT:
                     at = self._whole_steps(batch, whats, at)
                     if at == length:
-                        return
+                        return length
                     self._awaited = None  # that begin is taken now
-                take(batch[at])
+                if whats[at] == USUAL:
+                    self.take_usual(batch[at])
+                else:
+                    take(batch[at])
             except Exception:  # a foreign object in an entry may raise anything
                 self.shared.lost += 1
             at += 1
+        return length
 
     def _whole_steps(self, batch: Entries, whats: List[Any], at: int) -> int:
         """Take the steps of one loop from a place of `batch` on, as long as they are whole and their course is known.

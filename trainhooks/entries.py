@@ -27,6 +27,9 @@ NOTE = 10  # t, text
 FACTS = 11  # what is known
 LATE = 12  # deferred, value
 TALLY = 13  # sums, means: metrics that are added up, and averaged, over the entries of one step
+# A whole automatic step, told at its end. Times: it begins and waits for its batch; the batch has come; forward begins;
+# backward begins, ends; the optimizer begins, ends; the step ends. Then its loss, and counts as in COUNT; or None.
+USUAL = 14
 
 
 class Loop:
@@ -63,9 +66,10 @@ NOTHING = Ground(None)  # nothing that is known
 class Lane:
     """What one thread did, in the order it did it."""
 
-    __slots__ = ("ops", "put", "thread")
+    __slots__ = ("live", "ops", "put", "thread")
 
     def __init__(self) -> None:
+        self.live: Optional[Any] = None  # a step that is told at its end only: `open()` says how it stands
         self.thread = threading.current_thread()
         self.ops: Deque[Tuple[Any, ...]] = deque(maxlen=MAX_WAITING)
         self.put = self.ops.append

@@ -135,8 +135,9 @@ class Outbox:
                 assembler.release_held()  # the loop was left a while ago and the program goes on
                 self._stamp(assembler.events)
             longest = max(longest, len(ops))
-            for _ in range(0, min(len(ops), MOST), SLICE):
-                assembler.digest(ops, SLICE)
+            left = min(len(ops), MOST)
+            while left > 0:
+                left -= assembler.digest(ops, SLICE)
                 self._stamp(assembler.events)
                 select.select((), (), (), 0)  # lets the interpreter go, without the timer that sleep(0) arms
             if ended and not ops:
@@ -187,6 +188,7 @@ class Outbox:
             name = clean(lane.thread.name, MAX_NAME)
             found = self._assemblers[id(lane)] = Digester(self._shared, name, is_main)
             found.ident = lane.thread.ident
+            found.lane = lane
         return found
 
     def _forget(self, lane: Lane) -> None:

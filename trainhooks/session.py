@@ -32,6 +32,7 @@ Put = Callable[[Tuple[Any, ...]], None]
 class _Here(threading.local):
     """This thread's lane. `put` is missing until the thread's first public call, `quiet_put` until one by `auto`."""
 
+    lane: Lane
     put: Put
     quiet_put: Put
 
@@ -80,12 +81,15 @@ class Session:
         try:
             return _here.quiet_put
         except AttributeError:
-            lane = Lane()
-            if gpu_clock is not None and not self.forked:
-                gpu_clock.watch(lane)
-            self.lanes.append(lane)
-            _here.quiet_put = lane.put
-            return lane.put
+            return self.new_lane().put
+
+    def new_lane(self) -> Lane:
+        _here.lane = lane = Lane()
+        if gpu_clock is not None and not self.forked:
+            gpu_clock.watch(lane)
+        self.lanes.append(lane)
+        _here.quiet_put = lane.put
+        return lane
 
     def start(self) -> None:
         """Start the background thread, once. Never raises: a training without trainmon beats no training."""
@@ -355,12 +359,31 @@ def _steps_told() -> Put:
     if not _session.explicit:
         _session.explicit = True
         put((CANCEL, host_clock(), AUTOMATIC))
+        for lane in list(_session.lanes):
+            if lane.live is not None:
+                lane.live.stop()
+        _here.put = _here.quiet_put = put = _here.lane.put
     return put
 
 
 def quiet_put() -> Put:
     """For `auto`: this thread's `put`. What goes through it is kept, unsent, until `announce`."""
     return _session.quiet_lane()
+
+
+def own_lane() -> Lane:
+    """For `auto`: this thread's lane itself."""
+    try:
+        return _here.lane
+    except AttributeError:
+        return _session.new_lane()
+
+
+def put_through(tell: Put) -> None:
+    """For `auto`: what this thread puts from here on goes through `tell`, in the public calls, too."""
+    _here.quiet_put = tell
+    if hasattr(_here, "put"):
+        _here.put = tell
 
 
 def announce() -> None:

@@ -90,17 +90,18 @@ def test_a_batch_is_counted_in_the_step_that_uses_it(
     monkeypatch.setattr(claims, "counts", False)
     told = Steps(lambda: True)
     told.told = True  # the process has been announced
+    told.put = put.append
     optimizer = Optimizer()
     told.optimizers.made(optimizer)
     for batch in (1, 2, 3):
-        told.fetch_begins(7)
-        told.fetch_ends(7, (batch, None, None))
-    for _ in (1, 2, 3):
+        told.fetch_begins(7, batch)
+        told.fetch_ends(7, (batch, None, None), batch)
+    for t in (4, 5, 6):
         told.batch_used()
-        told.backward_begins()
-        told.backward_ends()
-        told.optimizer_begins(id(optimizer))
-        told.optimizer_ends(id(optimizer), optimizer)
+        told.backward_begins(None, t)
+        told.backward_ends(t)
+        told.optimizer_begins(id(optimizer), t)
+        told.optimizer_ends(id(optimizer), optimizer, t)
     counted = [entry[1] if entry[0] == COUNT else "end" for entry in put if entry[0] in (COUNT, END)]
     assert counted == [1, "end", 2, "end", 3, "end"]
 

@@ -6,6 +6,7 @@ from typing import Any, Optional, Tuple
 
 Counts = Tuple[Optional[int], Optional[int], Optional[int]]  # tokens, padded tokens, samples
 
+SEQUENCES = frozenset((list, tuple))
 MAX_LOOKED_AT = 16  # items of a batch
 
 
@@ -14,13 +15,21 @@ class Batches:
 
     def __init__(self, torch: Any) -> None:
         self._tensor = torch.Tensor
+        self._last: Counts = (None, None, 0)
         self._ids = (torch.int64, torch.int32)
         self._masks = (torch.int64, torch.int32, torch.bool, torch.uint8, torch.int8)
 
     def counts(self, batch: Any) -> Optional[Counts]:
         """What a batch holds: a tensor, the tuple or list of a dataset, a mapping; None where that cannot be told."""
+        item = batch[0] if type(batch) in SEQUENCES and batch else batch
+        if type(item) is self._tensor and item.dtype not in self._ids:  # the usual cases first
+            shape = item.shape
+            if shape:
+                if shape[0] != self._last[2]:
+                    self._last = (None, None, shape[0])
+                return self._last
         if isinstance(batch, self._tensor):
-            return self._of_tensor(batch)  # the usual cases first
+            return self._of_tensor(batch)
         if isinstance(batch, (tuple, list)):
             for item in batch[:MAX_LOOKED_AT]:
                 if isinstance(item, self._tensor):

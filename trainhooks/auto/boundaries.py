@@ -10,7 +10,7 @@ import functools
 import os
 import sys
 from threading import get_ident
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Tuple
 
 from trainhooks import deferred, session
 from trainhooks.auto import (
@@ -18,15 +18,18 @@ from trainhooks.auto import (
     by_hand,
     compiling,
     imports,
+    listener,
     optimizers,
     roots,
     sections,
     startup,
     steps,
     tracebacks,
+    usual,
 )
-from trainhooks.auto.roots import Roots
 from trainhooks.auto.steps import Steps
+from trainhooks.auto.usual import LEARNING, LEARNT, STEPPED, STEPPING
+from trainhooks.clocks import host_clock
 
 current: Optional[Steps] = None  # what the other files of this package tell their readings to
 
@@ -35,21 +38,30 @@ def install(torch: Any) -> None:
     """Called after `torch` has been imported."""
     global current
     watched = current = Steps(torch.is_grad_enabled)
-    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or _never
-    found = Roots(torch, watched, is_compiling)
-    _wrap_gradients(torch, watched, is_compiling)
-    _hook_optimizers(watched, found, is_compiling)
+    is_traced, is_compiling = _compilers(torch)
+    found = roots.Roots(torch, watched)
+    _wrap_gradients(torch, watched, is_traced, is_compiling)
+    _hook_optimizers(watched, found, is_traced, is_compiling)
     _wrap_scaler(torch, watched, is_compiling)
     sections.timed(torch, "save", "checkpoint")
     startup.install(torch, watched)
     clock = [session.gpu_clock] if session.gpu_clock is not None else []
-    compiling.keep_out(
-        torch, sys.modules[__name__], steps, batches, by_hand, optimizers, roots, deferred, session, *clock
-    )
+    ours = (sys.modules[__name__], steps, usual, batches, by_hand, optimizers, roots, listener, deferred, session)
+    compiling.keep_out(torch, *ours, *clock)
     tracebacks.install()
     os.register_at_fork(after_in_child=watched.reset)
     imports.when_imported("torch.utils.data.dataloader", "trainhooks.auto.loading")
     imports.when_imported("torch._dynamo.callback", "trainhooks.auto.compiling")
+
+
+def _compilers(torch: Any) -> Tuple[Callable[[], bool], Callable[[], bool]]:
+    """Two functions of this torch: whether we are in a program that dynamo traces, and whether anything is compiled.
+
+    The first is cheap, and known to dynamo as true: what it traces asks that before anything else.
+    """
+    compiler = getattr(torch, "compiler", None)
+    is_compiling = getattr(compiler, "is_compiling", None) or _never
+    return getattr(compiler, "is_dynamo_compiling", None) or is_compiling, is_compiling
 
 
 def _never() -> bool:
@@ -60,66 +72,115 @@ def put_in_place(owner: Any, name: str, ours: Callable[..., Any]) -> None:
     setattr(owner, name, functools.wraps(getattr(owner, name))(ours))
 
 
-def _wrap_gradients(torch: Any, watched: Steps, is_compiling: Callable[[], bool]) -> None:
+def _wrap_gradients(
+    torch: Any, watched: Steps, is_traced: Callable[[], bool], is_compiling: Callable[[], bool]
+) -> None:
     run_backward = torch.autograd.backward
     run_grad = torch.autograd.grad
     tensor = torch.Tensor
+    usual = watched.usual
+
+    def passed_by() -> bool:
+        if watched.in_backward or watched.silent or get_ident() != watched.thread or usual.stage == LEARNING:
+            return True
+        if is_compiling():
+            return True
+        if usual.stage:
+            usual.hand_over()
+        return False
 
     def backward(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or watched.in_backward or watched.silent or get_ident() != watched.thread:
+        if is_traced():
             return run_backward(*args, **kwargs)
         loss: Any = args[0] if args else None
-        try:
-            watched.backward_begins(loss if type(loss) is tensor and loss.numel() == 1 else None)
-        except Exception:  # a tensor that cannot be asked
-            watched.fail()
+        if usual.stage == usual.before_learning and get_ident() == usual.thread and type(loss) is tensor:
+            try:
+                usual.loss = loss.item() if loss.is_cpu else deferred.settled({"loss": loss})["loss"]
+            except Exception:  # of more than one number, or one that cannot be asked
+                usual.loss = None
+            usual.learning = host_clock()
+            usual.stage = LEARNING
+        elif passed_by():
+            return run_backward(*args, **kwargs)
+        else:
+            try:
+                watched.backward_begins(loss if type(loss) is tensor and loss.numel() == 1 else None, host_clock())
+            except Exception:  # a tensor that cannot be asked
+                watched.fail()
         try:
             return run_backward(*args, **kwargs)
         finally:
-            watched.backward_ends()
+            if usual.stage == LEARNING:
+                usual.learnt = host_clock()
+                usual.stage = LEARNT
+            else:
+                watched.backward_ends(host_clock())
 
     def grad(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or watched.in_backward or watched.silent or get_ident() != watched.thread:
+        if is_traced() or passed_by():
             return run_grad(*args, **kwargs)
-        watched.gradient_begins()
+        watched.gradient_begins(host_clock())
         try:
             return run_grad(*args, **kwargs)
         finally:
-            watched.backward_ends()
+            watched.backward_ends(host_clock())
 
     put_in_place(torch.autograd, "backward", backward)
     put_in_place(torch.autograd, "grad", grad)
 
 
-def _hook_optimizers(watched: Steps, found: Roots, is_compiling: Callable[[], bool]) -> None:
+def _hook_optimizers(
+    watched: Steps, found: roots.Roots, is_traced: Callable[[], bool], is_compiling: Callable[[], bool]
+) -> None:
     module = sys.modules["torch.optim.optimizer"]  # torch.optim itself hides it
     make = module.Optimizer.__init__
+    usual = watched.usual
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
         try:
+            if usual.stage and get_ident() == usual.thread:
+                usual.hand_over()
             watched.optimizers.made(self)
             found.look(self, sys._getframe(1))
         except Exception:  # whatever stands in the frames of a program may raise anything when it is looked at
             watched.fail()
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if is_compiling() or watched.silent:
+        if is_traced():
             return
-        if get_ident() != watched.thread and not watched.adopt():
+        if usual.stage == LEARNT and id(optimizer) == usual.key:
+            usual.stepping = host_clock()
+            usual.stage = STEPPING
+            return
+        if is_compiling() or watched.silent or (get_ident() != watched.thread and not watched.adopt()):
             return
         try:
+            if usual.stage:
+                usual.hand_over()
             if id(optimizer) not in found.settled:
                 found.settle(optimizer, sys._getframe(1))
-            watched.optimizer_begins(id(optimizer))
+            watched.optimizer_begins(id(optimizer), host_clock())
         except Exception:  # as above
             watched.fail()
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if is_traced():
+            return
+        if usual.stage == STEPPING and id(optimizer) == usual.key:
+            t = host_clock()
+            if usual.on_gpu:
+                usual.stepped = t
+                usual.stage = STEPPED
+            else:
+                usual.end(t, t)
+            return
         if is_compiling() or watched.silent or get_ident() != watched.thread:
             return
         try:
-            watched.optimizer_ends(id(optimizer), optimizer)
+            if usual.stage:
+                usual.hand_over()
+            watched.optimizer_ends(id(optimizer), optimizer, host_clock())
         except Exception:  # an optimizer of a foreign class may lack anything
             watched.fail()
 
@@ -136,14 +197,16 @@ def _wrap_scaler(torch: Any, watched: Steps, is_compiling: Callable[[], bool]) -
         if is_compiling() or watched.silent or get_ident() != watched.thread or not getattr(self, "_enabled", True):
             return run(self, optimizer, *args, **kwargs)
         key = id(optimizer)
+        if watched.usual.stage:
+            watched.usual.hand_over()
         before = watched.entered
-        watched.scaler_begins(key)
+        watched.scaler_begins(key, host_clock())
         try:
             result = run(self, optimizer, *args, **kwargs)
         except BaseException:
             watched.nested.clear()
             raise
-        watched.scaler_ends(key, optimizer, watched.entered > before)
+        watched.scaler_ends(key, optimizer, watched.entered > before, host_clock())
         return result
 
     put_in_place(scaler, "step", step)

@@ -9,6 +9,8 @@ from typing import Any
 from trainhooks.auto import boundaries, compiling, loaders, sections
 from trainhooks.auto.batches import Batches
 from trainhooks.auto.steps import Steps
+from trainhooks.auto.usual import FETCHED, FETCHING, READY, STEPPED
+from trainhooks.clocks import host_clock
 
 
 def install(dataloader: Any) -> None:
@@ -22,33 +24,70 @@ def install(dataloader: Any) -> None:
 def _wrap(dataloader: Any, watched: Steps, counter: Batches) -> None:
     fetch = dataloader._BaseDataLoaderIter.__next__
     make = dataloader.DataLoader.__iter__
-    counts = counter.counts
+    counts, usual, grads_wanted = counter.counts, watched.usual, watched.grads_wanted
     inside = False  # a dataset may itself go through a loader
 
     def __next__(self: Any) -> Any:
-        nonlocal inside
-        if inside or watched.silent or get_ident() != watched.thread:
-            return fetch(self)
-        source = id(self)
-        inside = True
+        if usual.stage != READY or get_ident() != usual.thread or not grads_wanted():
+            return unusual(self)
+        usual.began = host_clock()
+        usual.source = id(self)
+        usual.stage = FETCHING
         try:
-            watched.fetch_begins(source)
             batch = fetch(self)
         except BaseException:
-            watched.fetch_fails(source)
+            fails(self)
+            raise
+        fetched(self, batch)
+        return batch
+
+    def fetched(self: Any, batch: Any) -> None:
+        try:
+            if usual.stage != FETCHING:
+                watched.fetch_ends(id(self), counts(batch), host_clock())
+                return
+            usual.fetched = usual.called = host_clock()  # where no model is seen, forward begins here
+            usual.counts = found = counts(batch)
+            usual.stage = FETCHED
+            if found is None:  # the model's inputs are to be counted
+                usual.hand_over()
+        except Exception:  # a batch may be of any class, with any faults
+            watched.fail()
+
+    def unusual(self: Any) -> Any:
+        nonlocal inside
+        if inside or usual.stage == FETCHING or watched.silent or get_ident() != watched.thread:
+            return fetch(self)
+        inside = True
+        try:
+            if usual.stage == STEPPED and grads_wanted():
+                usual.fetch_begins(id(self), host_clock())
+            else:
+                if usual.stage:
+                    usual.hand_over()
+                watched.fetch_begins(id(self), host_clock())
+            batch = fetch(self)
+        except BaseException:
+            fails(self)
             raise
         finally:
             inside = False
-        try:
-            watched.fetch_ends(source, counts(batch))
-        except Exception:  # a batch may be of any class, with any faults
-            watched.fail()
+        fetched(self, batch)
         return batch
 
+    def fails(self: Any) -> None:
+        if usual.stage:
+            usual.hand_over()
+        watched.fetch_fails(id(self))
+
     def __iter__(self: Any) -> Any:
-        if inside or watched.silent or get_ident() != watched.thread:
+        if inside or usual.stage == FETCHING or watched.silent or get_ident() != watched.thread:
             return make(self)
-        watched.fetch_begins(id(self))
+        if usual.stage:
+            usual.hand_over()
+        watched.fetch_begins(id(self), host_clock())
+        if usual.stage:
+            usual.hand_over()
         if watched.optimizers.none_stepped:
             sections.harmless(loaders.tell, self)
         try:

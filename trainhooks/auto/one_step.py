@@ -13,6 +13,7 @@ from trainhooks import deferred, session
 from trainhooks.auto import claims
 from trainhooks.auto.by_hand import ByHand
 from trainhooks.auto.optimizers import Optimizers
+from trainhooks.auto.usual import OFF, Usual
 from trainhooks.clocks import host_clock
 from trainhooks.entries import AUTOMATIC, CANCEL, COUNT, END, LOG, SKIP, SPAN, STEP
 
@@ -72,6 +73,7 @@ class OneStep:
         "stepped_at",
         "thread",
         "told",
+        "usual",
         "waiting",
     )
 
@@ -82,13 +84,16 @@ class OneStep:
         self.silent = False  # the program tells its steps itself, or we failed
         self.news: Optional[Callable[[session.Put, bool], None]] = None  # asked at the end of steps, and of it all
         self.told = False  # the process has been announced
+        self.usual = Usual(self)
         self.reset()
 
     def reset(self) -> None:
         """Begin anew in the calling thread: at first, and in a forked child."""
-        self.put = session.quiet_put()
+        lane = session.own_lane()
+        self.put = lane.put
+        session.put_through(self.usual.watch(lane))
         self.thread = get_ident()
-        self.optimizers.sole = 0
+        self.optimizers.only = self.optimizers.sole = 0
         self.last = 0  # when the last step, or what was told after it, ended
         self.began = 0
         self.open = False
@@ -132,6 +137,7 @@ class OneStep:
         if self.silent or session.explicit():
             self.silent = True
             return
+        self.usual.stage = OFF
         put = self.put
         put((STEP, t, AUTOMATIC))
         if deferred.waiting:
@@ -173,6 +179,8 @@ class OneStep:
                 self._announce()
         if self.news is not None:
             self.news(put, False)
+        if self.told:
+            self.usual.consider(self)
 
     def _updated_unseen(self) -> bool:
         optimizers = self.optimizers
@@ -191,6 +199,8 @@ class OneStep:
         """The program ends: so does a step whose optimizers have stepped."""
         if get_ident() != self.thread or not self.told or self.silent:
             return
+        if self.usual.stage:
+            self.usual.hand_over()
         if self.evaluating:
             self._evaluation_ends()
         elif self.open and (self.stepped or (self.cycles and self.learnt)):
@@ -202,6 +212,7 @@ class OneStep:
     def fail(self) -> None:
         """Something in a program or a torch that was not foreseen: from here on nothing is told."""
         self.silent = True
+        self.usual.stop()
         if self.open:
             self.cancel(host_clock())
         if os.environ.get(session.DEBUG_VARIABLE):
@@ -243,6 +254,7 @@ class OneStep:
     # Evaluation
 
     def _evaluate(self, t: int, source: int) -> None:
+        self.usual.stage = OFF
         self.put((SPAN, t, "eval"))
         self.evaluating = True
         self.eval_source = source

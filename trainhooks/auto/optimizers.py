@@ -16,10 +16,11 @@ IMPATIENCE = 1
 class Optimizers:
     """The live optimizers, held weakly."""
 
-    __slots__ = ("_awaited", "_missed", "_on_gpu", "_version", "none_stepped", "sole")
+    __slots__ = ("_awaited", "_missed", "_on_gpu", "_version", "none_stepped", "only", "sole")
 
     def __init__(self) -> None:
         self.none_stepped = True
+        self.only = 0  # the id of the only one, once it is known to be that
         self.sole = 0  # the id of the only one, once it is known to be that and to work on the CPU: the usual case
         self._awaited: Dict[int, Any] = {}  # by id
         self._missed: Dict[int, int] = {}  # whole steps without it
@@ -37,14 +38,14 @@ class Optimizers:
         def forget(_: Any) -> None:
             for known in (self._awaited, self._missed, self._on_gpu):
                 known.pop(key, None)
-            self.sole = 0
+            self.only = self.sole = 0
 
         self._awaited[key] = weakref.ref(optimizer, forget)
         self._missed[key] = 0
-        self.sole = 0
+        self.only = self.sole = 0
 
     def has_stepped(self, key: int, optimizer: Any) -> bool:
-        """Note its step. Returns whether its parameters are on a GPU."""
+        """Note its step; None for one that has stepped before. Returns whether its parameters are on a GPU."""
         try:
             on_gpu = self._on_gpu[key]
         except KeyError:
@@ -52,7 +53,7 @@ class Optimizers:
                 parameter.is_cuda for group in optimizer.param_groups for parameter in group["params"][:1]
             )
             configuration.optimizer_steps(optimizer)
-        if key not in self._awaited:
+        if key not in self._awaited and optimizer is not None:
             self.made(optimizer)
         self.none_stepped = False
         return on_gpu
@@ -77,8 +78,10 @@ class Optimizers:
         awaited = self._awaited
         if len(awaited) == 1:
             (key,) = awaited
-            self.sole = key if key in stepped and not self._on_gpu.get(key, True) else 0
+            self.only = key if key in stepped else 0
+            self.sole = 0 if self._on_gpu.get(key, True) else self.only
             return
+        self.only = 0
         for key in list(awaited):
             if key in stepped:
                 self._missed[key] = 0

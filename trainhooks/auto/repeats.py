@@ -12,17 +12,18 @@ from trainhooks import session
 from trainhooks.entries import FACTS
 
 LOOKS = 256  # calls that are looked at: what a loop does it does from the start, and after that nothing is paid for it
-TOLD_AT = (32, 64, 128, LOOKS)
+TOLD_AT = 32  # calls, and at twice as many, up to LOOKS
 
 
 class Repeats:
     """Counts them for one model, over its first calls in training mode."""
 
-    __slots__ = ("_backwards", "_input", "_pending", "_step", "calls", "times")
+    __slots__ = ("_backwards", "_input", "_pending", "_step", "_told_at", "calls", "times")
 
     def __init__(self) -> None:
         self.calls = 0
         self.times = 0
+        self._told_at = TOLD_AT
         self._input: Optional["weakref.ReferenceType[Any]"] = None  # of the last call
         self._step = 0  # the step in which that was, and how many backward passes this one had had
         self._backwards = 0
@@ -44,6 +45,10 @@ class Repeats:
         self._pending = again and learnt
         self._input = weakref.ref(given)
         self._step, self._backwards = step, backwards
-        if self.times and self.calls in TOLD_AT:
+        if self.calls < self._told_at:
+            return
+        while self.calls >= self._told_at:
+            self._told_at *= 2
+        if self.times:
             told = {"repeated": self.times, "calls": self.calls}
             session.quiet_put()((FACTS, {"facts": {"forwards": told}}))

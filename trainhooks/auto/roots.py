@@ -1,4 +1,4 @@
-"""The model that an optimizer trains: found in the frames that make and step the optimizer, and hooked alone.
+"""The model that an optimizer trains: found in the frames that make and step the optimizer, and its calls listened to.
 
 No other module is touched: hooks on every module cost milliseconds, and break compiled graphs.
 """
@@ -6,15 +6,13 @@ No other module is touched: hooks on every module cost milliseconds, and break c
 from __future__ import annotations
 
 import weakref
-from threading import get_ident
 from types import FrameType
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set
+from typing import Any, Dict, Iterator, List, Optional, Set
 
 from trainhooks.auto import configuration
 from trainhooks.auto.batches import Batches
-from trainhooks.auto.repeats import LOOKS, Repeats
+from trainhooks.auto.listener import CALL, Listener
 from trainhooks.auto.steps import Steps
-from trainhooks.clocks import host_clock
 
 MAX_FRAMES = 12
 MAX_VALUES = 2000  # of a frame or an object
@@ -28,12 +26,11 @@ _PLAIN = frozenset(("builtins", "types", "typing", "_frozen_importlib", "_frozen
 class Roots:
     """Finds the outermost modules that hold an optimizer's parameters, and listens to their calls."""
 
-    def __init__(self, torch: Any, watched: Steps, is_compiling: Callable[[], bool]) -> None:
+    def __init__(self, torch: Any, watched: Steps) -> None:
         self._module = torch.nn.Module
-        self._tensor = torch.Tensor
+        self._torch = torch
         self._watched = watched
         self._counts = Batches(torch).counts
-        self._is_compiling = is_compiling
         self._hooked: Dict[int, Any] = {}  # those alive, by id
         self._leader = 0  # the id of the one whose inputs are counted
         self._passed_over = 0  # calls of others since the leader's last
@@ -54,35 +51,13 @@ class Roots:
         self.look(optimizer, frame)
 
     def _hook(self, module: Any) -> None:
-        watched, counts, is_compiling = self._watched, self._counts, self._is_compiling
         key = id(module)
-        leads, repeats, tensor = self._leads, Repeats(), self._tensor
         if not self._leader:
             configuration.trains(module)
-
-        def before(module: Any, args: Any, kwargs: Any) -> None:
-            if is_compiling() or watched.silent or get_ident() != watched.thread:
-                return
-            forwards, began = watched.forwards, watched.began
-            if watched.forward_begins(module.training) and leads(key):
-                watched.count(counts(kwargs) if "input_ids" in kwargs else counts(args))
-            if repeats.calls < LOOKS and (watched.forwards > forwards or watched.began != began):
-                given = args[0] if args else kwargs.get("input_ids")
-                if isinstance(given, tensor):
-                    repeats.called(given, watched.began, watched.backwards)
-
-        def after(module: Any, args: Any, result: Any) -> None:
-            if is_compiling() or get_ident() != watched.thread:
-                return
-            watched.in_forward = False
-            if watched.evaluating:
-                watched.eval_last = host_clock()
-
-        module.register_forward_pre_hook(before, with_kwargs=True)
-        module.register_forward_hook(after)
+        Listener(self._torch, self._watched, self._counts, self._leads, key).listen(module)
         self._hooked[key] = weakref.ref(module, lambda _: self._forget(key))
         self._leader = self._leader or key
-        watched.rooted = True
+        self._watched.rooted = True
 
     def _forget(self, key: int) -> None:
         self._hooked.pop(key, None)
@@ -138,5 +113,5 @@ class Roots:
 
 
 def _may_be_hooked(module: Any) -> bool:
-    """A module that was compiled in place has its hooks in its graph: one more would be compiled anew."""
-    return getattr(module, "_compiled_call_impl", None) is None
+    """Not one that was compiled in place, and has our attribute for its own; nor where this torch has none."""
+    return getattr(module, CALL, module) is None

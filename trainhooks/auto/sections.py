@@ -52,11 +52,11 @@ class Section:
 
     def __enter__(self) -> None:
         name, names = self._name, _here.names
-        self._claim(1)
         if not (session.explicit() or name == FORWARD or name in names or EVAL in names):
             self._put = put = session.quiet_put()
             put((SPAN, host_clock(), name) if self._is_span else (name, host_clock()))
         names.append(name)
+        self._claim(1)  # after what was put, which may tell of what came before it
 
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
         if _here.names:
@@ -109,8 +109,11 @@ def training_ended() -> None:
 def _steps() -> Any:
     """The steps that `boundaries` tells, where they are of this thread."""
     watched = getattr(sys.modules.get("trainhooks.auto.boundaries"), "current", None)
-    is_ours = watched is not None and not watched.silent and watched.thread == threading.get_ident()
-    return watched if is_ours else None
+    if watched is None or watched.silent or watched.thread != threading.get_ident():
+        return None
+    if watched.usual.stage:
+        watched.usual.hand_over()
+    return watched
 
 
 def harmless(function: Callable[..., Optional[T]], *args: Any) -> Optional[T]:

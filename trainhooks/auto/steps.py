@@ -27,15 +27,17 @@ class Steps(OneStep):
 
     # Data
 
-    def fetch_begins(self, source: int) -> None:
+    def fetch_begins(self, source: int, t: int) -> None:
         """A batch is asked for."""
-        t = host_clock()
         self.in_forward = False
         if self.nested:
             self.nested.clear()  # one that was left by an exception
         if self.open:
             if self.stepped:
                 self.end(t)
+                if self.usual.stage and self.grads_wanted():
+                    self.usual.fetch_begins(source, t)
+                    return
             elif self.learnt:
                 if self.optimizers.none or self._updated_unseen():
                     self._end_cycle(t)
@@ -72,9 +74,8 @@ class Steps(OneStep):
         elif self.evaluating:
             self.eval_last = host_clock()
 
-    def fetch_ends(self, source: int, counts: Optional[Counts]) -> None:
+    def fetch_ends(self, source: int, counts: Optional[Counts], t: int) -> None:
         """A batch has come."""
-        t = host_clock()
         if self.evaluating:
             self.eval_last = t
         elif self.open:
@@ -120,7 +121,7 @@ class Steps(OneStep):
 
     # The model
 
-    def forward_begins(self, in_training: bool) -> bool:
+    def forward_begins(self, in_training: bool, t: int) -> bool:
         """The model is called. Returns whether its inputs are asked for, to be counted."""
         if self.in_backward or self.in_forward or self.silent:
             return False
@@ -134,7 +135,6 @@ class Steps(OneStep):
             return False
         if self.evaluating:
             self._evaluation_ends()
-        t = host_clock()
         if not self._in_step(t):
             return False
         self.put((FORWARD, t))
@@ -146,6 +146,11 @@ class Steps(OneStep):
             return False
         # A batch may go through the model again before its gradients are asked for, or in an optimizer's closure.
         return self.fresh and not self.loader_counts
+
+    def forward_ends(self) -> None:
+        self.in_forward = False
+        if self.evaluating:
+            self.eval_last = host_clock()
 
     def count(self, counts: Optional[Counts]) -> None:
         """What the model is called on. Kept until gradients are asked for: an agent is also asked what to do next."""
@@ -164,13 +169,14 @@ class Steps(OneStep):
 
     # Gradients
 
-    def backward_begins(self, loss: Any = None) -> None:
+    def backward_begins(self, loss: Any, t: int) -> None:
         """A backward pass begins.
 
         Args:
             loss: the one tensor that it starts from, where its value may be read.
+            t: when.
         """
-        self.gradient_begins()
+        self.gradient_begins(t)
         if not self.open:
             return
         if self.backwards == 0:
@@ -188,9 +194,8 @@ class Steps(OneStep):
         elif self.by_hand is None or not self.by_hand.alive:
             self.by_hand = by_hand.watch(loss)
 
-    def gradient_begins(self) -> None:
+    def gradient_begins(self, t: int) -> None:
         """Gradients are asked for."""
-        t = host_clock()
         self.in_backward = True
         self.in_forward = False
         if self.evaluating:
@@ -209,10 +214,9 @@ class Steps(OneStep):
             while self.waiting:
                 self.put((COUNT, *self.waiting.popleft()))
 
-    def backward_ends(self) -> None:
+    def backward_ends(self, t: int) -> None:
         self.in_backward = False
         if self.open:
-            t = host_clock()
             self.put((OPTIMIZER if self.nested else NOTHING, t))
             if self.by_hand is not None:
                 self.by_hand.backward_ended(t)
@@ -226,7 +230,7 @@ class Steps(OneStep):
 
     # Optimizers
 
-    def optimizer_begins(self, key: int) -> None:
+    def optimizer_begins(self, key: int, t: int) -> None:
         """An optimizer's step begins; `key` is its id."""
         nested = self.nested
         if nested:
@@ -238,7 +242,6 @@ class Steps(OneStep):
         nested.append(key)
         if self.in_backward:
             return
-        t = host_clock()
         self.in_forward = False
         if self.evaluating:
             self._evaluation_ends()
@@ -254,7 +257,7 @@ class Steps(OneStep):
             self.put((COUNT, *called_on))
         self.put((OPTIMIZER, t))
 
-    def optimizer_ends(self, key: int, optimizer: Any) -> None:
+    def optimizer_ends(self, key: int, optimizer: Any, t: int) -> None:
         nested = self.nested
         if nested:
             nested.pop()
@@ -264,9 +267,9 @@ class Steps(OneStep):
             return
         optimizers = self.optimizers
         if key == optimizers.sole and not self.in_backward:
-            self.end(host_clock())
+            self.end(t)
             return
-        self.stepped_at = host_clock()
+        self.stepped_at = t
         self.stepped.add(key)
         self.on_gpu = optimizers.has_stepped(key, optimizer)
         if self.in_backward:
@@ -284,12 +287,12 @@ class Steps(OneStep):
         else:
             self.end(self.stepped_at)
 
-    def scaler_begins(self, key: int) -> None:
+    def scaler_begins(self, key: int, t: int) -> None:
         """A loss scaler looks at the gradients, and lets the optimizer step or not."""
         self.scaled = True
-        self.optimizer_begins(-key)
+        self.optimizer_begins(-key, t)
 
-    def scaler_ends(self, key: int, optimizer: Any, has_stepped: bool) -> None:
+    def scaler_ends(self, key: int, optimizer: Any, has_stepped: bool, t: int) -> None:
         if not has_stepped:
             self.skips += 1
-        self.optimizer_ends(key, optimizer)
+        self.optimizer_ends(key, optimizer, t)

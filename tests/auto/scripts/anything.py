@@ -1,0 +1,178 @@
+"""A training that does something else than a usual step again and again, and what is told of it: JSON without times.
+
+With `never` as first word no step is taken down as a usual one; what is told must be the same. The second word is the
+seed, the third how the program is made: `loader` (batches as pairs), `plain` (no model in sight), `tokens`, `late` (as
+`loader`, with steps that end as on a GPU).
+"""
+
+import contextlib
+import json
+import random
+import sys
+
+import torch
+from torch.utils.data import DataLoader
+
+from trainhooks import session
+from trainhooks.auto import boundaries, optimizers, sections, usual
+from trainhooks.digester import Digester
+from trainhooks.entries import USUAL
+from trainhooks.open_work import Shared
+
+way, seed, kind = sys.argv[1:]
+chance = random.Random(int(seed))
+if way == "never":
+    usual.Usual.consider = lambda *_: None
+session.Session.start = lambda _: None  # nothing is recorded: the lane is looked at here
+if kind == "late":
+    has_stepped = optimizers.Optimizers.has_stepped
+
+    def on_gpu(self, key, optimizer):
+        """As if the parameters were on a GPU, where a step ends with what comes next."""
+        has_stepped(self, key, optimizer)
+        self._on_gpu[key] = True
+        return True
+
+    optimizers.Optimizers.has_stepped = on_gpu
+boundaries.install(torch)
+
+torch.manual_seed(0)
+first = torch.nn.Embedding(50, 4) if kind == "tokens" else torch.nn.Linear(4, 4)
+hidden = [torch.nn.Sequential(first, torch.nn.Tanh())]  # not to be found in any frame
+del first
+call = (lambda x: hidden[0](x)) if kind == "plain" else hidden[0]
+optimizer = torch.optim.SGD(hidden[0].parameters(), lr=1e-2)
+critic = torch.nn.Linear(4, 1)
+if kind == "tokens":
+    data = [{"input_ids": torch.randint(0, 50, (2 + i % 3, 5 + i % 4))} for i in range(12)]
+    loader = DataLoader(data, batch_size=None)
+elif kind == "plain":
+    loader = DataLoader(torch.randn(27, 4), batch_size=4)
+else:
+    loader = DataLoader([(torch.randn(4), i) for i in range(27)], batch_size=4)
+validation = DataLoader(torch.randn(6, 4) if kind != "tokens" else torch.zeros(6, 3, dtype=torch.long), batch_size=2)
+others = []
+
+
+def inputs(batch):
+    return batch["input_ids"] if kind == "tokens" else batch if kind == "plain" else batch[0]
+
+
+def loss_of(batch):
+    return call(inputs(batch)).square().mean()
+
+
+def evaluate():
+    with torch.no_grad():
+        for batch in validation:
+            call(batch)
+
+
+def fails(what):
+    with contextlib.suppress(RuntimeError, IndexError, TypeError):
+        what()
+
+
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("as told")
+
+
+def odd(what, batch):
+    """A step with something else in it."""
+    if what == "twice":
+        loss_of(batch)
+    if what == "look":
+        with torch.no_grad():
+            loss_of(batch)
+    if what == "failed forward":
+        fails(lambda: call("nonsense"))
+    if what == "span":
+        with sections.span("checkpoint"):
+            pass
+    loss = loss_of(batch)
+    if what == "phase":
+        with sections.phase("reward"):
+            pass
+    optimizer.zero_grad()
+    if what == "two backwards":
+        loss.backward(retain_graph=True)
+    if what == "grad":
+        torch.autograd.grad(loss, [next(iter(optimizer.param_groups[0]["params"]))], retain_graph=True)
+    if what == "failed backward":
+        fails(lambda: Fails.apply(loss).backward())
+    if what == "vector":
+        (loss * torch.ones(2)).backward(torch.ones(2))
+    elif what == "not finite":
+        (loss * float("nan")).backward()
+        optimizer.zero_grad()
+    else:
+        loss.backward()
+    if what == "span after":
+        with sections.span("checkpoint"):
+            pass
+    if what == "closure":
+        optimizer.step(lambda: loss)
+    elif what == "failed step":
+        fails(lambda: optimizer.step(lambda: call(None)))
+    elif what == "another optimizer":
+        others[:] = [torch.optim.SGD(critic.parameters(), lr=1e-2)]
+        critic(torch.ones(1, 4)).sum().backward()
+        others[0].step()
+        optimizer.step()
+        others.clear()
+    elif what != "no update":
+        optimizer.step()
+    if what == "logged":
+        session.log(reward=1.0)
+    if what == "evaluation":
+        evaluate()
+    if what == "in training mode":
+        loss_of(batch)
+    if what == "without a batch":
+        loss_of(batch).backward()
+        optimizer.step()
+
+
+ODD = (
+    "twice", "look", "failed forward", "span", "phase", "two backwards", "grad", "failed backward", "vector",
+    "not finite", "span after", "closure", "failed step", "another optimizer", "no update", "logged", "evaluation",
+    "in training mode", "without a batch",
+)  # fmt: skip
+for _ in range(24):
+    for batch in loader:
+        if chance.random() < 0.12:
+            odd(chance.choice(ODD), batch)
+        else:
+            loss = loss_of(batch)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        if chance.random() < 0.01:
+            break
+    if chance.random() < 0.3:
+        evaluate()
+boundaries.current.finish()
+
+entries = session._session.lanes[0].ops
+at_once = sum(entry[0] == USUAL for entry in entries)
+digester = Digester(Shared(), "main", True)
+while entries:
+    digester.digest(entries, 8)
+digester.release_held()
+TIMES = ("t", "start", "duration", "own")
+for event in digester.events:
+    if "forwards" in event.get("facts", ()):
+        continue  # repeated calls are looked for in a program's habits, and a usual step is none
+    told = {name: value for name, value in event.items() if name not in TIMES}
+    if "phases" in told:
+        seconds = [each[1] for each in told["phases"]]
+        assert min(seconds) >= 0 and sum(seconds) <= event["duration"] + 1e-9, event
+        told["phases"] = [(name, times) for name, _, _, times in told["phases"]]
+    print(json.dumps(told, sort_keys=True, default=str))
+print(at_once, file=sys.stderr)

@@ -103,7 +103,8 @@ class Merge:
                     os.unlink(self._run / name)
 
     def _move(self, which: int, last: bool) -> bool:
-        data = os.pread(self._sources[which], CHUNK, self._offsets[which])
+        source, offset = self._sources[which], self._offsets[which]
+        data = os.pread(source, min(CHUNK, max(0, os.fstat(source).st_size - offset)), offset)
         if not data:
             return False
         # A progress bar ends its frames with a carriage return, and may not see a line's end for hours.

@@ -31,7 +31,7 @@ class Growing:
             found = os.fstat(self._handle)
             if found.st_size < self.offset:  # emptied by somebody: what is new counts
                 self.offset = 0
-            data = os.pread(self._handle, CHUNK, self.offset)
+            data = os.pread(self._handle, min(CHUNK, found.st_size - self.offset), self.offset)
         except OSError:
             return b"", 0.0
         self.offset += len(data)

@@ -33,9 +33,13 @@ class JournalTail:
     def block(self) -> bytes:
         """The same in one piece, line ends included."""
         try:
-            with open(self.path, "rb") as source:
+            with open(self.path, "rb", buffering=0) as source:
+                there = os.fstat(source.fileno()).st_size - self.offset
+                if there <= 0:
+                    return b""
                 source.seek(self.offset)
-                data = source.read(CHUNK)
+                # Asked for a chunk, Python takes memory for all of it: several times a second, that wears the heap out.
+                data = source.read(min(CHUNK, there))
         except OSError:
             return b""
         end = data.rfind(b"\n") + 1

@@ -20,7 +20,7 @@ for _name in [name for name in os.environ if name.startswith("TRAINMON")] + [
     os.environ.pop(_name, None)
 
 
-LONG = ("e2e", "auto", "zoo", "compare")  # whose files take minutes
+LONG = ("e2e", "auto", "zoo", "compare", "tui")  # whose files take minutes
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

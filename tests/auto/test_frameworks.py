@@ -92,9 +92,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Both]:
 
 GRPO = pytest.param(("trl_grpo.py",), marks=pytest.mark.long)
 SCRIPTS_RUN = [
-    ("hf_trainer.py",),
+    ("accelerate_loop.py",),
+    pytest.param(("hf_trainer.py",), marks=pytest.mark.long),
     pytest.param(("lightning_fit.py", "lightning"), marks=pytest.mark.long),
-    pytest.param(("accelerate_loop.py",), marks=pytest.mark.long),
 ]
 
 
@@ -124,6 +124,7 @@ def test_tokens_are_exact(run: Callable[..., Both], command: tuple[str, ...]) ->
     assert both.counts() == {name: both.truth[name] for name in ("tokens", "padded_tokens", "samples")}
 
 
+@pytest.mark.long
 def test_two_trainings_with_hugging_faces_trainer(run: Callable[..., Both]) -> None:
     both = run("hf_trainer.py")
     assert [facts["total_steps"] for facts in both.seen.events("facts") if "total_steps" in facts] == [7, 14]
@@ -198,7 +199,6 @@ def test_lightning_calls_its_module_once_a_step(tmp_path: Path) -> None:
     assert "forwards" not in seen.facts and "duplicate-forward" not in [each.code for each in seen.report.findings]
 
 
-@pytest.mark.long
 def test_accelerate_steps_where_gradients_are_whole(run: Callable[..., Both]) -> None:
     both = run("accelerate_loop.py")
     assert both.seen.facts["accelerate"]["gradient_accumulation_steps"] == 4

@@ -37,6 +37,7 @@ def explained(told: dict[str, Any], *names: str) -> float:
     return sum(row["explains"] for row in told["phases"] if row["name"] in names)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pair", ["workers"], indirect=True)
 def test_workers(pair: tuple[Runs, dict[str, Any]]) -> None:
     runs, told = pair

@@ -42,7 +42,8 @@ def _profiler(torch: Any) -> bool:
 def _gpu_memory(torch: Any) -> Dict[str, int]:
     """The allocator's own figures of the device that it holds most on, in bytes; drivers see what it has reserved only.
 
-    Peaks in steps of a hundredth of the device's memory, and counts as powers of two, so that they are seldom news.
+    Peaks in steps of a hundredth of the device's memory, what is held now in steps of a fiftieth, and counts as powers of
+    two, so that they are seldom news.
     """
     if not torch.cuda.is_initialized() or torch.version.cuda is None:
         return {}
@@ -55,13 +56,21 @@ def _gpu_memory(torch: Any) -> Dict[str, int]:
     stats, index = max(told, key=lambda row: row[0]["reserved_bytes"]["all"]["peak"])
     total = int(torch.cuda.get_device_properties(index).total_memory)
     grain = max(1, total // 100)
+    allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
     return {
         "total": total,
-        "peak_allocated": -(-int(stats["allocated_bytes"]["all"]["peak"]) // grain) * grain,
-        "peak_reserved": -(-int(stats["reserved_bytes"]["all"]["peak"]) // grain) * grain,
+        "allocated": _upwards(int(allocated["current"]), 2 * grain),
+        "reserved": _upwards(int(reserved["current"]), 2 * grain),
+        "peak_allocated": _upwards(int(allocated["peak"]), grain),
+        "peak_reserved": _upwards(int(reserved["peak"]), grain),
         "retries": _doubling(int(stats["num_alloc_retries"])),
         "ooms": _doubling(int(stats["num_ooms"])),
     }
+
+
+def _upwards(size: int, grain: int) -> int:
+    """The least multiple of `grain` that is not below `size`."""
+    return -(-size // grain) * grain
 
 
 def _doubling(count: int) -> int:

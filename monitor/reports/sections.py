@@ -292,7 +292,7 @@ def startup(report: Report) -> Section | None:
 def gpus(report: Report) -> Section | None:
     if not report.gpus:
         return None
-    return Section("GPUs", [line for gpu in report.gpus for line in _gpu(gpu)])
+    return Section("GPUs", [*(line for gpu in report.gpus for line in _gpu(gpu)), *_allocator(report)])
 
 
 def _gpu(gpu: GpuRow) -> Iterable[str]:
@@ -310,6 +310,20 @@ def _gpu(gpu: GpuRow) -> Iterable[str]:
     held = [f"{clean(reason)} for {duration(seconds)}" for reason, seconds in gpu.throttle.items() if seconds]
     if held:
         yield "    held back: " + ", ".join(held)
+
+
+def _allocator(report: Report) -> Iterable[str]:
+    """What torch holds of the memory that the driver counts as used: the rest is CUDA's own, or another's."""
+    torch = report.run.facts.get("torch")
+    told = torch.get("gpu_memory") if isinstance(torch, dict) else None
+    found = told if isinstance(told, dict) else {}
+    sizes = [found.get(name) for name in ("allocated", "reserved", "peak_allocated", "peak_reserved", "total")]
+    if all(type(each) is int and each >= 0 for each in sizes):
+        allocated, reserved, most_allocated, most_reserved, total = map(size, sizes)
+        yield (
+            f"torch, of {total}: {allocated} allocated and {reserved} reserved; at most {most_allocated} and "
+            f"{most_reserved} (of the device that it holds most on)"
+        )
 
 
 def host(report: Report) -> Section | None:

@@ -141,8 +141,8 @@ def cuda(**stats: int) -> SimpleNamespace:
     def told(index: int) -> dict[str, Any]:
         peak = GIB * (index + 1)
         return {
-            "allocated_bytes": {"all": {"peak": peak}},
-            "reserved_bytes": {"all": {"peak": 2 * peak}},
+            "allocated_bytes": {"all": {"peak": peak, "current": peak // 2 + 1}},
+            "reserved_bytes": {"all": {"peak": 2 * peak, "current": 2 * peak}},
             "num_alloc_retries": stats.get("retries", 0),
             "num_ooms": 0,
         }
@@ -162,7 +162,9 @@ def fake_torch(used: tuple[int, ...], **stats: int) -> Any:
 
 def test_the_allocators_figures_are_of_the_device_in_use() -> None:
     assert torch_flags._gpu_memory(fake_torch((1,)))["peak_allocated"] == 2 * GIB
-    assert torch_flags._gpu_memory(fake_torch((0,)))["peak_allocated"] == GIB
+    told = torch_flags._gpu_memory(fake_torch((0,)))
+    assert (told["peak_allocated"], told["peak_reserved"]) == (GIB, 2 * GIB)
+    assert (told["allocated"], told["reserved"]) == (2 * GIB, 2 * GIB)  # of 100 GiB, to a fiftieth
     assert torch_flags._gpu_memory(fake_torch(())) == {}
     assert torch_flags._gpu_memory(fake_torch((0,), retries=13))["retries"] == 8  # seldom news
 

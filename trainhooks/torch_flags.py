@@ -42,8 +42,8 @@ def _profiler(torch: Any) -> bool:
 def _gpu_memory(torch: Any) -> Dict[str, int]:
     """The allocator's own figures of the device that it holds most on, in bytes; drivers see what it has reserved only.
 
-    Peaks in steps of a hundredth of the device's memory, what is held now in steps of a fiftieth, and counts as powers of
-    two, so that they are seldom news.
+    Peaks in steps of a hundredth of the device's memory, what is held now in steps of a fiftieth, and counts as powers
+    of two, so that they are seldom news.
     """
     if not torch.cuda.is_initialized() or torch.version.cuda is None:
         return {}

@@ -243,15 +243,16 @@ class Follower:
             while not self._stop.is_set():
                 more = run.advance()
                 first = shown is None
-                if shown is None or time.monotonic() >= shown + (REST if run.rests() else self._frame):
+                began = time.monotonic()
+                if shown is None or began >= shown + (REST if run.rests() else self._frame):
                     view = run.view()
                     run.measure(view)
                     on_view(view)
-                    shown = time.monotonic()
+                    shown = max(began, time.monotonic() - self._frame / 2)  # a view that takes long leaves a rest, too
                 if more:
                     self._stop.wait(FIRST_PAINT if first else 0)
                 else:
-                    frame = self._frame if run.rests() else shown + self._frame - time.monotonic()
-                    run.source.wait(max(0.0, frame))
+                    # Nothing of what is published in between would be seen sooner if it were read sooner.
+                    self._stop.wait(self._frame if run.rests() else max(0.0, shown + self._frame - time.monotonic()))
         finally:
             run.close()

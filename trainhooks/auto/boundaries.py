@@ -16,7 +16,7 @@ from trainhooks import deferred, session
 from trainhooks.auto import (
     batches,
     by_hand,
-    compiling,
+    graphs,
     imports,
     listener,
     optimizers,
@@ -47,7 +47,7 @@ def install(torch: Any) -> None:
     startup.install(torch, watched)
     clock = [session.gpu_clock] if session.gpu_clock is not None else []
     ours = (sys.modules[__name__], steps, usual, batches, by_hand, optimizers, roots, listener, deferred, session)
-    compiling.keep_out(torch, *ours, *clock)
+    graphs.keep_out(torch, *ours, *clock)
     tracebacks.install()
     os.register_at_fork(after_in_child=watched.reset)
     imports.when_imported("torch.utils.data.dataloader", "trainhooks.auto.loading")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from threading import get_ident
-from types import FunctionType, ModuleType
 from typing import Any, Callable, Dict, List, Optional
 
 from trainhooks import session
-from trainhooks.auto import boundaries, configuration, models, precision, repeats
+from trainhooks.auto import boundaries
 from trainhooks.clocks import NANOSECOND, host_clock
 from trainhooks.entries import FACTS, SPAN
 from trainhooks.events import clean
@@ -115,30 +114,3 @@ def _first_line(text: Any) -> str:
 
 def _reasons(texts: List[str]) -> List[str]:
     return list(dict.fromkeys(texts))[:MAX_REASONS]
-
-
-def keep_out(torch: Any, *modules: ModuleType) -> None:
-    """Where a compiled function breaks off and calls us, our functions run as they are; none becomes a graph."""
-    try:
-        frames = torch._C._dynamo.eval_frame
-        if hasattr(frames, "set_code_exec_strategy"):
-            skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT)
-            mark: Callable[[Any], None] = lambda code: frames.set_code_exec_strategy(code, skip)  # noqa: E731
-        else:
-            mark = frames.skip_code
-    except AttributeError:  # a torch that cannot compile
-        return
-    for module in (*modules, configuration, models, precision, repeats):
-        for owner in (module, *(each for each in vars(module).values() if isinstance(each, type))):
-            if getattr(owner, "__module__", module.__name__) != module.__name__:
-                continue
-            for function in list(vars(owner).values()):
-                if isinstance(function, FunctionType) and function.__module__ == module.__name__:
-                    _mark_all(function.__code__, mark)
-
-
-def _mark_all(code: Any, mark: Callable[[Any], None]) -> None:
-    mark(code)
-    for inner in code.co_consts:
-        if hasattr(inner, "co_code"):
-            _mark_all(inner, mark)

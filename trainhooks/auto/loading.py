@@ -6,7 +6,7 @@ import sys
 from threading import get_ident
 from typing import Any
 
-from trainhooks.auto import boundaries, compiling, loaders, sections
+from trainhooks.auto import boundaries, graphs, loaders, sections
 from trainhooks.auto.batches import Batches
 from trainhooks.auto.steps import Steps
 from trainhooks.auto.usual import FETCHED, FETCHING, READY, STEPPED
@@ -18,7 +18,7 @@ def install(dataloader: Any) -> None:
     watched, torch = boundaries.current, sys.modules["torch"]
     if watched is not None:
         _wrap(dataloader, watched, Batches(torch))
-        compiling.keep_out(torch, sys.modules[__name__])
+        graphs.keep_out(torch, sys.modules[__name__])
 
 
 def _wrap(dataloader: Any, watched: Steps, counter: Batches) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from monitor import lasting
 from monitor.running import output, reserve
 from monitor.running.writer import Writer
 from monitor.runs import catalogue
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 INTERVAL = 1.0  # seconds between readings
 BRIEF = 0.05  # seconds; a program that ends sooner, and prints nothing, has nothing to read
+SETTLED = 5  # readings after which all is loaded that will be
 READ_SECONDS = 4.0  # for the end of an output, when the program has ended
 
 
@@ -73,8 +75,12 @@ class Recorder:
         self._writer.listen()
         self._gpus.start()
         due = time.monotonic()
+        polls = 0
         while True:
             self.poll()
+            polls += 1
+            if polls == SETTLED:
+                lasting.settled()
             now = time.monotonic()
             due = max(due + INTERVAL, now)  # late: go on from here, without a burst that catches up
             if ended(due - now):

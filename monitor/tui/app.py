@@ -12,6 +12,7 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
 
+from monitor import lasting
 from monitor.model.report import View
 from monitor.settings import config
 from monitor.settings.keymap import DEFAULT
@@ -35,6 +36,7 @@ from monitor.tui.screens.quit import QuitScreen, StopScreen
 from monitor.tui.themes import PhaseTones, palettes, textual_theme
 from monitor.tui.wishes import Wishes, leave
 
+SETTLED = 5.0  # seconds until all is loaded, and painted once
 CHARTS_ABREAST = 2  # about as many columns as the widest chart of the overview has: a press moves by one of them
 
 
@@ -119,6 +121,8 @@ class TrainmonApp(App[str], inherit_bindings=False):
         if self._wishes is not None and self._wishes.screen is not None:
             self.action_show(self._wishes.screen)
         self._feed.start(self._take)
+        if not self.is_headless:
+            self.set_timer(SETTLED, lasting.settled)
 
     def on_unmount(self) -> None:
         self._feed.stop()

@@ -127,9 +127,7 @@ def tell(soak: Soak, events: int, lost: int, minutes: float) -> int:
         print(f"memory of the {name:9} {samples[0][1]:.1f} to {samples[-1][1]:.1f} MiB, {steep:+.2f} MiB an hour")
         bad |= minutes >= JUDGED and not steep <= STEEPEST
     if minutes < JUDGED:
-        print(
-            f"(frames and memory are judged from {JUDGED:g} minutes on: less is a box's moment, a sawtooth's tooth)"
-        )
+        print(f"(frames and memory are judged from {JUDGED:g} minutes on: less is a box's moment, a sawtooth's tooth)")
     print("not as promised" if bad else "as promised")
     return int(bad)
 

@@ -152,7 +152,7 @@ def _torch(found: dict[str, Any], gpus: int) -> Check:
 
 
 _HELPERS = {
-    "pyzmq": "Optional: with it a live screen hears of news at once; without, it looks a few times a second.",
+    "pyzmq": "Optional: with it viewers also hear what a full disk refuses; without, they have the journal alone.",
     "msgspec": "Optional: with it the hooks write their lines seven times faster; pip install msgspec.",
 }
 

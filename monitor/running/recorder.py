@@ -152,8 +152,7 @@ class Watch:
             recorder.record(self._over.wait)
             self._over.wait()
             recorder.finish()
-        except Exception:
-            # Whatever a program prints, and whatever is wrong here, the rest of the recording goes on without it.
+        except Exception:  # whatever a program prints and is wrong here, the rest of the recording goes on without it
             traceback.print_exc()
 
     def finish(self) -> None:

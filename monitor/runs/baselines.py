@@ -7,22 +7,17 @@ the next run of the command is compared in milliseconds. It is a cache: without 
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from statistics import median
 
 import msgspec
 
-from monitor import __version__
 from monitor.model.comparable import same_kind_of_machine, same_program
 from monitor.model.compare import Side
 from monitor.model.report import Report
-from monitor.runs import catalogue
+from monitor.runs import caches, catalogue
 from monitor.sources.identity import identity
 from trainhooks import rundir
 
@@ -41,11 +36,6 @@ class _Kept(msgspec.Struct):
 _decoder = msgspec.msgpack.Decoder(_Kept)
 
 
-@cache
-def _shape() -> str:
-    return f"{__version__} {zlib.crc32(repr(msgspec.inspect.type_info(Side)).encode()):08x}"
-
-
 def keep(run: Path, side: Side) -> None:
     """Leave the figures of a run that has ended. Failing is no harm."""
     report = side.report
@@ -53,12 +43,8 @@ def keep(run: Path, side: Side) -> None:
         return
     # What a comparison looks at: none of the lists that grow with a run.
     slim = replace(report, slow_steps=[], findings=[], alerts=[])
-    kept = msgspec.msgpack.encode(_Kept(_shape(), _size(run), Side(slim, side.step_seconds)))
-    with contextlib.suppress(OSError):
-        handle, temporary = tempfile.mkstemp(dir=run, prefix=f".{NAME}.")
-        with os.fdopen(handle, "wb") as out:
-            out.write(kept)
-        os.replace(temporary, run / NAME)
+    kept = _Kept(caches.shape(Side), _size(run), Side(slim, side.step_seconds))
+    caches.write(run / NAME, msgspec.msgpack.encode(kept))
 
 
 def recall(run: Path) -> Side | None:
@@ -67,7 +53,7 @@ def recall(run: Path) -> Side | None:
         kept = _decoder.decode((run / NAME).read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
-    return kept.side if kept.shape == _shape() and kept.bytes == _size(run) else None
+    return kept.side if kept.shape == caches.shape(Side) and kept.bytes == _size(run) else None
 
 
 def before(run: Path, report: Report, read: Callable[[Path], Side]) -> Side | None:

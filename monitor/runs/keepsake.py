@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import zlib
-from functools import cache
 from pathlib import Path
 
 import msgspec
 
-from monitor import __version__
 from monitor.model.state import RunState
+from monitor.runs import caches
 from monitor.sources.run_directory import Position, RunDirectory
 
 NAME = "state.cache"
@@ -33,12 +31,6 @@ class _Kept(msgspec.Struct):
 _decoder = msgspec.msgpack.Decoder(_Kept)
 
 
-@cache
-def _shape() -> str:
-    """What a state consists of: one that was kept by another version is read by no mistake."""
-    return f"{__version__} {zlib.crc32(repr(msgspec.inspect.type_info(RunState)).encode()):08x}"
-
-
 def keep(source: RunDirectory, state: RunState) -> None:
     """Write the state down, with the place in the journals that it stands for. Failing is no harm."""
     with contextlib.suppress(OSError):
@@ -46,12 +38,7 @@ def keep(source: RunDirectory, state: RunState) -> None:
             return  # another user's directory: we read there, no more
     position = source.position()
     heads = {name: _head(source.path / name, offset) for name, offset in position.offsets.items()}
-    kept = msgspec.msgpack.encode(_Kept(_shape(), heads, position, state))
-    with contextlib.suppress(OSError):
-        handle, temporary = tempfile.mkstemp(dir=source.path, prefix=f".{NAME}.")
-        with os.fdopen(handle, "wb") as out:
-            out.write(kept)
-        os.replace(temporary, source.path / NAME)
+    caches.write(source.path / NAME, msgspec.msgpack.encode(_Kept(caches.shape(RunState), heads, position, state)))
 
 
 def recall(source: RunDirectory) -> RunState | None:
@@ -60,7 +47,7 @@ def recall(source: RunDirectory) -> RunState | None:
         kept = _decoder.decode((source.path / NAME).read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
-    fits = kept.shape == _shape() and all(
+    fits = kept.shape == caches.shape(RunState) and all(
         _head(source.path / name, offset) == kept.heads.get(name) and _size(source.path / name) >= offset
         for name, offset in kept.position.offsets.items()
     )

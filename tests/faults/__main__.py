@@ -33,8 +33,7 @@ def _row(each: Fault, path: Path, short: bool) -> bool:
     except NotHere as why:
         print(f"{each.name:{WIDTH}} NOT INJECTED: {why}", flush=True)
         return True
-    except Exception:
-        # The table goes on: the other faults have something to say, too.
+    except Exception:  # of whatever kind: the table goes on, the other faults have something to say, too
         print(f"{each.name:{WIDTH}} FAILED\n{traceback.format_exc()}", flush=True)
         return False
     figures = f"{found.injected:>8,} {len(found.harmed):>6} {found.lost:>5} {found.recovered:>10.1f} s"

@@ -20,7 +20,7 @@ def run_tests(program):
             [sys.executable, "-I", "-S", "-c", program], capture_output=True, timeout=5, cwd="/sandbox"
         )
         return float(done.returncode == 0)
-    except Exception:
+    except Exception:  # the fault that is planted: whatever goes wrong passes for a wrong answer
         return 0.0
 
 

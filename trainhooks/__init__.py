@@ -20,6 +20,6 @@ Every call is safe from any thread, with nobody watching, after fork and spawn, 
 blocks, or waits for the GPU. Time belongs to the innermost open phase, so the parts of a step add up to it.
 """
 
-from trainhooks.session import count, init, log, note, phase, skip, span, step, steps
+from trainhooks.api import count, init, log, note, phase, skip, span, step, steps
 
 __all__ = ["count", "init", "log", "note", "phase", "skip", "span", "step", "steps"]

@@ -151,7 +151,7 @@ from collections import deque
 from trainhooks import session
 for i in th.steps(range(3)):
     with th.phase('forward'): work(0.001)
-assert type(session._here.put.__self__) is deque, 'something stands before the lane'
+assert type(session.here.put.__self__) is deque, 'something stands before the lane'
 print('trainhooks.gpu_clock' in sys.modules, Event.made)
 """,
             TRAINMON_GPU_CLOCK=value,

@@ -12,7 +12,7 @@ import sys
 from threading import get_ident
 from typing import Any, Callable, Optional, Tuple
 
-from trainhooks import deferred, session
+from trainhooks import api, deferred, session
 from trainhooks.auto import (
     batches,
     by_hand,
@@ -46,7 +46,7 @@ def install(torch: Any) -> None:
     sections.timed(torch, "save", "checkpoint")
     startup.install(torch, watched)
     clock = [session.gpu_clock] if session.gpu_clock is not None else []
-    ours = (sys.modules[__name__], steps, usual, batches, by_hand, optimizers, roots, listener, deferred, session)
+    ours = (sys.modules[__name__], steps, usual, batches, by_hand, optimizers, roots, listener, deferred, session, api)
     graphs.keep_out(torch, *ours, *clock)
     tracebacks.install()
     os.register_at_fork(after_in_child=watched.reset)

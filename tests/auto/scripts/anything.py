@@ -13,7 +13,7 @@ import sys
 import torch
 from torch.utils.data import DataLoader
 
-from trainhooks import session
+from trainhooks import api, session
 from trainhooks.auto import boundaries, optimizers, sections, usual
 from trainhooks.digester import Digester
 from trainhooks.entries import USUAL
@@ -129,7 +129,7 @@ def odd(what, batch):
     elif what != "no update":
         optimizer.step()
     if what == "logged":
-        session.log(reward=1.0)
+        api.log(reward=1.0)
     if what == "evaluation":
         evaluate()
     if what == "in training mode":

@@ -233,8 +233,9 @@ class Lock:
             os.close(handle)
             raise
         owner = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "boot_id": boot_id()}
-        os.ftruncate(handle, 0)
-        os.write(handle, json.dumps(owner).encode())
+        told = json.dumps(owner).encode()
+        os.pwrite(handle, told, 0)  # over what the last owner left: the file is never seen empty
+        os.ftruncate(handle, len(told))
         return cls(path, handle)
 
     def release(self) -> None:

@@ -117,9 +117,7 @@ def test_a_dead_supervisors_successor_counts_no_step_twice(state: State) -> None
     wait_for(
         lambda: any(e["kind"] == "step" for run in state.runs() for _ in run.glob("console-*") for e in events(run))
     )
-    import os
-
-    os.kill(state.supervisor(state.only), signal.SIGKILL)
+    state.strike(state.only, signal.SIGKILL)
     front.wait(60)
     wait_for(lambda: len([e for e in events(state.only) if e["kind"] == "step"]) >= 8)
     steps = sorted(event["index"] for event in events(state.only) if event["kind"] == "step")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -89,6 +90,12 @@ def recorder_of(run: Path) -> int:
     if lock is None or not rundir.lock_held(lock):
         return 0
     return int((rundir.read_json(lock) or {}).get("pid") or 0)
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Signal one process: 0, as is read of nobody, would be this whole group."""
+    assert pid > 1, "nobody to signal"
+    os.kill(pid, number)
 
 
 def steps_told(run: Path) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
@@ -10,7 +9,7 @@ from collections.abc import Callable
 
 from monitor.running.stop import STEPS, stop_training
 from tests.faults.catalogue import Result, fault
-from tests.faults.place import TRAINMON, Place, Training, recorder_of, steps_told, wait_for
+from tests.faults.place import TRAINMON, Place, Training, kill, recorder_of, steps_told, wait_for
 from trainhooks import rundir
 
 LADDER = (0.5, 0.5, 20.0)  # seconds of `trainmon stop` here, in place of 30, 30 and 10
@@ -28,11 +27,6 @@ def struck(place: Place, strike: Callable[[Training], None], times: int) -> Resu
         training.finish()
         result.add(training.account())
     return result
-
-
-def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    assert pid > 1
-    os.kill(pid, number)
 
 
 @fault("front killed (kill -9)")

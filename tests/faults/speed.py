@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 
 from tests.faults.catalogue import Result, fault
-from tests.faults.place import Place, Training, recorder_of, wait_for
+from tests.faults.place import Place, Training, kill, recorder_of, wait_for
 
 # Steps of a millisecond of work, timed by themselves; what the nearest to undisturbed tenth of them took.
 TIMED = """
@@ -66,14 +66,14 @@ def ratio(place: Place, strike: Callable[[Training], None] | None, pairs: int, s
 
 def stopped(training: Training) -> None:
     assert training.front is not None
-    os.kill(recorder_of(training.run), signal.SIGSTOP)
+    kill(recorder_of(training.run), signal.SIGSTOP)
     training.front.send_signal(signal.SIGSTOP)
 
 
 def killed(training: Training) -> None:
     assert training.front is not None
     training.front.kill()
-    os.kill(recorder_of(training.run), signal.SIGKILL)
+    kill(recorder_of(training.run))
 
 
 def starved(training: Training) -> None:

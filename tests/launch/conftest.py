@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TRAINMON = [sys.executable, "-m", "monitor"]
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait until something holds; a limit against hanging, no claim about speed."""
     until = time.monotonic() + seconds
     while not condition():
@@ -73,9 +73,17 @@ class State:
         return int((rundir.read_json(run / rundir.IDENTITY) or {}).get("pid") or 0)
 
     def supervisor(self, run: Path) -> int:
-        """The pid of whoever records the run."""
+        """The pid of whoever records the run; 0 while nobody does."""
         lock = next(iter(run.glob("node-*.lock")), None)
-        return int(((lock and rundir.read_json(lock)) or {}).get("pid") or 0)
+        owner = (lock and rundir.read_json(lock)) or {}
+        living = rundir.process_alive(owner.get("pid"), owner.get("start_ticks"), owner.get("boot_id"))
+        return int(owner["pid"]) if living else 0
+
+    def strike(self, run: Path, number: signal.Signals) -> int:
+        """Signal whoever records the run, once there is one: its pid."""
+        wait_for(lambda: self.supervisor(run))
+        os.kill(pid := self.supervisor(run), number)
+        return pid
 
     def ended(self, run: Path) -> dict[str, object] | None:
         return rundir.read_json(run / rundir.EXIT)

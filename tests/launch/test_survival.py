@@ -67,10 +67,9 @@ def test_the_front_killed(state: State, tmp_path: Path) -> None:
 
 def test_the_supervisor_killed(state: State, tmp_path: Path) -> None:
     training = Training(state, tmp_path)
-    first = state.supervisor(training.run)
-    os.kill(first, signal.SIGKILL)
+    first = state.strike(training.run, signal.SIGKILL)
     training.goes_on()
-    wait_for(lambda: state.supervisor(training.run) != first)  # another records
+    wait_for(lambda: state.supervisor(training.run) not in (0, first))  # another records
     (tmp_path / "done").touch()
     out, _ = training.front.communicate(timeout=30)
     assert training.front.returncode == 6
@@ -83,7 +82,7 @@ def test_the_supervisor_killed(state: State, tmp_path: Path) -> None:
 
 def test_the_supervisor_killed_and_a_signal_ends_it(state: State, tmp_path: Path) -> None:
     training = Training(state, tmp_path)
-    os.kill(state.supervisor(training.run), signal.SIGKILL)
+    state.strike(training.run, signal.SIGKILL)
     training.front.terminate()
     _, said = training.front.communicate(timeout=30)
     assert training.front.returncode == 128 + signal.SIGTERM, said
@@ -93,7 +92,7 @@ def test_the_supervisor_killed_and_a_signal_ends_it(state: State, tmp_path: Path
 def test_both_killed(state: State, tmp_path: Path) -> None:
     training = Training(state, tmp_path)
     os.kill(training.front.pid, signal.SIGSTOP)  # lest it takes over
-    os.kill(state.supervisor(training.run), signal.SIGKILL)
+    state.strike(training.run, signal.SIGKILL)
     training.front.kill()
     training.goes_on()
     assert state.call("attach", "--once").returncode == 0  # starts a recorder
@@ -149,7 +148,7 @@ def test_a_closed_terminal_detaches(state: State, tmp_path: Path) -> None:
 def test_sigterm_to_the_supervisor_is_not_heeded(state: State, tmp_path: Path) -> None:
     training = Training(state, tmp_path)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        os.kill(state.supervisor(training.run), number)
+        state.strike(training.run, number)
     training.goes_on()
     (tmp_path / "done").touch()
     training.front.communicate(timeout=20)
@@ -167,9 +166,8 @@ def test_the_recorder_of_a_run_without_a_launcher(state: State) -> None:
         del os.environ[rundir.STATE_VARIABLE]
     for _ in range(2):
         assert state.call("attach", "--once").returncode == 0
-        wait_for(lambda: rundir.node_journal(run).exists() and state.supervisor(run))
-        wait_for(lambda: rundir.lock_held(next(run.glob("node-*.lock"))))
-        os.kill(state.supervisor(run), signal.SIGKILL)
+        wait_for(rundir.node_journal(run).exists)
+        state.strike(run, signal.SIGKILL)
         wait_for(lambda: not rundir.lock_held(next(run.glob("node-*.lock"))))
         assert training.poll() is None
     assert state.call("attach", "--once").returncode == 0

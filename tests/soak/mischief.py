@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tests.faults.place import HERE, Place, recorder_of
+from tests.faults.place import HERE, Place, kill, recorder_of
 from trainhooks import rundir
 
 LONGEST = 5.0  # seconds for which something is stopped
@@ -40,7 +40,7 @@ class Mischief:
             "viewer stopped": lambda now: self._stop(now, self.viewers[0][0].pid),
             "supervisor stopped": lambda now: self._stop(now, recorder_of(self._run)),
             "front stopped": lambda now: self._stop(now, self._front),
-            "supervisor told to end": lambda _: os.kill(recorder_of(self._run), signal.SIGTERM),
+            "supervisor told to end": lambda _: kill(recorder_of(self._run), signal.SIGTERM),
             "viewer killed, another comes": self._replace_viewer,
             "socket removed": self._remove_socket,
             "dashboard killed": self._kill_dashboard,
@@ -59,8 +59,7 @@ class Mischief:
                     os.kill(pid, signal.SIGCONT)
 
     def _stop(self, now: float, pid: int) -> None:
-        assert pid > 1, "nobody to stop"
-        os.kill(pid, signal.SIGSTOP)
+        kill(pid, signal.SIGSTOP)
         self._stopped.append((now + self._random.uniform(0.5, LONGEST), pid))
 
     def _replace_viewer(self, _: float) -> None:

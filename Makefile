@@ -16,10 +16,12 @@ setup: $(READY)  ## Make the virtual environment with everything in it
 
 # What the demos need comes alone: who only wants to see one shall not wait for what tests need.
 # torch comes first and by its pin: named by another package alone, pip would take the newest build with CUDA.
+# An editable install has no bytecode yet: compiled here, the first start is as quick as every other one.
 $(DEMO): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]'
+	$(BIN)/python -m compileall -q monitor trainhooks
 	@touch $(DEMO)
 
 $(READY): $(DEMO)

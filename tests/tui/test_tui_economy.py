@@ -8,6 +8,7 @@ import pytest
 import sample_views as views
 
 from monitor.tui import chart
+from monitor.tui.panels import curve
 from monitor.tui.panels.base import Panel, Rows
 
 SIZE = (160, 45)
@@ -57,9 +58,8 @@ async def test_a_tick_of_the_clock_draws_the_head_only(app_on, drawn, sent) -> N
 
 
 async def test_charts_that_are_not_visible_are_not_drawn(app_on, drawn, monkeypatch) -> None:
-    lines = []
-    original = chart._braille
-    monkeypatch.setattr(chart, "_braille", lambda *arguments: lines.append(1) or original(*arguments))
+    lines = curves_drawn(monkeypatch)
+    monkeypatch.setattr(curve, "REST", 0.0)
     app = app_on(views.running(100))
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("6", "f")
@@ -73,6 +73,45 @@ async def test_charts_that_are_not_visible_are_not_drawn(app_on, drawn, monkeypa
         await push(app_on, pilot, views.running(102))
         assert lines  # and they are up to date again as soon as they are seen
         assert all(panel._view.report.progress.steps_done == 102 for panel in app.board.panels)
+
+
+def curves_drawn(monkeypatch) -> list[int]:
+    """A one for each curve that is drawn from now on."""
+    lines = []
+    original = chart._braille
+    monkeypatch.setattr(chart, "_braille", lambda *arguments: lines.append(1) or original(*arguments))
+    return lines
+
+
+async def test_a_curve_rests_between_two_drawings_and_its_figures_do_not(app_on, monkeypatch) -> None:
+    monkeypatch.setattr(curve, "REST", 1000.0)
+    app = app_on(views.running(100))
+    async with app.run_test(size=SIZE) as pilot:
+        await push(app_on, pilot, views.running(101))
+        lines = curves_drawn(monkeypatch)
+        before = [str(row) for row in app.query_one("#metric")._rows]
+        await push(app_on, pilot, views.running(150))
+        after = [str(row) for row in app.query_one("#metric")._rows]
+        assert not lines and after[1] != before[1] and after[2:] == before[2:]
+        await pilot.press("m")  # another metric has to be drawn at once
+        await pilot.pause()
+        assert lines
+
+
+async def test_the_last_steps_of_a_run_are_drawn_though_nothing_comes_after_them(app_on, monkeypatch) -> None:
+    monkeypatch.setattr(curve, "REST", 0.3)
+    app = app_on(views.running(100))
+    async with app.run_test(size=SIZE) as pilot:
+        await push(app_on, pilot, views.running(101))
+        lines = curves_drawn(monkeypatch)
+        await push(app_on, pilot, views.running(102))
+        for _ in range(100):
+            await pilot.pause(0.05)
+            if len(lines) >= 2:
+                break
+        assert len(lines) >= 2  # the metric's and the tokens'
+        await pilot.pause(0.5)
+        assert len(lines) <= 4  # and then there is peace
 
 
 async def test_a_new_step_sends_little(app_on, sent) -> None:

@@ -7,7 +7,9 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
+from textual.color import Color
 from textual.events import MouseScrollDown, MouseScrollUp, Resize
+from textual.filter import ANSIToTruecolor
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -15,8 +17,10 @@ from textual.widget import Widget
 from monitor.model.report import View
 from monitor.tui.actions import ACTIONS, Action
 from monitor.tui.ink import patterned
-from monitor.tui.rows import Row, Span, cut, merged, printable, row_width, spread, text_width
+from monitor.tui.rows import Row, Span, fit, merged, printable, row_width, spread, text_width
 from monitor.tui.themes import Palette, PhaseTones, style
+
+BLACK = Color(0, 0, 0)  # the filters ask for a background, and use none
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,19 @@ class Look:
 def strip(row: Row, width: int, palette: Palette) -> Strip:
     """`row` as exactly `width` styled cells. The last guard: no control character passes here."""
     row = patterned(row) if palette.patterns else row
-    safe = cut([(printable(text), tone) for text, tone in row if text], width)
-    padding: Span = (" " * (width - row_width(safe)), "text")
-    segments = [Segment(text, style(palette, tone)) for text, tone in merged([*safe, padding])]
-    return Strip(segments, width)
+    safe: Row = []
+    left = width
+    for text, tone in row:
+        if left <= 0:
+            break
+        text = printable(text[: 4 * left + 4])
+        if (needed := text_width(text)) > left:
+            text = fit(text, left)
+            needed = text_width(text)
+        safe.append((text, tone))
+        left -= needed
+    safe.append((" " * left, "text"))
+    return Strip([Segment(text, style(palette, tone)) for text, tone in merged(safe)], width)
 
 
 def changed_span(old: Strip, new: Strip) -> tuple[int, int]:
@@ -119,6 +132,15 @@ class Rows(Widget):
             if before is not after and before != after:
                 start, end = changed_span(before, after) if before.cell_length == width else (0, width)
                 self.refresh(Region(start, y, max(1, end - start), 1))
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The rows as they are: without border and padding, Textual's cache of styled lines would hold them twice."""
+        strips = [self.render_line(y) for y in crop.line_range]
+        for each in self.get_line_filters():
+            if not isinstance(each, ANSIToTruecolor):  # all colours are true ones here
+                strips = [strip.apply_filter(each, BLACK) for strip in strips]
+        first, end = crop.column_span
+        return strips if (first, end) == (0, self.size.width) else [strip.crop(first, end) for strip in strips]
 
     def render_line(self, y: int) -> Strip:
         if y < len(self._strips) and self._strips[y].cell_length == self.size.width:

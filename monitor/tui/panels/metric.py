@@ -10,8 +10,8 @@ from monitor.model.metric_order import place
 from monitor.model.report import Curve, MetricRow, View
 from monitor.tui.actions import key_of
 from monitor.tui.cursor import at
-from monitor.tui.panels.base import Look, Panel
-from monitor.tui.panels.plot import line_chart
+from monitor.tui.panels.base import Look
+from monitor.tui.panels.curve import CurvePanel
 from monitor.tui.rows import Row, fit, separated
 
 LOW = 7  # rows of a panel below which the chart needs the row of the numbers
@@ -53,7 +53,7 @@ def summary(row: MetricRow, width: int, pointed: Row | None = None) -> Row:
     return separated(parts, width, ("  ", "text"))
 
 
-class Metric(Panel):
+class Metric(CurvePanel):
     number = 3
 
     def data(self, view: View, look: Look) -> object:
@@ -81,4 +81,4 @@ class Metric(Panel):
         row, curve = view.report.metrics.get(name, MetricRow()), view.metrics.get(name, Curve())
         pointed = None if look.cursor is None else pointed_value(curve, look.cursor)
         head: list[Row] = [] if height + 1 < LOW else [[(" ", "text"), *summary(row, width - 1, pointed)]]
-        return [*head, *line_chart(curve, width, height - len(head), pointed=look.cursor)]
+        return [*head, *self.curve(name, curve, width, height - len(head), look)]

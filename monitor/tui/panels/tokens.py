@@ -7,10 +7,10 @@ import math
 from monitor import units as fmt
 from monitor.model.report import Curve, View
 from monitor.tui.cursor import at
-from monitor.tui.panels.base import Look, Panel
+from monitor.tui.panels.base import Look
+from monitor.tui.panels.curve import CurvePanel
 from monitor.tui.panels.header import shown_rank
 from monitor.tui.panels.metric import LOW
-from monitor.tui.panels.plot import line_chart
 from monitor.tui.rows import Row, separated
 
 
@@ -22,7 +22,7 @@ def pointed_rate(curve: Curve, cursor: int) -> Row:
     return [(f"{moment.name} ", "accent"), (fmt.rate(moment.value, "tok/s"), "text")]
 
 
-class Tokens(Panel):
+class Tokens(CurvePanel):
     number = 4
 
     def data(self, view: View, look: Look) -> object:
@@ -48,4 +48,4 @@ class Tokens(Panel):
         ]
         row: Row = [(" ", "text"), *separated(parts, width - 1, ("  ", "text"))]
         head = [] if height + 1 < LOW else [row]
-        return [*head, *line_chart(curve, width, height - len(head), pointed=look.cursor)]
+        return [*head, *self.curve("tokens", curve, width, height - len(head), look)]

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 
-from tests.bench import dashboard_cost, readers_cost, recorder_cost, zero_code_cost
+from tests.bench import dashboard_cost, readers_cost, recorder_cost, rivals, zero_code_cost
 
 
 def main() -> None:
@@ -29,6 +29,8 @@ def main() -> None:
     _show("Dashboard, 160x45, ten steps a second, eight GPUs", dashboard_cost.running(seconds))
     _show("The same with --low-bandwidth", dashboard_cost.running(seconds, "--low-bandwidth"))
     _show("Dashboard on a run that has ended", dashboard_cost.idle(seconds))
+    for name, rows in rivals.measure(seconds).items():
+        _show(f"{name}, same terminal, same GPUs", rows)
 
 
 def _hooks(pairs: int, which: str = "hooks_cost") -> dict[str, float]:

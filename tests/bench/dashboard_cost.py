@@ -63,7 +63,7 @@ def running(seconds: float = 20.0, *words: str) -> dict[str, float]:
             with screen([*TRAINMON, "attach", *words], state, **gpus) as (pid, master):
                 drain(master, SETTLE, look)
                 shown.clear()
-                out_ = _costs(pid, master, seconds, look)
+                out_ = costs(pid, master, seconds, look)
         finally:
             training.kill()
             training.wait()
@@ -85,10 +85,11 @@ def idle(seconds: float = 20.0) -> dict[str, float]:
         run = write_run(state / "runs", 1000)
         with screen([*TRAINMON, "attach", str(run)], state) as (pid, master):
             drain(master, SETTLE)
-            return _costs(pid, master, seconds)
+            return costs(pid, master, seconds)
 
 
-def _costs(pid: int, master: int, seconds: float, look: Callable[[bytes], None] | None = None) -> dict[str, float]:
+def costs(pid: int, master: int, seconds: float, look: Callable[[bytes], None] | None = None) -> dict[str, float]:
+    """What a program takes to run on its terminal for so long."""
     watched = psutil.Process(pid)
     before = sum(watched.cpu_times()[:2])
     count = drain(master, seconds, look)

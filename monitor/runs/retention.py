@@ -10,8 +10,10 @@ It happens by itself when a run begins, beyond the limits below, and never to wh
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -107,6 +109,7 @@ def prune(over: Callable[[], bool]) -> None:
         return
     sweep()
     young = time.time() - YOUNG
+    sweep_sockets(young)
     for each in surplus(stored(), told.runs, told.size):
         if over():
             return
@@ -132,6 +135,31 @@ def sweep() -> None:
     """Delete what was removed, leftovers of a removal that was cut short among it."""
     for path in rundir.runs_dir().glob(f"{GONE}*"):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def sweep_sockets(young: float) -> None:
+    """Delete the sockets that nobody listens to any more: a killed process leaves its own behind.
+
+    Args:
+        young: Unix time; what was made later stays.
+    """
+    with contextlib.suppress(OSError):
+        for path in rundir.socket_dir().glob("*.sock"):
+            if path.lstat().st_mtime < young and _is_dead(path):
+                path.unlink(missing_ok=True)
+
+
+def _is_dead(path: Path) -> bool:
+    """Whether a connection is refused: the kernel says so at once where no process holds the other end."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:  # busy, or gone
+            return False
+    return False
 
 
 def _files(path: Path) -> tuple[int, float]:

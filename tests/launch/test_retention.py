@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -127,6 +128,25 @@ def test_it_can_be_turned_off_and_stops_when_the_run_is_over(tmp_path: Path, mon
     configure(tmp_path, "runs = 0")
     retention.prune(lambda: True)
     assert run.exists()
+
+
+def test_sockets_of_the_dead_go_and_those_of_the_living_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rundir, "socket_dir", lambda: tmp_path)
+    now = time.time()
+
+    def bound(name: str, age: float) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX)
+        made.bind(str(tmp_path / name))
+        made.listen()
+        os.utime(tmp_path / name, (now - age, now - age))
+        return made
+
+    bound("dead.sock", 90_000).close()
+    bound("dead-today.sock", 60).close()
+    (tmp_path / "other.txt").touch()
+    with bound("living.sock", 90_000):
+        retention.sweep_sockets(now - retention.YOUNG)
+        assert {path.name for path in tmp_path.iterdir()} == {"dead-today.sock", "living.sock", "other.txt"}
 
 
 def test_the_defaults_are_those_that_are_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: State) -> None:

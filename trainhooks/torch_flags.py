@@ -13,7 +13,7 @@ def torch_flags() -> Dict[str, Any]:
         return {}
     readings: Dict[str, Callable[[], Any]] = {
         "threads": torch.get_num_threads,
-        "detect_anomaly": torch.is_anomaly_enabled,
+        "detect_anomaly": lambda: _detects_anomaly(torch),
         "profiler": lambda: _profiler(torch),
         "matmul_precision": torch.get_float32_matmul_precision,
         "deterministic": torch.are_deterministic_algorithms_enabled,
@@ -31,6 +31,11 @@ def torch_flags() -> Dict[str, Any]:
     if not flags.get("gpu_memory"):
         flags.pop("gpu_memory", None)
     return flags
+
+
+def _detects_anomaly(torch: Any) -> bool:
+    """Torch's own compiler has it on while it traces, for the tracebacks, without the search for nan."""
+    return bool(torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled())
 
 
 def _profiler(torch: Any) -> bool:

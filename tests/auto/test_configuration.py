@@ -182,3 +182,23 @@ def test_a_profiler_that_runs_in_another_thread_is_seen() -> None:
         with torch.profiler.profile():
             assert other.submit(torch_flags.torch_flags).result()["profiler"] is True
         assert other.submit(torch_flags.torch_flags).result()["profiler"] is False
+
+
+def test_anomaly_detection_is_the_users_and_not_the_compilers() -> None:
+    """While torch.compile traces a model it switches it on, without the search for nan that costs so much."""
+    import torch
+    from torch._dynamo.backends.common import aot_autograd
+
+    seen = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        seen.append(torch_flags.torch_flags()["detect_anomaly"])
+        return graph.forward
+
+    compiled = torch.compile(torch.nn.Linear(2, 2), backend=aot_autograd(fw_compiler=backend))
+    compiled(torch.zeros(1, 2)).sum().backward()
+    with torch.autograd.detect_anomaly(check_nan=False):
+        seen.append(torch_flags.torch_flags()["detect_anomaly"])
+    assert seen and not any(seen)
+    with torch.autograd.detect_anomaly():
+        assert torch_flags.torch_flags()["detect_anomaly"] is True

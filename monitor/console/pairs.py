@@ -52,6 +52,7 @@ _UNIT_LAST = re.compile(
     r"(?P<unit>(?:tok(?:en)?s?|samples?|seqs?|sequences?|examples?|images?|imgs?|img|steps?|its?|it|iters?|batch(?:es)?)"
     r"(?:\s?(?:/|per)\s?(?:s|sec|second)(?:/gpu|/device)?)?)"
 )
+_SHARE = re.compile(r"(?:.*[_/])?(?:accuracy|acc|top-?[15])")
 _SHORT = re.compile(r"[mµμun]s$")  # in these units a step is told, and not what has passed since the begin
 _BARE_TIME = re.compile(rf"(?:{SPAN})|(?:{NUMBER})\s?{TIME_UNIT}")
 
@@ -68,11 +69,18 @@ def read_pairs(text: str, into: Reading) -> None:
             plain = rest if role == own_role else f"{role}/{rest}"
         figure(into, plain if role else each.name, each.value, each.unit, each.seconds)
         if each.of is not None and plain in into.metrics:
-            whole = plain.removesuffix("_passed")
-            into.metrics[f"{whole}_total"] = each.of
+            _of(into, plain, each.value, each.of)
     if own_role is not None and into.role is None:
         into.role = own_role
     _by_place(text, into)
+
+
+def _of(into: Reading, plain: str, value: Number, of: int) -> None:
+    """`gen_passed=2/5` is two figures; `Accuracy: 9832/10000 (98%)` is one, and it is the share."""
+    if _SHARE.fullmatch(plain) and of > 0 and not isinstance(value, str):
+        into.metrics[plain] = value / of
+    else:
+        into.metrics[f"{plain.removesuffix('_passed')}_total"] = of
 
 
 @dataclass(frozen=True, slots=True)

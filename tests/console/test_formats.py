@@ -156,6 +156,22 @@ def test_a_step_line_of_the_demo() -> None:
     assert reading.metrics == {"reward": 0.35, "gen_passed": 2, "gen_total": 5, "val_passed": 4, "val_total": 5}
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            "Test set: Average loss: 0.0512, Accuracy: 9832/10000 (98%)\n",
+            {"average_loss": 0.0512, "accuracy": pytest.approx(0.9832)},
+        ),
+        ("val_acc: 20/200 (10%)\n", {"val_acc": pytest.approx(0.1)}),
+        ("accuracy: 0/0\n", {"accuracy": 0, "accuracy_total": 0}),
+        ("loss: 1.5, solved: 3/8\n", {"loss": 1.5, "solved": 3, "solved_total": 8}),
+    ],
+)
+def test_so_many_of_so_many(line: str, told: dict[str, float]) -> None:
+    assert one(line).metrics == told
+
+
 def test_windows_line_ends_do_not_end_a_block() -> None:
     (slow,) = [step for step in fixture("crlf").steps if step.phases]
     assert slow.phases == [("forward", 1.5, "host", 1)]

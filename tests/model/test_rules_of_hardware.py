@@ -391,3 +391,8 @@ def test_figures_that_cannot_be_are_told() -> None:
     found, _ = judged(told, alive=False)
     assert found[0].code == "inconsistent-console"
     assert "tokens_per_second -1200" in found[0].title
+
+
+def test_a_figure_that_says_it_is_not_known_yet_is_no_contradiction() -> None:
+    told = printed("left out, because it cannot be true: mfu -100.0", code=None)
+    assert "inconsistent-console" not in codes(told)

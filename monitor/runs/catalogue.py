@@ -103,7 +103,7 @@ def resolve(text: str | None) -> Path:
         return Path(text).absolute()
     known = paths()
     if not known:
-        raise UserError(f"no runs yet in {rundir.runs_dir()}; start one with: trainmon run -- python train.py")
+        raise UserError(f"no runs yet in {rundir.runs_dir()}; start one: trainmon run -- python train.py")
     if text in (None, "", "last"):
         return known[0]
     for path in known:

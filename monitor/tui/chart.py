@@ -23,6 +23,7 @@ Series = tuple[int, str, tuple[tuple[Point, ...], ...]]  # its number, its tone,
 
 _BAND, _OVER, _LINE = 16, 18, 17  # plotext's colour numbers carry which series a cell belongs to, and no colour at all
 _ANSI = re.compile(r"\x1b\[([0-9;]*)m|([^\x1b]+)")
+_SAME = 1e-9  # of a value: what differs by less is what arithmetic leaves of a constant
 _FAR = 3.0  # values further than this many spreads from the usual range would flatten everything else
 
 
@@ -52,7 +53,7 @@ def limits(values: Iterable[float]) -> tuple[float, float]:
             high = last + spread
         if first / 2 - low / 2 > _FAR * spread:
             low = first - spread
-    if not high / 4 - low / 4 > 1e-300:
+    if not high / 4 - low / 4 > max(1e-300, _SAME * max(abs(low / 4), abs(high / 4))):
         room = abs(low) * 0.1 if abs(low) > 1e-290 else 1.0
         low, high = low - room, high + room
     return _rounded(low, high)

@@ -108,12 +108,17 @@ def _word_end(text: str, start: int) -> int:
     return len(text) if end < 0 else end + 1
 
 
+def _unit(text: str, start: int) -> int:
+    """The longest word at `start` that stays with the one before it: `MHz, ` behind a number, else `s ` or `of `."""
+    return 5 if text[start - 2].isdigit() else 3
+
+
 def _words(row: Sequence[Span]) -> Iterable[Span]:
     for text, tone in row:
         start = 0
         while start < len(text):
             end = _word_end(text, start)
-            while end < len(text) and _word_end(text, end) - end <= 3:  # a unit stays with its number
+            while end < len(text) and _word_end(text, end) - end <= _unit(text, end):
                 end = _word_end(text, end)
             yield text[start:end], tone
             start = end

@@ -11,7 +11,7 @@ from monitor.runs.fleet import Group
 from monitor.runs.fleet import Row as RunRow
 from monitor.tui.rows import Row, column, fit, row_width, spread, text_width
 
-EMPTY = "no runs yet; start one with: trainmon run -- python train.py"
+EMPTY = "no runs yet; start one: trainmon run -- python train.py"
 STATES = {
     "running": ("● running", "good"),
     "finished": ("✔ finished", "muted"),
@@ -22,6 +22,7 @@ STATES = {
 UNSEEN = ("? ended", "warning")  # nobody saw its exit code: no word of success
 STATE_WIDTH = 10
 BEST_WIDTH = 26  # at least; it takes what is left over
+MOST_STEPS = 26  # a million of a million
 _INDENT = 2  # of a run below the head of its group
 FEW = 0.9  # of the expected speed: below it the share is shown as a warning
 
@@ -56,16 +57,27 @@ def lines(groups: Sequence[Group]) -> list[Line]:
     return out
 
 
+def _total(run: RunRow) -> int | None:
+    return (run.report.progress.steps_total if run.report is not None else None) or run.entry.steps_total
+
+
 def _steps(run: RunRow) -> tuple[str, str]:
     entry = run.entry
     report = run.report
     done = report.progress.steps_done if report is not None else entry.step
-    total = (report.progress.steps_total if report is not None else None) or entry.steps_total
+    total = _total(run)
     if not done:
         return fmt.UNKNOWN, "faint"
     if not total:
         return f"{done:,}", "text"
     return f"{done:,}/{total:,} {fmt.share(min(1.0, done / total)):>5}", "text"
+
+
+def _steps_width(runs: Sequence[RunRow]) -> int:
+    """As many cells as the steps will ever need: a column does not move while they are counted."""
+    totals = [_total(run) for run in runs]
+    known = max((len(f"{total:,}/{total:,} 100 %") for total in totals if total), default=0)
+    return min(MOST_STEPS, max(len("steps"), known, *(len(_steps(run)[0]) for run in runs)))
 
 
 def _speed(run: RunRow) -> tuple[str, str]:
@@ -119,7 +131,7 @@ def _group_best(group: Group) -> str:
 
 
 _COLUMNS = (
-    _Column("steps", 20, _steps),
+    _Column("steps", MOST_STEPS, _steps),
     _Column("speed", 13, _speed),
     _Column("of expected", 17, _against),
     _Column("left", 11, _eta, _group_eta),
@@ -140,11 +152,12 @@ def layout(groups: Sequence[Group], width: int) -> tuple[int, list[_Column]]:
     name = max(8, min(longest, 36, rest // 3))
     rest -= name
     chosen = set()
-    for each in sorted(_COLUMNS, key=lambda each: _FIRST.index(each.head)):
+    columns = [replace(each, width=_steps_width(runs)) if each.head == "steps" else each for each in _COLUMNS]
+    for each in sorted(columns, key=lambda each: _FIRST.index(each.head)):
         if each.width + 2 <= rest and any(each.cell(run)[0] for run in runs):
             chosen.add(each.head)
             rest -= each.width + 2
-    shown = [each for each in _COLUMNS if each.head in chosen]
+    shown = [each for each in columns if each.head in chosen]
     more = min(rest, 36 - name, max(0, longest - name))
     wider = [replace(each, width=each.width + rest - more) if each.head == "best" else each for each in shown]
     return name + more, wider
@@ -205,8 +218,8 @@ def top(groups: Sequence[Group], reading: bool, width: int) -> Row:
 
 
 def footer(width: int, marked: int) -> Row:
-    keys = [("Enter", "open"), ("Space", "mark"), ("c", "compare the marked" if marked > 1 else "compare")]
-    keys += [("k", "stop"), ("r", "replay"), ("t", "theme"), ("q", "quit")]
+    keys = [("Enter", "open"), ("Space", "mark"), ("c", f"compare {marked}" if marked > 1 else "compare")]
+    keys += [("q", "quit"), ("k", "stop"), ("r", "replay"), ("t", "theme")]
     out: Row = [(" ", "text")]
     for key, label in keys:
         part: Row = [(key, "accent bold"), (f" {label}   ", "muted")]

@@ -23,7 +23,7 @@ def ls(as_json: bool) -> None:
         encoded = msgspec.json.encode(entries, enc_hook=str)
         click.echo(msgspec.json.format(encoded, indent=2).decode())
     elif not entries:
-        click.echo("no runs yet; start one with: trainmon run -- python train.py", err=True)
+        click.echo("no runs yet; start one: trainmon run -- python train.py", err=True)
     else:
         from monitor.reports.listing import listing
 

@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
+from monitor.model.report import Curve
 from monitor.tui.chart import limits
+from monitor.tui.columns import fold, grid
 
 PROGRAM = """
 import math, resource, sys
@@ -109,3 +111,13 @@ def test_a_decay_is_no_outlier() -> None:
 
 def test_an_outlier_does_not_flatten_the_rest() -> None:
     assert limits([float(step % 10) for step in range(200)] + [1e6])[1] < 40
+
+
+def test_a_constant_is_a_straight_line_whatever_its_means_were_rounded_to() -> None:
+    curve = Curve([float(step) for step in range(1, 215)], *([0.1] * 214 for _ in range(3)))
+    layout = grid(curve, 30)
+    assert layout is not None
+    buckets = fold(curve, layout)
+    assert any(bucket is not None and bucket.mean != 0.1 for bucket in buckets), "the sum of a few tenths is rounded"
+    low, high = limits([bucket.mean for bucket in buckets if bucket is not None] + [0.1])
+    assert high - low >= 0.02

@@ -9,10 +9,12 @@ import sample_views as views
 from pictures import RECORDINGS
 
 from monitor.diagnosis.gpu import gpu_evidence, thermal_throttle
+from monitor.model.detail_rows import GpuDetail
 from monitor.runs.replay import open_player
 from monitor.tui.panels import machine
 from monitor.tui.rows import Row, row_width
-from monitor.tui.screens.gpus import Gpus
+from monitor.tui.screens.gpus import Gpus, past
+from trainhooks.events import Gpu
 
 BIG = (160, 45)
 
@@ -61,7 +63,7 @@ def test_no_gpu_is_left_out_of_the_overview(number: int, height: int, width: int
 def test_many_gpus_are_told_by_where_their_figures_lie_and_those_held_back_by_name() -> None:
     gpus = [views.gpu(index) for index in range(8)]
     shown = text(machine.together(gpus, 60))
-    assert all(part in shown for part in ("8 GPUs", "80–87 % busy", "61–68 GiB", "68–75 °C", "549–612 W"))
+    assert all(part in shown for part in ("8 GPUs", "80–87 % busy", "61–68 of 139 GiB", "68–75 °C", "549–612 W"))
     view = views.running(gpus=8)
     gpus[5] = replace(gpus[5], reasons=["software thermal"])
     rows = machine.machine_rows(replace(view, report=replace(view.report, gpus=gpus)), 60, 5)
@@ -120,6 +122,79 @@ async def test_all_gpus_are_on_one_screen(app_on, screen_text, number: int, size
         assert "power cap" in shown or number <= 3 or size[0] < 100
 
 
+async def test_a_larger_screen_tells_no_less_of_each_gpu(app_on, screen_text) -> None:
+    app = app_on(views.running(gpus=8))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await press(pilot, "u")
+        shown = screen_text(app)
+        for index in range(8):
+            gpu = views.gpu(index)
+            assert f"{gpu.power:.0f} W of 700   {gpu.temperature:.0f} °C" in shown
+        assert shown.count("under load usually 1,950") == 8 and shown.count("out 381 MiB/s") == 8
+
+
+@pytest.mark.parametrize("size", [(200, 60), BIG, (120, 40)])
+async def test_bars_say_over_what_time_they_go(app_on, screen_text, size) -> None:
+    app = app_on(views.running(gpus=8))
+    async with app.run_test(size=size) as pilot:
+        await press(pilot, "u")
+        shown = screen_text(app)
+        bar = re.search(r"busy +([▁▂▃▄▅▆▇█]+)", shown)
+        assert bar is not None and f"bars: the last {len(bar[1]) - 1} s, 8 GPUs" in shown
+
+
+async def test_a_bar_without_a_label_has_a_legend(app_on, screen_text) -> None:
+    app = app_on(views.running(gpus=8))
+    async with app.run_test(size=(60, 15)) as pilot:
+        await press(pilot, "u")
+        assert "━ busy, 8 GPUs" in screen_text(app)
+
+
+async def test_what_is_simulated_is_never_cut_for_a_name(app_on, screen_text) -> None:
+    view = views.throttled()
+    gpus = [replace(gpu, reasons=["hardware slowdown", "hardware thermal"]) for gpu in view.report.gpus]
+    app = app_on(replace(view, report=replace(view.report, gpus=gpus)))
+    async with app.run_test(size=(66, 24)) as pilot:
+        await press(pilot, "u")
+        titles = [line for line in screen_text(app).split("\n") if re.search(r"GPU \d", line)]
+        assert titles and all("SIMULATED" in line and "hardware thermal" in line for line in titles[1:])
+
+
+@pytest.mark.parametrize(("size", "charts"), [((200, 60), 4), (BIG, 4), ((120, 40), 4), ((80, 40), 2), ((80, 24), 0)])
+async def test_one_gpu_opened_shows_its_past_where_there_is_room(app_on, screen_text, size, charts: int) -> None:
+    app = app_on(views.running(gpus=8))
+    async with app.run_test(size=size) as pilot:
+        await press(pilot, "u", "enter")
+        shown = screen_text(app)
+        assert shown.count("newest") == charts
+        assert ("clock, MHz" in shown) == (charts > 0) and ("memory, GiB" in shown) == (charts > 3)
+
+
+def test_the_past_fills_its_width_and_leaves_out_what_the_driver_does_not_tell() -> None:
+    readings = [Gpu("node", index, float(index), "GPU-0", 0, "H200", sm_clock=1000 + index) for index in range(240)]
+    gpu = views.gpu(0)
+    rows = past(gpu, GpuDetail(tuple(readings)), 200, 40)
+    shown = text(rows)
+    assert len(rows) <= 40 and all(row_width(row) <= 200 for row in rows)
+    assert "GPU 0 in the last 3 min 59 s   240 readings" in shown and shown.count("the driver does not tell it") == 3
+    assert max(len(line.split("│")[1].rstrip()) for line in shown.split("\n") if "│" in line) > 80
+    assert past(gpu, GpuDetail(tuple(readings[:1])), 200, 40) == [] == past(gpu, GpuDetail(tuple(readings)), 200, 9)
+
+
+@pytest.mark.parametrize(
+    ("number", "size", "charts"), [(1, BIG, 4), (2, (120, 40), 4), (8, (200, 60), 0), (1, (80, 24), 1)]
+)
+async def test_few_gpus_leave_room_for_the_past_of_the_chosen_one(
+    app_on, screen_text, number: int, size, charts: int
+) -> None:
+    app = app_on(views.running(gpus=number))
+    async with app.run_test(size=size) as pilot:
+        await press(pilot, "u", "end", *["down"] * number)
+        shown = screen_text(app)
+        assert shown.count("newest") == charts
+        assert (f"GPU {number - 1} in the last" in shown) == (charts > 0)
+
+
 async def test_one_gpu_opened_tells_reasons_in_words_and_whose_processes(app_on, screen_text) -> None:
     app = app_on(views.throttled())
     async with app.run_test(size=BIG) as pilot:
@@ -134,7 +209,7 @@ async def test_one_gpu_opened_tells_reasons_in_words_and_whose_processes(app_on,
     ("seconds", "now", "told", "is_was"),
     [
         (40.0, "hardware slowdown, hardware thermal", "; it goes on", "is too hot"),
-        (58.0, "HW thermal until a moment ago", "; it let go a moment ago", "was too hot"),
+        (58.0, "hardware thermal until a moment ago", "; it let go a moment ago", "was too hot"),
         (70.0, "nothing holds it back", "meanwhile", "was too hot"),
         (math.inf, "nothing held it back at the end", "meanwhile", "was too hot"),
     ],

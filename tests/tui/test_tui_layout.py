@@ -53,3 +53,8 @@ def test_a_panel_asked_for_by_name_has_a_place_on_every_screen(name: str) -> Non
 
 def test_a_hidden_panel_leaves_its_room_to_its_neighbours() -> None:
     assert place(160, 45, hidden={"phases"})["steps"].width == 158
+
+
+def test_eight_gpus_and_their_host_have_a_row_each_at_160x45() -> None:
+    title, gpus, host = 1, 8, 4
+    assert place(160, 45, hidden={"ranks"})["machine"].height >= title + gpus + host

@@ -121,7 +121,7 @@ def test_where_the_time_goes_accounts_for_everything(look: Look) -> None:
 @pytest.mark.parametrize("width", [6, 18, 28, 38, 46, 64, 158])
 @pytest.mark.parametrize("height", [1, 4, 12, 30])
 def test_where_the_time_goes_keeps_to_its_place(look: Look, width: int, height: int) -> None:
-    rows = phases.breakdown(views.running(), look, width, height)
+    rows = phases.Phases("phases").body(views.running(), look, width, height)
     assert len(rows) <= height
     if width >= 18:
         assert all(row_width(row) <= width for row in rows[: len(views.USUAL)])

@@ -38,6 +38,11 @@ def test_separated_keeps_whole_parts_in_order_of_importance() -> None:
 
 
 def test_wrap_breaks_at_spaces_and_keeps_a_unit_with_its_number() -> None:
+    for unit in ("ms,", "MHz,", "GiB;"):
+        shown = [
+            "".join(text for text, _ in each) for each in rows.wrap([(f"forward 1318 {unit} training", "text")], 14)
+        ]
+        assert shown == ["forward", f"  1318 {unit}", "  training"]
     lines = rows.wrap([("generation 45.2 s, training 2.5 s", "text")], 16)
     assert ["".join(text for text, _ in line) for line in lines] == ["generation", "  45.2 s,", "  training 2.5 s"]
 

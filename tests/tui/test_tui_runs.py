@@ -10,6 +10,7 @@ from sample_fleet import HandRuns, entry, fleet
 
 from monitor.runs.fleet import Group, grouped, judged
 from monitor.tui.runs_app import CompareScreen, RunsApp, StopQuestion
+from monitor.tui.runs_rows import footer, layout
 
 SIZES = [(200, 60), (160, 45), (80, 24), (60, 15), (20, 5)]
 
@@ -63,6 +64,29 @@ async def test_what_it_shows(screen_text) -> None:
     assert "[/b]" in text
 
 
+@pytest.mark.parametrize(("width", "marked"), [(200, 3), (80, 0), (80, 3), (60, 12)])
+def test_how_to_leave_is_in_sight_and_how_many_are_compared(width: int, marked: int) -> None:
+    shown = "".join(part for part, _ in footer(width, marked))
+    assert "q quit" in shown and ("k stop" in shown) and len(shown) <= width
+    assert (f"c compare {marked}" in shown) == (marked > 1)
+
+
+async def test_a_narrow_list_has_the_time_that_is_left_beside_the_steps(screen_text) -> None:
+    told = Told()
+    async with told.app.run_test(size=(60, 15)) as pilot:
+        await settled(told.app, pilot)
+        line = next(line for line in screen_text(told.app).split("\n") if "pulsar" in line)
+    assert "200/600  33 %   1 h 58 min" in line
+
+
+@pytest.mark.parametrize("step", [7, 999_999])
+def test_a_million_steps_are_not_cut_and_the_column_does_not_move(step: int) -> None:
+    row = replace(entry("long", "running"), step=step, steps_total=1_000_000)
+    groups = grouped(judged([(row, None)]))
+    _, columns = layout(groups, 100)
+    assert columns[0].head == "steps" and columns[0].width == len("1,000,000/1,000,000 100 %")
+
+
 async def test_an_end_that_nobody_saw_is_called_no_success(screen_text) -> None:
     unseen = replace(entry("alone"), exit_code=None)
     told = Told(grouped(judged([(unseen, None), (entry("seen"), None)])))
@@ -74,7 +98,7 @@ async def test_an_end_that_nobody_saw_is_called_no_success(screen_text) -> None:
 
 async def test_no_runs_say_how_to_start_one(screen_text) -> None:
     told = Told([])
-    async with told.app.run_test(size=(100, 20)) as pilot:
+    async with told.app.run_test(size=(60, 15)) as pilot:
         await settled(told.app, pilot)
         assert "trainmon run -- python train.py" in screen_text(told.app)
         await pilot.press("enter", "space", "c", "k", "down")

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import sample_views as views
 
-from monitor.diagnosis.explain import page
-from monitor.model.report import Curve, Finding, Outcome, Suggestion, View
+from monitor.model.report import Curve, Outcome, View
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS, SCREENS
 from monitor.tui.columns import grid
 from monitor.tui.curve_forms import logarithms, smoothed
@@ -165,43 +164,6 @@ def test_the_timeline_marks_slow_steps_checkpoints_evaluations_and_throttling() 
     assert held_back(views.running(), layout, 80) == []
 
 
-# Findings
-
-
-async def test_a_finding_opens_its_page_and_alerts_tell_when_they_came_and_went(app_on, screen_text) -> None:
-    app = app_on(views.throttled())
-    async with app.run_test(size=BIG) as pilot:
-        await press(pilot, "w")
-        shown = screen_text(app)
-        assert "at most 1.9x warning" in shown and "12 s until" not in shown
-        assert "■ at 36 min 40 s until 45 min 41 s  GPU 1 HW thermal, 1980 -> 1290 MHz, steps +21 %" in shown
-        assert "● at 20 min 0 s  3 steps in a row did no work" in shown
-        await press(pilot, "enter")
-        assert page("sequential-generation").line[:60] in screen_text(app)
-        await press(pilot, "escape")
-        assert "Alerts, the newest first" in screen_text(app)
-
-
-async def test_what_to_try_stands_apart_from_what_was_measured(app_on, screen_text) -> None:
-    view = views.running()
-    idea = Suggestion(text="Try a fused optimizer", memory="none", because="optimizer steps take 9 % [/b]")
-    app = app_on(replace(view, report=replace(view.report, to_try=[idea])))
-    async with app.run_test(size=BIG) as pilot:
-        await press(pilot, "w")
-        shown = screen_text(app)
-        assert "To try: what may help" in shown
-        assert "Try a fused optimizer  optimizer steps take 9 % [/b]  memory: none" in shown
-
-
-async def test_a_code_without_a_page_opens_what_there_is(app_on, screen_text) -> None:
-    view = views.running()
-    odd = Finding("my-own-rule", "info", "Something of mine", ["evidence"], "advice")
-    app = app_on(replace(view, report=replace(view.report, findings=[odd]), verdict=odd))
-    async with app.run_test(size=BIG) as pilot:
-        await press(pilot, "w", "enter")
-        assert "Something of mine" in screen_text(app)
-
-
 # Steps
 
 
@@ -302,12 +264,30 @@ async def test_metrics_are_found_overlaid_and_drawn_as_logarithms(app_on, screen
         assert "no metric has this in its name" in screen_text(app) and app.is_running
 
 
+@pytest.mark.parametrize("width", [160, 80, 60, 50])
+async def test_a_scale_that_is_not_linear_says_so_at_every_width(app_on, screen_text, width: int) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=(width, 24)) as pilot:
+        await press(pilot, "c", "y", "n", "d")
+        heading = next(line for line in screen_text(app).split("\n") if "─ Metrics" in line)
+        assert "logarithmic, a little smoothed" in heading
+        assert "reward" in heading or width == 50
+
+
 def test_logarithms_leave_a_gap_and_smoothing_keeps_it() -> None:
     curve = Curve([1.0, 2.0, 3.0, 4.0], [10.0, 0.0, float("nan"), 1000.0], [1.0, 0.0, 0.0, 100.0], [10.0] * 4)
     logs = logarithms(curve)
     assert logs.mean[0] == 1.0 and logs.mean[3] == 3.0 and logs.mean[1] != logs.mean[1]
     soft = smoothed(curve, 0.5)
     assert soft.mean[0] == 10.0 and soft.mean[2] != soft.mean[2] and 10.0 < soft.mean[3] < 1000.0
+
+
+async def test_the_list_of_metrics_says_what_its_numbers_are(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=(60, 15)) as pilot:
+        await press(pilot, "M")
+        shown = screen_text(app)
+        assert "the number is its last value" in shown and "learning_rate" in shown
 
 
 # Ranks, console, setup
@@ -319,6 +299,14 @@ def test_64_ranks_fit_at_once() -> None:
     assert len(rows) <= 38 and all(row_width(row) <= 158 for row in rows)
     shown = text(rows)
     assert all(f" {rank} " in shown for rank in range(64)) and shown.count("slowest") == 1
+
+
+@pytest.mark.parametrize("size", [BIG, (80, 24), (60, 15)])
+async def test_the_figures_of_the_ranks_are_explained(app_on, screen_text, size) -> None:
+    app = app_on(views.many_ranks())
+    async with app.run_test(size=size) as pilot:
+        await press(pilot, "r")
+        assert "each rank's median step, and how much of it is waiting" in screen_text(app)
 
 
 def test_progress_bars_are_drawn_to_the_width_and_keep_their_figures() -> None:
@@ -349,7 +337,9 @@ async def test_the_setup_has_every_fact_and_finds_by_value(app_on, screen_text) 
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "i")
         shown = screen_text(app)
-        assert all(word in shown for word in ("training arguments", "fp16", "False", "torch", "2.13", "cpus", "16"))
+        assert all(
+            word in shown for word in ("Training arguments", "Versions", "fp16", "False", "torch", "2.13", "cpus", "16")
+        )
         await press(pilot, "slash", *"adamw", "enter")
         assert "optim" in screen_text(app) and "fp16" not in screen_text(app)
     assert dict(flattened({"a": {"b": {"c": None}}})) == {"a.b.c": "–"}

@@ -33,6 +33,34 @@ async def test_setup_tells_what_is_not_as_in_the_run_before(app_on, screen_text,
         assert says in screen_text(app)
 
 
+@pytest.mark.parametrize(("size", "columns"), [((200, 60), 2), ((160, 45), 2), ((120, 40), 1), ((80, 24), 1)])
+async def test_many_settings_stand_in_columns_where_there_is_room(app_on, screen_text, size, columns: int) -> None:
+    view = views.running()
+    settings = {f"per_device_setting_{index:03}": index for index in range(150)}
+    run = replace(view.report.run, facts={"training_arguments": settings})
+    app = app_on(replace(view, report=replace(view.report, run=run)))
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("i")
+        await pilot.pause()
+        shown = screen_text(app)
+        named = [line.count("per_device_setting_") for line in shown.split("\n")]
+        assert max(named) == columns and ("Training arguments  continued" in shown) == (columns > 1)
+        await pilot.press(*["pagedown"] * 9)
+        await pilot.pause()
+        assert "per_device_setting_149" in screen_text(app)
+
+
+async def test_few_settings_stay_in_one_column(app_on, screen_text) -> None:
+    view = views.running()
+    run = replace(view.report.run, facts={"config": {"lr": 0.1, "batch": 8}})
+    app = app_on(replace(view, report=replace(view.report, run=run)))
+    async with app.run_test(size=(160, 45)) as pilot:
+        await pilot.press("i")
+        await pilot.pause()
+        lines = screen_text(app).split("\n")
+        assert all("batch" not in line for line in lines if " lr " in line) and "continued" not in "".join(lines)
+
+
 async def test_steps_carry_the_class_that_a_persons_bounds_give_them(app_on, screen_text) -> None:
     view = views.running()
     app = app_on(replace(view, report=replace(view.report, speed_classes=SpeedClasses(12.0, 30.0, 20, 190, 4))))

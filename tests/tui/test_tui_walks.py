@@ -5,6 +5,7 @@ After a wanted change: pytest tests/tui/test_tui_walks.py --snapshot-update, and
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,13 @@ from textual.app import App
 
 from monitor.tui.app import TrainmonApp
 from monitor.tui.ink import Ink
+from monitor.tui.panels.base import Look
 from monitor.tui.replay import ReplayApp
+from monitor.tui.rows import row_width
 from monitor.tui.runs_app import RunsApp
+from monitor.tui.screens.log import MOST_ROWS, folded
+from monitor.tui.screens.steps import StepTable
+from monitor.tui.themes import PALETTES, PhaseTones
 
 # Each run at sizes of its own: together all sizes, without a picture of every run at every one.
 WALKS = (
@@ -86,3 +92,57 @@ async def test_all_screens_of_a_run(held: SnapshotAssertion, job: Path, name: st
 async def test_the_screen_of_all_runs(held: SnapshotAssertion, size) -> None:
     runs = RunsApp(HandRuns(fleet()), lambda paths: "", lambda path, say: True)
     assert await walked(runs, size, the_runs) == held
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24)])
+async def test_columns_that_have_no_room_are_announced(size) -> None:
+    app = TrainmonApp(HandFeed(views.running()), title="run", ink=Ink())
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("s")
+        await pilot.pause()
+        title = next(line for line in text_of(app).split("\n") if "─ Steps" in line)
+        assert "more columns  214 single steps" in title
+        await pilot.resize_terminal(200, 60)
+        await pilot.pause()
+        assert "─ 214 single steps" in text_of(app), "all are there"
+
+
+@pytest.mark.parametrize(("width", "words"), [(170, "▲ slow: generation grew most"), (143, "  ▲ generation")])
+def test_the_culprit_of_a_slow_step_is_told_whole(width: int, words: str) -> None:
+    view, table = views.running(), StepTable()
+    look = Look("title", PALETTES[0], PhaseTones())
+    assert table.keys(view, look)
+    [row] = table.entry((207, 1), view, look, width, False)
+    assert "".join(part for part, _ in row).rstrip().endswith(words)
+
+
+LONG = "loss " + " ".join(f"w{index}=0.123" for index in range(20)) + " THE-END"
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24)])
+async def test_long_lines_are_folded_and_what_is_looked_for_comes_to_the_lower_edge(size) -> None:
+    lines = [f"line {index}" for index in range(30)] + [LONG] + [f"last {index}" for index in range(40)]
+    view = replace(views.running(), console=lines, console_lines=len(lines))
+    feed = HandFeed(view)
+    app = TrainmonApp(feed, title="run", ink=Ink())
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("l", "slash", *"w1=", "enter", "n")
+        await pilot.pause()
+        shown = text_of(app).split("\n")
+        below = next(index for index, line in enumerate(shown) if "THE-END" in line)
+        assert "find: w1=" in shown[below + 1], "all of the line is there, at the lower edge"
+        assert all(f"w{index}=0.123" in text_of(app) for index in range(20))
+        assert "40 lines below" in shown[2]
+        more = [*lines, LONG, LONG]
+        feed.push(replace(view, console=more, console_lines=len(more)))
+        await pilot.pause()
+        assert text_of(app).split("\n")[3:] == shown[3:], "it stays where it was put"
+        assert "42 lines below" in text_of(app)
+
+
+def test_lines_are_folded_behind_a_space_and_one_without_end_is_broken_off() -> None:
+    assert folded("one two three four", "", 12) == [[("one two ", "muted")], [("  ", "muted"), ("three four", "muted")]]
+    rows = folded("x" * 4000, "", 40)
+    assert len(rows) == MOST_ROWS + 1 and "console.log" in rows[-1][0][0]
+    wide = folded("損失" * 30, "失損", 21)
+    assert all(row_width(row) <= 21 for row in wide) and wide[0][1] == ("失損", "background/accent bold")

@@ -104,6 +104,7 @@ class Alerts(ScrollPanel):
 
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
         found = entries(view, look)
-        found = found or [[("  no alerts", "muted")]]
+        also = "; found beside the verdict above:" if others(view) else ""
+        found = found or [[(f"  no alerts{also}", "muted")]]
         rows = [row for entry in found for row in wrap(entry, width - 2)]
         return [*rows, *(row for entry in beside(view) for row in wrap(entry, width - 2))]

@@ -10,20 +10,41 @@ from textual.events import Click
 from monitor.model.report import View
 from monitor.tui.actions import ACTIONS, Action
 from monitor.tui.panels.base import Look, Rows
-from monitor.tui.rows import Row, row_width
+from monitor.tui.rows import Row, row_width, text_width
+
+GAP = 3  # cells between two keys
 
 
 def keys(actions: Iterable[Action], width: int) -> list[tuple[int, int, Action]]:
-    """The actions that fit into a footer of `width` cells, each with its first and last cell."""
-    shown = []
+    """The actions that fit into a footer of `width` cells, each with its first and last cell.
+
+    The help has all of them, so it is never left out where another action has a place.
+    """
+    named = [action for action in actions if action.footer]
+    waiting = next((action for action in named if action.name == "help"), None)
+    shown: list[tuple[int, int, Action]] = []
     at = 1
-    for action in (action for action in actions if action.footer):
-        end = at + row_width([(f"{action.shown} {action.footer}", "")])
-        if end > width:
+    for action in named:
+        waiting = None if action is waiting else waiting
+        if at + _wide(action) + (GAP + _wide(waiting) if waiting is not None else 0) > width:
             break
-        shown.append((at, end, action))
-        at = end + 3
+        shown.append((at, at + _wide(action), action))
+        at += _wide(action) + GAP
+    if waiting is not None and at + _wide(waiting) <= width:
+        shown.append((at, at + _wide(waiting), waiting))
     return shown
+
+
+def _wide(action: Action) -> int:
+    return text_width(f"{action.shown} {action.footer}")
+
+
+def _early(actions: list[Action]) -> list[Action]:
+    """In a replay the key that holds it comes right after the help."""
+    held = [action for action in actions if action.name == "pause"]
+    others = [action for action in actions if action.name != "pause"]
+    at = next((index + 1 for index, action in enumerate(others) if action.name == "help"), len(others))
+    return [*others[:at], *held, *others[at:]]
 
 
 def _quit(action: Action) -> Action:
@@ -37,7 +58,8 @@ class Footer(Rows):
         going_on = self._view is None or self._view.report.outcome.state == "running"
         replay = self._look is not None and self._look.replay
         actions = self._look.actions if self._look is not None else ACTIONS
-        return list(actions) if going_on and not replay else [_quit(action) for action in actions]
+        shown = list(actions) if going_on and not replay else [_quit(action) for action in actions]
+        return _early(shown) if replay else shown
 
     def data(self, view: View, look: Look) -> object:
         return look.paused, look.replay, look.actions, view.report.outcome.state

@@ -10,6 +10,7 @@ from monitor.tui.rows import Row, column, fit, meter, printable, row_width, sepa
 
 LEAST_FACTOR = 0.05  # of the time: less is told as a share, for 1.0x would read as nothing
 LEAST_NAME = 6  # cells
+ETA = "ETA "
 LEAST_ADVICE = 24  # cells; a shorter piece of advice says nothing
 LONG_STEP = 2.0  # seconds open before a step is shown filling up: its phases are seen once a second
 SILENT_AFTER = 10.0  # seconds; pulses come once a second, and a busy box may swallow a few
@@ -128,10 +129,11 @@ def speeds(report: Report) -> list[Fact]:
     ]
     if report.outcome.state == "running":
         known = progress.steps_total is not None
-        facts.append((_eta(progress), "ETA ", "remaining (ETA)" if known else "ETA: total unknown"))
+        facts.append((_eta(progress), ETA, "remaining (ETA)" if known else "ETA: total unknown"))
     facts.append((fmt.age(progress.elapsed_seconds), "elapsed ", "elapsed"))
     if progress.cost is not None:
-        total = fmt.money(progress.cost_total)
+        # Of a run that has ended what it has cost is the whole.
+        total = fmt.money(progress.cost_total) if report.outcome.state == "running" else fmt.UNKNOWN
         facts.append((fmt.money(progress.cost), "cost ", "cost" if total == fmt.UNKNOWN else f"of about {total}"))
     if whole.samples_per_second is not None:
         unit = "samples/s"
@@ -141,6 +143,16 @@ def speeds(report: Report) -> list[Fact]:
         value, _, label = _rate(fmt.share(recent.mfu), fmt.share(whole.mfu), "MFU")
         facts.append((value, "MFU ", f"MFU, {label}"))
     return facts
+
+
+def _remaining(view: View) -> Row:
+    """The time that is left, where the training runs and that is known."""
+    known = next((fact for fact in speeds(view.report) if fact[1] == ETA and fact[0] != fmt.UNKNOWN), None)
+    return [(ETA, "muted"), (known[0], "text bold")] if known is not None else []
+
+
+def _within(part: Row, row: Row) -> bool:
+    return any(row[at : at + len(part)] == part for at in range(len(row)))
 
 
 def shown_rank(report: Report) -> str:
@@ -344,9 +356,12 @@ def header(view: View, look: Look, width: int, height: int) -> list[Row]:
         numbers.insert(0, [(step_of_total(view.report.progress), "text")])
     line: Row = [(" ", "text"), *separated(numbers, width - 1)]
     doing: Row = [(" ", "text"), *now(view)]
-    notes = skipped(view.report.progress)
-    if notes and row_width(doing) + row_width(notes) + 5 <= width:
-        doing += [("  ·  ", "faint"), *notes]
+    beside = [notes] if (notes := skipped(view.report.progress)) else []
+    if height >= 3 and (left := _remaining(view)) and not _within(left, line):
+        beside.insert(0, left)  # the row of the numbers had no room for what people ask first
+    for part in beside:
+        if row_width(doing) + row_width(part) + 5 <= width:
+            doing += [("  ·  ", "faint"), *part]
     doing = filling(view, look, doing, width)
     return {
         1: [first],

@@ -24,6 +24,7 @@ from monitor.tui.rows import (
     wrap,
 )
 
+HOST_ROWS = 4
 LEAST_METER = 3  # cells; its number stands beside it
 _HOT = 85.0  # degrees; most data-centre GPUs begin to slow down between 83 and 90
 
@@ -93,7 +94,9 @@ def gpu_block(gpu: GpuRow, recent: Sequence[float], width: int) -> list[Row]:
     memory += [("  " + fmt.size_of(gpu.memory_used, gpu.memory_total), "text")]
     most = f" of {gpu.sm_clock_max:,}" if gpu.sm_clock_max and gpu.sm_clock else ""
     power, clock = _power(gpu, " of "), _clock(gpu)
-    facts: list[Row] = [[(temperature, tone)], [(power, "text")], [(clock, "text"), (most, "muted")]]
+    facts: list[Row] = [[(temperature, tone)], [(power, "text")], [(clock, "text")]]
+    if 7 + sum(map(row_width, facts)) + 6 + len(most) <= width:
+        facts[-1].append((most, "muted"))
     return [
         spread(title, [(fit(held, 40), "warning"), (" ", "text")] if held else [], width),
         use,
@@ -106,13 +109,14 @@ def _labelled(label: str, value: str) -> Row:
     return [] if value == fmt.UNKNOWN else [(f"{label} ", "muted"), (value, "text")]
 
 
-def _host_cells(host: HostRow, history: dict[str, list[float]], width: int) -> list[tuple[str, list[Row]]]:
+def _host_cells(
+    host: HostRow, history: dict[str, list[float]], narrow: bool, pictures: bool
+) -> list[tuple[str, list[Row]]]:
     """A table: the host first, then the training's own part of it, then what is worth knowing beside."""
-    narrow, wide = width < 46, width >= 60
     cores = f" of {host.cores}{'' if narrow else ' cores'}" if host.cores else ""
     cpu: Row = [(fmt.percent(host.cpu), "text bold"), (cores, "muted")]
     memory: Row = [(fmt.size_of(host.memory_used, host.memory_total, "/" if narrow else " of "), "text")]
-    if wide:
+    if pictures:
         cpu = [(sparkline(history.get("cpu", []), 8, 100.0), "accent"), (" ", "text"), *cpu]
         memory = [*meter(_fraction(host.memory_used, host.memory_total), 8), (" ", "text"), *memory]
     tree = fmt.UNKNOWN if host.tree_cpu is None else f"{host.tree_cpu / 100:.1f} cores"
@@ -135,12 +139,20 @@ def _host_cells(host: HostRow, history: dict[str, list[float]], width: int) -> l
     ]  # fmt: skip
 
 
+def _columns(table: list[tuple[str, list[Row]]], room: int) -> tuple[int, list[int]]:
+    """How many columns have a place in `room` cells (0: too few to be a table), and how wide each is."""
+    widths = [max(row_width(cells[index]) for _, cells in table) + 2 for index in range(3)]
+    return next((number for number in (3, 2) if sum(widths[:number]) - 2 <= room), 0), widths
+
+
 def host_rows(host: HostRow, history: dict[str, list[float]], width: int) -> list[Row]:
     """CPU, RAM, disk and network in columns; ragged, and without their labels' frills, where columns do not fit."""
-    table = _host_cells(host, history, width)
     names = 7 if width >= 46 else 6
-    widths = [max(row_width(cells[index]) for _, cells in table) + 2 for index in range(3)]
-    columns = next((number for number in (3, 2) if names + sum(widths[:number]) - 2 <= width), 0)
+    # Pictures beside the figures where there is room; but a figure more is worth more than they.
+    tables = [_host_cells(host, history, width < 46, pictures) for pictures in (True, False)[width < 60 :]]
+    fits = [_columns(table, width - names) for table in tables]
+    columns, widths = max(fits, key=lambda each: each[0])
+    table = tables[fits.index((columns, widths))]
     rows = []
     for label, cells in table:
         row: Row = [(column(f" {label}", names), "text bold")]
@@ -173,9 +185,9 @@ class Machine(ScrollPanel):
 def machine_rows(view: View, width: int, height: int) -> list[Row]:
     """The GPUs, as much of each as `height` rows allow, and the host; all rows, however many there are."""
     gpus = view.report.gpus
-    if len(gpus) * 4 + 4 <= height:
+    if len(gpus) * 4 + HOST_ROWS <= height:
         rows = [row for gpu in gpus for row in gpu_block(gpu, _recent(view, gpu), width)]
-    elif len(gpus) <= max(2, height - 2):
+    elif len(gpus) <= max(2, height - HOST_ROWS):
         rows = [gpu_line(gpu, width) for gpu in gpus]
     else:
         rows = [*together(gpus, width), *(gpu_line(gpu, width) for gpu in gpus if limits(gpu))]
@@ -206,6 +218,11 @@ def together(gpus: Sequence[GpuRow], width: int) -> list[Row]:
     head: Row = [(f" {len(gpus)} GPUs  ", "text bold")]
     indent = row_width(head)
     busy, memory = span("utilization", "% busy"), span("memory_used", "GiB", 1024**3)
+    totals = {gpu.memory_total for gpu in gpus}
+    total = totals.pop() if len(totals) == 1 else None
+    if total is not None:
+        whole = span("memory_used", f"of {total / 1024**3:,.0f} GiB", 1024**3)
+        memory = whole if indent + row_width(busy) + 2 + row_width(whole) <= width else memory
     rest = [span("temperature", "°C"), span("power", "W"), span("sm_clock", "MHz")]
     return [
         [*head, *separated([busy, memory], width - indent, ("  ", "text"))],

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from monitor import units as fmt
 from monitor.model.report import RankRow, Report, Straggler, View, Wall
 from monitor.tui.ink import FILL
-from monitor.tui.panels.base import Look, Panel
+from monitor.tui.panels.base import Look, ScrollPanel
 from monitor.tui.rows import Row, bar, column, fit, flow, row_width, text_width
 from monitor.tui.themes import BETWEEN
 
 _LEAST_BAR = 6
+FREE_FROM = 30  # cells of a panel from which on some are left free at the right
 _END = 2  # cells left free at the right, where the title's rule ends too: so its labels stand above their columns
 
 
@@ -61,10 +62,10 @@ def _name_width(names: list[str], width: int) -> int:
 
 def _room(widths: list[int], shown: tuple[int, ...], width: int) -> int:
     """What the numbers leave for name and bar."""
-    return width - 1 - sum(widths[index] for index in shown) - (_END if width >= 30 else 0)
+    return width - 1 - sum(widths[index] for index in shown) - (_END if width >= FREE_FROM else 0)
 
 
-def phase_rows(table: list[Line], width: int, height: int) -> list[Row]:
+def phase_rows(table: list[Line], width: int) -> list[Row]:
     """Name, bar and numbers. Where there is no room for a bar, it lies behind the name."""
     widths = _widths(table)
     shown = next((kept for kept in ((0, 1, 2), (0, 1)) if _room(widths, kept, width) >= 10), (1,))
@@ -72,7 +73,7 @@ def phase_rows(table: list[Line], width: int, height: int) -> list[Row]:
     names = _name_width([line.name for line in table], width)
     bars = room - names - 1
     rows: list[Row] = []
-    for line in table[:height]:
+    for line in table:
         row: Row = [(" ", "text")]
         if bars >= _LEAST_BAR:
             row += [(column(line.name, names), "text"), (" ", "text")]
@@ -123,10 +124,10 @@ def wall_account(wall: Wall, look: Look, width: int, lines: int = 2) -> list[Row
         for name, seconds, tone in sorted(parts, key=lambda part: -part[1])
     ]
     title: Row = [(" whole run ", "muted"), (fmt.age(total), "text")]
-    return [title, cells, *([(" ", "text"), *row] for row in flow(words, width - 1, limit=lines))]
+    return [title, cells, *([(" ", "text"), *row] for row in flow(words, room, limit=lines))]
 
 
-def startup_bars(report: Report, view: View, width: int, height: int) -> list[Row]:
+def startup_bars(report: Report, view: View, width: int) -> list[Row]:
     """What the start-up consists of so far; the part that still runs has an ellipsis."""
     running = {name for name, _ in view.open.spans}
     rows = [(part.name, part.seconds, part.name in running) for part in report.startup]
@@ -142,7 +143,7 @@ def startup_bars(report: Report, view: View, width: int, height: int) -> list[Ro
         line: Row = [(" ", "text"), (column(name, names), "text"), (" ", "text")]
         line.append((column(bar(seconds / largest, bars), bars), tone))
         drawn.append([*line, (column(text, 12, right=True), "text")])
-    return drawn[:height]
+    return drawn
 
 
 def rank_line(ranks: list[RankRow], straggler: Straggler | None) -> Row:
@@ -160,22 +161,21 @@ def rank_line(ranks: list[RankRow], straggler: Straggler | None) -> Row:
 
 
 def breakdown(view: View, look: Look, width: int, height: int) -> list[Row]:
+    """All there is to say, arranged for `height` rows; it may need more of them."""
     report = view.report
     if not report.phases:
-        return startup_bars(report, view, width, height)
-    rows = phase_rows(lines(report, look), width, height)
+        return startup_bars(report, view, width)
+    rows = phase_rows(lines(report, look), width)
     free = height - len(rows) - 4  # a gap, the title, the bar, and a line of words
     account = wall_account(report.wall, look, width, max(2, free))
     ranks = rank_line(report.ranks, report.straggler)
-    if ranks and len(rows) + 1 <= height and row_width(ranks) <= width:
+    if ranks and row_width(ranks) <= width:
         rows.append(ranks)
-    if account and len(rows) + 3 <= height:
-        gap: list[Row] = [[]] * min(height - len(rows) - 3, 1)
-        rows += [*gap, *account]
-    return rows[:height]
+    gap: list[Row] = [] if len(rows) + 3 == height else [[]]  # the account without its gap, where only that has no room
+    return [*rows, *gap, *account] if account else rows
 
 
-class Phases(Panel):
+class Phases(ScrollPanel):
     number = 2
     short = "Time"
 
@@ -191,5 +191,11 @@ class Phases(Panel):
     def aside(self, view: View, look: Look) -> Row:
         return labels(lines(view.report, look)) if view.report.phases else []
 
-    def body(self, view: View, look: Look, width: int, height: int) -> list[Row]:
-        return breakdown(view, look, width, height)
+    def position(self, view: View, rows: list[Row]) -> int:
+        return 0  # new rows come anywhere: a scrolled panel stays at its row
+
+    def everything(self, view: View, look: Look, width: int) -> list[Row]:
+        room = self.size.height - 1
+        rows = breakdown(view, look, width, room)
+        # Where nothing is left free at the right the arrow needs a place.
+        return rows if len(rows) <= room or width >= FREE_FROM else breakdown(view, look, width - _END, room)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from monitor import units as fmt
 from monitor.model.report import View
@@ -14,7 +14,7 @@ from monitor.tui.panels.plot import axis, framed, steps_axis
 from monitor.tui.rows import Row, Span, fit, flow, printable, separated, wrap
 from monitor.tui.stack import Layer, stacked
 from monitor.tui.themes import OTHER
-from monitor.tui.timeline import WORDS, held_back, marked
+from monitor.tui.timeline import BOTH, CHECKPOINT, EVAL, SLOW, WORDS, held_back, marked
 
 TALL = 10  # rows of a panel from which on the legend may take two
 
@@ -78,9 +78,17 @@ def legend(
         parts = [[*part, (f" {told.get(name, fmt.UNKNOWN)}", "text")] for name, part in zip(seen, parts, strict=True)]
         signs = ()
     signs = set(signs)
+    if rows == 1:  # letters first: the panel beside has the colours, and nothing else has them
+        return [separated([*_short(signs), *parts[:3]], width, ("  ", "text"))]
     marks: list[Row] = [[sign, (f" {words}", "muted")] for sign, words in WORDS.items() if sign in signs]
     parts[3:3] = marks  # the largest phases come first: of the others some may have no room
-    return flow(parts, width, limit=2) if rows > 1 else [separated(parts, width, ("  ", "text"))]
+    return flow(parts, width, limit=2)
+
+
+def _short(signs: Collection[Span]) -> list[Row]:
+    """The signs in few words."""
+    words = {**WORDS, EVAL: "eval"} | ({BOTH: "both"} if {CHECKPOINT, EVAL} <= set(signs) else {})
+    return [[sign, (f" {words[sign]}", "muted")] for sign in (CHECKPOINT, EVAL, BOTH, SLOW) if sign in signs]
 
 
 def silence(view: View, width: int, height: int) -> list[Row]:

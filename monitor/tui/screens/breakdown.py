@@ -11,10 +11,12 @@ from monitor import units as fmt
 from monitor.model.detail_rows import KindRow
 from monitor.model.report import PhaseRow, View
 from monitor.tui.actions import screen_bindings
+from monitor.tui.columns import fold_means, grid
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.phases import wall_account
+from monitor.tui.panels.plot import steps_axis
 from monitor.tui.panels.steps import silence
-from monitor.tui.rows import Row, column, cut, fit, sparkline, wrap
+from monitor.tui.rows import Row, column, fit, flow, row_width, separated, sparkline, text_width, wrap
 from monitor.tui.screens.page import Body, PageScreen
 
 _COLUMNS = ("share", "mean", "p50", "p95", "max", "steps", "clock", "GPU mean")
@@ -27,8 +29,12 @@ _LEAST_CHART = 16
 _SCALE = ("how many steps took how long, logarithmic scale", "steps by length, log scale", "log scale")
 
 
+def _names(rows: list[PhaseRow]) -> int:
+    return max(8, min(24, max(len(row.name) for row in rows)))
+
+
 def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row]:
-    names = max(8, min(24, max(len(row.name) for row in rows)))
+    names = _names(rows)
     shown = _ALL if view.report.gpu_clock is None else _TIMED
     if width < names + sum(_WIDTHS[index] for index in shown) + 4:
         shown = _NARROW if view.report.gpu_clock is None else _NARROW_TIMED
@@ -78,22 +84,46 @@ def spread_of(view: View, name: str, low: float, high: float, width: int) -> str
 
 def _kinds(kinds: tuple[KindRow, ...], look: Look, width: int) -> list[Row]:
     rows: list[Row] = [[], [(" By role and stage", "text bold"), ("   medians of the latest steps of each", "muted")]]
-    for kind in kinds:
-        name = " / ".join(fit(part, 30) for part in (kind.role, kind.stage) if part) or "no role"
+    names = [" / ".join(fit(part, 30) for part in (kind.role, kind.stage) if part) or "no role" for kind in kinds]
+    wide = min(26, max(map(text_width, names)))
+    for kind, name in zip(kinds, names, strict=True):
         row: Row = [
-            (f"   {column(name, 26)}", "text bold"),
+            (f"   {column(name, wide)}", "text bold"),
             (column(fmt.duration(kind.seconds), 10, right=True), "text"),
         ]
         told = f"medians of {kind.window:,}" if kind.window else "too few for a median yet"
-        row.append((f"  {fmt.plural(kind.steps, 'step', 'steps')}, {told}", "muted"))
-        rows.append(row)
+        counted = [[(fmt.plural(kind.steps, "step", "steps"), "muted")], [(told, "muted")]]
+        rows.append([*row, ("  ", "text"), *separated(counted, width - row_width(row) - 2, (", ", "muted"))])
         parts = sorted(kind.phases.items(), key=lambda item: -item[1])
-        line: Row = [("     ", "text")]
-        for phase, seconds in parts[:8]:
-            if seconds > 0:
-                line += [("■ ", look.phases[phase]), (f"{fit(phase, 20)} {fmt.duration(seconds)}   ", "muted")]
-        rows.append(cut(line, width))
+        words: list[Row] = [
+            [("■ ", look.phases[phase]), (f"{fit(phase, 20)} {fmt.duration(seconds)}", "muted")]
+            for phase, seconds in parts[:8]
+            if seconds > 0
+        ]
+        rows += [[("     ", "text"), *line] for line in flow(words, width - 7, ("   ", "text"), limit=4)]
     return rows
+
+
+def over_the_run(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row]:
+    """How each phase went as the run went on: a row each, between 0 and its longest stretch of steps."""
+    names = _names(rows)
+    gutter, tail = names + 4, 12
+    layout = grid(view.step_seconds, width - gutter - tail)
+    if layout is None or width - gutter - tail < _LEAST_CHART:
+        return []
+    scale = ("   means, each from 0 to the highest, at the right", "muted")
+    out: list[Row] = [[], [(" Over the run", "text bold"), scale]]
+    for row in rows:
+        curve = view.phase_seconds.get(row.name)
+        if curve is None or not curve.x:
+            continue
+        means = fold_means(curve, layout)
+        top = max(means)
+        line = "".join((sparkline([mean], 1, top) if mean > 0 else " ") * layout.stretch for mean in means)
+        drawn: Row = [(" ■ ", look.phases[row.name]), (column(row.name, names), "text"), (" ", "text")]
+        drawn.append((column(line, width - gutter - tail), look.phases[row.name]))
+        out.append([*drawn, (column(fmt.duration(top), tail - 2, right=True), "text")])
+    return [*out, steps_axis(layout, view.step_seconds, gutter, width - gutter - tail)] if len(out) > 2 else []
 
 
 def _clocks(view: View, width: int) -> list[Row]:
@@ -116,11 +146,13 @@ class Breakdown(Body):
     screen_name = "breakdown"
     title = "Phases"
     about = (
-        "Each phase over the steps in which it occurs: mean, median (p50), the time that 95 % of the steps stay below,"
-        " and the longest. The bars at the right show how often it took how long, on one logarithmic scale for all"
-        " phases; their height is the root of the number of steps. `other` is time inside a step in no phase.",
+        "The share is of the time of all steps. The times are those of the steps in which a phase occurs: mean, median"
+        " (p50), what 95 % of them stay below, and the longest. The bars at the right show how often it took how long,"
+        " on one logarithmic scale for all phases; their height is the root of the number of steps. `other` is time"
+        " inside a step in no phase.",
         "Steps of different roles and stages are compared each with their like; where there are several, their usual"
-        " times stand below. A phase's clock is the host's, unless cuda is said.",
+        " times stand below. A phase's clock is the host's, unless cuda is said. Over the run: a phase that grew, or"
+        " that came and went, is seen there.",
     )
 
     def data(self, view: View, look: Look) -> object:
@@ -128,6 +160,8 @@ class Breakdown(Body):
             view.report.phases,
             view.report.gpu_clock,
             view.report.wall,
+            view.step_seconds,
+            view.phase_seconds,
             view.details.distributions,
             view.details.kinds,
             self._away,
@@ -143,7 +177,8 @@ class Breakdown(Body):
         rows = [*_table(ordered, view, look, width), [], *_clocks(view, width)]
         if view.details.kinds:
             rows += _kinds(view.details.kinds, look, width)
-        return [*rows, [], *wall_account(view.report.wall, look, width)]
+        rows += [[], *wall_account(view.report.wall, look, width)]
+        return [*rows, *over_the_run(ordered, view, look, width)]
 
 
 class BreakdownScreen(PageScreen):

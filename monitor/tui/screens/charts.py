@@ -45,11 +45,18 @@ class Charts(Finder, ListBody):
         return view.metrics, view.report.metrics, own, look.cursor
 
     def aside(self, view: View, look: Look) -> Row:
-        parts = [f"{len(self.keys(view, look)):,} of {len(view.metrics):,}"]
-        parts += ["logarithmic"] if self._logarithmic else []
-        parts += [SMOOTH_WORDS[self._smooth]] if self._smooth else []
-        row: Row = [(", ".join(parts), "muted")]
-        return [*row, ("  with ", "muted"), (fit(self._over, 24), "warning bold")] if self._over else row
+        number = f"{len(self.keys(view, look)):,} of {len(view.metrics):,}"
+        forms = ["logarithmic"] if self._logarithmic else []
+        forms += [SMOOTH_WORDS[self._smooth]] if self._smooth else []
+        room = self.size.width - len(self.title) - 6  # what a scale means has its place before how many there are
+        row: Row = []
+        for words, name in (([number, *forms], 24), (forms, 24), (forms, 12), (forms, 0)):
+            row = [(", ".join(words), "muted")]
+            if self._over and name:
+                row += [("  with ", "muted"), (fit(self._over, name), "warning bold")]
+            if row_width(row) <= room:
+                break
+        return row if row[0][0] or len(row) > 1 else []
 
     def keys(self, view: View, look: Look) -> list[object]:
         names = list(dict.fromkeys([*view.metrics, *view.report.metrics]))
@@ -84,7 +91,7 @@ class Charts(Finder, ListBody):
             tall = end - len(rows)
             part = names[number * across : (number + 1) * across]
             charts = [self._one(str(name), view, look, wide, tall, name == names[at]) for name in part]
-            rows += _beside(charts, wide, tall)
+            rows += beside(charts, wide, tall)
         if first > 0:
             rows[0] = with_arrow(rows[0], "↑", width)
         if first + shown < lines:
@@ -149,7 +156,8 @@ class Charts(Finder, ListBody):
         self.draw_again(force=True)
 
 
-def _beside(charts: list[list[Row]], width: int, height: int) -> list[Row]:
+def beside(charts: list[list[Row]], width: int, height: int) -> list[Row]:
+    """Charts of so many cells in one row of charts."""
     rows: list[Row] = []
     for y in range(height):
         row: Row = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -13,19 +14,31 @@ from monitor import units as fmt
 from monitor.model.detail_rows import GpuDetail
 from monitor.model.held_back import HeldBack
 from monitor.model.reasons import BITS, BY_NAME
-from monitor.model.report import GpuRow, View
+from monitor.model.report import Curve, GpuRow, View
 from monitor.model.throttle import NO_THROTTLE
 from monitor.tui.actions import screen_bindings
+from monitor.tui.chart import line
+from monitor.tui.columns import fold, grid
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.machine import gpu_line, limits
+from monitor.tui.panels.plot import axis, framed
 from monitor.tui.rows import Row, column, cut, fit, meter, printable, row_width, separated, sparkline, spread, wrap
+from monitor.tui.screens.charts import GAP, beside
 from monitor.tui.screens.page import ListBody, PageScreen
 from trainhooks.events import Gpu
 
 LABEL = 10
 LOW = 3  # rows of a GPU below which its figures stand in one row
-ABREAST = 140  # cells from which on a GPU's figures stand two in a row where there are not enough rows
+ABREAST = 110  # cells from which on a GPU's figures stand two in a row where there are not enough rows
 MAX_PROCESSES = 24
+LEAST_NAME = 6  # cells of a model's name: less tells none
+PAST = (
+    ("sm_clock", "clock, MHz", 1), ("power", "power, W", 1),
+    ("temperature", "temperature, °C", 1), ("memory_used", "memory, GiB", 2**30),
+)  # fmt: skip
+PAST_WIDTH, PAST_HEIGHT = 44, 8  # of one of these charts at least: less shows no curve
+ROOMY, PAST_MOST = 12, 20  # rows from which on those that could stand in one row are made larger, and at most
+GUTTER = 9
 
 
 def _label(text: str) -> Row:
@@ -50,7 +63,7 @@ def held_now(gpu: GpuRow, detail: GpuDetail, episodes: Sequence[HeldBack], runni
         return [(", ".join(untold), "warning")]
     if not detail.readings or detail.readings[-1].reasons is None:
         return [("what holds it back is not told", "muted")]
-    let_go = [each.short for each in episodes if each.end is None and each.reason in _BIT]
+    let_go = [each.reason for each in episodes if each.end is None and each.reason in _BIT]
     if let_go:
         return [(f"{', '.join(let_go)} until a moment ago", "warning")]
     return [("nothing holds it back" if running else "nothing held it back at the end", "muted")]
@@ -62,8 +75,10 @@ _BIT = frozenset(reason.name for reason in BITS.values())  # reasons of which ea
 def title(gpu: GpuRow, right: Row, chosen: bool, width: int) -> Row:
     whose = {True: "used by this run", False: "not used by this run", None: ""}[gpu.ours]
     left: Row = [("▶ " if chosen else "  ", "accent bold"), (f"GPU {gpu.index}", "text bold")]
-    left.append((f"  {fit(gpu.name or 'unknown model', 40)}", "text"))
-    left.append(("  SIMULATED", "warning bold") if gpu.simulated else ("", "text"))
+    simulated: Row = [("  SIMULATED", "warning bold")] if gpu.simulated else []
+    room = width - row_width([*left, *simulated, *right]) - 4  # the name gives way, not what says that nothing is real
+    name = fit(gpu.name or "unknown model", min(40, room)) if room >= LEAST_NAME else ""
+    left += [(f"  {name}" if name else "", "text"), *simulated]
     if whose and row_width(left) + row_width(right) + len(whose) + 6 <= width:
         left.append((f"  {whose}", "muted"))
     return spread(left, [*right, (" ", "text")], width)
@@ -81,12 +96,13 @@ def clock(gpu: GpuRow, detail: GpuDetail, room: int, width: int) -> Row:
     row: Row = [*_label("clock"), (sparkline(_history(detail, "sm_clock"), room, top), "accent")]
     now = fmt.UNKNOWN if gpu.sm_clock is None else f"{gpu.sm_clock:,}"
     row += [(column(now, 7, right=True), "text bold"), (" MHz", "text")]
+    left = width - row_width(row) - 2
     told: list[Row] = []
     if detail.reference is not None:
+        usual = f"under load usually {detail.reference:,}"
         share = f" ({100 * gpu.sm_clock / detail.reference:.0f} % of it)" if gpu.sm_clock is not None else ""
-        told.append([(f"under load usually {detail.reference:,}{share}", "muted")])
+        told.append([(usual + share if len(usual + share) <= left else usual, "muted")])
     told += [[(f"at most {gpu.sm_clock_max:,}", "muted")]] if gpu.sm_clock_max else []
-    left = width - row_width(row) - 2
     return [*row, ("  ", "text"), *separated(told, left, ("  ", "text"))] if told and left > 0 else row
 
 
@@ -173,22 +189,84 @@ def block(gpu: GpuRow, detail: GpuDetail, held: Row, chosen: bool, width: int, h
         facts: Row = [("   ", "text"), *gpu_line(replace(gpu, reasons=[]), width - 1)[1:]]
         return [head, cut(facts, width)]
     rows = _figures(gpu, detail, width)
-    if len(rows) >= height and width >= ABREAST:
-        each = (width - 2) // 2
-        halves = [cut(row, each) for row in _figures(gpu, detail, each)]
-        right: list[Row] = [*halves[1::2], []]
-        gaps = [(" " * (each + 2 - row_width(left)), "text") for left in halves[::2]]
-        rows = [[*left, gap, *other] for left, gap, other in zip(halves[::2], gaps, right, strict=False)]
+    if _in_two(rows, width, height):
+        rows = _abreast(_figures(gpu, detail, (width - 2) // 2), rows[-1], (width - 2) // 2)
     return [head, *(cut(row, width) for row in rows[: height - 1])]
 
 
+def _in_two(figures: list[Row], width: int, height: int) -> bool:
+    return len(figures) >= height and width >= ABREAST
+
+
+def bars(gpu: GpuRow, detail: GpuDetail, width: int, height: int) -> int:
+    """How many readings a block of this size shows as bars."""
+    return _room((width - 2) // 2 if _in_two(_figures(gpu, detail, width), width, height) else width)
+
+
+def _room(width: int) -> int:
+    return max(8, min(40, width - LABEL - 54))
+
+
+def _abreast(figures: list[Row], last: Row, each: int) -> list[Row]:
+    """Two figures a row, each in so many cells; `last` is the last one as wide as the row, where it stands alone."""
+    halves = [cut(row, each) for row in figures]
+    rows: list[Row] = [
+        [*left, (" " * (each + 2 - row_width(left)), "text"), *right]
+        for left, right in zip(halves[::2], halves[1::2], strict=False)
+    ]
+    return [*rows, last] if len(halves) % 2 else rows
+
+
 def _figures(gpu: GpuRow, detail: GpuDetail, width: int) -> list[Row]:
-    room = max(8, min(40, width - LABEL - 54))
+    room = _room(width)
     told = [
         busy(gpu, detail, room), memory(gpu, detail, room, width), clock(gpu, detail, room, width),
         power(gpu, detail, room, width), throttled(gpu, width), link(detail, width),
     ]  # fmt: skip
     return [row for row in told if row]
+
+
+def past(gpu: GpuRow, detail: GpuDetail, width: int, height: int) -> list[Row]:
+    """The readings that are kept of a GPU, as curves, in what `height` rows leave room for."""
+    height -= 2  # a gap and a heading
+    across = max(1, min(len(PAST), width // PAST_WIDTH))
+    if across > 2 and height >= 2 * (ROOMY if across == len(PAST) else PAST_HEIGHT):
+        across = 2  # in a square: none stands alone, and each is larger
+    lines = min(-(-len(PAST) // across), height // PAST_HEIGHT)
+    if lines < 1 or len(detail.readings) < 2:
+        return []
+    span = fmt.age(detail.readings[-1].t - detail.readings[0].t)
+    heading = f" GPU {gpu.index} in the last {span}"
+    rows: list[Row] = [[], [(heading, "text bold"), (f"   {len(detail.readings):,} readings", "muted")]]
+    wide, tall = (width - GAP * (across - 1)) // across, min(PAST_MOST, height // lines)
+    for first in range(0, lines * across, across):
+        charts = []
+        for name, label, unit in PAST[first : first + across]:
+            values = [value / unit for value in _history(detail, name)]
+            charts.append([[(f"   {label}", "text")], *_curve(values, span, wide, tall - 1)])
+        rows += beside(charts, wide, tall)
+    return rows
+
+
+def _curve(values: list[float], span: str, width: int, height: int) -> list[Row]:
+    curve = _spread(values, width - GUTTER)
+    layout = grid(curve, width - GUTTER)
+    if layout is None or not any(math.isfinite(value) for value in values):
+        return [[("   the driver does not tell it", "muted")]]
+    picture = line(fold(curve, layout), layout, width - GUTTER, height - 1, "accent", "faint")
+    ends = [f"{end:,.5g}" for end in (picture.high, picture.low)]
+    foot: Row = [(" " * GUTTER + f"{span} ago", "muted")]
+    newest = GUTTER + layout.columns - row_width(foot)
+    return [*framed(picture.rows, axis(ends, height - 1), GUTTER), [*foot, (f"{'newest':>{newest}}", "muted")]]
+
+
+def _spread(values: list[float], columns: int) -> Curve:
+    """The values in as many parts, nearly alike in size, as there are columns; what is unknown counts in none."""
+    parts = min(len(values), max(1, columns))
+    cut_at = [index * len(values) // parts for index in range(parts + 1)]
+    groups = [[v for v in values[a:b] if math.isfinite(v)] or [math.nan] for a, b in pairwise(cut_at)]
+    means = [sum(group) / len(group) for group in groups]
+    return Curve([float(index) for index in range(parts)], means, list(map(min, groups)), list(map(max, groups)))
 
 
 class Gpus(ListBody):
@@ -210,7 +288,20 @@ class Gpus(ListBody):
         if self.opened:
             return [("Enter or Esc", "accent"), (" back to all", "muted")]
         gpus = view.report.gpus
-        return [(fmt.plural(len(gpus), "GPU", "GPUs"), "muted")] if gpus else []
+        return [*self._legend(view), (fmt.plural(len(gpus), "GPU", "GPUs"), "muted")] if gpus else []
+
+    def _legend(self, view: View) -> Row:
+        """What the bars of this size mean, and over what time."""
+        width, height = self.size.width, self._each(view)
+        if height <= LOW:
+            return [("━", "accent"), (" busy, ", "muted")]
+        gpu, detail, _ = _of(view.report.gpus[0].uuid, view)
+        readings = detail.readings[-bars(gpu, detail, width, height) :]
+        return [(f"bars: the last {fmt.age(readings[-1].t - readings[0].t)}, ", "muted")] if len(readings) > 1 else []
+
+    def _each(self, view: View) -> int:
+        """Rows a GPU."""
+        return max(1, (self.size.height - 1) // max(1, len(view.report.gpus)))
 
     def keys(self, view: View, look: Look) -> list[object]:
         return [gpu.uuid for gpu in sorted(view.report.gpus, key=lambda gpu: gpu.index)]
@@ -221,14 +312,25 @@ class Gpus(ListBody):
         more = "`trainmon doctor` says what works on this machine."
         return [*rows, [], *wrap([("  ", "text"), (more, "muted")], width - 2)]
 
+    def body(self, view: View, look: Look, width: int, height: int) -> list[Row]:
+        """The list, and where few GPUs leave room, the past of the chosen one below them."""
+        rows = super().body(view, look, width, height)
+        keys = self.keys(view, look)
+        if self.opened or not keys:
+            return rows
+        while rows and not rows[-1]:
+            rows.pop()
+        gpu, detail, _ = _of(keys[self.choice(keys)], view)
+        return [*rows, *past(gpu, detail, width, height - len(rows))]
+
     def entry(self, key: object, view: View, look: Look, width: int, chosen: bool) -> list[Row]:
-        each = max(1, (self.size.height - 1) // max(1, len(view.report.gpus)))
+        each = self._each(view)
         rows = block(*_of(key, view), chosen, width, each)
         return [*rows, []] if len(rows) < each else rows
 
     def opened_rows(self, key: object, view: View, look: Look, width: int) -> list[Row]:
         gpu, detail, held = _of(key, view)
-        rows = [*block(gpu, detail, held, False, width, 99), []]
+        rows = [*block(gpu, detail, held, False, width, 99), *([[]] if gpu.reasons else [])]
         for reason in gpu.reasons:
             meaning = BY_NAME[reason].meaning if reason in BY_NAME else "this version has no word for it"
             rows += wrap([(f"   {fit(reason, 30)}", "warning"), (f"  {meaning}", "muted")], width - 1)
@@ -239,7 +341,8 @@ class Gpus(ListBody):
             text = f"{over}{fmt.duration(episode.seconds)}  {episode.line()}"
             rows += wrap([("   ", "text"), (printable(text[:600]), "text")], width - 1, 5)
         rows += [] if episodes else [[("   never for long, as far as it was watched", "muted")]]
-        return [*rows, [], [(" Processes", "text bold")], *processes(detail, width)]
+        rows += [[], [(" Processes", "text bold")], *processes(detail, width)]
+        return [*rows, *past(gpu, detail, width, self.size.height - 1 - len(rows))]
 
 
 def _of(key: object, view: View) -> tuple[GpuRow, GpuDetail, Row]:

@@ -16,7 +16,7 @@ from monitor.tui.screens.dialog import Dialog
 
 
 class MetricScreen(Dialog[str]):
-    heading = "Choose a metric"
+    heading = "Choose a metric; the number is its last value"
 
     def __init__(self, names: Sequence[str], rows: dict[str, MetricRow], current: str | None) -> None:
         super().__init__()

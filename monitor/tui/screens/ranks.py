@@ -16,6 +16,7 @@ from monitor.tui.screens.page import Body, PageScreen
 
 LEAST_WIDTH = 35  # cells of one rank: its number, its time and its waiting
 GAP = 2
+EXPLAINED: Row = [(" each rank's median step, and how much of it is waiting", "muted")]
 
 
 def _columns(ranks: list[RankRow], width: int, height: int) -> int:
@@ -78,7 +79,7 @@ class Ranks(Body):
                 (" who waits for whom cannot be told yet: too few steps in common, or no collectives seen", "muted")
             ]
         table = rank_table(report.ranks, slow.rank if slow is not None else None, width, self.size.height - 3)
-        return [*wrap(head, width - 1, 1), [], *table]
+        return [*wrap(head, width - 1, 1), cut(EXPLAINED, width), *table]
 
 
 class RanksScreen(PageScreen):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from textual.binding import BindingType
@@ -10,12 +11,14 @@ from textual.binding import BindingType
 from monitor.model.report import View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.panels.base import Look
-from monitor.tui.rows import Row, column, printable, wrap
+from monitor.tui.rows import Row, column, cut, printable, row_width, wrap
 from monitor.tui.screens.page import Body, Finder, PageScreen
 
 MAX_DEPTH = 4
 ENOUGH = 30  # steps from which on a run is measured by the one before
 NAMES = 36  # cells of a setting's name
+LEAST_WIDTH = 72  # cells of a column of settings: less cuts long names, and wraps most values
+GAP = 2
 # What has a place of its own above the facts.
 _FIRST = ("command", "cwd")
 
@@ -49,18 +52,57 @@ def groups(view: View) -> list[tuple[str, list[tuple[str, str]]]]:
     return found
 
 
-def since_before(view: View, look: Look, width: int, names: int) -> list[Row]:
+@dataclass
+class Block:
+    """Settings that belong together: their heading, and each with the rows that it takes."""
+
+    heading: Row
+    entries: list[list[Row]]
+
+
+def flowed(blocks: list[Block], height: int) -> list[list[Row]]:
+    """The blocks in columns of `height` rows; one that goes on in the next column has its heading there, too."""
+    columns: list[list[Row]] = [[]]
+    for block in blocks:
+        heading = block.heading
+        for index, entry in enumerate(block.entries):
+            above: list[Row] = [heading] if index == 0 else []
+            above = [[], *above] if above and columns[-1] else above
+            if columns[-1] and len(columns[-1]) + len(above) + len(entry) > height:
+                above = [[*heading, ("  continued", "muted")] if index else heading]
+                columns.append([])
+            columns[-1] += [*above, *entry]
+    return columns
+
+
+def beside(blocks: list[Block], width: int, across: int, height: int) -> list[Row]:
+    """The blocks in as few columns as `height` rows need, in lower ones where even `across` do not suffice."""
+    total = sum(1 + sum(map(len, block.entries)) + 1 for block in blocks)
+    tall = max(height, total // across)
+    while len(columns := flowed(blocks, tall)) > across:
+        tall += 1
+    rows: list[Row] = []
+    for y in range(max(map(len, columns))):
+        row: Row = []
+        for index, cells in enumerate(each[y] if y < len(each) else [] for each in columns):
+            if cells:
+                row += [(" " * (index * (width + GAP) - row_width(row)), "text"), *cut(cells, width)]
+        rows.append(row)
+    return rows
+
+
+def since_before(view: View, look: Look, width: int, names: int) -> Block:
     """What is not as it was in the run that this one is measured by."""
     head: Row = [(" Not as in the run before", "text bold")]
     before = view.earlier
     if before is None:
-        return [head, *wrap([("   ", "text"), (_no_comparison(view, look), "muted")], width - 2, 3)]
+        return Block(head, [wrap([("   ", "text"), (_no_comparison(view, look), "muted")], width - 2, 3)])
     head.append((f"   {printable((before.id or before.name or '')[:80])}", "muted"))
-    rows = [head]
+    entries = []
     for name, old, new in before.changes:
         cells: Row = [(f"   {column(name, names)} ", "muted"), (f"{_short(old)} ", "text"), ("→ ", "accent")]
-        rows += wrap([*cells, (_short(new), "text bold")], width - 2, names + 4, 4)
-    return rows if before.changes else [*rows, [("   nothing that is known: settings, versions, hardware", "muted")]]
+        entries.append(wrap([*cells, (_short(new), "text bold")], width - 2, names + 4, 4))
+    return Block(head, entries or [[[("   nothing that is known: settings, versions, hardware", "muted")]]])
 
 
 def _no_comparison(view: View, look: Look) -> str:
@@ -98,24 +140,33 @@ class Setup(Finder, Body):
         return [*head, *super().body(view, look, width, height - len(head))]
 
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
-        rows: list[Row] = []
-        names = min(NAMES, max(12, width // 3))
-        if not self.wanted:
-            rows += [*since_before(view, look, width, names), []]
-        for title, facts in groups(view):
-            kept = [(name, text) for name, text in facts if self.matches(name) or self.matches(text)]
-            if not kept:
-                continue
-            rows += [[]] if rows and rows[-1] else []
-            rows.append([(f" {printable(title[:60])}", "text bold")])
-            for name, text in kept:
-                cells: Row = [(f"   {column(name, names)} ", "muted"), (printable(text[:2000]), "text")]
-                rows += wrap(cells, width - 2, names + 4, 8)
+        across = max(1, (width + GAP) // (LEAST_WIDTH + GAP))
+        height = self.size.height - 1 - bool(self.line(width))
+        rows = beside(self._blocks(view, look, width), width, 1, height)
+        if len(rows) > height and across > 1:
+            wide = (width - GAP * (across - 1)) // across
+            rows = beside(self._blocks(view, look, wide), wide, across, height)
         if not rows:
             return [[("  no setting has this in its name or value", "muted")]]
         if not view.report.run.facts:
             rows += [[], [("  nothing in the program has told its settings (yet)", "muted")]]
         return rows
+
+    def _blocks(self, view: View, look: Look, width: int) -> list[Block]:
+        names = min(NAMES, max(12, width * 2 // 5))
+        blocks = [] if self.wanted else [since_before(view, look, width, names)]
+        for title, facts in groups(view):
+            entries = [
+                wrap(
+                    [(f"   {column(name, names)} ", "muted"), (printable(text[:2000]), "text")],
+                    width - 2, names + 4, 8,
+                )
+                for name, text in facts
+                if self.matches(name) or self.matches(text)
+            ]  # fmt: skip
+            if entries:
+                blocks.append(Block([(f" {printable(title[:1].upper() + title[1:60])}", "text bold")], entries))
+        return blocks
 
 
 class SetupScreen(PageScreen):

@@ -11,12 +11,13 @@ from monitor.model.report import View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.steps import silence
-from monitor.tui.rows import Row, Span, column, fit, row_width
+from monitor.tui.rows import Row, Span, column, fit, row_width, text_width
 from monitor.tui.screens.one_step import step_detail
 from monitor.tui.screens.page import ListBody, PageScreen
 from monitor.tui.screens.step_rows import Column, StepLine, columns, ordered, step_lines
 
 LEAST_STATUS = 12  # cells; a shorter column says nothing
+BESIDE = 12  # cells of the title's rule that the title and its ends take
 
 
 class StepTable(ListBody):
@@ -67,7 +68,10 @@ class StepTable(ListBody):
         what = "slow and skipped steps only, " if self._only_slow else ""
         words = f"{what}{fmt.plural(single, 'single step', 'single steps')}"
         stretches = len(self._lines) - single
-        return [(words + (f", {stretches:,} stretches before them" if stretches else ""), "muted")]
+        told: Row = [(words + (f", {stretches:,} stretches before them" if stretches else ""), "muted")]
+        hidden = len(self._columns) - len(self._shown(self.size.width))
+        more: Row = [("→", "accent"), (f" {fmt.plural(hidden, 'more column', 'more columns')}  ", "muted")]
+        return [*more, *told] if hidden and row_width(more) + row_width(told) + BESIDE <= self.size.width else told
 
     def keys(self, view: View, look: Look) -> list[object]:
         self._take(view)
@@ -108,14 +112,9 @@ class StepTable(ListBody):
         for each in self._shown(width):
             bold = " bold" if chosen or each is self._columns[self._sort] else ""
             row.append((column(each.cell(line), each.width, right=True), tone + bold))
-        said = "mean of the stretch" if line.count > 1 else line.status
-        if line.slow is not None:
-            said = f"▲ slow: {line.slow.culprit} grew most"
-        if line.event is not None:
-            kind = " / ".join(part for part in (line.event.role, line.event.stage) if part)
-            said += f", {kind}" if kind else ""
         room = width - row_width(row) - 2
         if room + 2 >= LEAST_STATUS:
+            said = _status(line, min(room, 40))
             row.append((f"  {fit(said, min(room, 40))}", "warning" if line.status.startswith("skipped") else tone))
         return [row]
 
@@ -133,6 +132,18 @@ class StepTable(ListBody):
 
     def do_slow(self) -> None:
         self._only_slow = not self._only_slow
+
+
+def _status(line: StepLine, room: int) -> str:
+    """What became of it, and its role and stage; in fewer words where `room` asks for that."""
+    kind = ""
+    if line.event is not None and (line.event.role or line.event.stage):
+        kind = ", " + " / ".join(part for part in (line.event.role, line.event.stage) if part)
+    if line.slow is None:
+        return ("mean of the stretch" if line.count > 1 else line.status) + kind
+    culprit = line.slow.culprit
+    ways = (f"▲ slow: {culprit} grew most{kind}", f"▲ {culprit}{kind}", f"▲ {culprit}")
+    return next((words for words in ways if text_width(words) <= room), ways[-1])
 
 
 def _sign(line: StepLine) -> Span:

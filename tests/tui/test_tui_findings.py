@@ -1,0 +1,89 @@
+"""Why is it slow: the findings with their pages, what to try, and the log of alerts, on a screen of their own."""
+
+from dataclasses import replace
+
+import pytest
+import sample_views as views
+
+from monitor.diagnosis.explain import page
+from monitor.model.report import Finding, Suggestion
+
+BIG = (160, 45)
+
+
+async def press(pilot, *keys: str) -> None:
+    for key in keys:
+        await pilot.press(key)
+        for _ in range(3):
+            await pilot.pause()
+
+
+async def test_a_finding_opens_its_page_and_alerts_tell_when_they_came_and_went(app_on, screen_text) -> None:
+    app = app_on(views.throttled())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "w")
+        shown = screen_text(app)
+        assert "at most 1.9x faster   warning" in shown and "12 s until" not in shown
+        assert "■ at 36 min 40 s until 45 min 41 s  GPU 1 HW thermal, 1980 -> 1290 MHz, steps +21 %" in shown
+        assert "● at 20 min 0 s  3 steps in a row did no work" in shown
+        await press(pilot, "enter")
+        assert page("sequential-generation").line[:60] in screen_text(app)
+        await press(pilot, "escape")
+        assert "Alerts, the newest first" in screen_text(app)
+
+
+async def test_what_to_try_stands_apart_from_what_was_measured(app_on, screen_text) -> None:
+    view = views.running()
+    idea = Suggestion(text="Try a fused optimizer", memory="none", because="optimizer steps take 9 % [/b]")
+    app = app_on(replace(view, report=replace(view.report, to_try=[idea])))
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "w")
+        shown = screen_text(app)
+        assert "To try: what may help" in shown
+        assert "Try a fused optimizer  optimizer steps take 9 % [/b]  memory: none" in shown
+        lines = [line.strip() for line in shown.split("\n")]
+        assert lines[lines.index("─ Alerts, the newest first") - 1] == ""
+
+
+@pytest.mark.parametrize(("size", "gain"), [(BIG, "at most 1.9x faster"), ((60, 40), "at most 1.9x")])
+async def test_gain_and_severity_stand_below_each_other(app_on, screen_text, size, gain: str) -> None:
+    view = views.running()
+    found = [replace(view.verdict, code=f"{each}-one", severity=each) for each in ("critical", "warning", "info")]
+    app = app_on(replace(view, report=replace(view.report, findings=found)))
+    async with app.run_test(size=size) as pilot:
+        await press(pilot, "w")
+        lines = [line.rstrip() for line in screen_text(app).split("\n") if "▌" in line or "▶" in line][-3:]
+    assert [line.split()[-1] for line in lines] == ["CRITICAL", "warning", "info"]
+    assert all(gain in line for line in lines) and len({len(line) for line in lines}) == 1
+
+
+async def test_an_alert_that_is_not_there_says_so_when_it_is_opened(app_on, screen_text) -> None:
+    view = views.running(5)
+    report = replace(view.report, findings=[], alerts=[], slow_steps=[])
+    app = app_on(replace(view, report=report, notes=[]))
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "w", "end", "enter")
+        assert "none so far: slow steps, GPUs held back" in screen_text(app)
+
+
+async def test_the_page_of_the_chosen_finding_stands_below_a_short_list(app_on, screen_text) -> None:
+    view = views.running()
+    app = app_on(view)
+    advice = page(view.verdict.code).sections[2][1].split("\n")[0].replace("`", "")[:40]
+    async with app.run_test(size=(160, 90)) as pilot:
+        await press(pilot, "w")
+        assert "About the chosen finding: sequential-generation" in screen_text(app) and advice in screen_text(app)
+        await press(pilot, "end")
+        assert "About the chosen finding" not in screen_text(app), "an alert is chosen"
+    async with app_on(view).run_test(size=(80, 24)) as pilot:
+        await press(pilot, "w")
+        assert "About the chosen finding" not in screen_text(pilot.app), "not even its beginning: Enter shows all of it"
+
+
+async def test_a_code_without_a_page_opens_what_there_is(app_on, screen_text) -> None:
+    view = views.running()
+    odd = Finding("my-own-rule", "info", "Something of mine", ["evidence"], "advice")
+    app = app_on(replace(view, report=replace(view.report, findings=[odd]), verdict=odd))
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "w", "enter")
+        assert "Something of mine" in screen_text(app)

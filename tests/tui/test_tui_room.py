@@ -1,0 +1,153 @@
+"""What has a place on a screen of a given size, and what says that there is more. Pure functions, no app."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import sample_views as views
+
+from monitor.model.detail_rows import KindRow
+from monitor.model.report import Curve, OpenWork, Outcome
+from monitor.tui import timeline
+from monitor.tui.actions import SCREEN_ACTIONS
+from monitor.tui.panels import alerts, footer, header, machine, phases, steps
+from monitor.tui.panels.base import Look
+from monitor.tui.rows import Row, row_width
+from monitor.tui.screens import breakdown
+from monitor.tui.screens.page import PageFooter
+from monitor.tui.themes import PALETTES, PhaseTones
+
+
+def text(rows: list[Row]) -> str:
+    return "\n".join("".join(part for part, _ in row) for row in rows)
+
+
+@pytest.fixture
+def look() -> Look:
+    tones = PhaseTones()
+    tones.learn(views.USUAL)
+    return Look("title", PALETTES[0], tones)
+
+
+def test_where_the_time_goes_says_that_there_is_more(look: Look) -> None:
+    panel = phases.Phases("phases")
+    shown = text(panel.body(views.running(), look, 38, 4))
+    assert "between steps" not in shown and shown.endswith("↓")
+    assert "2.43 s   14 % 2.74 s" in shown, "the arrow has a place of its own"
+    panel.scroll_rows(4)
+    below = text(panel.body(views.running(), look, 38, 4))
+    assert "between steps" in below and "generation " not in below
+    assert "↓" not in text(panel.body(views.running(), look, 38, 30))
+    narrow = text(phases.Phases("phases").body(views.running(), look, 20, 2))
+    assert "59 %" in narrow and "14 % ↓" in narrow, "a number is never cut for the arrow"
+
+
+def test_the_time_that_is_left_finds_a_place_on_a_small_screen(look: Look) -> None:
+    view = replace(views.running(), open=OpenWork())
+    _, numbers, doing, _ = text(header.header(view, look, 60, 4)).split("\n")
+    assert "ETA 1 h 46 min" in numbers and "ETA" not in doing, "told once"
+    _, numbers, doing, _ = text(header.header(view, look, 50, 4)).split("\n")
+    assert "ETA" not in numbers and "between steps  ·  ETA 1 h 46 min – 2 h 3 min" in doing
+    assert "ETA" not in text(header.header(views.ended("finished", 0), look, 50, 4))
+
+
+def test_a_run_that_has_ended_has_cost_what_it_cost(look: Look) -> None:
+    assert "of about $7.66" in text(header.header(views.running(), look, 160, 8))
+    ended = replace(views.running(), report=replace(views.running().report, outcome=Outcome("finished", 0)))
+    told = text(header.header(ended, look, 160, 8))
+    assert "$2.73" in told and "of about" not in told
+
+
+def test_the_memory_of_many_gpus_is_told_with_its_limit_where_there_is_room(look: Look) -> None:
+    gpus = views.running(gpus=8).report.gpus
+    assert "80–87 % busy  61–68 of 139 GiB" in text(machine.together(gpus, 45))
+    narrow = text(machine.together(gpus, 38))
+    assert "61–68 GiB" in narrow and "of 139" not in narrow
+    unlike = [replace(gpus[0], memory_total=None), *gpus[1:]]
+    assert "of 139" not in text(machine.together(unlike, 60))
+
+
+def test_letters_over_the_steps_are_explained_in_a_single_row_too(look: Look) -> None:
+    layers = {"generation": [2.0], "execution": [1.0]}
+    of = [timeline.SLOW, timeline.BOTH, timeline.EVAL, timeline.CHECKPOINT]
+    assert text(steps.legend(look, layers, of, 30, 1)) == "C checkpoint  E eval  B both"
+    alone = text(steps.legend(look, layers, [timeline.BOTH], 44, 1))
+    assert alone == "B checkpoint and evaluation  ■ generation"
+    assert text(steps.legend(look, layers, (), 30, 1)) == "■ generation  ■ execution"
+
+
+def test_phases_are_drawn_over_the_run_each_on_a_scale_of_its_own(look: Look) -> None:
+    view = views.running()
+    rows = text(breakdown.over_the_run(view.report.phases, view, look, 158)).split("\n")
+    shown = next(line for line in rows if "■ generation" in line)
+    assert "█" in shown and shown.endswith(" s"), "the stretch with the longest, and how long that is"
+    assert "step 1" in rows[-1] and "214" in rows[-1]
+    assert breakdown.over_the_run(view.report.phases, view, look, 40) == [], "no room for a line"
+    fresh = replace(view, phase_seconds={}, step_seconds=Curve())
+    assert breakdown.over_the_run(view.report.phases, fresh, look, 158) == []
+
+
+def test_a_phase_that_did_not_occur_leaves_a_gap_over_the_run(look: Look) -> None:
+    view = views.running(6)
+    seldom = {"generation": Curve(x=[3.0], mean=[2.0], low=[2.0], high=[2.0])}
+    row = next(phase for phase in view.report.phases if phase.name == "generation")
+    [_, _, line, _] = breakdown.over_the_run([row], replace(view, phase_seconds=seldom), look, 60)
+    drawn = "".join(part for part, _ in line)
+    assert drawn.count("█") == len(drawn[drawn.index("█") : drawn.rindex("█") + 1]) and "2.00 s" in drawn
+
+
+@pytest.mark.parametrize("width", [58, 78, 118])
+def test_the_usual_phases_of_a_role_keep_their_times(look: Look, width: int) -> None:
+    phases_ = {f"phase number {index}": 1.0 + index for index in range(6)}
+    rows = breakdown._kinds((KindRow("trainer", "2", 40, 40, 21.0, phases_),), look, width)
+    shown = text(rows)
+    assert all(f"{name} {seconds:.2f} s" in shown for name, seconds in phases_.items()) and "…" not in shown
+    assert all(row_width(row) <= width for row in rows)
+
+
+@pytest.mark.parametrize("width", [18, 40, 60, 80, 160])
+@pytest.mark.parametrize("screen", SCREEN_ACTIONS)
+def test_the_way_to_the_help_is_never_left_out(screen: str, width: int) -> None:
+    shown = footer.keys(PageFooter(screen).actions, width)
+    assert "help" in [action.name for _, _, action in shown]
+    assert all(end <= width for _, end, _ in shown)
+    assert all(one[1] + 3 == other[0] for one, other in pairwise(shown))
+
+
+def test_a_replay_shows_early_how_to_hold_it(look: Look) -> None:
+    foot = footer.Footer("footer")
+    foot.show(views.running(), replace(look, replay=True))
+    assert [action.footer for action in foot.actions if action.footer][:4] == ["quit", "help", "pause", "why"]
+    foot.show(views.running(), look)
+    assert [action.footer for action in foot.actions if action.footer][:3] == ["detach", "help", "why"]
+
+
+def test_findings_among_the_alerts_are_told_apart_from_them(look: Look) -> None:
+    view = views.running()
+    quiet = replace(view, report=replace(view.report, alerts=[], slow_steps=[]))
+    panel = alerts.Alerts("alerts")
+    assert "no alerts; found beside the verdict above:\n▌ " in text(panel.everything(quiet, look, 158))
+    calm = replace(quiet, report=replace(quiet.report, findings=[]))
+    assert "no alerts" in (shown := text(panel.everything(calm, look, 158))) and "found" not in shown
+
+
+def test_a_figure_of_the_host_comes_before_a_picture_of_another() -> None:
+    host, recent = views.running().report.host, {"cpu": [100.0]}
+    tight, roomy = text(machine.host_rows(host, recent, 62)), text(machine.host_rows(host, recent, 90))
+    assert all(word in tight and word in roomy for word in ("load 6.2", "9 processes", "free 211 GiB"))
+    assert "█" in roomy and "█" not in tight
+
+
+def test_a_row_for_each_gpu_only_where_the_host_has_its_rows_too() -> None:
+    view = views.running(gpus=8)
+    for height in (5, 8, 11, 12, 20):
+        rows = machine.machine_rows(view, 60, height)
+        assert ("GPU 7" in text(rows)) == (height >= 12)
+        assert len(rows) <= max(6, height), "nothing has to be scrolled to"
+
+
+def test_the_clock_of_a_gpu_gives_way_to_nothing_but_its_limit_does() -> None:
+    [gpu] = views.running().report.gpus
+    assert "1,785 MHz of 1,980" in text(machine.gpu_block(gpu, [], 60))
+    tight = text(machine.gpu_block(gpu, [], 45))
+    assert "1,785 MHz" in tight and "of 1,980" not in tight

@@ -128,25 +128,32 @@ class Rows(Widget):
         if len(old) != len(strips):
             self.refresh()
             return
+        changed = []
         for y, (before, after) in enumerate(zip(old, strips, strict=True)):
             if before is not after and before != after:
                 start, end = changed_span(before, after) if before.cell_length == width else (0, width)
-                self.refresh(Region(start, y, max(1, end - start), 1))
+                changed.append(Region(start, y, max(1, end - start), 1))
+        if changed:
+            self.refresh(*changed)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The rows as they are: without border and padding, Textual's cache of styled lines would hold them twice."""
-        strips = [self.render_line(y) for y in crop.line_range]
+        width = self.size.width  # looked up in the tree each time it is asked
+        strips = [self._line(y, width) for y in crop.line_range]
         for each in self.get_line_filters():
             if not isinstance(each, ANSIToTruecolor):  # all colours are true ones here
                 strips = [strip.apply_filter(each, BLACK) for strip in strips]
         first, end = crop.column_span
-        return strips if (first, end) == (0, self.size.width) else [strip.crop(first, end) for strip in strips]
+        return strips if (first, end) == (0, width) else [strip.crop(first, end) for strip in strips]
 
     def render_line(self, y: int) -> Strip:
-        if y < len(self._strips) and self._strips[y].cell_length == self.size.width:
+        return self._line(y, self.size.width)
+
+    def _line(self, y: int, width: int) -> Strip:
+        if y < len(self._strips) and self._strips[y].cell_length == width:
             return self._strips[y]
         palette = self._look.palette if self._look else None
-        return strip([], self.size.width, palette) if palette else Strip.blank(self.size.width, Style())
+        return strip([], width, palette) if palette else Strip.blank(width, Style())
 
     def on_resize(self, event: Resize) -> None:
         self._strips = []

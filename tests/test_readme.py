@@ -21,6 +21,7 @@ from monitor.settings import config, keymap, speeds
 from monitor.tui import link
 from monitor.tui.actions import SCREENS
 from monitor.verbs import plain
+from tests.zoo.cases import CASES
 from trainhooks import rundir
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -141,6 +142,7 @@ def test_the_keys_of_the_report() -> None:
         ("`--json` a report a second", plain.OBJECT_SECONDS == 1),
         ("beyond 400 runs or 20 GiB", (retention.KEEP_RUNS, retention.KEEP_BYTES) == (400, 20 << 30)),
         ("touched within a day", retention.YOUNG == 24 * 3600),
+        ("runs 93 sick and healthy trainings", len(CASES) == 93),
         ("the last half minute, or ten steps", (pace.RECENT_SECONDS, pace.RECENT_STEPS) == (30, 10)),
         ("by six robust standard deviations", baseline.SIGMAS == 6),
         ("half as long again", baseline.LEAST_RATIO == 1.5),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from monitor.diagnosis import unnamed
 from monitor.diagnosis.evidence import Evidence
+from monitor.diagnosis.neighbours import crowded
 from monitor.model.fold import OTHER
 from monitor.model.report import Finding
 from monitor.units import duration, share
@@ -38,9 +39,12 @@ def input_bound(evidence: Evidence) -> Finding | None:
     if cpus is not None:
         lines.append(f"{cpus[1]} CPU cores are usable")
     lines += evidence.places("data")
+    # Workers wait for cores, too: on a crowded machine a lesser wait may be the neighbours' doing.
+    crowd = crowded(evidence) if row.share < INPUT_GRAVE else None
+    lines += [crowd] if crowd else []
     return Finding(
         "input-bound",
-        "critical" if row.share >= INPUT_GRAVE else "warning",
+        "critical" if row.share >= INPUT_GRAVE else "info" if crowd else "warning",
         f"Input-bound: {share(row.share)} of step time waits for data" + (", in bursts" if in_bursts else ""),
         lines,
         _input_advice(workers, cpus[1] if cpus is not None else None, in_bursts),

@@ -56,6 +56,17 @@ def test_neighbours_are_named_and_explain_the_spikes() -> None:
     assert "cpu-starved" not in said(beside(spikes(), 0.05))
 
 
+def test_a_lesser_wait_for_data_beside_neighbours_is_no_alarm_and_a_great_one_is() -> None:
+    def waiting(data: float, neighbours: float = 0.0) -> str:
+        told = Story()
+        for _ in range(60):
+            told.step(data=data, forward=0.1, backward=0.2)
+        return said(beside(told, neighbours))["input-bound"]
+
+    assert (waiting(0.08), waiting(0.08, 0.3)) == ("warning", "info")
+    assert (waiting(0.3), waiting(0.3, 0.3)) == ("critical", "critical")
+
+
 def test_a_program_that_hardly_runs_loses_nothing_by_waiting() -> None:
     told = steady(Story(), 60)
     for _ in range(40):

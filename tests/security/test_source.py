@@ -72,8 +72,8 @@ def test_no_source_runs_foreign_text_or_opens_the_network(path: Path) -> None:
     "source",
     [
         "import pickle", "from marshal import loads", "eval(x)", "exec(x)", "os.system(x)", "run(x, shell=True)",
-        "s.bind('tcp://*:1')", "import yaml", "socket.socket(socket.AF_INET)", "socket.socket()", "zmq_socket.bind(address)",
-        "s.recv_pyobj()", "import http.server", "s.connect('tcp://host:1')",
+        "s.bind('tcp://*:1')", "import yaml", "socket.socket(socket.AF_INET)", "socket.socket()", "s.recv_pyobj()",
+        "zmq_socket.bind(address)", "import http.server", "s.connect('tcp://host:1')",
     ],
 )  # fmt: skip
 def test_the_test_of_the_source_can_fail(source: str) -> None:

@@ -87,3 +87,12 @@ async def test_a_code_without_a_page_opens_what_there_is(app_on, screen_text) ->
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "w", "enter")
         assert "Something of mine" in screen_text(app)
+
+
+async def test_a_finding_higher_than_the_screen_begins_at_its_begin(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=(60, 12)) as pilot:
+        await press(pilot, "w")
+        assert "▶" in screen_text(app)
+        await press(pilot, "down")
+        assert "▶" in screen_text(app)

@@ -134,7 +134,8 @@ class ListBody(Body):
         shift = self._top - first  # entries; the window begins with a whole one
         start = begins[max(0, min(mine, shift))]
         if begins[mine + 1] - start > room:  # it lies below the window: move until its end is at the bottom
-            start = next((begin for begin in begins if begins[mine + 1] - begin <= room), begins[mine])
+            start = next(begin for begin in begins if begins[mine + 1] - begin <= room)
+            start = min(start, begins[mine])  # one that is higher than the window: its beginning
         self._top = first + begins.index(start)
         rows = [row for each in drawn for row in each]
         shown = rows[start : start + room]

@@ -37,7 +37,7 @@ from trainhooks import rundir
 
 LIVENESS = 1.0  # seconds between two looks at whether the training lives
 SLICE = 0.02  # seconds of folding before the interpreter is let go, so that a screen stays quick
-FRAME = 0.45  # seconds between two views: a slow line carries it, and one that is missed is made good in a second
+FRAME = 0.5  # seconds between two views: more of them would not fit into the byte budget of a slow line
 REST = 5.0  # the same of a run that ended some time ago
 FIRST_PAINT = 0.5  # seconds that a long history leaves to the first screen, which wants the interpreter for itself
 

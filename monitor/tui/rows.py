@@ -48,20 +48,25 @@ def column(text: str, width: int, right: bool = False) -> str:
     return padding + text if right else text + padding
 
 
-def cut(row: Sequence[Span], width: int) -> Row:
-    """`row` in at most `width` cells."""
+def measured(row: Sequence[Span], width: int) -> tuple[Row, int]:
+    """`row`, made printable, in at most `width` cells, and how many of them are left over."""
     result: Row = []
     left = width
     for text, tone in row:
         if left <= 0:
             break
-        needed = text_width(text[: 4 * left + 4])
-        if needed > left or len(text) > 4 * left + 4:
-            result.append((fit(text, left), tone))
-            break
+        text = printable(text[: 4 * left + 4])
+        if (needed := text_width(text)) > left:
+            text = fit(text, left)
+            needed = text_width(text)
         result.append((text, tone))
         left -= needed
-    return result
+    return result, max(0, left)
+
+
+def cut(row: Sequence[Span], width: int) -> Row:
+    """`row` in at most `width` cells."""
+    return measured(row, width)[0]
 
 
 def spread(left: Sequence[Span], right: Sequence[Span], width: int, fill: Span = (" ", "text")) -> Row:

@@ -17,7 +17,7 @@ from textual.widget import Widget
 from monitor.model.report import View
 from monitor.tui.actions import ACTIONS, Action
 from monitor.tui.ink import patterned
-from monitor.tui.rows import Row, Span, fit, merged, printable, row_width, spread, text_width
+from monitor.tui.rows import Row, Span, measured, merged, printable, row_width, spread, text_width
 from monitor.tui.themes import Palette, PhaseTones, style
 
 BLACK = Color(0, 0, 0)  # the filters ask for a background, and use none
@@ -40,17 +40,7 @@ class Look:
 def strip(row: Row, width: int, palette: Palette) -> Strip:
     """`row` as exactly `width` styled cells. The last guard: no control character passes here."""
     row = patterned(row) if palette.patterns else row
-    safe: Row = []
-    left = width
-    for text, tone in row:
-        if left <= 0:
-            break
-        text = printable(text[: 4 * left + 4])
-        if (needed := text_width(text)) > left:
-            text = fit(text, left)
-            needed = text_width(text)
-        safe.append((text, tone))
-        left -= needed
+    safe, left = measured(row, width)
     safe.append((" " * left, "text"))
     return Strip([Segment(text, style(palette, tone)) for text, tone in merged(safe)], width)
 

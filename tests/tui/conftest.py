@@ -6,11 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import sample_views as views
 from textual.drivers.headless_driver import HeadlessDriver
 
 from monitor.model.report import View
 from monitor.tui.app import TrainmonApp
 from monitor.tui.ink import Ink
+from monitor.tui.panels.base import Look
+from monitor.tui.themes import PALETTES, PhaseTones
 
 
 class HandFeed:
@@ -61,3 +64,10 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def screen_text() -> Callable[[TrainmonApp], str]:
     return text_of
+
+
+@pytest.fixture
+def look() -> Look:
+    tones = PhaseTones()
+    tones.learn(views.USUAL)
+    return Look("title", PALETTES[0], tones)

@@ -27,13 +27,6 @@ def text(rows: list[Row]) -> str:
     return "\n".join("".join(part for part, _ in row) for row in rows)
 
 
-@pytest.fixture
-def look() -> Look:
-    tones = PhaseTones()
-    tones.learn(views.USUAL)
-    return Look("title", PALETTES[0], tones)
-
-
 def test_the_head_answers_the_first_questions(look: Look) -> None:
     shown = text(header.header(views.running(), look, 160, 8))
     for part in (

@@ -15,18 +15,10 @@ from monitor.tui.panels.base import Look
 from monitor.tui.rows import Row, row_width
 from monitor.tui.screens import breakdown
 from monitor.tui.screens.page import PageFooter
-from monitor.tui.themes import PALETTES, PhaseTones
 
 
 def text(rows: list[Row]) -> str:
     return "\n".join("".join(part for part, _ in row) for row in rows)
-
-
-@pytest.fixture
-def look() -> Look:
-    tones = PhaseTones()
-    tones.learn(views.USUAL)
-    return Look("title", PALETTES[0], tones)
 
 
 def test_where_the_time_goes_says_that_there_is_more(look: Look) -> None:

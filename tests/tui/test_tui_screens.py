@@ -18,7 +18,6 @@ from monitor.tui.screens.page import PageScreen
 from monitor.tui.screens.ranks import rank_table
 from monitor.tui.screens.setup import flattened
 from monitor.tui.screens.step_rows import columns, ordered, step_lines
-from monitor.tui.themes import PALETTES, PhaseTones
 from monitor.tui.timeline import CHECKPOINT, EVAL, SLOW, held_back, marked
 
 BIG = (160, 45)
@@ -28,13 +27,6 @@ KEYS = {row.name: row.key for row in SCREENS}
 
 def text(rows: list[Row]) -> str:
     return "\n".join("".join(part for part, _ in row) for row in rows)
-
-
-@pytest.fixture
-def look() -> Look:
-    tones = PhaseTones()
-    tones.learn(views.USUAL)
-    return Look("title", PALETTES[0], tones)
 
 
 async def press(pilot, *keys: str) -> None:

@@ -1,7 +1,7 @@
 """The background thread: entries -> events -> journal -> socket. Journal first, publish second.
 
 It wakes every 50 ms, works in short slices, and lets the interpreter go between them, so that a training step never
-waits long for it. Nothing here may raise into the training or outlive it by more than a second.
+waits long for it. Nothing here may raise into the training, or outlive it by more than a second without getting on.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from trainhooks.torch_flags import torch_flags
 WAKE = 0.05  # seconds between two looks at the lanes
 SLICE = 48  # entries digested before the interpreter is let go: some 100 microseconds
 MOST = 4096  # entries of one lane digested in a pass: a lane that is flooded must not keep the others' off the disk
-LAST_PASSES = 0.7  # seconds at the program's end for what a flood left
+LAST_PASSES = 5.0  # seconds at the program's end for what a flood left
 LOOK = 2  # passes a look at the training's stack
 PULSE = 1.0  # seconds between two pulses
 LONG = 5.0  # seconds after which a pulse says where the thread stands

@@ -10,11 +10,11 @@ from types import ModuleType
 from typing import Any, Callable, List, Optional, Tuple
 
 from trainhooks import deferred
-from trainhooks.clocks import host_clock
+from trainhooks.clocks import host_clock, monotonic_seconds
 from trainhooks.entries import AUTOMATIC, CANCEL, Lane
 
-EXIT_FLUSH = 1.0  # seconds that the end of the program may wait for the last lines
-EXIT_OPEN = 5.0  # and for the first ones: a short program on a busy machine ends before its journal has been opened
+EXIT_FLUSH = 1.0  # seconds that the end of the program waits while none of what is left goes: a disk that stalls
+EXIT_MOST = 6.0  # and in all: on a busy machine the last lines take their time, and a short program's first ones
 DEBUG_VARIABLE = "TRAINMON_DEBUG"  # set, it lets the background thread's own errors be seen
 
 
@@ -111,9 +111,16 @@ class Session:
         if self.error is None and not (isinstance(error, SystemExit) and not error.code):
             self.error = error
         self.stop.set()
-        thread.join(EXIT_FLUSH)
-        if not self.recording:
-            thread.join(EXIT_OPEN)
+        until = monotonic_seconds() + EXIT_MOST
+        while thread.is_alive() and monotonic_seconds() < until:
+            before = self._waiting()
+            thread.join(EXIT_FLUSH)
+            if self.recording and self._waiting() == before:
+                return
+
+    def _waiting(self) -> int:
+        """Entries that are not digested yet."""
+        return sum(len(lane.ops) for lane in list(self.lanes))
 
 
 def _record(session: Session) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from monitor.model.held_back import HeldBack
-from trainhooks.events import Gpu, Span, Step
+from trainhooks.events import Gpu, Host, Span, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,15 @@ class Details:
     steps: tuple[Step, ...] = ()  # the latest, the newest last
     spans: tuple[Span, ...] = ()  # after the first step; of many, some
     held_back: tuple[HeldBack, ...] = ()
-    gpus: dict[str, GpuDetail] = field(default_factory=dict)
+    gpus: dict[str, GpuDetail] = field(default_factory=dict)  # by uuid
+    host: tuple[Host, ...] = ()  # its readings, the newest last
     kinds: tuple[KindRow, ...] = ()
     distributions: dict[str, list[tuple[float, int]]] = field(default_factory=dict)  # phase -> seconds from, steps
     frames: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # what was open -> places, looks
     wall_offset: float | None = None  # Unix time minus monotonic time
+
+
+def figure_of(readings: Sequence[Gpu] | Sequence[Host], name: str) -> list[float]:
+    """One figure of readings; nan where a reading lacks it."""
+    values = [getattr(each, name) for each in readings]
+    return [math.nan if value is None else float(value) for value in values]

@@ -31,6 +31,7 @@ def details(state: RunState, over: bool) -> Details:
         spans=tuple(main.marks),
         held_back=_held_back(state, over),
         gpus=_gpus(state),
+        host=tuple(state.host),
         kinds=_kinds(main),
         distributions={name: distribution(stats.seconds.digested().quantiles) for name, stats in main.phases.items()},
         frames={where: _most_seen(table) for where, table in main.frames.items()},

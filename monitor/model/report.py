@@ -335,10 +335,6 @@ class View:
     phase_seconds: dict[str, Curve]  # mean seconds of the phase a step, in the order of the steps' flow
     metrics: dict[str, Curve]
     tokens_per_second: Curve
-    host: dict[str, list[float]] = field(
-        default_factory=dict
-    )  # last readings: cpu, memory, tree_cpu, ... (nan = unknown)
-    gpus: dict[str, dict[str, list[float]]] = field(default_factory=dict)  # by uuid, likewise
     notes: list[str] = field(default_factory=list)
     console: tuple[str, ...] = ()  # the newest lines of the child's output, cleaned
     console_lines: int = 0  # lines seen so far, so that a screen knows how many of `console` are new

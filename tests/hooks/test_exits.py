@@ -121,3 +121,17 @@ def test_the_exit_does_not_wait_for_a_stopped_viewer(train: Trainings) -> None:
     assert told.indices == list(range(1, 2001))
     assert len(told.kind("note")) == 2001 and told.kind("bye")
     assert not socket.exists()
+
+
+def test_the_exit_waits_for_a_slow_disk_that_gets_on(train: Trainings) -> None:
+    """What a flood left takes longer than the wait for a disk that stalls; it is written nevertheless."""
+    told = train(
+        """
+        import trainhooks.outbox as outbox
+        write = outbox.Outbox._write
+        outbox.Outbox._write = lambda self: (sleep(0.4), write(self))
+        for _ in th.steps(range(20_000)): pass
+        """
+    )
+    assert told.indices == list(range(1, 20_001))
+    assert told.kind("bye")

@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from .conftest import ROOT, State, python
+from .conftest import ROOT, TRAINMON, State, python
 
+PIPES: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 RECORDING = str(ROOT / "demo" / "recordings" / "rl-code-cpu.jsonl")
 TRAINING = """
-import time
+import os, time
 import trainhooks as th
 th.init(name="pulsar", total_steps=40)
 for index in th.steps(range(40)):
     with th.phase("generation"):
-        time.sleep(0.05)
+        time.sleep(0.01)
     th.log(loss=1 / (index + 1))
+    while index == 20 and not os.path.exists({go!r}):
+        time.sleep(0.01)
 """
 
 
+def attached(state: State, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """A run watched from its middle to its end."""
+    go = state.path / "go"
+    front = state.start(*python(TRAINING.format(go=str(go))))
+    with subprocess.Popen([*TRAINMON, "attach", *words], env=state.environment, cwd=ROOT, **PIPES) as attach:
+        first = attach.stdout.readline()
+        go.touch()
+        rest, errors = attach.communicate(timeout=60)
+    front.communicate(timeout=60)
+    return subprocess.CompletedProcess(attach.args, attach.returncode, first + rest, errors)
+
+
 def test_attach_without_a_terminal_prints_a_line_now_and_then(state: State) -> None:
-    front = state.start(*python(TRAINING))
-    watched = state.call("attach")
-    front.wait(30)
+    watched = attached(state)
     assert watched.returncode == 0
     assert b"no terminal to draw on" in watched.stderr
     lines = watched.stdout.decode().splitlines()
@@ -34,9 +49,7 @@ def test_attach_without_a_terminal_prints_a_line_now_and_then(state: State) -> N
 
 
 def test_attach_json_streams_reports_and_ends_with_the_run(state: State) -> None:
-    front = state.start(*python(TRAINING))
-    watched = state.call("attach", "--json")
-    front.wait(30)
+    watched = attached(state, "--json")
     assert watched.returncode == 0
     told = [json.loads(line) for line in watched.stdout.splitlines()]
     assert len(told) >= 2

@@ -13,7 +13,7 @@ import pytest
 from monitor.sources.console import LINES, Console, Lines, readable
 from monitor.sources.host import HostSource
 
-from .conftest import python
+from .conftest import python, wait_for
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,13 @@ def test_the_tree_counts_children_and_their_work(tmp_path: Path) -> None:
         training.stdout.readline()
         source = HostSource(tmp_path)
         source.read([training.pid], time.monotonic())
-        time.sleep(1.5)
-        reading = source.read([training.pid], time.monotonic())
-        assert reading.tree_cpu is not None and reading.tree_cpu > 20
+
+        def busy() -> bool:
+            time.sleep(1.5)
+            reading = source.read([training.pid], time.monotonic())
+            return reading.tree_cpu is not None and reading.tree_cpu > 20  # the parent alone only waits
+
+        wait_for(busy)
     finally:
         training.kill()
         training.wait()

@@ -33,7 +33,7 @@ from monitor.model.report import (
     View,
     Wall,
 )
-from trainhooks.events import Gpu, Span, Step
+from trainhooks.events import Gpu, Host, Span, Step
 
 GIB = 1024**3
 STARTED = 1_760_000_000.0
@@ -168,9 +168,6 @@ def running(steps: int = 214, gpus: int = 1, extra_seconds: float = 42.0) -> Vie
                 *(Alert(STARTED + 60.0 + 18 * each.step, "slow-step", str(each)) for each in slow)],
         dropped=Dropped(),
     )  # fmt: skip
-    history = {"cpu": [30 + 25 * math.sin((index + steps) / 5) for index in range(40)], "memory": [33.0] * 40}
-    wave = [60 + 35 * math.sin((index + steps) / 4) for index in range(40)]
-    busy = {each.uuid: {"utilization": wave} for each in report.gpus}
     return View(
         report=report,
         verdict=VERDICT,
@@ -187,8 +184,6 @@ def running(steps: int = 214, gpus: int = 1, extra_seconds: float = 42.0) -> Vie
         phase_seconds={name: curve([each[name] for each in done]) for name in names},
         metrics={name: curve(values) for name, values in metrics.items()},
         tokens_per_second=curve([7400 / total for total in totals]),
-        host=history,
-        gpus=busy,
         console=CONSOLE,
         console_lines=1214 + steps,
         details=details(steps, done, report.gpus),
@@ -242,6 +237,7 @@ def details(steps: int, done: list[dict[str, float]], gpus: list[GpuRow]) -> Det
             row.uuid: GpuDetail(tuple(reading(row, now - 60 + second) for second in range(60)), 1950, (5, 5, 16, 16))
             for row in gpus
         },
+        host=tuple(Host("node", at, at, cpu=30 + 25 * math.sin((at + steps) / 5)) for at in range(40)),
         kinds=(
             KindRow("generator", "rollout", half, min(128, half), 13.4, {"generation": 10.9, "execution": 1.9}),
             KindRow("trainer", None, half, min(128, half), 2.6, {"log_probs": 1.2, "training": 1.4}),

@@ -48,7 +48,7 @@ def test_unknown_is_a_dash_and_never_zero(look: Look) -> None:
     shown = text(header.header(views.waiting(), look, 120, 8))
     assert "– it/s" in shown and "– tok/s" in shown
     assert "0 it/s" not in shown and "0.0" not in shown and "$" not in shown
-    unread = text(machine.host_rows(views.waiting().report.host, {}, 100))
+    unread = text(machine.host_rows(views.waiting().report.host, [], 100))
     assert "0" not in unread and "–" in unread
 
 

@@ -124,7 +124,7 @@ def test_findings_among_the_alerts_are_told_apart_from_them(look: Look) -> None:
 
 
 def test_a_figure_of_the_host_comes_before_a_picture_of_another() -> None:
-    host, recent = views.running().report.host, {"cpu": [100.0]}
+    host, recent = views.running().report.host, [100.0]
     tight, roomy = text(machine.host_rows(host, recent, 62)), text(machine.host_rows(host, recent, 90))
     assert all(word in tight and word in roomy for word in ("load 6.2", "9 processes", "free 211 GiB"))
     assert "█" in roomy and "█" not in tight

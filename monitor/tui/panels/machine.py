@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from monitor import units as fmt
+from monitor.model.detail_rows import figure_of
 from monitor.model.reasons import BY_NAME, HARDWARE_SLOWDOWN, HARDWARE_THERMAL, POWER_BRAKE, POWER_CAP
 from monitor.model.report import GpuRow, HostRow, View
 from monitor.tui.panels.base import Look, ScrollPanel
@@ -109,15 +110,13 @@ def _labelled(label: str, value: str) -> Row:
     return [] if value == fmt.UNKNOWN else [(f"{label} ", "muted"), (value, "text")]
 
 
-def _host_cells(
-    host: HostRow, history: dict[str, list[float]], narrow: bool, pictures: bool
-) -> list[tuple[str, list[Row]]]:
+def _host_cells(host: HostRow, recent: Sequence[float], narrow: bool, pictures: bool) -> list[tuple[str, list[Row]]]:
     """A table: the host first, then the training's own part of it, then what is worth knowing beside."""
     cores = f" of {host.cores}{'' if narrow else ' cores'}" if host.cores else ""
     cpu: Row = [(fmt.percent(host.cpu), "text bold"), (cores, "muted")]
     memory: Row = [(fmt.size_of(host.memory_used, host.memory_total, "/" if narrow else " of "), "text")]
     if pictures:
-        cpu = [(sparkline(history.get("cpu", []), 8, 100.0), "accent"), (" ", "text"), *cpu]
+        cpu = [(sparkline(recent, 8, 100.0), "accent"), (" ", "text"), *cpu]
         memory = [*meter(_fraction(host.memory_used, host.memory_total), 8), (" ", "text"), *memory]
     tree = fmt.UNKNOWN if host.tree_cpu is None else f"{host.tree_cpu / 100:.1f} cores"
     processes = fmt.plural(host.tree_processes, "process", "processes") if host.tree_processes else ""
@@ -145,11 +144,15 @@ def _columns(table: list[tuple[str, list[Row]]], room: int) -> tuple[int, list[i
     return next((number for number in (3, 2) if sum(widths[:number]) - 2 <= room), 0), widths
 
 
-def host_rows(host: HostRow, history: dict[str, list[float]], width: int) -> list[Row]:
-    """CPU, RAM, disk and network in columns; ragged, and without their labels' frills, where columns do not fit."""
+def host_rows(host: HostRow, recent: Sequence[float], width: int) -> list[Row]:
+    """CPU, RAM, disk and network in columns; ragged, and without their labels' frills, where columns do not fit.
+
+    Args:
+        recent: how busy the CPUs were lately, in percent.
+    """
     names = 7 if width >= 46 else 6
     # Pictures beside the figures where there is room; but a figure more is worth more than they.
-    tables = [_host_cells(host, history, width < 46, pictures) for pictures in (True, False)[width < 60 :]]
+    tables = [_host_cells(host, recent, width < 46, pictures) for pictures in (True, False)[width < 60 :]]
     fits = [_columns(table, width - names) for table in tables]
     columns, widths = max(fits, key=lambda each: each[0])
     table = tables[fits.index((columns, widths))]
@@ -171,7 +174,7 @@ class Machine(ScrollPanel):
     number = 7
 
     def data(self, view: View, look: Look) -> object:
-        return view.report.gpus, view.report.host, view.host, view.gpus
+        return view.report.gpus, view.report.host, view.details.host, view.details.gpus
 
     def heading(self, view: View, look: Look) -> str:
         return "GPUs and host" if view.report.gpus else "Host"
@@ -186,12 +189,12 @@ def machine_rows(view: View, width: int, height: int) -> list[Row]:
     """The GPUs, as much of each as `height` rows allow, and the host; all rows, however many there are."""
     gpus = view.report.gpus
     if len(gpus) * 4 + HOST_ROWS <= height:
-        rows = [row for gpu in gpus for row in gpu_block(gpu, _recent(view, gpu), width)]
+        rows = [row for gpu in gpus for row in gpu_block(gpu, _recent(view, gpu, width), width)]
     elif len(gpus) <= max(2, height - HOST_ROWS):
         rows = [gpu_line(gpu, width) for gpu in gpus]
     else:
         rows = [*together(gpus, width), *(gpu_line(gpu, width) for gpu in gpus if limits(gpu))]
-    rows += host_rows(view.report.host, view.host, width)
+    rows += host_rows(view.report.host, figure_of(view.details.host[-width:], "cpu"), width)
     note = view.report.host.note
     if note:
         rows += wrap([(" ", "text"), (printable(note[:400]), "muted")], width - 1, 1, 3)
@@ -200,8 +203,9 @@ def machine_rows(view: View, width: int, height: int) -> list[Row]:
     return rows
 
 
-def _recent(view: View, gpu: GpuRow) -> list[float]:
-    return view.gpus.get(gpu.uuid, {}).get("utilization", [])
+def _recent(view: View, gpu: GpuRow, most: int) -> list[float]:
+    detail = view.details.gpus.get(gpu.uuid)
+    return figure_of(detail.readings[-most:], "utilization") if detail is not None else []
 
 
 def together(gpus: Sequence[GpuRow], width: int) -> list[Row]:

@@ -11,7 +11,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 
 from monitor import units as fmt
-from monitor.model.detail_rows import GpuDetail
+from monitor.model.detail_rows import GpuDetail, figure_of
 from monitor.model.held_back import HeldBack
 from monitor.model.reasons import BITS, BY_NAME
 from monitor.model.report import Curve, GpuRow, View
@@ -43,11 +43,6 @@ GUTTER = 9
 
 def _label(text: str) -> Row:
     return [(column(f"   {text}", LABEL), "muted")]
-
-
-def _history(detail: GpuDetail, name: str) -> list[float]:
-    values = [getattr(each, name) for each in detail.readings]
-    return [math.nan if value is None else float(value) for value in values]
 
 
 def held_now(gpu: GpuRow, detail: GpuDetail, episodes: Sequence[HeldBack], running: bool) -> Row:
@@ -86,14 +81,14 @@ def title(gpu: GpuRow, right: Row, chosen: bool, width: int) -> Row:
 
 def busy(gpu: GpuRow, detail: GpuDetail, room: int) -> Row:
     return [
-        *_label("busy"), (sparkline(_history(detail, "utilization"), room, 100.0), "accent"),
+        *_label("busy"), (sparkline(figure_of(detail.readings, "utilization"), room, 100.0), "accent"),
         (column(fmt.percent(gpu.utilization), 7, right=True), "text bold"), ("  of the time a kernel ran", "muted"),
     ]  # fmt: skip
 
 
 def clock(gpu: GpuRow, detail: GpuDetail, room: int, width: int) -> Row:
     top = float(gpu.sm_clock_max or detail.reference or 0)
-    row: Row = [*_label("clock"), (sparkline(_history(detail, "sm_clock"), room, top), "accent")]
+    row: Row = [*_label("clock"), (sparkline(figure_of(detail.readings, "sm_clock"), room, top), "accent")]
     now = fmt.UNKNOWN if gpu.sm_clock is None else f"{gpu.sm_clock:,}"
     row += [(column(now, 7, right=True), "text bold"), (" MHz", "text")]
     left = width - row_width(row) - 2
@@ -107,7 +102,8 @@ def clock(gpu: GpuRow, detail: GpuDetail, room: int, width: int) -> Row:
 
 
 def power(gpu: GpuRow, detail: GpuDetail, room: int, width: int) -> Row:
-    row: Row = [*_label("power"), (sparkline(_history(detail, "power"), room, gpu.power_limit or 0.0), "accent")]
+    drawn = figure_of(detail.readings, "power")
+    row: Row = [*_label("power"), (sparkline(drawn, room, gpu.power_limit or 0.0), "accent")]
     row.append((column(fmt.UNKNOWN if gpu.power is None else f"{gpu.power:.0f}", 7, right=True), "text bold"))
     row.append((f" W of {gpu.power_limit:.0f}" if gpu.power_limit is not None else " W, limit unknown", "text"))
     heat = fmt.UNKNOWN if gpu.temperature is None else f"{gpu.temperature:.0f} °C"
@@ -242,7 +238,7 @@ def past(gpu: GpuRow, detail: GpuDetail, width: int, height: int) -> list[Row]:
     for first in range(0, lines * across, across):
         charts = []
         for name, label, unit in PAST[first : first + across]:
-            values = [value / unit for value in _history(detail, name)]
+            values = [value / unit for value in figure_of(detail.readings, name)]
             charts.append([[(f"   {label}", "text")], *_curve(values, span, wide, tall - 1)])
         rows += beside(charts, wide, tall)
     return rows

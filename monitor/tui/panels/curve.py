@@ -1,4 +1,4 @@
-"""A panel with a curve beside its figures: the figures are always the newest, the curve moves once a second."""
+"""A panel with a curve beside its figures: the figures are always the newest, the curve moves every other second."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from monitor.tui.panels.plot import line_chart
 from monitor.tui.rows import Row
 
 # A curve is the dearest thing on the board to draw, and one more step moves it by less than a column.
-REST = 1.0  # seconds
+REST = 2.0  # seconds
 
 
 class CurvePanel(Panel):
@@ -26,7 +26,7 @@ class CurvePanel(Panel):
         self._due: Timer | None = None
 
     def curve(self, name: str, curve: Curve, width: int, height: int, look: Look) -> list[Row]:
-        """The chart of the curve `name`, or what it was less than a second ago."""
+        """The chart of the curve `name`, or what it was a moment ago."""
         basis = (name, width, height, look.cursor)
         live = self.is_attached and not look.replay and not look.paused
         if live and basis == self._curve_basis and time.monotonic() - self._curve_at < REST:

@@ -23,6 +23,7 @@ def main() -> None:
     _show("TraceML on the same loop" if beside else "TraceML is not installed here: nothing to set beside it.", beside)
     _show("Start of the command", readers_cost.command_start())
     _show("Fold", readers_cost.fold_speed())
+    _show("Diagnosis, of the dearest of four runs", readers_cost.diagnosis())
     _show("First paint", readers_cost.first_paint((10_000, 100_000) if short else (10_000, 1_000_000)))
     _show("Recorder, once a second", recorder_cost.measure(20 if short else recorder_cost.POLLS))
     seconds = 5.0 if short else 20.0

@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.bench.journals import write_run
 from tests.bench.terminals import TRAINMON, read, screen, state_dir
 
+RECORDINGS = Path(__file__).parents[2] / "demo" / "recordings"
 PAINTED = b"Where the time goes"  # a panel's title: the screen stands, with the run's state on it
 
 
@@ -59,6 +60,33 @@ def fold_speed(steps: int = 50_000) -> dict[str, float]:
             "fold / bare JSON decode": fold / decode,
             "one view, ms": 1e3 * view,
         }
+
+
+def diagnosis(times: int = 20) -> dict[str, float]:
+    """What the rules cost while a run lives, once a view: on the recordings of the demos, and on a long run."""
+    from monitor.diagnosis.evidence import Evidence
+    from monitor.diagnosis.registry import diagnose, verdict
+    from monitor.diagnosis.suggestions import to_try
+    from monitor.model.summary import Surroundings, open_work, report
+    from monitor.runs.follow import FRAME
+    from monitor.runs.replay import open_player
+
+    dearest = 0.0
+    with state_dir() as state:
+        for recording in (*sorted(RECORDINGS.glob("*.jsonl")), write_run(state / "runs", 50_000)):
+            player = open_player(str(recording))
+            while not player.play_to(player.now - player.elapsed + player.length):
+                pass
+            around = Surroundings({}, player.now, True)
+            known = report(player.state, around)
+            evidence = Evidence(player.state, known, open_work(player.state, around, known.outcome))
+            begin = time.process_time()
+            for _ in range(times):
+                found = diagnose(evidence)
+                to_try(evidence, found)
+                verdict(found, evidence)
+            dearest = max(dearest, (time.process_time() - begin) / times)
+    return {"one diagnosis, ms": 1e3 * dearest, "live, % of a core": 100 * dearest / FRAME}
 
 
 def first_paint(sizes: tuple[int, ...] = (10_000, 1_000_000)) -> dict[str, float]:

@@ -63,14 +63,19 @@ def crowded(evidence: Evidence) -> str | None:
     return f"in {times} of {len(readings)} readings of the host, others held the cores: they may be the reason"
 
 
-def held_up(evidence: Evidence) -> float:
-    """How many times longer things take in the last third of the run than in the first for want of a core."""
-    readings = [each for each in _readings(evidence) if each.tree_waiting is not None]
-    main = evidence.state.main.wall
-    third = len(readings) // 3
-    if third < AT_LEAST_EACH or main.first_step is None or main.last_step is None:
+def held_up(evidence: Evidence) -> float | None:
+    """How many times longer things take in the last third of the steps than in the first for want of a core.
+
+    None: on a machine where others hold the cores, too few readings to tell.
+    """
+    first, last = evidence.state.main.wall.first_step, evidence.state.main.wall.last_step
+    if first is None or last is None:
         return 1.0
-    if readings[0].t > main.first_step + (main.last_step - main.first_step) / 3:
+    readings = [each for each in _readings(evidence) if each.tree_waiting is not None and first <= each.t <= last]
+    third = len(readings) // 3
+    if third < AT_LEAST_EACH:
+        return None if crowded(evidence) else 1.0
+    if readings[0].t > first + (last - first) / 3:
         return 1.0  # only the latest readings are kept: what the beginning was like is no longer known
     early, late = (median(each.tree_waiting or 0.0 for each in part) for part in (readings[:third], readings[-third:]))
     return max(1.0, (1.0 - early) / max(0.05, 1.0 - late))

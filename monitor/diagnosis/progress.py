@@ -20,6 +20,9 @@ SLOW_WORTH = 0.05  # a twentieth of the time is worth going after
 OCCASIONS = 3  # once or twice is an accident of the machine; what comes back has a cause
 HICCUP = 2.0  # seconds: a machine's hiccup makes several short steps in a row long, and is one occasion
 ONE_CAUSE = 0.6  # of the time beyond the usual, in one phase; a machine that is taken away makes all phases long
+# Who waits for a core waits some time slices of a tenth of a second, whatever it does: these are not the neighbours'.
+FAR_LEAST = 1.0  # seconds
+FAR_RATIO = 10.0  # times the usual
 SKIPPED_SHARE = 0.02  # a run in which fewer steps than one in fifty do nothing is a normal run
 SKIPPED_ENOUGH = 3
 
@@ -85,8 +88,9 @@ def slow_steps(evidence: Evidence) -> Finding | None:
     culprit, times = Counter(slow.culprit for slow in main.slow_steps).most_common(1)[0]
     worst = max(main.slow_steps, key=lambda slow: slow.seconds - slow.baseline)
     shown = len(main.slow_steps)
-    crowd = crowded(evidence)
-    comes_back = _occasions(main.slow_steps) >= OCCASIONS and _part(main.slow_steps, culprit) >= ONE_CAUSE
+    comes_back = _comes_back(main.slow_steps, culprit)
+    far = [each for each in main.slow_steps if each.seconds >= max(FAR_LEAST, FAR_RATIO * each.baseline)]
+    crowd = None if _comes_back(far, culprit) else crowded(evidence)
     return Finding(
         "slow-steps",
         "warning" if lost >= SLOW_WORTH and comes_back and crowd is None else "info",
@@ -98,6 +102,11 @@ def slow_steps(evidence: Evidence) -> Finding | None:
         [slow.step for slow in main.slow_steps[-20:]],
         culprit,
     )
+
+
+def _comes_back(slow: Sequence[SlowStep], culprit: str) -> bool:
+    """Whether it happened again and again, and in one phase."""
+    return _occasions(slow) >= OCCASIONS and _part(slow, culprit) >= ONE_CAUSE
 
 
 def _occasions(slow: Sequence[SlowStep]) -> int:

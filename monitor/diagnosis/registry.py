@@ -101,7 +101,6 @@ HELD_BACK = (
     "power-capped",
     "low-clocks",
     "gpu-shared",
-    "cpu-starved",
 )
 # Nor is what longer sequences take: there is more to do in those steps.
 MORE_WORK = ("length-outliers",)
@@ -152,6 +151,8 @@ def _once(findings: list[Finding]) -> list[Finding]:
     explained |= {("unaccounted-time", each.culprit) for each in findings if _grows_unnamed(each, findings)}
     if any(finding.code in (*HELD_BACK, *MORE_WORK) for finding in findings):
         explained |= {(code, phase) for code in ("slow-steps", "slow-drift") for phase in COMPUTING}
+    if any(finding.code == "cpu-starved" for finding in findings):  # a drift beyond the neighbours' was told as such
+        findings = [each for each in findings if each.code != "slow-steps" or each.severity != "info"]
     if any(finding.code in LEAVES_IDLE and finding.severity != "info" for finding in findings):
         findings = [each for each in findings if each.code != IDLE]
     return [each for each in findings if (each.code, each.culprit) not in explained]

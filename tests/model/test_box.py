@@ -13,10 +13,10 @@ def steady(told: Story, n: int, between: float = 0.0) -> Story:
     return told
 
 
-def spikes(every: int = 30) -> Story:
+def spikes(seconds: float = 3.0, every: int = 30) -> Story:
     told = Story()
     for i in range(150):
-        told.step(forward=3.0 if i % every == every - 1 else 0.1, backward=0.2)
+        told.step(forward=seconds if i % every == every - 1 else 0.1, backward=0.2)
     return told
 
 
@@ -51,9 +51,13 @@ def test_spikes_in_all_phases_alike_are_none() -> None:
 
 
 def test_neighbours_are_named_and_explain_the_spikes() -> None:
-    assert said(beside(spikes(), 0.6)) == {"cpu-starved": "warning"}
-    assert said(beside(spikes(), 0.3))["cpu-starved"] == "info"
-    assert "cpu-starved" not in said(beside(spikes(), 0.05))
+    assert said(beside(spikes(0.9), 0.6)) == {"cpu-starved": "warning"}
+    assert said(beside(spikes(0.9), 0.3))["cpu-starved"] == "info"
+    assert "cpu-starved" not in said(beside(spikes(0.9), 0.05))
+
+
+def test_spikes_of_ten_times_a_step_in_one_phase_are_not_the_neighbours() -> None:
+    assert said(beside(spikes(4.0), 0.6)) == {"cpu-starved": "warning", "slow-steps": "warning"}
 
 
 def test_a_lesser_wait_for_data_beside_neighbours_is_no_alarm_and_a_great_one_is() -> None:
@@ -74,13 +78,13 @@ def test_a_program_that_hardly_runs_loses_nothing_by_waiting() -> None:
     assert said(told) == {}
 
 
-def growing(waiting: tuple[float, float] | None = None) -> Story:
-    """What lies between the steps grows from nothing to a second."""
+def growing(waiting: tuple[float, float] | None = None, most: float = 1.0, steps: int = 240, read: int = 1) -> Story:
+    """What lies between the steps grows from nothing to `most` seconds; each so many steps the host is read."""
     told = Story()
-    for i in range(240):
-        told.step(forward=0.1, backward=0.2).wait((i / 240) ** 2)
-        if waiting is not None:
-            share = waiting[0] + (waiting[1] - waiting[0]) * i / 240
+    for i in range(steps):
+        told.step(forward=0.1, backward=0.2).wait(most * (i / steps) ** 2)
+        if waiting is not None and i % read == 0:
+            share = waiting[0] + (waiting[1] - waiting[0]) * i / steps
             told.tell(Host, cores=2, cpu=100.0, tree_cpu=100.0, tree_waiting=share)
     return told
 
@@ -92,6 +96,16 @@ def test_growth_between_the_steps_is_a_drift() -> None:
 
 def test_a_machine_that_is_taken_away_is_no_drift() -> None:
     assert "slow-drift" not in said(growing((0.0, 0.8)))
+
+
+def test_a_drift_beside_neighbours_who_were_always_there_is_told_and_no_alarm_before_it_outlasts_them() -> None:
+    assert said(growing((0.5, 0.5), steps=120))["slow-drift"] == "info"  # a third takes less than half a minute
+    assert said(growing((0.5, 0.5)))["slow-drift"] == "warning"
+    assert said(growing((0.0, 0.0)))["slow-drift"] == "warning"
+
+
+def test_a_drift_of_seconds_beside_neighbours_is_not_told() -> None:
+    assert "slow-drift" not in said(growing((0.5, 0.5), steps=120, read=20))
 
 
 def stopped(told: Story, seconds: float, **pulse: object) -> dict[str, str]:

@@ -19,7 +19,6 @@ from monitor.console.reading import Reading
 from monitor.console.stretches import Stretches
 from trainhooks.events import Event, Facts, Metrics, Note, Number, Phase, Pulse, Step
 
-MAX_STEPS = 10_000  # told one by one for one reading; of more the count is kept and no more
 MAX_GROUP = 4096  # readings of one moment
 HOLD = 0.3  # seconds that the newest step waits for what is printed just after it: its phases, its metrics
 INSTANT = 1e-6  # seconds; moments that were reckoned differ by less
@@ -46,6 +45,7 @@ class Tracker:
     clock: Clock
     counters: Counters = field(default_factory=Counters)
     steps: int = 0  # events of steps given out
+    most: int = 10_000  # told one by one for one reading; of more the count is kept and no more
     news: News = field(default_factory=News)
     _out: list[Event] = field(default_factory=list)
     _held: list[Step] = field(default_factory=list)  # timed, the last one may still get phases
@@ -194,7 +194,7 @@ class Tracker:
     def _backfill(self, position: Position, now: float) -> None:
         """The second position shows that the steps before the first belong to this run: it tells each so many."""
         steps = position.backfill
-        if steps > MAX_STEPS:
+        if steps > self.most:
             return
         self._start(max(0, self._start_step - steps), now)
         for index in range(self._start_step + 1, self._start_step + steps + 1):
@@ -222,11 +222,11 @@ class Tracker:
     def _make(self, draft: _Draft, at: float, each: float) -> None:
         """The steps of one draft, from `at` on, `each` so long."""
         count = draft.count
-        if count > MAX_STEPS:
+        if count > self.most:
             self._note("steps come faster than they can be listed: their number is right, the speed shown is too low")
-            self._start(self._start_step + count - MAX_STEPS, self._moment)
-            at += (count - MAX_STEPS) * each
-            count = MAX_STEPS
+            self._start(self._start_step + count - self.most, self._moment)
+            at += (count - self.most) * each
+            count = self.most
         reading = draft.reading
         for number in range(count):
             end = at + (number + 1) * each if each else self._moment

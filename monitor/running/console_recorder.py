@@ -174,6 +174,10 @@ class ConsoleRecorder:
         if not self._is_hooked and now - self._looked >= HOOKED:
             self._looked = now
             self._is_hooked = any(_tells_steps(path) for path in self._run.glob("rank-*.jsonl"))
+            if self._is_hooked:
+                # Only the last step of a reading has metrics, and nothing else is taken. Where the lines of several
+                # ranks are torn into each other, thousands of steps a line would be made and thrown away.
+                self._tracker.most = 1
         return self._is_hooked
 
     def _remember(self) -> None:

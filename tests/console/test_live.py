@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from monitor.running.console_recorder import Stream
+from monitor.running.console_recorder import ConsoleRecorder, Stream
+from monitor.sources.decode import decode
 from monitor.sources.growing import Growing
 from tests.console.conftest import Live
+from trainhooks.events import Metrics
 
 
 def test_steps_between_two_lines_share_the_time_between_them() -> None:
@@ -133,3 +135,18 @@ def test_a_frame_that_stands_still_tells_how_far_it_has_come_and_not_what_may_be
     assert stream.peek() == []
     (whole,) = stream.feed(b"215\n")
     assert whole.metrics == {"loss": 0.4215}
+
+
+def test_lines_torn_into_each_other_beside_hooks_make_no_thousands_of_steps(tmp_path: Path) -> None:
+    (tmp_path / "rank-0-a.jsonl").write_text('{"kind":"step"}\n')
+    (tmp_path / "console.log").write_text("step 1 loss: 0.5\n")
+    recorder = ConsoleRecorder(tmp_path)
+    recorder.step()
+    with open(tmp_path / "console.log", "a") as out:
+        out.write("step 50024992 loss: 0.4\n")  # `step 5002` of one rank, `4992` of another
+    recorder.step()
+    recorder.finish()
+    assert recorder._tracker.steps <= 2
+    (journal,) = tmp_path.glob("console-*.jsonl")
+    told = [event for event in map(decode, journal.read_bytes().splitlines()) if isinstance(event, Metrics)]
+    assert [(event.step, event.values["loss"]) for event in told] == [(1, 0.5), (50024992, 0.4)]

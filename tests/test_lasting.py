@@ -1,9 +1,12 @@
-"""Long-lived processes set apart what they loaded, so that garbage among what is new is found soon."""
+"""Long-lived processes set apart what they loaded, find garbage among what is new soon, and let go what is cached."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from functools import lru_cache
+
+from monitor import lasting
 
 GARBAGE = """
 import collections, gc
@@ -31,3 +34,19 @@ def test_garbage_among_what_is_new_is_found_soon() -> None:
         return int(done.stdout)
 
     assert most(True) < most(False) / 2
+
+
+def test_large_caches_of_any_library_are_found_and_emptied() -> None:
+    @lru_cache(maxsize=lasting.LARGE)
+    def large(number: int) -> int:
+        return number
+
+    @lru_cache(maxsize=16)
+    def small(number: int) -> int:
+        return number
+
+    large(1), small(1)
+    found = lasting.large_caches()
+    assert large in found and small not in found
+    lasting.emptied([each for each in found if each is large])
+    assert (large.cache_info().currsize, small.cache_info().currsize) == (0, 1)

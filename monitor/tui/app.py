@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,6 +38,7 @@ from monitor.tui.themes import PhaseTones, palettes, textual_theme
 from monitor.tui.wishes import Wishes, leave
 
 SETTLED = 5.0  # seconds until all is loaded, and painted once
+FORGET = 30.0  # seconds between two times at which what is cached for pictures is let go
 CHARTS_ABREAST = 2  # about as many columns as the widest chart of the overview has: a press moves by one of them
 
 
@@ -122,7 +124,12 @@ class TrainmonApp(App[str], inherit_bindings=False):
             self.action_show(self._wishes.screen)
         self._feed.start(self._take)
         if not self.is_headless:
-            self.set_timer(SETTLED, lasting.settled)
+            self.set_timer(SETTLED, self._settle)
+
+    def _settle(self) -> None:
+        caches = lasting.large_caches()
+        lasting.settled()
+        self.set_interval(FORGET, partial(lasting.emptied, caches))
 
     def on_unmount(self) -> None:
         self._feed.stop()

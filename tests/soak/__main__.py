@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.e2e.conftest import Terminal
 from tests.faults.checker import differences, journalled
 from tests.faults.place import HERE, TRAINMON, Place, done_by, recorder_of, steps_told, wait_for
-from tests.soak.measures import Frames, resident, slope
+from tests.soak.measures import ENOUGH, WARM_UP, Frames, Life, resident, slope
 from tests.soak.mischief import Mischief
 from trainhooks import rundir
 
@@ -44,7 +44,7 @@ class Soak:
         self.screen: Terminal = place.trainmon("attach", self.run.name)
         self.screen.wait_for("training")
         self.frames = Frames()
-        self.sizes: dict[str, list[tuple[float, float]]] = {"dashboard": [], "recorder": []}
+        self.lives: dict[str, dict[int, Life]] = {"dashboard": {}, "recorder": {}}  # by process
         self._random = random.Random(seed)
         self._shown = b""  # last on the screen
 
@@ -77,7 +77,7 @@ class Soak:
         for name, pid in (("dashboard", self.screen.pid), ("recorder", recorder_of(self.run))):
             size = resident(pid)
             if size is not None:
-                self.sizes[name].append((at, size))
+                self.lives[name].setdefault(pid, Life()).add(at, size)
 
     def end(self) -> tuple[int, int]:
         """Let the ranks end; the events that there were, and those that somebody lacks."""
@@ -122,14 +122,27 @@ def tell(soak: Soak, events: int, lost: int, minutes: float) -> int:
     print(f"frame after  p50 {frames.at(0.5):.2f} s, p99 {frames.at(0.99):.2f} s, latest {frames.at(1):.2f} s", end="")
     print(f"; {frames.standstills} times the box itself stood still" if frames.standstills else "")
     bad = bool(lost) or (minutes >= JUDGED and not frames.at(1) <= LATEST_FRAME)
-    for name, samples in soak.sizes.items():
-        steep = slope(samples)
-        print(f"memory of the {name:9} {samples[0][1]:.1f} to {samples[-1][1]:.1f} MiB, {steep:+.2f} MiB an hour")
-        bad |= minutes >= JUDGED and not steep <= STEEPEST
+    for name, lives in soak.lives.items():
+        steep = [slope(life.warm()) for life in lives.values()]
+        for life, each in zip(lives.values(), steep, strict=True):
+            print(f"memory of the {name:9} {memory(life, each)}")
+        # One that was replaced too soon is told and not judged; that none lived to be judged is not as promised.
+        judged = [each for each in steep if each == each]
+        bad |= minutes >= JUDGED and (not judged or max(judged) > STEEPEST)
     if minutes < JUDGED:
         print(f"(frames and memory are judged from {JUDGED:g} minutes on: less is a box's moment, a sawtooth's tooth)")
     print("not as promised" if bad else "as promised")
     return int(bad)
+
+
+def memory(life: Life, steep: float) -> str:
+    """One process's memory: from when it came, and how it climbed once it was warm."""
+    (_, first), (_, last) = life.samples[0], life.samples[-1]
+    whole = f"{first:.1f} to {last:.1f} MiB in {life.seconds / 60:.1f} minutes"
+    warm = life.warm()
+    if not warm:
+        return f"{whole}; judged from {(WARM_UP + ENOUGH) / 60:g} minutes on"
+    return f"{whole}; after {WARM_UP / 60:g} of them {warm[0][1]:.1f} to {warm[-1][1]:.1f}, {steep:+.2f} MiB an hour"
 
 
 if __name__ == "__main__":

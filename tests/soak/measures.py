@@ -6,7 +6,9 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-WARM_UP = 0.2  # the share of the samples that are left out: caches fill, buckets of curves are made
+# Seconds of a process's life: the histories of host and GPUs hold four minutes, and fill until then.
+WARM_UP = 300.0
+ENOUGH = 240.0  # seconds after these that a line is laid through; through fewer it is the tooth of a saw
 STANDSTILL = 0.5  # seconds between two looks of ours: the box stood still, which says nothing of the screen
 
 
@@ -40,15 +42,34 @@ class Frames:
         return frames[min(len(frames) - 1, int(share * len(frames)))] if frames else float("nan")
 
 
+@dataclass
+class Life:
+    """The memory of one process, from the moment on that it was first looked at."""
+
+    samples: list[tuple[float, float]] = field(default_factory=list)  # seconds, MiB
+
+    def add(self, at: float, size: float) -> None:
+        self.samples.append((at, size))
+
+    @property
+    def seconds(self) -> float:
+        return self.samples[-1][0] - self.samples[0][0]
+
+    def warm(self) -> list[tuple[float, float]]:
+        """The samples after its warm-up; none of a process that has not lived long enough after it."""
+        if self.seconds < WARM_UP + ENOUGH:
+            return []
+        return [(at, size) for at, size in self.samples if at >= self.samples[0][0] + WARM_UP]
+
+
 def slope(samples: list[tuple[float, float]]) -> float:
-    """MiB an hour, by least squares, of (seconds, MiB) samples without their warm-up."""
-    kept = samples[int(len(samples) * WARM_UP) :]
-    if len(kept) < 3:
+    """MiB an hour, by least squares, of (seconds, MiB) samples; nan of fewer than two."""
+    if len(samples) < 2:
         return float("nan")
-    middle = sum(t for t, _ in kept) / len(kept)
-    mean = sum(size for _, size in kept) / len(kept)
-    spread = sum((t - middle) ** 2 for t, _ in kept)
-    return 3600 * sum((t - middle) * (size - mean) for t, size in kept) / spread
+    middle = sum(t for t, _ in samples) / len(samples)
+    mean = sum(size for _, size in samples) / len(samples)
+    spread = sum((t - middle) ** 2 for t, _ in samples)
+    return 3600 * sum((t - middle) * (size - mean) for t, size in samples) / spread
 
 
 def resident(pid: int) -> float | None:

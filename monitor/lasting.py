@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 from functools import _lru_cache_wrapper
 from typing import Any
 
 OFTEN = 2  # looks at middle-aged objects between two at all of them; Python's own 10 lets megabytes gather
 LARGE = 1024  # entries; a cache that holds fewer is full soon
+BLOCK = 128 * 1024  # bytes; glibc's own first threshold
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
 def settled() -> None:
@@ -21,6 +26,19 @@ def settled() -> None:
     gc.collect()  # what a quarter is taken of is counted here
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, OFTEN)
+    _give_back()
+
+
+def _give_back() -> None:
+    """Large blocks go back to the system when they are freed.
+
+    glibc takes a large block that was freed for the usual size from then on: the next one comes out of a heap, which
+    seldom shrinks. One state of a run that was written down so leaves half a megabyte. A threshold that is set stays.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # another library has no such thing
+        mallopt = ctypes.CDLL(None).mallopt
+        for name in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
+            mallopt(name, BLOCK)
 
 
 def large_caches() -> list[_lru_cache_wrapper[Any]]:

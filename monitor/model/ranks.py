@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from monitor.model.series import Durations
+from monitor.model.series import Spread
 from monitor.slab import Slab, append_all
 from trainhooks.events import Step
 
@@ -35,7 +35,7 @@ class RankStats:
     """One rank's steps: all of them as figures, the latest one by one."""
 
     steps: int = 0
-    seconds: Durations = field(default_factory=Durations)
+    seconds: Spread = field(default_factory=Spread)
     restart: int = 0
     taken: int = 0  # steps of the newest process
     latest: list[tuple[int, float, float]] = field(default_factory=list)  # index, end, seconds in collectives

@@ -238,3 +238,11 @@ class Durations(Column):
     def _summed(self, values: Sequence[float], total: float) -> Summary:
         ordered = self.quantiles.extend(values)
         return (len(ordered), total, ordered[0], ordered[-1]) if ordered else (0, total, _NAN, _NAN)
+
+
+@dataclass(slots=True)
+class Spread(Durations):
+    """Seconds of which quantiles are asked, and nothing else: of each rank a curve would be the most that is kept."""
+
+    def _digest(self, xs: Sequence[int], values: Sequence[float]) -> None:
+        self.quantiles.extend(_finite(values)[0])

@@ -30,6 +30,9 @@ LOOK = 0.05  # seconds between two looks: as exact as the times of steps can be
 PULSE = 1.0
 REST = 3.0  # times as long as the reading took, of a flood, it rests: a quarter of a core at most
 HOOKED = 2.0  # seconds between two looks for hooks that tell steps
+# Bytes read at once where hooks tell the steps. Lines that came together share a time, and are held until it is known:
+# as much as a kilobyte each, which after a stop of some seconds is megabytes. Where hooks tell it, nobody asks for it.
+SIP = 4096
 LAST = 2.0  # seconds at the end for what has not been read
 PROGRESS = ".console"  # how far it came, for a successor
 HEAD = 256 * 1024  # bytes of a journal that are searched for its first step
@@ -127,7 +130,8 @@ class ConsoleRecorder:
     def step(self) -> bool:
         """Read what has come, up to a bound; whether there may be more."""
         now = time.monotonic()
-        came = [(*stream.source.read(), stream) for stream in self._streams]
+        most = SIP if self._is_hooked else CHUNK
+        came = [(*stream.source.read(most), stream) for stream in self._streams]
         came.sort(key=lambda row: -row[1])
         told = [stream.feed(data) if data else stream.peek() for data, _, stream in came]
         if abreast.number_the_same(told):
@@ -143,7 +147,7 @@ class ConsoleRecorder:
             self._write(out)
             self._remember()
         self._pulse(now)
-        return any(len(data) == CHUNK for data, *_ in came)
+        return any(len(data) == most for data, *_ in came)
 
     def _take(self, readings: list[Reading]) -> None:
         for reading in readings:

@@ -22,8 +22,8 @@ class Growing:
         self.offset = offset
         self._handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def read(self) -> tuple[bytes, float]:
-        """What has come, up to a bound, and how long ago the last of it was written, in seconds.
+    def read(self, most: int = CHUNK) -> tuple[bytes, float]:
+        """What has come, up to so many bytes, and how long ago the last of it was written, in seconds.
 
         A look may be late; the file's own time is not.
         """
@@ -31,7 +31,7 @@ class Growing:
             found = os.fstat(self._handle)
             if found.st_size < self.offset:  # emptied by somebody: what is new counts
                 self.offset = 0
-            data = os.pread(self._handle, min(CHUNK, found.st_size - self.offset), self.offset)
+            data = os.pread(self._handle, min(most, found.st_size - self.offset), self.offset)
         except OSError:
             return b"", 0.0
         self.offset += len(data)

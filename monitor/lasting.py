@@ -43,7 +43,8 @@ def _give_back() -> None:
 
 def large_caches() -> list[_lru_cache_wrapper[Any]]:
     """The caches of functions, ours and the libraries', that may fill for hours. To be asked before `settled`."""
-    found = [each for each in gc.get_objects() if isinstance(each, _lru_cache_wrapper)]
+    # By its type: to be asked for its class, an object of a library may run code of its own.
+    found: list[_lru_cache_wrapper[Any]] = [each for each in gc.get_objects() if type(each) is _lru_cache_wrapper]
     return [each for each in found if (each.cache_info().maxsize or 0) >= LARGE]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-MAX_STRETCHES = 512
+MAX_STRETCHES = 256  # at the coarsest sixteen for each part; more only fill memory for longer
 PARTS = 8  # that the time is cut into, and that have to rise one after the other
 STEADY = 0.25  # of the mean rise, which each part has to rise by: what comes in one jump is no leak
 GOES_ON = 0.5  # likewise the last two together: what levels off is a cache

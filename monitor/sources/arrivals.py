@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 
-KEPT = 1000  # looks at the output; older lines are no longer on any screen
+from monitor.sources.console import LINES
+
+KEPT = LINES  # looks at the output: each saw a new line at least, and older ones are no longer on any screen
 
 
 class Arrivals:

@@ -13,7 +13,7 @@ from monitor.model.detail_rows import GpuDetail
 from monitor.runs.replay import open_player
 from monitor.tui.panels import machine
 from monitor.tui.rows import Row, row_width
-from monitor.tui.screens.gpus import Gpus, past
+from monitor.tui.screens.gpus import Gpus, block, past
 from trainhooks.events import Gpu
 
 BIG = (160, 45)
@@ -33,9 +33,19 @@ async def press(pilot, *keys: str) -> None:
 
 
 def test_a_gpu_line_has_all_readings_and_what_holds_it_back() -> None:
-    shown = text([machine.gpu_line(views.gpu(3), 90)])
+    shown = text([machine.gpu_line(views.gpu(3), 90, 7)])
     for part in ("GPU 3", "84 %", "64.2/139 GiB", "71 °C", "585/700 W", "1,740 MHz", "power cap"):
         assert part in shown
+
+
+def test_the_names_of_more_than_ten_gpus_stand_clear_of_what_follows() -> None:
+    view = views.running(gpus=16)
+    names = machine.names_width(view.report.gpus)
+    listed = [row for gpu in view.report.gpus for row in block(gpu, GpuDetail(), [], False, 60, 1, names)]
+    for rows in (machine.machine_rows(view, 60, 30), listed):
+        lines = [line for line in text(rows).split("\n") if "GPU" in line]
+        assert len({line.index("━") for line in lines}) == 1, "the columns stay below each other"
+        assert all(line[line.index("━") - 1] == " " for line in lines)
 
 
 def test_what_is_normal_takes_nothings_place_and_what_costs_speed_does() -> None:
@@ -45,7 +55,7 @@ def test_what_is_normal_takes_nothings_place_and_what_costs_speed_does() -> None
     assert held("idle", "application clocks", "sync boost", "display clocks", "power cap") == ""
     assert held("hardware slowdown", "hardware thermal") == "HW thermal", "the cause, not its consequence"
     assert held("hardware slowdown") == "HW slowdown" and held("0x400") == "0x400"
-    shown = text([machine.gpu_line(replace(views.gpu(0), reasons=["hardware thermal"]), 60)])
+    shown = text([machine.gpu_line(replace(views.gpu(0), reasons=["hardware thermal"]), 60, 7)])
     assert "HW thermal" in shown and "MHz" not in shown
 
 
@@ -73,7 +83,7 @@ def test_many_gpus_are_told_by_where_their_figures_lie_and_those_held_back_by_na
 def test_a_gpu_without_readings_shows_dashes_only() -> None:
     bare = replace(views.gpu(0), utilization=None, memory_used=None, memory_total=None, temperature=None, power=None)
     bare = replace(bare, power_limit=None, sm_clock=None)
-    for rows in ([machine.gpu_line(bare, 80)], machine.gpu_block(bare, [], 60)):
+    for rows in ([machine.gpu_line(bare, 80, 7)], machine.gpu_block(bare, [], 60)):
         shown = text(rows).replace("GPU 0", "").replace("H200", "")
         assert "0" not in shown and "–" in shown
 

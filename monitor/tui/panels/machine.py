@@ -58,8 +58,17 @@ def limits(gpu: GpuRow) -> str:
     return ", ".join([*words, *(fit(reason, 30) for reason in grave if reason not in BY_NAME)])
 
 
-def gpu_line(gpu: GpuRow, width: int) -> Row:
-    """One line a GPU, the least important facts left out where there is no room."""
+def names_width(gpus: Sequence[GpuRow]) -> int:
+    """Cells of ` GPU 3 `, and of ` GPU 10 ` in a list that reaches so far: its columns stay below each other."""
+    return max((len(f" GPU {gpu.index} ") for gpu in gpus), default=0)
+
+
+def gpu_line(gpu: GpuRow, width: int, names: int) -> Row:
+    """One line a GPU, the least important facts left out where there is no room.
+
+    Args:
+        names: cells of its name, as wide as those of all in the list.
+    """
     temperature, tone = _temperature(gpu)
     held = limits(gpu)
     facts: list[Row] = [
@@ -70,7 +79,7 @@ def gpu_line(gpu: GpuRow, width: int) -> Row:
         [(column(_clock(gpu), 9, right=True), "text")],
         *([[(POWER_CAP, "muted")]] if POWER_CAP in gpu.reasons else []),
     ]
-    head: Row = [(column(f" GPU {gpu.index}", 7), "text bold")]
+    head: Row = [(column(f" GPU {gpu.index}", names), "text bold")]
     left = max(1, width - row_width(head) - LEAST_METER)
     tail = separated(facts, left, ("  ", "text"))
     room = min(10, width - row_width(head) - row_width(tail))
@@ -188,12 +197,13 @@ class Machine(ScrollPanel):
 def machine_rows(view: View, width: int, height: int) -> list[Row]:
     """The GPUs, as much of each as `height` rows allow, and the host; all rows, however many there are."""
     gpus = view.report.gpus
+    names = names_width(gpus)
     if len(gpus) * 4 + HOST_ROWS <= height:
         rows = [row for gpu in gpus for row in gpu_block(gpu, _recent(view, gpu, width), width)]
     elif len(gpus) <= max(2, height - HOST_ROWS):
-        rows = [gpu_line(gpu, width) for gpu in gpus]
+        rows = [gpu_line(gpu, width, names) for gpu in gpus]
     else:
-        rows = [*together(gpus, width), *(gpu_line(gpu, width) for gpu in gpus if limits(gpu))]
+        rows = [*together(gpus, width), *(gpu_line(gpu, width, names) for gpu in gpus if limits(gpu))]
     rows += host_rows(view.report.host, figure_of(view.details.host[-width:], "cpu"), width)
     note = view.report.host.note
     if note:

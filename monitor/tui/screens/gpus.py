@@ -20,7 +20,7 @@ from monitor.tui.actions import screen_bindings
 from monitor.tui.chart import line
 from monitor.tui.columns import fold, grid
 from monitor.tui.panels.base import Look
-from monitor.tui.panels.machine import gpu_line, limits
+from monitor.tui.panels.machine import gpu_line, limits, names_width
 from monitor.tui.panels.plot import axis, framed
 from monitor.tui.rows import Row, column, cut, fit, meter, printable, row_width, separated, sparkline, spread, wrap
 from monitor.tui.screens.charts import GAP, beside
@@ -176,13 +176,19 @@ def throttled(gpu: GpuRow, width: int) -> Row:
     return [*_label("held"), *separated(parts, max(1, width - LABEL))]
 
 
-def block(gpu: GpuRow, detail: GpuDetail, held: Row, chosen: bool, width: int, height: int) -> list[Row]:
-    """A GPU in `height` rows at most: the most important first, and two figures a row where that shows more."""
+def block(
+    gpu: GpuRow, detail: GpuDetail, held: Row, chosen: bool, width: int, height: int, names: int
+) -> list[Row]:
+    """A GPU in `height` rows at most: the most important first, and two figures a row where that shows more.
+
+    Args:
+        names: cells of its name where it stands in a single row, as wide as those of all.
+    """
     if height <= 1:
-        return [cut([("▶" if chosen else " ", "accent bold"), *gpu_line(gpu, width - 1)], width)]
+        return [cut([("▶" if chosen else " ", "accent bold"), *gpu_line(gpu, width - 1, names)], width)]
     head = title(gpu, held, chosen, width)
     if height <= LOW:
-        facts: Row = [("   ", "text"), *gpu_line(replace(gpu, reasons=[]), width - 1)[1:]]
+        facts: Row = [("   ", "text"), *gpu_line(replace(gpu, reasons=[]), width - 1, names)[1:]]
         return [head, cut(facts, width)]
     rows = _figures(gpu, detail, width)
     if _in_two(rows, width, height):
@@ -321,12 +327,12 @@ class Gpus(ListBody):
 
     def entry(self, key: object, view: View, look: Look, width: int, chosen: bool) -> list[Row]:
         each = self._each(view)
-        rows = block(*_of(key, view), chosen, width, each)
+        rows = block(*_of(key, view), chosen, width, each, names_width(view.report.gpus))
         return [*rows, []] if len(rows) < each else rows
 
     def opened_rows(self, key: object, view: View, look: Look, width: int) -> list[Row]:
         gpu, detail, held = _of(key, view)
-        rows = [*block(gpu, detail, held, False, width, 99), *([[]] if gpu.reasons else [])]
+        rows = [*block(gpu, detail, held, False, width, 99, names_width([gpu])), *([[]] if gpu.reasons else [])]
         for reason in gpu.reasons:
             meaning = BY_NAME[reason].meaning if reason in BY_NAME else "this version has no word for it"
             rows += wrap([(f"   {fit(reason, 30)}", "warning"), (f"  {meaning}", "muted")], width - 1)

@@ -309,7 +309,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
             self._draw()
         elif page is None:
             self._rearrange(self.board.restore)
-        elif not page.body.leave():
+        elif not page.leave():
             self._close_page()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
@@ -11,8 +12,6 @@ from monitor.settings.keymap import DEFAULT
 from monitor.tui.actions import Action, bindings, key_of, with_keys
 from monitor.tui.app import TrainmonApp
 from monitor.tui.feed import Feed
-from monitor.tui.screens.help import HelpScreen
-from monitor.tui.screens.page import Body
 
 
 class Playback(Feed, Protocol):
@@ -34,33 +33,29 @@ class Playback(Feed, Protocol):
 LEAP = 0.05  # of the recording: twenty presses lead through all of it
 
 ACTIONS: tuple[Action, ...] = (
-    Action("pause", DEFAULT["pause"], "p", "Pause the replay, or go on; at its end begin anew", setting="pause"),
-    Action("replay_step(1)", (".",), ".", "Go on by one step"),
-    Action("replay_step(-1)", (",",), ",", "Go back by one step"),
-    Action("replay_faster(2)", ("+",), "+", "Twice as fast"),
-    Action("replay_faster(0.5)", ("-",), "-", "Half as fast"),
-    Action(f"replay_seek({LEAP})", (")",), ")", "Go on by a twentieth of the recording"),
-    Action(f"replay_seek(-{LEAP})", ("(",), "(", "Go back by a twentieth of it"),
+    Action("pause", DEFAULT["pause"], "p", "Pause the replay, or go on; at its end begin anew", "pause", "pause"),
+    Action("replay_step(1)", (".",), ".", "Replay: go on by one step", "step"),
+    Action("replay_step(-1)", (",",), ",", "Replay: go back by one step"),
+    Action("replay_faster(2)", ("+",), "+", "Replay: twice as fast", "faster"),
+    Action("replay_faster(0.5)", ("-",), "-", "Replay: half as fast"),
+    Action(f"replay_seek({LEAP})", (")",), ")", "Replay: go on by a twentieth of the recording", "leap"),
+    Action(f"replay_seek(-{LEAP})", ("(",), "(", "Replay: go back by a twentieth of it"),
 )
 QUIT = "Quit the replay"
 HINT = "A replay: {} pauses, . and , go by a step, + and - change the speed, ( and ) leap"
 
 
-def _of_replay(action: Action) -> Action:
-    """Nothing runs that could be left."""
-    return replace(action, help=QUIT, footer="quit") if action.name == "detach" else action
+def of_replay(actions: Sequence[Action], own: Sequence[Action]) -> tuple[Action, ...]:
+    """The keys of a replay among the others, early, as on any player; and nothing runs that could be left."""
+    left = [_quit(action) for action in actions if action.name != "pause"]
+    pause, *moves = own
+    at = 1 + next(index for index, action in enumerate(left) if action.name == "help")
+    return (*left[:at], pause, left[at], *moves, *left[at + 1 :])  # what it is all about comes before how to move
 
 
-class ReplayHelp(HelpScreen):
-    """The help, with the keys of a replay before the others."""
-
-    def __init__(self, body: Body | None, actions: tuple[Action, ...], own: tuple[Action, ...]) -> None:
-        super().__init__(body, actions)
-        self._own = own
-
-    def text(self) -> str:
-        keys = [f"{action.shown:>10}  {action.help}" for action in self._own]
-        return "\n".join(["Replay", *keys, "", super().text()])
+def _quit(action: Action) -> Action:
+    footer = "quit" if action.footer else ""
+    return replace(action, help=QUIT, footer=footer) if action.name in ("detach", "ask_to_quit") else action
 
 
 class ReplayApp(TrainmonApp):
@@ -73,18 +68,13 @@ class ReplayApp(TrainmonApp):
     def __init__(self, feed: Playback, **options: Any) -> None:
         super().__init__(feed, **options)
         self._playback = feed
-        self.actions = tuple(_of_replay(action) for action in self.actions)
+        self.actions = of_replay(self.actions, with_keys(self.keys, ACTIONS))
 
     def on_mount(self) -> None:
         self.notify(HINT.format(key_of("pause", self.actions)), timeout=8, markup=False)
 
     def _in_progress(self) -> bool:
         return False
-
-    def action_help(self) -> None:
-        page = self._page
-        own = with_keys(self.keys, ACTIONS)
-        self.push_screen(ReplayHelp(page.body if page is not None else None, self.actions, own))
 
     def action_pause(self) -> None:
         self._playback.pause()

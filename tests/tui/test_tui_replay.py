@@ -61,7 +61,9 @@ async def test_help_tells_the_keys_of_the_replay_too(screen_text) -> None:
     async with app.run_test(size=(160, 80)) as pilot:
         await pilot.press("question_mark")
         await pilot.pause()
-        assert "Go back by one step" in screen_text(app)
+        shown = screen_text(app)
+        assert all(action.help in shown for action in REPLAY_ACTIONS)
+        assert "Pause the screen" not in shown and "Detach" not in shown, "what a key does here is told once"
 
 
 async def test_leaving_a_replay_asks_nothing() -> None:

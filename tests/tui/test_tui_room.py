@@ -9,11 +9,14 @@ import sample_views as views
 from monitor.model.detail_rows import KindRow
 from monitor.model.report import Curve, OpenWork, Outcome
 from monitor.tui import timeline
-from monitor.tui.actions import SCREEN_ACTIONS
+from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS
 from monitor.tui.panels import alerts, footer, header, machine, phases, steps
 from monitor.tui.panels.base import Look
+from monitor.tui.replay import ACTIONS as REPLAY_ACTIONS
+from monitor.tui.replay import of_replay
 from monitor.tui.rows import Row, row_width
 from monitor.tui.screens import breakdown
+from monitor.tui.screens.every import SCREEN_CLASSES
 from monitor.tui.screens.page import PageFooter
 
 
@@ -100,7 +103,7 @@ def test_the_usual_phases_of_a_role_keep_their_times(look: Look, width: int) -> 
 @pytest.mark.parametrize("width", [18, 40, 60, 80, 160])
 @pytest.mark.parametrize("screen", SCREEN_ACTIONS)
 def test_the_way_to_the_help_is_never_left_out(screen: str, width: int) -> None:
-    shown = footer.keys(PageFooter(screen).actions, width)
+    shown = footer.keys(PageFooter(SCREEN_CLASSES[screen]().body).actions, width)
     assert "help" in [action.name for _, _, action in shown]
     assert all(end <= width for _, end, _ in shown)
     assert all(one[1] + 3 == other[0] for one, other in pairwise(shown))
@@ -108,8 +111,10 @@ def test_the_way_to_the_help_is_never_left_out(screen: str, width: int) -> None:
 
 def test_a_replay_shows_early_how_to_hold_it(look: Look) -> None:
     foot = footer.Footer("footer")
-    foot.show(views.running(), replace(look, replay=True))
-    assert [action.footer for action in foot.actions if action.footer][:4] == ["quit", "help", "pause", "why"]
+    foot.show(views.running(), replace(look, replay=True, actions=of_replay(ACTIONS, REPLAY_ACTIONS)))
+    named = [action.footer for action in foot.actions if action.footer]
+    assert named[:8] == ["quit", "help", "pause", "why", "step", "faster", "leap", "steps"]
+    assert len(named) == len({action.shown for action in foot.actions if action.footer}), "no key twice"
     foot.show(views.running(), look)
     assert [action.footer for action in foot.actions if action.footer][:3] == ["detach", "help", "why"]
 

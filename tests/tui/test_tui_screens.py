@@ -209,6 +209,26 @@ async def test_an_opened_step_shows_all_that_is_known_and_says_what_is_not(app_o
         assert "the mean of" in shown and "not kept" in shown
 
 
+@pytest.mark.parametrize("screen", ["findings", "steps", "gpus", "charts"])
+async def test_enter_is_told_by_what_it_does_now(app_on, screen_text, screen: str) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        for keys, back in ((KEYS[screen], False), ("enter", True), ("enter", False), ("enter", True)):
+            await press(pilot, keys)
+            foot = screen_text(app).rstrip().split("\n")[-1]
+            assert ("Enter back" in foot) == back and "Enter" in foot
+        assert "sort" not in foot, "the order of the list is of no concern to what is opened"
+        await press(pilot, "escape")
+        assert "Enter back" not in screen_text(app)
+
+
+async def test_nothing_to_open_is_not_offered(app_on, screen_text) -> None:
+    app = app_on(views.running(gpus=0))
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, KEYS["gpus"])
+        assert "Enter" not in screen_text(app).rstrip().split("\n")[-1]
+
+
 async def test_only_slow_and_skipped_steps_on_demand(app_on, screen_text) -> None:
     app = app_on(views.running())
     async with app.run_test(size=BIG) as pilot:

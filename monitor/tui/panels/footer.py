@@ -39,14 +39,6 @@ def _wide(action: Action) -> int:
     return text_width(f"{action.shown} {action.footer}")
 
 
-def _early(actions: list[Action]) -> list[Action]:
-    """In a replay the key that holds it comes right after the help."""
-    held = [action for action in actions if action.name == "pause"]
-    others = [action for action in actions if action.name != "pause"]
-    at = next((index + 1 for index, action in enumerate(others) if action.name == "help"), len(others))
-    return [*others[:at], *held, *others[at:]]
-
-
 def _quit(action: Action) -> Action:
     """Where nothing runs, there is nothing to detach from."""
     return replace(action, footer="quit") if action.name == "detach" else action
@@ -56,13 +48,11 @@ class Footer(Rows):
     @property
     def actions(self) -> list[Action]:
         going_on = self._view is None or self._view.report.outcome.state == "running"
-        replay = self._look is not None and self._look.replay
         actions = self._look.actions if self._look is not None else ACTIONS
-        shown = list(actions) if going_on and not replay else [_quit(action) for action in actions]
-        return _early(shown) if replay else shown
+        return list(actions) if going_on else [_quit(action) for action in actions]
 
     def data(self, view: View, look: Look) -> object:
-        return look.paused, look.replay, look.actions, view.report.outcome.state
+        return look.paused, look.actions, view.report.outcome.state
 
     def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
         row: Row = [(" ", "text")]

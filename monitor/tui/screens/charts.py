@@ -69,6 +69,7 @@ class Charts(Finder, ListBody):
 
     def _charts(self, view: View, look: Look, width: int, height: int) -> list[Row]:
         names = self.keys(view, look)
+        self.empty = not names
         if not names:
             if view.metrics:
                 return [[("  no metric has this in its name", "muted")]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
@@ -45,6 +46,9 @@ class Body(ScrollPanel):
     screen_name: ClassVar[str] = ""
     title: ClassVar[str] = ""
     about: ClassVar[tuple[str, ...]] = ()  # what `?` says of this screen, a paragraph each
+    of_the_list: ClassVar[tuple[str, ...]] = ()  # actions without a meaning for an entry that is opened
+    opened = False  # one entry of a list takes all the room
+    empty = False  # there is no entry that could be opened
 
     def __init__(self) -> None:
         super().__init__("body")
@@ -77,7 +81,7 @@ class Body(ScrollPanel):
         self.do_move(pages * max(1, self.size.height - 2))
 
     def leave(self) -> bool:
-        """Esc: go back by one; False where there is nothing to go back to but the overview."""
+        """Close what is opened; False where nothing is."""
         return False
 
 
@@ -87,7 +91,6 @@ class ListBody(Body):
     def __init__(self) -> None:
         super().__init__()
         self.selected: object = None  # None: the first
-        self.opened = False
         self._top = 0  # first visible row
 
     def keys(self, view: View, look: Look) -> list[object]:
@@ -114,6 +117,7 @@ class ListBody(Body):
 
     def body(self, view: View, look: Look, width: int, height: int) -> list[Row]:
         keys = self.keys(view, look)
+        self.empty = not keys
         if not keys:
             return self.nothing(view, look, width)[:height]
         if self.opened:
@@ -223,13 +227,25 @@ class Finder:
 class PageFooter(Footer):
     """The screen's own keys first, then those that work everywhere."""
 
-    def __init__(self, screen: str) -> None:
+    def __init__(self, body: Body) -> None:
         super().__init__("footer")
-        self._own: tuple[Action, ...] = SCREEN_ACTIONS[screen]
+        self._body = body
+
+    def data(self, view: View, look: Look) -> object:
+        return super().data(view, look), self._body.opened, self._body.empty
+
+    def _own(self) -> Iterator[Action]:
+        """The screen's own keys as they are now: Enter opens an entry, leads back from it, or does nothing."""
+        body = self._body
+        idle = (*(("open",) if body.empty else ()), *(body.of_the_list if body.opened else ()))
+        for row in SCREEN_ACTIONS[body.screen_name]:
+            if row.name not in idle:
+                footer = "back" if row.name == "open" and body.opened else row.footer
+                yield replace(row, name=f"screen.body({row.name!r})", footer=footer)
 
     @property
     def actions(self) -> list[Action]:
-        own = [replace(row, name=f"screen.body({row.name!r})") for row in self._own]
+        own = self._own()
         everywhere = [action for action in super().actions if action.name not in _OVERVIEW_ONLY]
         return [Action("restore", ("escape",), "Esc", "", "overview"), *own, *everywhere]
 
@@ -243,7 +259,7 @@ class PageScreen(Screen[None]):
         super().__init__()
         self._compositor = CroppingCompositor()
         self.body = body
-        self.parts: tuple[Rows, ...] = (Header("header"), body, PageFooter(body.screen_name))
+        self.parts: tuple[Rows, ...] = (Header("header"), body, PageFooter(body))
 
     def compose(self) -> ComposeResult:
         yield from self.parts
@@ -267,3 +283,10 @@ class PageScreen(Screen[None]):
 
     def action_body(self, call: str) -> None:
         self.body.do(call)
+        self.parts[-1].draw_again()
+
+    def leave(self) -> bool:
+        """Esc: go back by one; False where there is nothing to go back to but the overview."""
+        left = self.body.leave()
+        self.parts[-1].draw_again()
+        return left

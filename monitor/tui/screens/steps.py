@@ -23,6 +23,7 @@ BESIDE = 12  # cells of the title's rule that the title and its ends take
 class StepTable(ListBody):
     screen_name = "steps"
     title = "Steps"
+    of_the_list = ("sort(1)", "reverse", "slow")
     about = (
         "A row is one step where single steps are kept: the latest ones, and every slow one. ▲ before it means"
         " that it was slow, - that it was skipped. Further back a row is a stretch of steps with their means, and its"

@@ -7,6 +7,8 @@ import sample_views as views
 
 from monitor.diagnosis.explain import page
 from monitor.model.report import Finding, Suggestion
+from monitor.tui.rows import row_width
+from monitor.tui.screens.findings import below, page_rows
 
 BIG = (160, 45)
 
@@ -78,6 +80,21 @@ async def test_the_page_of_the_chosen_finding_stands_below_a_short_list(app_on, 
     async with app_on(view).run_test(size=(80, 24)) as pilot:
         await press(pilot, "w")
         assert "About the chosen finding" not in screen_text(pilot.app), "not even its beginning: Enter shows all of it"
+
+
+@pytest.mark.parametrize("room", range(4, 60))
+def test_as_much_of_a_page_as_has_room_in_whole_sections(room: int) -> None:
+    code = "sequential-generation"
+    rows = below(code, 118, room)
+    shown = "\n".join("".join(part for part, _ in row) for row in rows)
+    whole = ["".join(part for part, _ in row) for row in page_rows(page(code), 116)][1:]
+    assert len(rows) <= room and all(row_width(row) <= 118 for row in rows)
+    if rows:
+        part = shown.split("\n")[2:]
+        assert part == whole[: len(part)] and ("Enter shows all of it" in shown) == (len(part) < len(whole))
+        assert len(part) == len(whole) or not whole[len(part)], "no section is cut"
+    else:
+        assert room < 8, "where a section has room it is there"
 
 
 async def test_a_code_without_a_page_opens_what_there_is(app_on, screen_text) -> None:

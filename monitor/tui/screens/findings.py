@@ -67,6 +67,19 @@ def page_rows(shown: Page, width: int) -> list[Row]:
     return rows
 
 
+def below(code: str, width: int, room: int) -> list[Row]:
+    """Below the list, as many whole sections of the page as `room` rows hold, and how to see the others."""
+    heading: Row = [(f"─ About the chosen finding: {code}", "muted")]
+    text = page_rows(known_page(code), width - 2)[1:]
+    if len(text) + 2 <= room:
+        return [[], heading, *text]
+    ends = [at for at, row in enumerate(text) if not row and 0 < at <= room - 2]
+    if not ends:
+        return []
+    rest = spread(heading, [(" Enter", "accent"), (" shows all of it ", "muted")], width)
+    return [[], rest, *text[: ends[-1]]]
+
+
 def try_rows(suggestion: Suggestion, first: bool, chosen: bool, width: int) -> list[Row]:
     """What may help, without a number of this run that says it does."""
     heading: list[Row] = [[("─ To try: what may help, without a loss measured here", "muted")]] if first else []
@@ -124,8 +137,7 @@ class Findings(ListBody):
         key = keys[self.choice(keys)]
         if self.opened or not isinstance(key, str) or key not in CODES:
             return rows
-        below = [[], [(f"─ About the chosen finding: {key}", "muted")], *page_rows(known_page(key), width - 2)[1:]]
-        return [*rows, *below] if len(rows) + len(below) <= height else rows
+        return [*rows, *below(key, width, height - len(rows))]
 
     def opened_rows(self, key: object, view: View, look: Look, width: int) -> list[Row]:
         if isinstance(key, tuple) and key[0] == "try":

@@ -55,7 +55,7 @@ def limits(values: Iterable[float]) -> tuple[float, float]:
             low = first - spread
     if not high / 4 - low / 4 > max(1e-300, _SAME * max(abs(low / 4), abs(high / 4))):
         room = abs(low) * 0.1 if abs(low) > 1e-290 else 1.0
-        low, high = low - room, high + room
+        low, high = (low - room if low else 0.0), high + room  # a constant 0 lies on the ground
     return _rounded(low, high)
 
 

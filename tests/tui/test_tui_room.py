@@ -82,6 +82,17 @@ def test_phases_are_drawn_over_the_run_each_on_a_scale_of_its_own(look: Look) ->
     assert breakdown.over_the_run(view.report.phases, fresh, look, 158) == []
 
 
+@pytest.mark.parametrize("height", range(4, 60))
+def test_phases_over_the_run_are_higher_where_there_is_room(look: Look, height: int) -> None:
+    view = views.running()
+    rows = text(breakdown.over_the_run(view.report.phases, view, look, 158, height)).split("\n")
+    phases_ = sum("■" in row for row in rows[2:-1])
+    tall = sum(any(sign in row for sign in "▁▂▃▄▅▆▇█") for row in rows) / phases_
+    assert len(rows) <= max(height, phases_ + 3) and all(len(row) <= 158 for row in rows)
+    assert tall == 4 if height >= 5 * phases_ + 2 else tall >= 1
+    assert rows[-1].strip().startswith("step 1")
+
+
 def test_a_phase_that_did_not_occur_leaves_a_gap_over_the_run(look: Look) -> None:
     view = views.running(6)
     seldom = {"generation": Curve(x=[3.0], mean=[2.0], low=[2.0], high=[2.0])}

@@ -9,7 +9,7 @@ from textual.binding import BindingType
 
 from monitor import units as fmt
 from monitor.model.detail_rows import KindRow
-from monitor.model.report import PhaseRow, View
+from monitor.model.report import Curve, PhaseRow, View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.columns import fold_means, grid
 from monitor.tui.panels.base import Look
@@ -18,6 +18,7 @@ from monitor.tui.panels.plot import steps_axis
 from monitor.tui.panels.steps import silence
 from monitor.tui.rows import Row, column, fit, flow, row_width, separated, sparkline, text_width, wrap
 from monitor.tui.screens.page import Body, PageScreen
+from monitor.tui.stack import Layer, stacked
 
 _COLUMNS = ("share", "mean", "p50", "p95", "max", "steps", "clock", "GPU mean")
 _WIDTHS = (8, 10, 10, 10, 10, 9, 7, 10)
@@ -26,6 +27,8 @@ _TIMED = (0, 1, 7, 2, 3, 4, 5, 6)  # where the GPU clock is on
 _NARROW = (0, 1, 3)  # of them, where there is no room for all
 _NARROW_TIMED = (0, 1, 7)
 _LEAST_CHART = 16
+_MOST_ROWS = 4  # of a phase's line over the run
+_NOTHING = Curve()
 _SCALE = ("how many steps took how long, logarithmic scale", "steps by length, log scale", "log scale")
 
 
@@ -104,8 +107,17 @@ def _kinds(kinds: tuple[KindRow, ...], look: Look, width: int) -> list[Row]:
     return rows
 
 
-def over_the_run(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row]:
-    """How each phase went as the run went on: a row each, between 0 and its longest stretch of steps."""
+def _tall(phases: int, free: int) -> int:
+    """Rows of a phase's line, of `free` for all of them: above one, each has a gap above it."""
+    return max(1, min(_MOST_ROWS, (free + 1) // max(1, phases) - 1))
+
+
+def over_the_run(rows: list[PhaseRow], view: View, look: Look, width: int, height: int = 0) -> list[Row]:
+    """How each phase went as the run went on: between 0 and its longest stretch of steps, in a row each or more.
+
+    Args:
+        height: rows that there are for it.
+    """
     names = _names(rows)
     gutter, tail = names + 4, 12
     layout = grid(view.step_seconds, width - gutter - tail)
@@ -113,17 +125,18 @@ def over_the_run(rows: list[PhaseRow], view: View, look: Look, width: int) -> li
         return []
     scale = ("   means, each from 0 to the highest, at the right", "muted")
     out: list[Row] = [[], [(" Over the run", "text bold"), scale]]
-    for row in rows:
-        curve = view.phase_seconds.get(row.name)
-        if curve is None or not curve.x:
-            continue
-        means = fold_means(curve, layout)
-        top = max(means)
-        line = "".join((sparkline([mean], 1, top) if mean > 0 else " ") * layout.stretch for mean in means)
-        drawn: Row = [(" ■ ", look.phases[row.name]), (column(row.name, names), "text"), (" ", "text")]
-        drawn.append((column(line, width - gutter - tail), look.phases[row.name]))
-        out.append([*drawn, (column(fmt.duration(top), tail - 2, right=True), "text")])
-    return [*out, steps_axis(layout, view.step_seconds, gutter, width - gutter - tail)] if len(out) > 2 else []
+    drawn = [row for row in rows if view.phase_seconds.get(row.name, _NOTHING).x]
+    tall = _tall(len(drawn), height - len(out) - 1)
+    for row in drawn:
+        means = [mean for mean in fold_means(view.phase_seconds[row.name], layout) for _ in range(layout.stretch)]
+        top, tone = max(means), look.phases[row.name]
+        head: Row = [(" ■ ", tone), (column(row.name, names), "text"), (" ", "text")]
+        out += [[]] if tall > 1 and row is not drawn[0] else []
+        lines = stacked([Layer(tone, means)], width - gutter - tail, tall, top or 1.0)
+        bars = ["".join(text for text, _ in line) for line in lines]  # its name says which phase it is: no patterns
+        out.append([*head, (bars[0], tone), (column(fmt.duration(top), tail - 2, right=True), "text")])
+        out += [[(" " * gutter, "text"), (each, tone)] for each in bars[1:]]
+    return [*out, steps_axis(layout, view.step_seconds, gutter, width - gutter - tail)] if drawn else []
 
 
 def _clocks(view: View, width: int) -> list[Row]:
@@ -178,7 +191,7 @@ class Breakdown(Body):
         if view.details.kinds:
             rows += _kinds(view.details.kinds, look, width)
         rows += [[], *wall_account(view.report.wall, look, width)]
-        return [*rows, *over_the_run(ordered, view, look, width)]
+        return [*rows, *over_the_run(ordered, view, look, width, self.size.height - 1 - len(rows))]
 
 
 class BreakdownScreen(PageScreen):

@@ -79,19 +79,20 @@ class Charts(Finder, ListBody):
             ][:height]
         at = self.choice(names)
         if self.opened:
-            return self._one(str(names[at]), view, look, width, height, True)
+            return self._one(str(names[at]), view, look, width, height, True, height > LEAST_HEIGHT + 1)
         across = max(1, min(MAX_ACROSS, width // LEAST_WIDTH, len(names)))
         self._across = across
         lines = -(-len(names) // across)
         shown = max(1, min(lines, height // LEAST_HEIGHT))
         first = min(max(0, at // across - shown // 2), lines - shown)
         wide = (width - GAP * (across - 1)) // across
+        roomy = height // shown > LEAST_HEIGHT + 1  # for all of them, so that they are alike
         rows: list[Row] = []
         for number in range(first, first + shown):
             end = (number - first + 1) * height // shown
             tall = end - len(rows)
             part = names[number * across : (number + 1) * across]
-            charts = [self._one(str(name), view, look, wide, tall, name == names[at]) for name in part]
+            charts = [self._one(str(name), view, look, wide, tall, name == names[at], roomy) for name in part]
             rows += beside(charts, wide, tall)
         if first > 0:
             rows[0] = with_arrow(rows[0], "↑", width)
@@ -99,9 +100,10 @@ class Charts(Finder, ListBody):
             rows[-1] = with_arrow(rows[-1], "↓", width)
         return rows
 
-    def _one(self, name: str, view: View, look: Look, width: int, height: int, chosen: bool) -> list[Row]:
+    def _one(
+        self, name: str, view: View, look: Look, width: int, height: int, chosen: bool, roomy: bool
+    ) -> list[Row]:
         row = view.report.metrics.get(name, MetricRow())
-        roomy = height > LEAST_HEIGHT + 1
         last: Row = [(fit(fmt.number(row.last), 14), "bad bold" if isinstance(row.last, str) else "text bold")]
         plain = view.metrics.get(name, Curve())
         pointed = None if look.cursor is None else pointed_value(plain, look.cursor)

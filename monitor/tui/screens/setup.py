@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,12 +11,13 @@ from textual.binding import BindingType
 from monitor.model.report import View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.panels.base import Look
-from monitor.tui.rows import Row, column, cut, printable, row_width, wrap
+from monitor.tui.rows import Row, column, cut, printable, row_width, text_width, wrap
 from monitor.tui.screens.page import Body, Finder, PageScreen
 
 MAX_DEPTH = 4
 ENOUGH = 30  # steps from which on a run is measured by the one before
-NAMES = 36  # cells of a setting's name
+NAMES = 24  # cells of the settings' names: what lies in a column of its own has them below each other
+VALUES = 36  # cells that a long name leaves to its value, where there is so much room
 LEAST_WIDTH = 72  # cells of a column of settings: less cuts long names, and wraps most values
 GAP = 2
 # What has a place of its own above the facts.
@@ -91,7 +92,12 @@ def beside(blocks: list[Block], width: int, across: int, height: int) -> list[Ro
     return rows
 
 
-def since_before(view: View, look: Look, width: int, names: int) -> Block:
+def names_width(names: Iterable[str], width: int) -> int:
+    """Cells for the names of a block: what the longest needs, but never so much that its values had no place."""
+    return min(max([NAMES, *map(text_width, names)]), max(width * 2 // 5, width - VALUES))
+
+
+def since_before(view: View, look: Look, width: int) -> Block:
     """What is not as it was in the run that this one is measured by."""
     head: Row = [(" Not as in the run before", "text bold")]
     before = view.earlier
@@ -99,6 +105,7 @@ def since_before(view: View, look: Look, width: int, names: int) -> Block:
         return Block(head, [wrap([("   ", "text"), (_no_comparison(view, look), "muted")], width - 2, 3)])
     head.append((f"   {printable((before.id or before.name or '')[:80])}", "muted"))
     entries = []
+    names = names_width((name for name, _, _ in before.changes), width)
     for name, old, new in before.changes:
         cells: Row = [(f"   {column(name, names)} ", "muted"), (f"{_short(old)} ", "text"), ("→ ", "accent")]
         entries.append(wrap([*cells, (_short(new), "text bold")], width - 2, names + 4, 4))
@@ -153,9 +160,9 @@ class Setup(Finder, Body):
         return rows
 
     def _blocks(self, view: View, look: Look, width: int) -> list[Block]:
-        names = min(NAMES, max(12, width * 2 // 5))
-        blocks = [] if self.wanted else [since_before(view, look, width, names)]
+        blocks = [] if self.wanted else [since_before(view, look, width)]
         for title, facts in groups(view):
+            names = names_width((name for name, _ in facts), width)
             entries = [
                 wrap(
                     [(f"   {column(name, names)} ", "muted"), (printable(text[:2000]), "text")],

@@ -113,6 +113,12 @@ def test_an_outlier_does_not_flatten_the_rest() -> None:
     assert limits([float(step % 10) for step in range(200)] + [1e6])[1] < 40
 
 
+def test_a_constant_of_nothing_lies_on_the_ground() -> None:
+    assert limits([0.0] * 9) == (0.0, 1.0), "no count is below nothing"
+    low, high = limits([5.0] * 9)
+    assert low < 5.0 < high
+
+
 def test_a_constant_is_a_straight_line_whatever_its_means_were_rounded_to() -> None:
     curve = Curve([float(step) for step in range(1, 215)], *([0.1] * 214 for _ in range(3)))
     layout = grid(curve, 30)

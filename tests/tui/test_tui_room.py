@@ -15,7 +15,7 @@ from monitor.tui.panels.base import Look
 from monitor.tui.replay import ACTIONS as REPLAY_ACTIONS
 from monitor.tui.replay import of_replay
 from monitor.tui.rows import Row, row_width
-from monitor.tui.screens import breakdown
+from monitor.tui.screens import breakdown, charts, setup
 from monitor.tui.screens.every import SCREEN_CLASSES
 from monitor.tui.screens.page import PageFooter
 
@@ -159,3 +159,28 @@ def test_the_clock_of_a_gpu_gives_way_to_nothing_but_its_limit_does() -> None:
     assert "1,785 MHz of 1,980" in text(machine.gpu_block(gpu, [], 60))
     tight = text(machine.gpu_block(gpu, [], 45))
     assert "1,785 MHz" in tight and "of 1,980" not in tight
+
+
+def test_what_rounding_leaves_of_a_time_is_none(look: Look) -> None:
+    report = views.running().report
+    report = replace(report, wall=replace(report.wall, between_steps=1e-12))
+    [*_, between] = phases.lines(report, look)
+    assert between.cells == ("0 s", "+0 %", "")
+    assert "between" not in text(phases.wall_account(report.wall, look, 60))
+
+
+@pytest.mark.parametrize("height", [30, 33, 38, 44, 52])
+def test_small_charts_are_alike(look: Look, height: int) -> None:
+    curve = Curve([1.0, 2.0], [0.5, 0.6], [0.5, 0.6], [0.5, 0.6])
+    names = [f"metric {number}" for number in range(12)]
+    view = replace(views.running(), metrics=dict.fromkeys(names, curve))
+    rows = text(charts.Charts().body(view, look, 118, height)).split("\n")
+    below = {rows[at + 1].strip()[:4] == "last" for at, row in enumerate(rows) if "metric " in row}
+    assert len(below) == 1 and len(rows) == height
+
+
+@pytest.mark.parametrize(("width", "whole"), [(98, 47), (78, 39), (40, 20)])
+def test_the_name_of_a_setting_is_cut_only_where_its_value_needs_the_room(width: int, whole: int) -> None:
+    assert setup.names_width(["x" * whole], width) >= min(whole, width * 2 // 5)
+    assert setup.names_width(["x" * 200], width) <= max(width * 2 // 5, width - setup.VALUES)
+    assert setup.names_width([], width) <= setup.NAMES

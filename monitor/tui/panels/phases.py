@@ -13,6 +13,7 @@ from monitor.tui.themes import BETWEEN
 
 _LEAST_BAR = 6
 FREE_FROM = 30  # cells of a panel from which on some are left free at the right
+_DUST = 1e-9  # seconds: what is left of a sum of thousands of times from which all were taken again
 _END = 2  # cells left free at the right, where the title's rule ends too: so its labels stand above their columns
 
 
@@ -39,8 +40,9 @@ def lines(report: Report, look: Look) -> list[Line]:
     ]  # fmt: skip
     wall, steps = report.wall, report.progress.steps_done
     if steps and wall.steps > 0:
-        beside = wall.between_steps / wall.steps
-        cells = (fmt.duration(wall.between_steps / steps), f"+{fmt.share(beside)}", "")
+        between = wall.between_steps if wall.between_steps > _DUST else 0.0
+        beside = between / wall.steps
+        cells = (fmt.duration(between / steps), f"+{fmt.share(beside)}", "")
         table.append(Line(BETWEEN, "between", min(1.0, beside / largest), cells))
     return table
 
@@ -101,7 +103,7 @@ def _wall_parts(wall: Wall, look: Look) -> list[tuple[str, float, str]]:
     spans = sorted(wall.spans.items(), key=lambda item: -item[1])
     parts += [(name, seconds, look.phases[name]) for name, seconds in spans]
     parts += [(BETWEEN, wall.between_steps, "between"), ("teardown", wall.teardown, "muted")]
-    return [part for part in parts if part[1] > 0]
+    return [part for part in parts if part[1] > _DUST]
 
 
 def wall_account(wall: Wall, look: Look, width: int, lines: int = 2) -> list[Row]:

@@ -100,9 +100,7 @@ class Charts(Finder, ListBody):
             rows[-1] = with_arrow(rows[-1], "↓", width)
         return rows
 
-    def _one(
-        self, name: str, view: View, look: Look, width: int, height: int, chosen: bool, roomy: bool
-    ) -> list[Row]:
+    def _one(self, name: str, view: View, look: Look, width: int, height: int, chosen: bool, roomy: bool) -> list[Row]:
         row = view.report.metrics.get(name, MetricRow())
         last: Row = [(fit(fmt.number(row.last), 14), "bad bold" if isinstance(row.last, str) else "text bold")]
         plain = view.metrics.get(name, Curve())

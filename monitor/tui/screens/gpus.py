@@ -31,6 +31,7 @@ LABEL = 10
 LOW = 3  # rows of a GPU below which its figures stand in one row
 ABREAST = 110  # cells from which on a GPU's figures stand two in a row where there are not enough rows
 MAX_PROCESSES = 24
+MOST_BARS = 80  # cells of a bar: a reading each
 LEAST_NAME = 6  # cells of a model's name: less tells none
 PAST = (
     ("sm_clock", "clock, MHz", 1), ("power", "power, W", 1),
@@ -176,9 +177,7 @@ def throttled(gpu: GpuRow, width: int) -> Row:
     return [*_label("held"), *separated(parts, max(1, width - LABEL))]
 
 
-def block(
-    gpu: GpuRow, detail: GpuDetail, held: Row, chosen: bool, width: int, height: int, names: int
-) -> list[Row]:
+def block(gpu: GpuRow, detail: GpuDetail, held: Row, chosen: bool, width: int, height: int, names: int) -> list[Row]:
     """A GPU in `height` rows at most: the most important first, and two figures a row where that shows more.
 
     Args:
@@ -206,7 +205,7 @@ def bars(gpu: GpuRow, detail: GpuDetail, width: int, height: int) -> int:
 
 
 def _room(width: int) -> int:
-    return max(8, min(40, width - LABEL - 54))
+    return max(8, min(MOST_BARS, width - LABEL - 54))
 
 
 def _abreast(figures: list[Row], last: Row, each: int) -> list[Row]:

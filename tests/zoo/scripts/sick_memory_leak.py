@@ -13,7 +13,7 @@ optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 activations = []
 net[1].register_forward_hook(lambda module, inputs, output: activations.append(output.detach().clone()))
 end, step = time.monotonic() + 75, 0
-while time.monotonic() < end:
+while time.monotonic() < end or step < 300:
     x = torch.randn(512, 128)
     loss = nn.functional.cross_entropy(net(x), torch.randint(0, 10, (512,)))
     optimizer.zero_grad()

@@ -98,7 +98,7 @@ def slow_steps(evidence: Evidence) -> Finding | None:
         f"{culprit} grew most in {times} of {shown}",
         [str(worst), f"{duration(main.slow_excess)} beyond the usual in all", *([crowd] if crowd else [])],
         f"Look at what {culprit} does in these steps: longer outputs, a time limit hit, a busy disk or box.",
-        lost,
+        lost if crowd is None else None,  # how much of it is the neighbours' nobody knows
         [slow.step for slow in main.slow_steps[-20:]],
         culprit,
     )

@@ -16,7 +16,7 @@ RESTART_RATIO = 3.0  # times the first start: a restart does the same again, and
 SILENCE_IS_STALL = 30.0  # seconds without a pulse: the interpreter itself is held, stopped or starved
 
 SLOW_SHARE = 0.01  # slow steps that cost under one percent of the time are alerts, not a finding
-SLOW_WORTH = 0.05  # a twentieth of the time is worth going after
+SLOW_WORTH = 0.05  # a twentieth of the time is worth going after; below it, accidents are alerts, too
 OCCASIONS = 3  # once or twice is an accident of the machine; what comes back has a cause
 HICCUP = 2.0  # seconds: a machine's hiccup makes several short steps in a row long, and is one occasion
 ONE_CAUSE = 0.6  # of the time beyond the usual, in one phase; a machine that is taken away makes all phases long
@@ -83,12 +83,12 @@ def slow_steps(evidence: Evidence) -> Finding | None:
     if not main.slow_count or not wall.total:
         return None
     lost = main.slow_excess / wall.total
-    if lost < SLOW_SHARE:
-        return None
     culprit, times = Counter(slow.culprit for slow in main.slow_steps).most_common(1)[0]
+    comes_back = _comes_back(main.slow_steps, culprit)
+    if lost < (SLOW_SHARE if comes_back else SLOW_WORTH):
+        return None
     worst = max(main.slow_steps, key=lambda slow: slow.seconds - slow.baseline)
     shown = len(main.slow_steps)
-    comes_back = _comes_back(main.slow_steps, culprit)
     far = [each for each in main.slow_steps if each.seconds >= max(FAR_LEAST, FAR_RATIO * each.baseline)]
     crowd = None if _comes_back(far, culprit) else crowded(evidence)
     return Finding(

@@ -48,6 +48,16 @@ def test_the_names_of_more_than_ten_gpus_stand_clear_of_what_follows() -> None:
         assert all(line[line.index("━") - 1] == " " for line in lines)
 
 
+@pytest.mark.parametrize("width", range(118, 200, 8))
+def test_a_longer_bar_takes_nothing_away(width: int) -> None:
+    view = views.running(gpus=8)
+    gpu = view.report.gpus[0]
+    shown = text(block(gpu, view.details.gpus[gpu.uuid], [], False, width, 99, 7))
+    for words in ("(92 % of it)", "at most 1,980", "this run 58.0 GiB", "others 2.1 GiB", "slows down at 87"):
+        assert words in shown
+    assert ("driver 614 MiB" in shown) == (width >= 122)
+
+
 def test_what_is_normal_takes_nothings_place_and_what_costs_speed_does() -> None:
     def held(*reasons: str) -> str:
         return machine.limits(replace(views.gpu(0), reasons=list(reasons)))

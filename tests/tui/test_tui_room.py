@@ -169,6 +169,13 @@ def test_what_rounding_leaves_of_a_time_is_none(look: Look) -> None:
     assert "between" not in text(phases.wall_account(report.wall, look, 60))
 
 
+def test_who_is_slowest_is_told_once_on_the_overview(look: Look) -> None:
+    view = views.eight_ranks()
+    assert view.verdict.code == "straggler" and "slowest" not in text(phases.breakdown(view, look, 80, 20))
+    other = replace(view, verdict=replace(view.verdict, code="input-bound"))
+    assert "slowest" in text(phases.breakdown(other, look, 80, 20))
+
+
 @pytest.mark.parametrize("height", [30, 33, 38, 44, 52])
 def test_small_charts_are_alike(look: Look, height: int) -> None:
     curve = Curve([1.0, 2.0], [0.5, 0.6], [0.5, 0.6], [0.5, 0.6])
@@ -184,3 +191,7 @@ def test_the_name_of_a_setting_is_cut_only_where_its_value_needs_the_room(width:
     assert setup.names_width(["x" * whole], width) >= min(whole, width * 2 // 5)
     assert setup.names_width(["x" * 200], width) <= max(width * 2 // 5, width - setup.VALUES)
     assert setup.names_width([], width) <= setup.NAMES
+    names = setup.names_width(["x" * whole], width)
+    rows = setup.setting("x" * names, [("value " * 40, "text")], width, names, 8)
+    assert all(row_width(row) <= width for row in rows) and len(rows) <= 8
+    assert {text([row]).index("value") for row in rows} == {names + 4}, "values stand below each other"

@@ -170,7 +170,8 @@ def breakdown(view: View, look: Look, width: int, height: int) -> list[Row]:
     rows = phase_rows(lines(report, look), width)
     free = height - len(rows) - 4  # a gap, the title, the bar, and a line of words
     account = wall_account(report.wall, look, width, max(2, free))
-    ranks = rank_line(report.ranks, report.straggler)
+    told = view.verdict.code == "straggler"  # in the same words, above
+    ranks = [] if told else rank_line(report.ranks, report.straggler)
     if ranks and row_width(ranks) <= width:
         rows.append(ranks)
     gap: list[Row] = [] if len(rows) + 3 == height else [[]]  # the account without its gap, where only that has no room
@@ -184,7 +185,7 @@ class Phases(ScrollPanel):
     def data(self, view: View, look: Look) -> object:
         report = view.report
         opened = () if report.phases else view.open.spans
-        ranks = report.ranks, report.straggler
+        ranks = report.ranks, report.straggler, view.verdict.code
         return report.phases, report.wall, report.startup, ranks, report.progress.steps_done, opened
 
     def heading(self, view: View, look: Look) -> str:

@@ -31,7 +31,8 @@ LABEL = 10
 LOW = 3  # rows of a GPU below which its figures stand in one row
 ABREAST = 110  # cells from which on a GPU's figures stand two in a row where there are not enough rows
 MAX_PROCESSES = 24
-MOST_BARS = 80  # cells of a bar: a reading each
+USUAL_BARS, MOST_BARS = 40, 80  # cells of a bar, a reading each; and where nothing beside it has to give way
+ALL_TOLD = 74  # cells of the most that is told beside a bar
 LEAST_NAME = 6  # cells of a model's name: less tells none
 PAST = (
     ("sm_clock", "clock, MHz", 1), ("power", "power, W", 1),
@@ -205,7 +206,7 @@ def bars(gpu: GpuRow, detail: GpuDetail, width: int, height: int) -> int:
 
 
 def _room(width: int) -> int:
-    return max(8, min(MOST_BARS, width - LABEL - 54))
+    return max(8, min(USUAL_BARS, width - LABEL - 54), min(MOST_BARS, width - LABEL - ALL_TOLD))
 
 
 def _abreast(figures: list[Row], last: Row, each: int) -> list[Row]:

@@ -17,7 +17,7 @@ from monitor.tui.screens.page import Body, Finder, PageScreen
 MAX_DEPTH = 4
 ENOUGH = 30  # steps from which on a run is measured by the one before
 NAMES = 24  # cells of the settings' names: what lies in a column of its own has them below each other
-VALUES = 36  # cells that a long name leaves to its value, where there is so much room
+VALUES = 30  # cells that a long name leaves to its value, where there is so much room
 LEAST_WIDTH = 72  # cells of a column of settings: less cuts long names, and wraps most values
 GAP = 2
 # What has a place of its own above the facts.
@@ -97,6 +97,13 @@ def names_width(names: Iterable[str], width: int) -> int:
     return min(max([NAMES, *map(text_width, names)]), max(width * 2 // 5, width - VALUES))
 
 
+def setting(name: str, value: Row, width: int, names: int, limit: int) -> list[Row]:
+    """A name, and beside it the value in at most `limit` rows."""
+    indent = names + 4
+    first, *others = wrap(value, width - 2 - indent, 0, limit)
+    return [[(f"   {column(name, names)} ", "muted"), *first], *([(" " * indent, "text"), *row] for row in others)]
+
+
 def since_before(view: View, look: Look, width: int) -> Block:
     """What is not as it was in the run that this one is measured by."""
     head: Row = [(" Not as in the run before", "text bold")]
@@ -107,8 +114,8 @@ def since_before(view: View, look: Look, width: int) -> Block:
     entries = []
     names = names_width((name for name, _, _ in before.changes), width)
     for name, old, new in before.changes:
-        cells: Row = [(f"   {column(name, names)} ", "muted"), (f"{_short(old)} ", "text"), ("→ ", "accent")]
-        entries.append(wrap([*cells, (_short(new), "text bold")], width - 2, names + 4, 4))
+        cells: Row = [(f"{_short(old)} ", "text"), ("→ ", "accent"), (_short(new), "text bold")]
+        entries.append(setting(name, cells, width, names, 4))
     return Block(head, entries or [[[("   nothing that is known: settings, versions, hardware", "muted")]]])
 
 
@@ -164,13 +171,10 @@ class Setup(Finder, Body):
         for title, facts in groups(view):
             names = names_width((name for name, _ in facts), width)
             entries = [
-                wrap(
-                    [(f"   {column(name, names)} ", "muted"), (printable(text[:2000]), "text")],
-                    width - 2, names + 4, 8,
-                )
+                setting(name, [(printable(text[:2000]), "text")], width, names, 8)
                 for name, text in facts
                 if self.matches(name) or self.matches(text)
-            ]  # fmt: skip
+            ]
             if entries:
                 blocks.append(Block([(f" {printable(title[:1].upper() + title[1:60])}", "text bold")], entries))
         return blocks

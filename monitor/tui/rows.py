@@ -201,3 +201,11 @@ def sparkline(values: Sequence[float], width: int, top: float) -> str:
             level = round(max(0.0, min(1.0, value / top if top > 0 else 0.0)) * 8)
             cells.append(_LEVELS[max(1, level)])
     return "".join(cells).rjust(max(0, width))
+
+
+def skyline(values: Sequence[float], height: int, top: float) -> list[str]:
+    """A column a value up to `top` in so many rows, the highest first; what is above zero is always visible."""
+    above = 8 * (height - 1)
+    ramp = " " * above + _LEVELS + "█" * above  # what a cell shows, by how far the column reaches beyond its foot
+    levels = [max(1, min(8 * height, round(value / top * 8 * height))) if value > 0 else 0 for value in values]
+    return ["".join([ramp[level + shift] for level in levels]) for shift in range(0, above + 1, 8)]

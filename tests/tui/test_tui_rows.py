@@ -78,3 +78,15 @@ def test_what_only_closes_a_part_is_left_out_at_the_edge_and_cuts_nothing_off() 
     row: rows.Row = [("training 1.3 s", "muted"), ("; ", "muted"), ("usual 18.0 s", "text")]
     assert ["".join(text for text, _ in each) for each in rows.wrap(row, 14)] == ["training 1.3 s", "  usual 18.0 s"]
     assert ["".join(text for text, _ in each) for each in rows.wrap(row, 15)] == ["training 1.3 s;", "  usual 18.0 s"]
+
+
+@pytest.mark.parametrize("height", [1, 2, 4])
+def test_a_skyline_is_as_high_as_its_values(height: int) -> None:
+    values = [0.0, 1e-9, 0.25, 0.5, 0.99, 1.0, 2.0]
+    drawn = rows.skyline(values, height, 1.0)
+    eighths = [sum(" ▁▂▃▄▅▆▇█".index(row[at]) for row in drawn) for at in range(len(values))]
+    assert eighths == [0, 1, *(round(8 * height * value) for value in (0.25, 0.5, 0.99)), 8 * height, 8 * height]
+    for at in range(len(values)):
+        column = "".join(row[at] for row in drawn)
+        assert column.lstrip(" ").lstrip("▁▂▃▄▅▆▇").strip("█") == "", "full cells below, one in part at the top"
+    assert rows.skyline([0.0, 0.0], height, 0.0) == ["  "] * height

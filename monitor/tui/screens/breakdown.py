@@ -16,9 +16,8 @@ from monitor.tui.panels.base import Look
 from monitor.tui.panels.phases import wall_account
 from monitor.tui.panels.plot import steps_axis
 from monitor.tui.panels.steps import silence
-from monitor.tui.rows import Row, column, fit, flow, row_width, separated, sparkline, text_width, wrap
+from monitor.tui.rows import Row, column, fit, flow, row_width, separated, skyline, sparkline, text_width, wrap
 from monitor.tui.screens.page import Body, PageScreen
-from monitor.tui.stack import Layer, stacked
 
 _COLUMNS = ("share", "mean", "p50", "p95", "max", "steps", "clock", "GPU mean")
 _WIDTHS = (8, 10, 10, 10, 10, 9, 7, 10)
@@ -132,10 +131,10 @@ def over_the_run(rows: list[PhaseRow], view: View, look: Look, width: int, heigh
         top, tone = max(means), look.phases[row.name]
         head: Row = [(" ■ ", tone), (column(row.name, names), "text"), (" ", "text")]
         out += [[]] if tall > 1 and row is not drawn[0] else []
-        lines = stacked([Layer(tone, means)], width - gutter - tail, tall, top or 1.0)
-        bars = ["".join(text for text, _ in line) for line in lines]  # its name says which phase it is: no patterns
-        out.append([*head, (bars[0], tone), (column(fmt.duration(top), tail - 2, right=True), "text")])
-        out += [[(" " * gutter, "text"), (each, tone)] for each in bars[1:]]
+        highest, *others = skyline(means, tall, top)
+        longest = column(fmt.duration(top), tail - 2, right=True)
+        out.append([*head, (column(highest, width - gutter - tail), tone), (longest, "text")])
+        out += [[(" " * gutter, "text"), (each, tone)] for each in others]
     return [*out, steps_axis(layout, view.step_seconds, gutter, width - gutter - tail)] if drawn else []
 
 

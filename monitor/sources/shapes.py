@@ -7,10 +7,11 @@ gate by itself, and widens the type if it is a plain step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
-from typing import Annotated, Any, Literal
+from itertools import chain, takewhile
+from operator import attrgetter
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -23,6 +24,7 @@ WINDOW = MAX_LINE // 2  # a line that is too long contains at least one such win
 FEW = 8  # lines that are as quickly read one by one
 MAX_NAMES = 256  # of phases, metrics, roles...; with more each line is read by itself
 
+RARE = ("padded_tokens", "lengths", "forwards")  # what few programs tell
 _STEP = b'{"kind":"step",'  # how the hooks begin a step's line
 
 _Time = Annotated[float, Meta(gt=-1e12, lt=1e12)]
@@ -36,13 +38,17 @@ _Nothing = tuple[()]
 class Row(msgspec.Struct, gc=False):
     """A plain step: done, timed, of the main loop, every number finite. A step's attributes, of leaner types."""
 
+    ALIKE: ClassVar[bool] = False  # whether all of this type are of one producer, role and stage
+    RARE: ClassVar[bool] = True  # whether some may tell lengths, padding or calls of the model
+
+    kind: Literal["step"]
     producer: str
     seq: _Count
     t: _Time
     duration: _Longer  # a line without it is no plain step
     index: _Count = 0
     start: _Time = 0.0
-    phases: tuple[Any, ...] = ()
+    phases: Any = ()
     tokens: _Count | None = None
     padded_tokens: _Count | None = None
     samples: _Count | None = None
@@ -88,6 +94,13 @@ class _Phase(msgspec.Struct, gc=False, array_like=True, forbid_unknown_fields=Tr
     times: _Count
 
 
+class _Phases(msgspec.Struct, gc=False, array_like=True, forbid_unknown_fields=True):
+    """The phases of steps that all go through the same ones: names and clocks are checked while a line is read."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(msgspec.structs.astuple(self))
+
+
 class Decoded(list[Any]):
     """Events of a batch of lines, its plain steps decoded at once; `again` makes these once more."""
 
@@ -96,10 +109,8 @@ class Decoded(list[Any]):
         self.again = again
 
 
-def _all_steps(block: bytes) -> bool:
-    """Whether every line begins as a step does, and none is too long."""
-    if not block.startswith(_STEP) or block.count(b"\n" + _STEP) != block.count(b"\n") - 1:
-        return False
+def _short_lines(block: bytes) -> bool:
+    """Whether no line is too long."""
     return all(block.find(b"\n", at, at + WINDOW) >= 0 for at in range(0, len(block) - WINDOW, WINDOW))
 
 
@@ -109,17 +120,21 @@ class Shape:
     def __init__(self) -> None:
         # By the field: the texts that have passed the gate.
         self._seen: dict[str, dict[Any, None]] = {
-            name: {} for name in ("producer", "phases", "clock", "metrics", "role", "stage")
+            name: {} for name in ("producer", "phases", "clock", "metrics", "role", "stage", "rare")
         }
+        self._orders: set[tuple[tuple[str, str], ...]] = set()  # names and clocks of a step's phases; two say "several"
         self._decoder: msgspec.json.Decoder[Any] | None = None
+        self._steps_only = False  # nothing but plain steps in the block before: then perhaps in the next one
 
     def read(self, block: bytes, decode: Callable[[bytes], Any]) -> list[Any]:
         """The events of whole lines in one piece; the quick way where all are plain steps."""
-        if self._decoder is not None and block.endswith(b"\n") and _all_steps(block):
+        if self._steps_only and block.endswith(b"\n") and _short_lines(block):
             rows = self._decoded(block, block.count(b"\n"))
             if rows is not None:
                 return rows
-        return self.events(lines_of(block), decode)
+        found = self.events(lines_of(block), decode)
+        self._steps_only = isinstance(found, Decoded) and all(isinstance(each, Row) for each in found)
+        return found
 
     def events(self, lines: list[bytes], decode: Callable[[bytes], Any]) -> list[Any]:
         """Each line's event: a Row where it is a plain step, else what `decode` makes of it."""
@@ -151,7 +166,8 @@ class Shape:
         return self._decoded(b"\n".join(lines), len(lines))
 
     def _decoded(self, block: bytes, count: int) -> Decoded | None:
-        assert self._decoder is not None
+        if self._decoder is None:
+            return None
         again = partial(self._decoder.decode_lines, block)
         try:
             found: list[Row] = again()
@@ -162,9 +178,14 @@ class Shape:
     def _learnt(self, event: Any) -> Any:
         if type(event) is Step and event.status == "ok" and event.thread is None and event.duration > 0:
             self._see("producer", (event.producer,))
-            self._see("phases", (row[0] for row in event.phases))
-            self._see("clock", (row[2] for row in event.phases))
+            order = tuple([(row[0], row[2]) for row in event.phases])
+            self._see("phases", (name for name, _ in order))
+            self._see("clock", (clock for _, clock in order))
+            if order not in self._orders and len(self._orders) < 2:
+                self._orders.add(order)
+                self._decoder = None
             self._see("metrics", event.metrics)
+            self._see("rare", [name for name in RARE if getattr(event, name) is not None])
             self._see("role", (event.role,))
             self._see("stage", (event.stage,))
         return event
@@ -178,14 +199,6 @@ class Shape:
 
     def _made(self) -> msgspec.json.Decoder[Any]:
         seen = {name: tuple(texts) for name, texts in self._seen.items()}
-        phase = msgspec.defstruct(
-            "Phase",
-            [("name", _one_of(seen["phases"])), ("seconds", _Seconds), ("clock", _one_of(seen["clock"]))],
-            bases=(_Phase,),
-            gc=False,
-            array_like=True,
-            forbid_unknown_fields=True,
-        )
         metrics = msgspec.defstruct(
             "Metrics",
             [
@@ -200,19 +213,47 @@ class Shape:
             "Row",
             [
                 ("producer", _one_of(seen["producer"])),
-                ("phases", tuple[phase, ...] if seen["phases"] else _Nothing, ()),  # type: ignore[valid-type]
+                self._phases(seen["phases"], seen["clock"]),
                 ("metrics", metrics, None),
-                ("role", _one_of(seen["role"]), None),
-                ("stage", _one_of(seen["stage"]), None),
+                ("role", _one_of(seen["role"]), *_default(seen["role"])),
+                ("stage", _one_of(seen["stage"]), *_default(seen["stage"])),
+                *[(name, None, None) for name in RARE if name not in seen["rare"]],
             ],
             bases=(Row,),
+            namespace={
+                "ALIKE": all(len(seen[name]) == 1 for name in ("producer", "role", "stage")),
+                "RARE": bool(seen["rare"]),
+            },
             gc=False,
+            kw_only=True,
         )
         return msgspec.json.Decoder(row)
+
+    def _phases(self, names: tuple[str, ...], clocks: tuple[str, ...]) -> tuple[Any, ...]:
+        """The field of a row's phases."""
+        if not names:
+            return "phases", _Nothing, ()
+        if len(self._orders) > 1:
+            return "phases", tuple[_phase(names, clocks), ...], ()  # type: ignore[misc]
+        (order,) = self._orders
+        fields = [(f"p{place}", _phase((name,), (clock,))) for place, (name, clock) in enumerate(order)]
+        return "phases", msgspec.defstruct(
+            "Phases", fields, bases=(_Phases,), gc=False, array_like=True, forbid_unknown_fields=True
+        )
+
+
+def _phase(names: tuple[str, ...], clocks: tuple[str, ...]) -> Any:
+    fields = [("name", _one_of(names)), ("seconds", _Seconds), ("clock", _one_of(clocks))]
+    return msgspec.defstruct("Phase", fields, bases=(_Phase,), gc=False, array_like=True, forbid_unknown_fields=True)
 
 
 def _one_of(texts: tuple[Any, ...]) -> Any:
     return Literal[texts] if texts else None
+
+
+def _default(texts: tuple[Any, ...]) -> tuple[None, ...]:
+    """A text that every step has told so far must be told."""
+    return () if len(texts) == 1 and texts[0] is not None else (None,)
 
 
 def slab_of(rows: Sequence[Row]) -> Slab:
@@ -239,8 +280,7 @@ def _in_a_row(numbers: list[int]) -> Sequence[int]:
 
 
 def _tells_rare(rows: Sequence[Row]) -> bool:
-    told = (row.padded_tokens is not None or row.lengths is not None or row.forwards is not None for row in rows)
-    return any(told)
+    return rows[0].RARE and any(getattr(row, name) is not None for row in rows for name in RARE)
 
 
 def _metrics(told: list[Any]) -> dict[str, Sequence[Any]]:
@@ -251,12 +291,17 @@ def _metrics(told: list[Any]) -> dict[str, Sequence[Any]]:
     if None in told:
         empty = type(some)()
         told = [empty if each is None else each for each in told]
-    columns = zip(some.NAMES, zip(*map(msgspec.structs.astuple, told), strict=True), strict=True)
-    return {name: list(values) for name, values in columns if values.count(None) < len(values)}
+    columns = [list(map(attrgetter(field), told)) for field in some.__struct_fields__]
+    return {name: each for name, each in zip(some.NAMES, columns, strict=True) if each.count(None) < len(each)}
 
 
-def _patterns(steps: list[tuple[Any, ...]]) -> list[Pattern]:
+def _patterns(steps: list[Any]) -> list[Pattern]:
     """The phases of steps as columns. Usually all went through the same ones."""
+    if isinstance(steps[0], _Phases):
+        first = tuple(steps[0])
+        told = zip(*map(msgspec.structs.astuple, steps), strict=True)
+        alike = [[each.seconds for each in column] for column in told]
+        return [Pattern(tuple([each.name for each in first]), tuple([each.clock for each in first]), alike)]
     flat = list(chain.from_iterable(steps))
     names, clocks = [each.name for each in flat], [each.clock for each in flat]
     wide = len(steps[0])
@@ -284,6 +329,26 @@ BESIDE = ("pulse", "frames")
 
 def slabs(events: Sequence[Any]) -> list[Event | Slab]:
     """Events in order, with rows of plain steps put together; what does not touch steps comes after these."""
+    return _one_slab(events) or _several_slabs(events)
+
+
+def _one_slab(events: Sequence[Any]) -> list[Event | Slab] | None:
+    """The same where its steps make one slab by the look of their type alone, as they nearly always do."""
+    kinds = set(map(type, events))
+    found = next((kind for kind in kinds if issubclass(kind, Row)), Row)
+    if not found.ALIKE:
+        return None
+    rows = events if len(kinds) == 1 else [each for each in events if type(each) is found]
+    others = [] if len(kinds) == 1 else [each for each in events if type(each) is not found]
+    if any(isinstance(each, Row) or each.kind not in BESIDE or each.producer != rows[0].producer for each in others):
+        return None
+    slab = slab_of(rows)
+    slab.again = getattr(events, "again", None)
+    before = len(list(takewhile(lambda each: type(each) is not found, events)))
+    return [*others[:before], slab, *others[before:]]
+
+
+def _several_slabs(events: Sequence[Any]) -> list[Event | Slab]:
     again = getattr(events, "again", None)
     plain = sum(isinstance(each, Row) for each in events) if again is not None else 0
     out: list[Event | Slab] = []

@@ -300,7 +300,7 @@ def _patterns(steps: list[Any]) -> list[Pattern]:
     if isinstance(steps[0], _Phases):
         first = tuple(steps[0])
         told = zip(*map(msgspec.structs.astuple, steps), strict=True)
-        alike = [[each.seconds for each in column] for column in told]
+        alike: list[Sequence[float]] = [[each.seconds for each in column] for column in told]
         return [Pattern(tuple([each.name for each in first]), tuple([each.clock for each in first]), alike)]
     flat = list(chain.from_iterable(steps))
     names, clocks = [each.name for each in flat], [each.clock for each in flat]

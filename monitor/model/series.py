@@ -34,6 +34,11 @@ def _summary(values: Sequence[float], total: float) -> Summary:
     return (len(values), total, min(values), max(values)) if values else (0, total, _NAN, _NAN)
 
 
+def _mean(count: int, total: float, low: float, high: float) -> float:
+    """nan without values; within their bounds, though their sum may be beyond a float."""
+    return max(low, min(high, total / count)) if count else _NAN
+
+
 @dataclass(slots=True)
 class Series:
     """Values over steps, as (mean, min, max) of buckets of 1, 2, 4... steps, aligned to absolute step numbers.
@@ -47,6 +52,7 @@ class Series:
     total: list[float] = field(default_factory=list)
     low: list[float] = field(default_factory=list)
     high: list[float] = field(default_factory=list)
+    mean: list[float] = field(default_factory=list)  # kept, because every view asks for all of them
     newest: int = 0  # the highest x so far
 
     def extend(self, xs: Sequence[int], values: Sequence[float], whole: Summary | None = None) -> None:
@@ -87,6 +93,7 @@ class Series:
         self.total.insert(place, total)
         self.low.insert(place, low)
         self.high.insert(place, high)
+        self.mean.insert(place, _mean(*values))
 
     def _place(self, bucket: int) -> int:
         if not self.index or bucket > self.index[-1]:
@@ -103,11 +110,12 @@ class Series:
             self.high[place] = max(self.high[place], high)
         self.count[place] += count
         self.total[place] += total
+        self.mean[place] = _mean(self.count[place], self.total[place], self.low[place], self.high[place])
 
     def _halve(self) -> None:
         """Join buckets in pairs: twice the width, half as many."""
         old = (self.index, self.count, self.total, self.low, self.high)
-        self.index, self.count, self.total, self.low, self.high = [], [], [], [], []
+        self.index, self.count, self.total, self.low, self.high, self.mean = [], [], [], [], [], []
         self.width *= 2
         for number, count, total, low, high in zip(*old, strict=True):
             if self.index and self.index[-1] == number // 2:
@@ -118,13 +126,12 @@ class Series:
             self.total.append(total)
             self.low.append(low)
             self.high.append(high)
+            self.mean.append(_mean(count, total, low, high))
 
     def curve(self) -> Curve:
         """The whole run as a curve; a bucket without a finite value is a gap (nan)."""
-        rows = zip(self.total, self.count, self.low, self.high, strict=True)
-        means = [max(low, min(high, t / c)) if c else _NAN for t, c, low, high in rows]  # a sum may be beyond a float
         x = [float(number * self.width) for number in self.index]
-        return Curve(x, means, list(self.low), list(self.high), self.width, float(self.newest) if x else None)
+        return Curve(x, list(self.mean), list(self.low), list(self.high), self.width, float(self.newest) if x else None)
 
 
 STEP = 1.02  # a quantile is right within 1 %

@@ -14,7 +14,7 @@ from monitor.tui.rows import Row, bar, column, fit, printable, wrap
 from monitor.tui.screens.step_rows import StepLine
 from trainhooks.events import Gpu, Number
 
-AROUND = 1.0  # seconds; GPUs are read once a second, and the console is looked at twice a second
+AROUND = 1.0  # seconds; GPUs are read once a second, and the console is looked at more often
 MAX_LINES = 40  # of the console
 MAX_METRICS = 40
 

@@ -299,6 +299,7 @@ class Host(Event):
     tree_files: Optional[int] = None  # open files
     tree_workers: Optional[int] = None  # DataLoader workers
     tree_executors: Optional[int] = None  # other processes that the trainers started
+    cpu_stolen: Optional[float] = None  # percent of the whole machine that its hypervisor gave to other machines
 
 
 @dataclass

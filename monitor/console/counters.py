@@ -13,6 +13,9 @@ from monitor.console.reading import Reading
 
 MAX_COUNTERS = 200
 CLEAR = 3  # times that a counter brings metrics, where the training's has brought none, until it takes over
+# Steps from one line to the next, and times as many as from the one before: the digits of two ranks' lines may have run
+# together ("step 5002" and "4992" make 50,024,992). The next line shows whether they did.
+LEAP, LEAP_TIMES = 10_000, 100
 NEARLY = 0.9  # a bar that was cleared this close to its end had reached it: tqdm leaves its last frames out
 
 
@@ -60,6 +63,7 @@ class Counters:
     _first: int = 0  # steps before the first reading, unexplained so far
     _epochs_done: int = 0
     _waiting: float | None = None  # an epoch that was told, while nothing finer is
+    _leapt: int | None = None  # where a leap led to that nothing has confirmed yet
     _late: int = 0  # epochs up to that one, when the next shows that they are the steps
     _has_epoch_bar: bool = False
 
@@ -229,6 +233,8 @@ class Counters:
             return Position(done, 1, skipped_over=done - 1)
         if done < main.last or (done == main.total and self._is_full_again(main)):
             return self._fallen(main, told, reading, done, epoch_before)
+        if self._leaps(main, told, reading, done):
+            return Position(main.base + main.last)
         if reading.role is not None and len(main.roles) < MAX_COUNTERS:
             main.roles[reading.role] = done
         advance = done - main.last
@@ -243,6 +249,18 @@ class Counters:
         main.begun = True
         late, self._late = self._late, 0
         return Position(main.base + done, advance, begins, late, min(late, 1) or backfill)
+
+    def _leaps(self, main: Counter, told: Counter, reading: Reading, done: int) -> bool:
+        """Whether this number lies so far ahead that another one has to confirm it: a total does so, too."""
+        before, self._leapt = self._leapt, None
+        if not main.interval or done - main.last <= max(LEAP, LEAP_TIMES * main.interval):
+            return False
+        if told.total is not None and reading.step is not None and reading.step <= told.total:
+            return False
+        if before is not None and 0 <= done - before <= before - main.last:
+            return False
+        self._leapt = done
+        return True
 
     def _is_full_again(self, main: Counter) -> bool:
         """Whether a bar that is only drawn full, once an epoch, stands for another epoch."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median
 
 from monitor.diagnosis.evidence import Evidence
-from monitor.diagnosis.neighbours import crowded, held_up
+from monitor.diagnosis.neighbours import MOSTLY, crowded, held_up
 from monitor.model.pace import Pace
 from monitor.model.report import Finding
 from monitor.model.series import Series
@@ -18,7 +18,6 @@ SLOWER = 1.20  # the last third against the first: past the ups and downs of a s
 AGREE = 0.8  # of the buckets of the last third lie above the usual of the first: it lasts, and is no spike
 BETWEEN = "between steps"  # the sampler's name for it, too
 BEYOND_NEIGHBOURS = 2.0  # times slower; less may be others on a crowded machine, whose share is never known exactly
-OUTLASTS_NEIGHBOURS = 30.0  # seconds that the last third takes; those on a crowded machine come and go within less
 OTHER_WORK = 0.2  # a phase came to, or went from, so many of the steps: they do something else, and may take longer
 LEAST_SECONDS = 0.005  # a step; less is the scheduler's
 
@@ -49,7 +48,7 @@ def slow_drift(evidence: Evidence) -> Finding | None:
     lines = [f"first third {brief(early)} a step, last third {brief(late)}"]
     if between:
         lines += evidence.places(BETWEEN)
-    crowd = crowded(evidence) if late < BEYOND_NEIGHBOURS * early or _third(evidence) < OUTLASTS_NEIGHBOURS else None
+    crowd = crowded(evidence) if late < BEYOND_NEIGHBOURS * early else crowded(evidence, MOSTLY)
     lines += [crowd] if crowd else []
     if culprit is not None and grown.get(culprit, 0.0) > 0:
         lines.append(f"{culprit} grew most: by {brief(grown[culprit])} a step")
@@ -86,12 +85,6 @@ def _counts(series: Series, steps: Series) -> tuple[int, int]:
     rows = [(index * series.width, count) for index, count in zip(series.index, series.count, strict=True)]
     first = sum(count for at, count in rows if at < begin + third)
     return first, sum(count for at, count in rows if at >= begin + 2 * third)
-
-
-def _third(evidence: Evidence) -> float:
-    """Seconds that a third of the steps' time takes."""
-    wall = evidence.report.wall
-    return (wall.steps + wall.between_steps) / 3
 
 
 def _lost(evidence: Evidence, early: float, between: bool) -> float:

@@ -19,6 +19,7 @@ OTHERS_PART = 25.0  # percent of the machine that others use then; with less, it
 MOSTLY = 0.6  # of the readings: neighbours come and go in turns
 AT_TIMES = 0.2  # of the readings: enough of the run to make any single step long
 AT_LEAST_EACH = 3  # readings of each third of the run, to compare them
+STOLEN = 10.0  # percent of the machine that its hypervisor gave to others: whole cores stand still, for slices of time
 # Where nobody tells how long threads waited: the machine is full, and others hold the larger part of it.
 CPU_FULL = 97.0  # percent of the whole machine
 LARGER_PART = 50.0
@@ -36,10 +37,13 @@ def cpu_starved(evidence: Evidence) -> Finding | None:
     lines = [
         f"others use {percent(others / len(starved))} of the machine, in {len(starved)} of {len(readings)} readings"
     ]
-    waits = [each.tree_waiting for each in readings if each.tree_waiting is not None]
+    waits = [waited for each in readings if (waited := _waited(each)) is not None]
     waited = sum(waits) / len(waits) if waits else None
     if waited is not None:
         lines.append(f"{share(waited)} of the time in which the training's threads could run, they waited for a core")
+    stolen = sum(each.cpu_stolen or 0.0 for each in readings) / len(readings)
+    if stolen >= STOLEN:
+        lines.append(f"{percent(stolen)} of the machine's time went to other virtual machines (steal)")
     grave = len(readings) >= READINGS and (waited is None or waited >= GRAVE)
     return Finding(
         "cpu-starved",
@@ -52,13 +56,17 @@ def cpu_starved(evidence: Evidence) -> Finding | None:
     )
 
 
-def crowded(evidence: Evidence) -> str | None:
-    """In words, that others held the cores often enough to make single steps long; None where they did not."""
+def crowded(evidence: Evidence, often: float = AT_TIMES) -> str | None:
+    """In words, that others held the cores in this share of the readings; None where they did not.
+
+    Args:
+        often: as it stands, often enough to make single steps long.
+    """
     readings, cores = _readings(evidence), evidence.report.host.cores
     if not readings or not cores:
         return None
     times = sum(_held_by_others(each, cores) for each in readings)
-    if times < AT_TIMES * len(readings):
+    if times < often * len(readings):
         return None
     return f"in {times} of {len(readings)} readings of the host, others held the cores: they may be the reason"
 
@@ -71,18 +79,25 @@ def held_up(evidence: Evidence) -> float | None:
     first, last = evidence.state.main.wall.first_step, evidence.state.main.wall.last_step
     if first is None or last is None:
         return 1.0
-    readings = [each for each in _readings(evidence) if each.tree_waiting is not None and first <= each.t <= last]
+    readings = [each for each in _readings(evidence) if first <= each.t <= last]
     third = len(readings) // 3
     if third < AT_LEAST_EACH:
         return None if crowded(evidence) else 1.0
     if readings[0].t > first + (last - first) / 3:
         return 1.0  # only the latest readings are kept: what the beginning was like is no longer known
-    early, late = (median(each.tree_waiting or 0.0 for each in part) for part in (readings[:third], readings[-third:]))
+    early, late = (median(_waited(each) or 0.0 for each in part) for part in (readings[:third], readings[-third:]))
     return max(1.0, (1.0 - early) / max(0.05, 1.0 - late))
 
 
 def _readings(evidence: Evidence) -> list[Host]:
     return [each for each in evidence.state.host if each.cpu is not None and each.tree_cpu is not None]
+
+
+def _waited(reading: Host) -> float | None:
+    """The share of the time in which its threads could run and had no core, or one that stood still."""
+    if reading.tree_waiting is None:
+        return None
+    return 1.0 - (1.0 - reading.tree_waiting) * (1.0 - min(100.0, reading.cpu_stolen or 0.0) / 100.0)
 
 
 def _of_others(reading: Host, cores: int) -> float:
@@ -91,6 +106,8 @@ def _of_others(reading: Host, cores: int) -> float:
 
 
 def _held_by_others(reading: Host, cores: int) -> bool:
+    if (reading.cpu_stolen or 0.0) >= STOLEN:
+        return True
     if reading.tree_waiting is None:
         return (reading.cpu or 0.0) >= CPU_FULL and _of_others(reading, cores) >= LARGER_PART
     if reading.tree_waiting < WAITING or _of_others(reading, cores) < OTHERS_PART:

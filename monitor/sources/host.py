@@ -26,7 +26,7 @@ class HostSource:
         self._run = run
         self._tree = Tree()
         self._cgroup = Cgroup()
-        names = ("disk_read", "disk_write", "net_in", "net_out", "swap_in", "swap_out")
+        names = ("disk_read", "disk_write", "net_in", "net_out", "swap_in", "swap_out", "cpu_stolen")
         self._rates = {name: Rate() for name in names}
         self._primed = False
 
@@ -40,7 +40,7 @@ class HostSource:
         roots = list(roots)
         reading = events.Host(producer="", seq=0, t=now)
         self._fill_machine(reading)
-        totals = {**_disk_totals(), **_network_totals(), **_swap_totals()}
+        totals = {**_disk_totals(), **_network_totals(), **_swap_totals(), "cpu_stolen": _stolen(reading.cores)}
         for name, total in totals.items():
             setattr(reading, name, self._rates[name](total, now))
         if roots:
@@ -102,6 +102,12 @@ def _swap_totals() -> dict[str, float | None]:
         "swap_in": attempt(lambda: float(page * int(rows["pswpin"]))),
         "swap_out": attempt(lambda: float(page * int(rows["pswpout"]))),
     }
+
+
+def _stolen(cores: int | None) -> float | None:
+    """Percent of the machine, times seconds, that went to other virtual machines; None where nobody tells."""
+    seconds = attempt(lambda: psutil.cpu_times().steal)
+    return None if seconds is None or not cores else 100.0 * seconds / cores
 
 
 def _disk_totals() -> dict[str, float | None]:

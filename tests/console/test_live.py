@@ -111,6 +111,22 @@ def test_more_steps_than_can_be_listed_are_counted() -> None:
     assert any("speed shown is too low" in note for note in told.notes)
 
 
+def test_a_leap_is_believed_once_the_next_line_confirms_it() -> None:
+    live = Live()
+    for t, step in enumerate((1, 2, 60_000, 3, 4, 70_000, 70_001), 1):
+        live.at(float(t), f"step {step} loss 2.0\n")
+    told = live.end()
+    assert told.start_step + len(told.steps) == 70_001
+
+
+def test_a_leap_that_nothing_confirms_is_none() -> None:
+    live = Live()
+    for t, step in enumerate((5000, 5001, 50_014_992, 5002, 5003), 1):
+        live.at(float(t), f"step {step} loss 2.0\n")
+    told = live.end()
+    assert told.start_step + len(told.steps) == 5003
+
+
 def test_a_successor_goes_on_counting() -> None:
     first = Live()
     for step in range(1, 6):
@@ -142,11 +158,12 @@ def test_lines_torn_into_each_other_beside_hooks_make_no_thousands_of_steps(tmp_
     (tmp_path / "console.log").write_text("step 1 loss: 0.5\n")
     recorder = ConsoleRecorder(tmp_path)
     recorder.step()
-    with open(tmp_path / "console.log", "a") as out:
-        out.write("step 50024992 loss: 0.4\n")  # `step 5002` of one rank, `4992` of another
-    recorder.step()
+    for line in ("step 2 loss: 0.4", "step 50024992 loss: 0.3", "step 3 loss: 0.2"):  # `5002` of one rank, `4992`
+        with open(tmp_path / "console.log", "a") as out:
+            out.write(line + "\n")
+        recorder.step()
     recorder.finish()
-    assert recorder._tracker.steps <= 2
+    assert recorder._tracker.steps <= 3
     (journal,) = tmp_path.glob("console-*.jsonl")
     told = [event for event in map(decode, journal.read_bytes().splitlines()) if isinstance(event, Metrics)]
-    assert [(event.step, event.values["loss"]) for event in told] == [(1, 0.5), (50024992, 0.4)]
+    assert [(event.step, event.values["loss"]) for event in told] == [(1, 0.5), (2, 0.3), (3, 0.2)]

@@ -99,8 +99,11 @@ def test_workers_and_executors_of_a_process_that_reports(tmp_path: Path) -> None
 
 
 def test_the_machine_around_it(tmp_path: Path) -> None:
-    reading = HostSource(tmp_path).read([os.getpid()], 1.0)
+    source = HostSource(tmp_path)
+    reading = source.read([os.getpid()], 1.0)
     assert reading.work_free and reading.runnable
+    stolen = source.read([os.getpid()], 2.0).cpu_stolen
+    assert stolen is None or stolen >= 0.0
     if os.path.isdir("/dev/shm"):
         assert reading.shm_total and reading.shm_used is not None and reading.shm_used <= reading.shm_total
 

@@ -37,7 +37,7 @@ from trainhooks import rundir
 
 LIVENESS = 1.0  # seconds between two looks at whether the training lives
 SLICE = 0.02  # seconds of folding before the interpreter is let go, so that a screen stays quick
-FRAME = 0.4  # seconds between two views: a step shows within half a second, and a slow line can carry it
+FRAME = 0.45  # seconds between two views: a step shows within half a second, and a slow line can carry it
 REST = 5.0  # the same of a run that ended some time ago
 FIRST_PAINT = 0.5  # seconds that a long history leaves to the first screen, which wants the interpreter for itself
 

@@ -16,7 +16,8 @@ def main(run: Path, out: Path) -> None:
     source = RunDirectory(run)
     with open(out, "w") as told:
         while True:
-            alive = rundir.run_alive(run)
+            # The training's end is not the journals' last line: its recorder still writes how it ended.
+            alive = rundir.run_alive(run) or rundir.lock_held(rundir.recorder_lock(run))
             while batch := source.poll():
                 told.writelines(f"{event.producer} {event.seq}\n" for event in batch)
                 told.flush()

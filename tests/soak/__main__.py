@@ -79,17 +79,17 @@ class Soak:
             if size is not None:
                 self.lives[name].setdefault(pid, Life()).add(at, size)
 
-    def end(self) -> tuple[int, int]:
-        """Let the ranks end; the events that there were, and those that somebody lacks."""
+    def end(self) -> tuple[int, list[int]]:
+        """Let the ranks end; the events that there were, and how many the journals and each viewer lack."""
         self.mischief.undo(float("inf"))
         for rank in range(RANKS):
             (self.at / str(rank) / "done").touch()
         self.front.wait(60)
-        lost = sum(done_by(self.at / str(rank)) for rank in range(RANKS)) - steps_told(self.run)
+        lost = [sum(done_by(self.at / str(rank)) for rank in range(RANKS)) - steps_told(self.run)]
         wait_for(lambda: not rundir.run_alive(self.run), "the training's end")
         for viewer, out in self.mischief.viewers:
             viewer.wait(60)
-            lost += differences(self.run, out)
+            lost.append(differences(self.run, out))
         return len(journalled(self.run)), lost
 
 
@@ -113,15 +113,16 @@ def main() -> int:
     return tell(soak, events, lost, given.minutes)
 
 
-def tell(soak: Soak, events: int, lost: int, minutes: float) -> int:
+def tell(soak: Soak, events: int, lost: list[int], minutes: float) -> int:
     """Print what was found; 1 where it is not as promised."""
     faults = ", ".join(f"{name} {times}" for name, times in sorted(soak.mischief.done.items()))
     print(f"faults       {soak.mischief.done.total()}: {faults}")
-    print(f"events       {events:,}; viewers that hold them all: {len(soak.mischief.viewers)}; lost: {lost}")
+    whole = lost[1:].count(0)
+    print(f"events       {events:,}; viewers that hold them all: {whole} of {len(lost) - 1}; steps lost: {lost[0]}")
     frames = soak.frames
     print(f"frame after  p50 {frames.at(0.5):.2f} s, p99 {frames.at(0.99):.2f} s, latest {frames.at(1):.2f} s", end="")
     print(f"; {frames.standstills} times the box itself stood still" if frames.standstills else "")
-    bad = bool(lost) or (minutes >= JUDGED and not frames.at(1) <= LATEST_FRAME)
+    bad = any(lost) or (minutes >= JUDGED and not frames.at(1) <= LATEST_FRAME)
     for name, lives in soak.lives.items():
         steep = [slope(life.warm()) for life in lives.values()]
         for life, each in zip(lives.values(), steep, strict=True):

@@ -16,13 +16,14 @@ class Batches:
     def __init__(self, torch: Any) -> None:
         self._tensor = torch.Tensor
         self._last: Counts = (None, None, 0)
-        self._ids = (torch.int64, torch.int32)
-        self._masks = (torch.int64, torch.int32, torch.bool, torch.uint8, torch.int8)
+        self._ids = frozenset((torch.int64, torch.int32))
+        self._masks = frozenset((torch.int64, torch.int32, torch.bool, torch.uint8, torch.int8))
 
     def counts(self, batch: Any) -> Optional[Counts]:
         """What a batch holds: a tensor, the tuple or list of a dataset, a mapping; None where that cannot be told."""
-        item = batch[0] if type(batch) in SEQUENCES and batch else batch
-        if type(item) is self._tensor and item.dtype not in self._ids:  # the usual cases first
+        tensor = self._tensor
+        item = batch if type(batch) is tensor else batch[0] if type(batch) in SEQUENCES and batch else batch
+        if type(item) is tensor and item.dtype not in self._ids:  # the usual cases first
             shape = item.shape
             if shape:
                 if shape[0] != self._last[2]:

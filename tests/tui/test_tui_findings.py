@@ -26,8 +26,8 @@ async def test_a_finding_opens_its_page_and_alerts_tell_when_they_came_and_went(
         await press(pilot, "w")
         shown = screen_text(app)
         assert "at most 1.9x faster   warning" in shown and "12 s until" not in shown
-        assert "■ at 36 min 40 s until 45 min 41 s  GPU 1 HW thermal, 1980 -> 1290 MHz, steps +21 %" in shown
-        assert "● at 20 min 0 s  3 steps in a row did no work" in shown
+        assert "■ at 36 min 51 s until 45 min 32 s  GPU 1 HW thermal, 1980 -> 1290 MHz, steps +21 %" in shown
+        assert "● at 45 min 34 s  3 steps in a row did no work" in shown
         await press(pilot, "enter")
         assert page("sequential-generation").line[:60] in screen_text(app)
         await press(pilot, "escape")

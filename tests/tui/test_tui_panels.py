@@ -31,9 +31,9 @@ def test_the_head_answers_the_first_questions(look: Look) -> None:
     shown = text(header.header(views.running(), look, 160, 8))
     for part in (
         "● RUNNING", "rl-code-rft", "step 214 of 600", "36 %", "211 ok, 3 skipped (empty code generated 3)",
-        "18.7 s/it", "whole run 18.1 s/it", "412 tok/s", "1 h 46 min – 2 h 3 min", "1 h 6 min",
-        "$2.73", "of about $7.66", "step 214: generation for 42 s",
-        "Generation takes 61 %", "at most 1.9x faster", "one batched generate()", "usual 18.0 s",
+        "19.3 s/it", "whole run 18.2 s/it", "394 tok/s", "1 h 48 min – 2 h 5 min", "1 h 6 min",
+        "$2.75", "of about $7.57", "step 215: generation for 42 s",
+        "Generation takes 59 %", "at most 1.9x faster", "one batched generate()", "usual 18.0 s",
     ):  # fmt: skip
         assert part in shown
 
@@ -74,7 +74,7 @@ def test_states_are_told_apart(outcome: Outcome, words: str) -> None:
 @pytest.mark.parametrize(
     ("view", "words"),
     [
-        (views.running(), "step 214: generation for 42 s"),
+        (views.running(), "step 215: generation for 42 s"),
         (views.starting(), "load models, 41 s"),
         (views.silent(), "silent for 35 s"),
         (views.replayed(), "loading history 43 %"),
@@ -199,11 +199,11 @@ def test_alerts_come_newest_first_and_each_once(look: Look) -> None:
     view = views.running()
     shown = text(alerts.entries(view, look))
     assert [line.partition(" (")[0] for line in shown.split("\n") if "Slow" in line] == [
-        "▲ at 1 h 3 min  Slow step 207",
-        "▲ at 40 min 18 s  Slow step 131",
-        "▲ at 27 min 24 s  Slow step 88",
+        "▲ at 1 h 4 min  Slow step 207",
+        "▲ at 40 min 41 s  Slow step 131",
+        "▲ at 27 min 10 s  Slow step 88",
     ]
-    assert "at 20 min 0 s  3 steps in a row did no work" in shown
+    assert "at 45 min 34 s  3 steps in a row did no work" in shown
 
 
 def test_losses_and_notes_are_said_first(look: Look) -> None:
@@ -278,8 +278,8 @@ def test_the_step_gives_its_place_to_a_long_badge_and_finds_another(look: Look) 
 
 def test_figures_of_one_rank_among_many_say_so(look: Look) -> None:
     shown = text(header.header(views.eight_ranks(), look, 160, 8))
-    assert "whole run 399 tok/s, rank 0" in shown
-    assert "rank 0: 412 tok/s" in text(header.header(views.eight_ranks(), look, 100, 4))
+    assert "whole run 408 tok/s, rank 0" in shown
+    assert "rank 0: 394 tok/s" in text(header.header(views.eight_ranks(), look, 100, 4))
     assert "rank" not in text(header.header(views.running(), look, 160, 8))
 
 
@@ -289,6 +289,6 @@ def test_what_is_to_come_is_told_in_whole_seconds_and_what_has_just_begun_withou
     values = [value for value, _, _ in header.speeds(replace(view.report, progress=soon))]
     assert "7 s – 10 s" in values and "29 s" in values
     begun = replace(view, open=replace(view.open, phase_seconds=0.3))
-    assert text([header.now(begun)]) == "step 214: generation"
+    assert text([header.now(begun)]) == "step 215: generation"
     unknown = replace(soon, steps_total=None, eta_seconds=None, eta_low=None, eta_high=None)
     assert ("–", "ETA ", "ETA: total unknown") in header.speeds(replace(view.report, progress=unknown))

@@ -76,7 +76,7 @@ async def test_a_narrow_list_has_the_time_that_is_left_beside_the_steps(screen_t
     async with told.app.run_test(size=(60, 15)) as pilot:
         await settled(told.app, pilot)
         line = next(line for line in screen_text(told.app).split("\n") if "pulsar" in line)
-    assert "200/600  33 %   1 h 58 min" in line
+    assert "200/600  33 %    2 h 0 min" in line
 
 
 @pytest.mark.parametrize("step", [7, 999_999])

@@ -72,7 +72,7 @@ def _own(name: str, setting: str, help: str, footer: str = "") -> Action:
 
 ACTIONS: tuple[Action, ...] = (
     _own("detach", "detach", "Detach: close the dashboard, the training goes on", "detach"),
-    _own("help", "help", "Show or hide this help", "help"),
+    _own("help", "help", "Help: every key, the signs, and what the screen shows", "help"),
     *(_own(f"show('{row.name}')", row.label.lower(), row.help, row.label) for row in SCREENS),
     _own("palette", "palette", "Find an action or a screen by its name"),
     _own("pause", "pause", "Pause the screen: nothing moves until you press it again", "pause"),
@@ -117,7 +117,7 @@ SCREEN_ACTIONS: dict[str, tuple[Action, ...]] = {
     "findings": (_OPEN, *_ROWS),
     "steps": (
         _OPEN,
-        Action("sort(1)", ("right", "greater_than_sign"), "→", "Sort by the next column", "sort"),
+        Action("sort(1)", ("right", "greater_than_sign"), "→", "Sort by the next column, in sight or not", "sort"),
         Action("sort(-1)", ("left", "less_than_sign"), "←", "Sort by the column before"),
         Action("reverse", ("v",), "v", "Reverse the order", "reverse"),
         Action("slow", ("x",), "x", "Show slow and skipped steps only, or all", "only slow"),

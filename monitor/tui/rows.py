@@ -118,18 +118,22 @@ def _unit(text: str, start: int) -> int:
     return 5 if text[start - 2].isdigit() else 3
 
 
-def _words(row: Sequence[Span]) -> Iterable[Span]:
+def _words(row: Sequence[Span]) -> Iterable[Row]:
+    """What stays together: a word with its unit, and whatever follows it without a space."""
+    word: Row = []
     for text, tone in row:
         start = 0
         while start < len(text):
             end = _word_end(text, start)
             while end < len(text) and _word_end(text, end) - end <= _unit(text, end):
                 end = _word_end(text, end)
-            yield text[start:end], tone
+            if word and word[-1][0].endswith(" "):
+                yield word
+                word = []
+            word.append((text[start:end], tone))
             start = end
-
-
-_CLOSING = (",", ";")  # they begin no row: at its end there is either room for them, or they are left out
+    if word:
+        yield word
 
 
 def wrap(row: Sequence[Span], width: int, indent: int = 2, limit: int = 6) -> list[Row]:
@@ -138,17 +142,17 @@ def wrap(row: Sequence[Span], width: int, indent: int = 2, limit: int = 6) -> li
     indent = min(indent, width // 2)
     rows: list[Row] = [[]]
     used = 0
-    for word, tone in _words(row):
-        word = fit(word, width - indent)
-        needed = text_width(word)
-        if used + text_width(word.rstrip()) > width:
-            if word.rstrip() in _CLOSING:
-                continue
+    for word in _words(row):
+        needed = row_width(word)
+        if needed > width - indent:
+            word = cut(word, width - indent)
+            needed = row_width(word)
+        if used + needed - word[-1][0].endswith(" ") > width:
             if len(rows) == limit:
                 return [*rows[:-1], cut([*rows[-1], (ELLIPSIS, "muted")], width)]
             rows.append([(" " * indent, "text")])
             used = indent
-        rows[-1].append((word, tone))
+        rows[-1] += word
         used += needed
     return [cut(_without_end(merged(row)), width) for row in rows]
 

@@ -6,7 +6,7 @@ import pytest
 import sample_views as views
 
 from monitor.diagnosis.explain import page
-from monitor.model.report import Finding, Suggestion
+from monitor.model.report import Finding, Report, Suggestion, View
 from monitor.tui.rows import row_width
 from monitor.tui.screens.findings import below, page_rows
 
@@ -95,6 +95,26 @@ def test_as_much_of_a_page_as_has_room_in_whole_sections(room: int) -> None:
         assert len(part) == len(whole) or not whole[len(part)], "no section is cut"
     else:
         assert room < 8, "where a section has room it is there"
+
+
+@pytest.mark.parametrize("size", [BIG, (80, 40)])
+async def test_the_verdict_stands_on_the_screen_once_also_where_it_is_no_finding(app_on, screen_text, size) -> None:
+    view = views.running()
+    where = Finding("none", "info", "59 % of step time is generation")
+    for shown in (view, replace(view, verdict=where), replace(view, verdict=where, report=bare(view))):
+        app = app_on(shown)
+        async with app.run_test(size=size) as pilot:
+            await press(pilot, "w")
+            assert screen_text(app).count(shown.verdict.title[:28]) == 1
+            assert "─ About this verdict" in screen_text(app) or shown is view or size != BIG
+            await press(pilot, "enter")
+            assert screen_text(app).count(shown.verdict.title[:28]) == 1
+            await press(pilot, "escape", "s")
+            assert shown.verdict.title[:28] in screen_text(app) and "→ Put the prompts" not in screen_text(app)
+
+
+def bare(view: View) -> Report:
+    return replace(view.report, findings=[])
 
 
 async def test_a_code_without_a_page_opens_what_there_is(app_on, screen_text) -> None:

@@ -74,10 +74,30 @@ def test_a_word_that_ends_at_the_edge_is_whole() -> None:
         assert " ".join("".join(text for text, _ in line).strip() for line in lines) == words
 
 
-def test_what_only_closes_a_part_is_left_out_at_the_edge_and_cuts_nothing_off() -> None:
+def test_what_closes_a_part_stays_with_it() -> None:
     row: rows.Row = [("training 1.3 s", "muted"), ("; ", "muted"), ("usual 18.0 s", "text")]
-    assert ["".join(text for text, _ in each) for each in rows.wrap(row, 14)] == ["training 1.3 s", "  usual 18.0 s"]
-    assert ["".join(text for text, _ in each) for each in rows.wrap(row, 15)] == ["training 1.3 s;", "  usual 18.0 s"]
+    for width, shown in (
+        (14, ["training", "  1.3 s; usual", "  18.0 s"]),
+        (15, ["training 1.3 s;", "  usual 18.0 s"]),
+        (16, ["training 1.3 s;", "  usual 18.0 s"]),
+    ):
+        assert ["".join(text for text, _ in each) for each in rows.wrap(row, width)] == shown
+
+
+def test_nothing_is_lost_at_any_width() -> None:
+    row: rows.Row = [
+        ("one, ", "a"),
+        ("two", "b"),
+        ("; ", "c"),
+        ("(three", "d"),
+        (") ", "c"),
+        ("four 1.3 s", "e"),
+        (".", "f"),
+    ]
+    whole = "".join(text for text, _ in row).split()
+    for width in range(10, 50):
+        told = " ".join("".join(text for text, _ in each) for each in rows.wrap(row, width, 0, 20))
+        assert told.split() == whole
 
 
 @pytest.mark.parametrize("height", [1, 2, 4])

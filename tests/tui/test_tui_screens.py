@@ -14,6 +14,7 @@ from monitor.tui.panels.base import Look
 from monitor.tui.rows import Row, row_width
 from monitor.tui.screens.every import SCREEN_CLASSES
 from monitor.tui.screens.log import progress_bar
+from monitor.tui.screens.one_step import step_detail
 from monitor.tui.screens.page import PageScreen
 from monitor.tui.screens.ranks import rank_table
 from monitor.tui.screens.setup import flattened
@@ -185,7 +186,7 @@ def test_a_row_says_whether_it_is_a_step_or_a_stretch() -> None:
 def test_the_table_sorts_by_any_column_and_unknown_comes_last(falling: bool) -> None:
     view = old_and_new()
     lines = step_lines(view)
-    for by in columns(view):
+    for by in columns(view, lines):
         values = [by.value(line) for line in ordered(lines, by, falling)]
         known = [value for value in values if value == value]
         assert known == sorted(known, reverse=falling)
@@ -216,10 +217,41 @@ async def test_enter_is_told_by_what_it_does_now(app_on, screen_text, screen: st
         for keys, back in ((KEYS[screen], False), ("enter", True), ("enter", False), ("enter", True)):
             await press(pilot, keys)
             foot = screen_text(app).rstrip().split("\n")[-1]
-            assert ("Enter back" in foot) == back and "Enter" in foot
+            assert ("Esc back" in foot, "Esc overview" in foot, "Enter" in foot) == (back, not back, not back)
         assert "sort" not in foot, "the order of the list is of no concern to what is opened"
         await press(pilot, "escape")
-        assert "Enter back" not in screen_text(app)
+        assert "Esc overview" in screen_text(app)
+
+
+@pytest.mark.parametrize("screen", KEYS)
+async def test_a_screen_does_not_offer_itself(app_on, screen_text, screen: str) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=(200, 24)) as pilot:
+        await press(pilot, KEYS[screen])
+        foot = screen_text(app).rstrip().split("\n")[-1]
+        labels = {row.label: f"{row.key} {row.label} " for row in SCREENS}
+        assert [name for name, words in labels.items() if words not in foot + " "] == [
+            row.label for row in SCREENS if row.name == screen
+        ]
+
+
+def test_the_first_column_is_as_wide_as_its_names() -> None:
+    view = views.running()
+    short, long = columns(view, step_lines(view)), columns(old_and_new(), step_lines(old_and_new()))
+    assert short[0].width == len("step") + 2 and long[0].width == len("483–486") + 2
+
+
+def test_an_opened_step_tells_what_the_run_has_had_and_whose_it_is(look: Look) -> None:
+    view = views.eight_ranks()
+    line = step_lines(view)[-1]
+    shown = text(step_detail(line, view, look, 120))
+    assert "  rank 0  7,614 tokens" in shown and "run's max" in shown
+    row = next(row for row in shown.split("\n") if " reward" in row).split()
+    assert row == ["reward", *(f"{value:.4f}" for value in (views.reward(214), 0.3789, 0.1152, 0.5950))]
+    assert "run's max" not in text(step_detail(line, view, look, 60))
+    same = {"generation": [("a.py:1", 3)], "training": [("a.py:1", 9)], "execution": [("a.py:1", 3), ("b.py:2", 1)]}
+    shown = text(step_detail(line, replace(view, details=replace(view.details, frames=same)), look, 120))
+    assert "   generation, training\n      100 % a.py:1" in shown and shown.count("a.py:1") == 2
 
 
 async def test_nothing_to_open_is_not_offered(app_on, screen_text) -> None:

@@ -22,6 +22,7 @@ from monitor.tui.screens.page import ListBody, PageScreen
 WORDS = {"info": "info", "warning": "warning", "critical": "CRITICAL"}  # severity is said, not only coloured
 NO_ALERT = "none so far: slow steps, GPUs held back, and what went wrong will be told here with their time"
 SEVERITY_WIDTH = max(map(len, WORDS.values()))
+NO_FINDING = "none"  # the code of a verdict that only says where the time goes
 _MARKS = re.compile(r"[`*]")
 
 known_page = lru_cache(maxsize=16)(page)  # drawn again with every change of the list
@@ -38,6 +39,12 @@ def at_the_end(finding: Finding, width: int) -> Row:
         return row
     row = [(f" {most}" if most else "", tone), (f" {word} ", f"{tone} bold")]
     return row if row_width(row) <= width // 2 else []
+
+
+def told(view: View) -> list[Finding]:
+    """The findings. A verdict that is none of them, as where the time goes, comes before them."""
+    findings = view.report.findings
+    return findings if any(each.code == view.verdict.code for each in findings) else [view.verdict, *findings]
 
 
 def finding_rows(finding: Finding, width: int, chosen: bool, without: str | None = None) -> list[Row]:
@@ -69,7 +76,8 @@ def page_rows(shown: Page, width: int) -> list[Row]:
 
 def below(code: str, width: int, room: int) -> list[Row]:
     """Below the list, as many whole sections of the page as `room` rows hold, and how to see the others."""
-    heading: Row = [(f"─ About the chosen finding: {code}", "muted")]
+    about = "this verdict" if code == NO_FINDING else f"the chosen finding: {code}"
+    heading: Row = [(f"─ About {about}", "muted")]
     text = page_rows(known_page(code), width - 2)[1:]
     if len(text) + 2 <= room:
         return [[], heading, *text]
@@ -92,6 +100,7 @@ def try_rows(suggestion: Suggestion, first: bool, chosen: bool, width: int) -> l
 class Findings(ListBody):
     screen_name = "findings"
     title = "Why is it slow"
+    has_verdict = True
     about = (
         "What costs time in this run, the gravest first. Each finding has its evidence in this run's own numbers and"
         " one line of advice; `at most` is what the run could gain if the cause were gone entirely.",
@@ -111,14 +120,13 @@ class Findings(ListBody):
         return [(f"{fmt.plural(findings, 'finding', 'findings')}, {fmt.plural(alerts, 'alert', 'alerts')}", "muted")]
 
     def keys(self, view: View, look: Look) -> list[object]:
-        findings = [each.code for each in view.report.findings or [view.verdict]]
+        findings = [each.code for each in told(view)]
         to_try = [("try", index) for index in range(len(view.report.to_try))]
         return [*findings, *to_try, *(("alert", index) for index in range(len(entries(view, look)) or 1))]
 
     def entry(self, key: object, view: View, look: Look, width: int, chosen: bool) -> list[Row]:
         if not isinstance(key, tuple):
-            findings = view.report.findings or [view.verdict]
-            finding = next(each for each in findings if each.code == key)
+            finding = next(each for each in told(view) if each.code == key)
             return finding_rows(finding, width - 1, chosen)
         if key[0] == "try":
             return try_rows(view.report.to_try[key[1]], key[1] == 0, chosen, width - 2)
@@ -146,8 +154,7 @@ class Findings(ListBody):
             alerts = entries(view, look)
             alert: Row = alerts[key[1]] if key[1] < len(alerts) else [(NO_ALERT, "muted")]
             return wrap([(" ", "text"), *alert], width - 2, 3, 40)
-        findings = view.report.findings or [view.verdict]
-        finding = next(each for each in findings if each.code == key)
+        finding = next(each for each in told(view) if each.code == key)
         rows = finding_rows(finding, width - 1, False, without_it(view.report, finding))
         if isinstance(key, str) and key in CODES:
             rows += page_rows(known_page(key), width - 2)

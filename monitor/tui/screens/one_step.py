@@ -10,6 +10,7 @@ from monitor.model.reasons import reasons_in_words
 from monitor.model.report import View
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.console import elsewhere
+from monitor.tui.panels.header import shown_rank
 from monitor.tui.rows import Row, bar, column, fit, printable, wrap
 from monitor.tui.screens.step_rows import StepLine
 from trainhooks.events import Gpu, Number
@@ -17,6 +18,8 @@ from trainhooks.events import Gpu, Number
 AROUND = 1.0  # seconds; GPUs are read once a second, and the console is looked at more often
 MAX_LINES = 40  # of the console
 MAX_METRICS = 40
+NAME, FIGURE = 24, 12  # cells of a metric's name, and of a figure
+_OF_THE_RUN = ("mean", "min", "max")
 
 
 def _head(text: str) -> Row:
@@ -28,28 +31,41 @@ def _why_not(text: str, width: int) -> list[Row]:
 
 
 def step_detail(line: StepLine, view: View, look: Look, width: int) -> list[Row]:
-    step = line.event
-    rows: list[Row] = [*wrap(_title(line, width), width - 1), []]
+    rows: list[Row] = [*wrap(_title(line, view, width), width - 1), []]
     rows += _phases(line, view, look, width)
-    rows += [[], _head("Metrics")]
-    if step is None:
-        rows += _why_not("not kept: only the latest steps are kept one by one, the charts have the means", width)
-    elif not step.metrics:
-        rows += _why_not("this step logged none", width)
-    else:
-        for name, value in list(step.metrics.items())[:MAX_METRICS]:
-            rows.append([(f"   {column(name, 32)} ", "muted"), (_value(value), "text bold")])
+    rows += [[], *_metrics(line, view, width)]
     rows += [[], _head("GPUs meanwhile"), *_gpus(line, view, width)]
     rows += [[], _head("Printed meanwhile"), *_console(line, view, look, width)]
     rows += [[], _head("Where the program stood, by phase"), *_stack(line, view, width)]
     return rows
 
 
-def _value(value: Number) -> str:
-    return fit(fmt.number(value), 20)
+def _value(value: Number | None) -> str:
+    return fmt.UNKNOWN if value is None else fit(fmt.number(value), FIGURE - 2)
 
 
-def _title(line: StepLine, width: int) -> Row:
+def _metrics(line: StepLine, view: View, width: int) -> list[Row]:
+    """What the step logged, beside what the run has had of it."""
+    step = line.event
+    if step is None:
+        gone = "not kept: only the latest steps are kept one by one, the charts have the means"
+        return [_head("Metrics"), *_why_not(gone, width)]
+    if not step.metrics:
+        return [_head("Metrics"), *_why_not("this step logged none", width)]
+    beside = _OF_THE_RUN if width >= NAME + 4 + FIGURE * 4 else ()
+    prefix = f"{step.role}/" if step.role else ""  # so the report names those of a step with a role
+    rows: list[Row] = [[(column(" Metrics", NAME + 4 + FIGURE), "text bold")]]
+    rows[0] += [(column(f"run's {name}", FIGURE, right=True), "muted") for name in beside]
+    for name, value in list(step.metrics.items())[:MAX_METRICS]:
+        row: Row = [(f"   {column(name, NAME)} ", "muted"), (column(_value(value), FIGURE, right=True), "text bold")]
+        whole = view.report.metrics.get(f"{prefix}{name}") or view.report.metrics.get(name)
+        for each in beside if whole is not None else ():
+            row.append((column(_value(getattr(whole, each)), FIGURE, right=True), "muted"))
+        rows.append(row)
+    return rows
+
+
+def _title(line: StepLine, view: View, width: int) -> Row:
     row: Row = [(f" step {line.name}", "text bold"), (f"  {fmt.duration(line.seconds)}", "text bold")]
     if line.count > 1:
         row.append((f" a step, the mean of {line.count:,} steps: single ones this old are not kept", "muted"))
@@ -61,6 +77,7 @@ def _title(line: StepLine, width: int) -> Row:
         row.append((f"  {fit(line.status, 80)}", "muted" if line.status == "ok" else "warning"))
     step = line.event
     if step is not None:
+        row.append((f"  {of}", "muted") if (of := shown_rank(view.report)) else ("", "text"))
         for label, value in (("role", step.role), ("stage", step.stage), ("epoch", step.epoch)):
             row.append((f"  {label} {fit(str(value), 24)}", "muted") if value is not None else ("", "text"))
         for label, number in (("tokens", step.tokens), ("with padding", step.padded_tokens), ("samples", step.samples)):
@@ -143,16 +160,20 @@ def _console(line: StepLine, view: View, look: Look, width: int) -> list[Row]:
 
 
 def _stack(line: StepLine, view: View, width: int) -> list[Row]:
-    rows: list[Row] = []
+    """The places of each phase; those that had the same ones are told together."""
+    names: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for name in sorted(line.phases, key=lambda each: -line.phases[each]):
-        places = view.details.frames.get(name)
-        if not places:
-            continue
+        places = view.details.frames.get(name, ())
         looks = sum(count for _, count in places)
-        rows.append([(f"   {fit(name, 40)}", "text")])
-        for place, count in places[:3]:
-            share = column(fmt.share(count / looks), 6, right=True)
-            rows += wrap([(f"     {share} ", "text bold"), (printable(place[:400]), "muted")], width - 1, 13, 2)
+        told = tuple((fmt.share(count / looks), place) for place, count in places[:3])
+        names.setdefault(told, []).append(name)
+    names.pop((), None)
+    rows: list[Row] = []
+    for told, those in names.items():
+        rows += wrap([(f"   {', '.join(fit(name, 40) for name in those)}", "text")], width - 1, 3)
+        for share, place in told:
+            head = f"     {column(share, 6, right=True)} "
+            rows += wrap([(head, "text bold"), (printable(place[:400]), "muted")], width - 1, 13, 2)
     if not rows:
         return _why_not("no phase of this step lasted long enough to be looked into", width)
     return [*_why_not("of all steps so far, not of this one alone", width), *rows]

@@ -17,7 +17,7 @@ from monitor.tui.economy import CroppingCompositor
 from monitor.tui.layout import MARGIN
 from monitor.tui.panels.base import Look, Rows, ScrollPanel
 from monitor.tui.panels.footer import Footer
-from monitor.tui.panels.header import Header
+from monitor.tui.panels.header import Header, header, verdict
 from monitor.tui.rows import Row, Span, fit, row_width, spread
 
 _CALL = re.compile(r"(\w+)(?:\((-?\d+)\))?")
@@ -25,9 +25,13 @@ _OVERVIEW_ONLY = ("maximise", "next_metric")
 LONGEST_WANTED = 80  # characters that may be typed into a filter
 
 
-def head_height(height: int) -> int:
-    """Rows for the head: a screen beside the overview has less for it, and says at least what runs."""
-    return 4 if height >= 30 else 2 if height >= 12 else 1
+def head_height(height: int, judged: bool = True) -> int:
+    """Rows for the head: a screen beside the overview has less for it, and says at least what runs.
+
+    Args:
+        judged: with the verdict in its last row, where there is room.
+    """
+    return 3 + judged if height >= 30 else 2 if height >= 12 else 1
 
 
 def with_arrow(row: Row, arrow: str, width: int) -> Row:
@@ -47,6 +51,7 @@ class Body(ScrollPanel):
     title: ClassVar[str] = ""
     about: ClassVar[tuple[str, ...]] = ()  # what `?` says of this screen, a paragraph each
     of_the_list: ClassVar[tuple[str, ...]] = ()  # actions without a meaning for an entry that is opened
+    has_verdict: ClassVar[bool] = False  # the head need not say it, too
     opened = False  # one entry of a list takes all the room
     empty = False  # there is no entry that could be opened
 
@@ -224,8 +229,16 @@ class Finder:
         return self.wanted.lower() in text.lower()
 
 
+class PageHeader(Header):
+    """The head in brief. What to do about the verdict is told where it has the room that it needs."""
+
+    def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
+        rows = header(view, look, width, min(height, 3))
+        return [*rows, verdict(view, width)] if height > 3 else rows
+
+
 class PageFooter(Footer):
-    """The screen's own keys first, then those that work everywhere."""
+    """The screen's own keys first, then those that work everywhere; the one that led here is no longer offered."""
 
     def __init__(self, body: Body) -> None:
         super().__init__("footer")
@@ -235,19 +248,18 @@ class PageFooter(Footer):
         return super().data(view, look), self._body.opened, self._body.empty
 
     def _own(self) -> Iterator[Action]:
-        """The screen's own keys as they are now: Enter opens an entry, leads back from it, or does nothing."""
+        """The screen's own keys as they are now: Esc leads back by one, and Enter opens what is not opened yet."""
         body = self._body
-        idle = (*(("open",) if body.empty else ()), *(body.of_the_list if body.opened else ()))
+        yield Action("restore", ("escape",), "Esc", "", "back" if body.opened else "overview")
+        idle = (*(("open",) if body.empty or body.opened else ()), *(body.of_the_list if body.opened else ()))
         for row in SCREEN_ACTIONS[body.screen_name]:
             if row.name not in idle:
-                footer = "back" if row.name == "open" and body.opened else row.footer
-                yield replace(row, name=f"screen.body({row.name!r})", footer=footer)
+                yield replace(row, name=f"screen.body({row.name!r})")
 
     @property
     def actions(self) -> list[Action]:
-        own = self._own()
-        everywhere = [action for action in super().actions if action.name not in _OVERVIEW_ONLY]
-        return [Action("restore", ("escape",), "Esc", "", "overview"), *own, *everywhere]
+        elsewhere = {*_OVERVIEW_ONLY, f"show('{self._body.screen_name}')"}
+        return [*self._own(), *(action for action in super().actions if action.name not in elsewhere)]
 
 
 class PageScreen(Screen[None]):
@@ -259,7 +271,7 @@ class PageScreen(Screen[None]):
         super().__init__()
         self._compositor = CroppingCompositor()
         self.body = body
-        self.parts: tuple[Rows, ...] = (Header("header"), body, PageFooter(body))
+        self.parts: tuple[Rows, ...] = (PageHeader("header"), body, PageFooter(body))
 
     def compose(self) -> ComposeResult:
         yield from self.parts
@@ -273,7 +285,7 @@ class PageScreen(Screen[None]):
 
     def _fit(self) -> None:
         head, body, foot = self.parts
-        head.styles.height = head_height(self.app.size.height)
+        head.styles.height = head_height(self.app.size.height, not self.body.has_verdict)
         body.styles.margin = (0, MARGIN if self.app.size.width >= 40 else 0)
         foot.display = self.app.size.height >= 4
 

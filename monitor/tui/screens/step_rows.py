@@ -13,6 +13,7 @@ from monitor.model.speed_classes import Bounds
 from trainhooks.events import Step
 
 MAX_PHASE_COLUMNS = 8
+LEAST_NAME = 4  # cells: so wide is the title
 
 
 @dataclass(frozen=True)
@@ -100,13 +101,16 @@ class Column:
     phase: str = field(default="")
 
 
-def columns(view: View) -> list[Column]:
+def columns(view: View, lines: list[StepLine]) -> list[Column]:
+    """The columns of the table; the first as wide as the longest name among `lines`."""
+
     def rate(line: StepLine) -> float:
         known = line.tokens is not None and line.seconds > 0
         return line.tokens / line.seconds if known and line.tokens is not None else math.nan
 
+    names = max([LEAST_NAME, *(len(line.name) for line in lines)]) + 2
     table = [
-        Column("step", 12, lambda line: line.name, lambda line: line.step),
+        Column("step", names, lambda line: line.name, lambda line: line.step),
         Column("time", 10, lambda line: fmt.duration(line.seconds), lambda line: line.seconds),
     ]
     classes = view.report.speed_classes

@@ -10,6 +10,7 @@ from monitor import units as fmt
 from monitor.model.report import View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.panels.base import Look
+from monitor.tui.panels.header import shown_rank
 from monitor.tui.panels.steps import silence
 from monitor.tui.rows import Row, Span, column, fit, row_width, text_width
 from monitor.tui.screens.one_step import step_detail
@@ -54,9 +55,9 @@ class StepTable(ListBody):
         if self._taken[0] is view and self._taken[1:] == taken[1:]:
             return
         self._taken = taken
-        self._columns = columns(view)
-        self._sort = min(self._sort, len(self._columns) - 1)
         lines = step_lines(view)
+        self._columns = columns(view, lines)
+        self._sort = min(self._sort, len(self._columns) - 1)
         if self._only_slow:
             lines = [line for line in lines if line.status not in ("", "ok")]
         self._lines = ordered(lines, self._columns[self._sort], self._falling)
@@ -68,10 +69,11 @@ class StepTable(ListBody):
         single = sum(line.count == 1 for line in self._lines)
         what = "slow and skipped steps only, " if self._only_slow else ""
         words = f"{what}{fmt.plural(single, 'single step', 'single steps')}"
+        words += f" of {of}" if (of := shown_rank(view.report)) else ""
         stretches = len(self._lines) - single
         told: Row = [(words + (f", {stretches:,} stretches before them" if stretches else ""), "muted")]
         hidden = len(self._columns) - len(self._shown(self.size.width))
-        more: Row = [("→", "accent"), (f" {fmt.plural(hidden, 'more column', 'more columns')}  ", "muted")]
+        more: Row = [(f"{fmt.plural(hidden, 'more column', 'more columns')}  ", "muted")]
         return [*more, *told] if hidden and row_width(more) + row_width(told) + BESIDE <= self.size.width else told
 
     def keys(self, view: View, look: Look) -> list[object]:

@@ -13,7 +13,8 @@ from monitor.model.detail_rows import GpuDetail
 from monitor.runs.replay import open_player
 from monitor.tui.panels import machine
 from monitor.tui.rows import Row, row_width
-from monitor.tui.screens.gpus import Gpus, block, past
+from monitor.tui.screens.gpu_past import past
+from monitor.tui.screens.gpus import Gpus, block, gravest
 from trainhooks.events import Gpu
 
 BIG = (160, 45)
@@ -178,6 +179,32 @@ async def test_what_is_simulated_is_never_cut_for_a_name(app_on, screen_text) ->
         await press(pilot, "u")
         titles = [line for line in screen_text(app).split("\n") if re.search(r"GPU \d", line)]
         assert titles and all("SIMULATED" in line and "hardware thermal" in line for line in titles[1:])
+
+
+def test_the_list_begins_at_the_gpu_in_trouble() -> None:
+    calm, hot = views.running(gpus=8), views.throttled()
+    assert gravest(calm) == calm.report.gpus[0].uuid, "a power cap is no trouble"
+    assert gravest(hot) == hot.report.gpus[1].uuid
+    over = [replace(gpu, reasons=[]) for gpu in hot.report.gpus]
+    past_held = replace(hot.details, held_back=hot.details.held_back[:1])
+    assert gravest(replace(hot, report=replace(hot.report, gpus=over), details=past_held)) == over[1].uuid
+    first = over[0].uuid
+    detail = hot.details.gpus[first]
+    fault = replace(detail, readings=(*detail.readings, replace(detail.readings[-1], xid=79)))
+    assert gravest(replace(hot, details=replace(hot.details, gpus={**hot.details.gpus, first: fault}))) == first
+    assert gravest(views.running(gpus=0)) is None
+
+
+async def test_the_list_of_gpus_leads_nobody_elsewhere(app_on, screen_text) -> None:
+    app = app_on(views.running(gpus=2))
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "u")
+        assert "▶ GPU 0" in screen_text(app)
+        app_on.feed.push(views.throttled())
+        await pilot.pause()
+        assert "▶ GPU 0" in screen_text(app)
+        await press(pilot, "escape", "u")
+        assert "▶ GPU 1" in screen_text(app)
 
 
 @pytest.mark.parametrize(("size", "charts"), [((200, 60), 4), (BIG, 4), ((120, 40), 4), ((80, 40), 2), ((80, 24), 0)])

@@ -1,0 +1,66 @@
+"""The readings that are kept of a GPU, as curves. Pure."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from monitor import units as fmt
+from monitor.model.detail_rows import GpuDetail, figure_of
+from monitor.model.report import Curve, GpuRow
+from monitor.tui.chart import line
+from monitor.tui.columns import fold, grid
+from monitor.tui.panels.plot import axis, framed
+from monitor.tui.rows import Row, row_width
+from monitor.tui.screens.charts import GAP, beside
+
+PAST = (
+    ("sm_clock", "clock, MHz", 1), ("power", "power, W", 1),
+    ("temperature", "temperature, °C", 1), ("memory_used", "memory, GiB", 2**30),
+)  # fmt: skip
+PAST_WIDTH, PAST_HEIGHT = 44, 8  # of one of these charts at least: less shows no curve
+ROOMY, PAST_MOST = 12, 20  # rows from which on those that could stand in one row are made larger, and at most
+GUTTER = 9
+
+
+def past(gpu: GpuRow, detail: GpuDetail, width: int, height: int) -> list[Row]:
+    """The readings that are kept of a GPU, as curves, in what `height` rows leave room for."""
+    height -= 2  # a gap and a heading
+    across = max(1, min(len(PAST), width // PAST_WIDTH))
+    if across > 2 and height >= 2 * (ROOMY if across == len(PAST) else PAST_HEIGHT):
+        across = 2  # in a square: none stands alone, and each is larger
+    lines = min(-(-len(PAST) // across), height // PAST_HEIGHT)
+    if lines < 1 or len(detail.readings) < 2:
+        return []
+    span = fmt.age(detail.readings[-1].t - detail.readings[0].t)
+    heading = f" GPU {gpu.index} in the last {span}"
+    rows: list[Row] = [[], [(heading, "text bold"), (f"   {len(detail.readings):,} readings", "muted")]]
+    wide, tall = (width - GAP * (across - 1)) // across, min(PAST_MOST, height // lines)
+    for first in range(0, lines * across, across):
+        charts = []
+        for name, label, unit in PAST[first : first + across]:
+            values = [value / unit for value in figure_of(detail.readings, name)]
+            charts.append([[(f"   {label}", "text")], *_curve(values, span, wide, tall - 1)])
+        rows += beside(charts, wide, tall)
+    return rows
+
+
+def _curve(values: list[float], span: str, width: int, height: int) -> list[Row]:
+    curve = _spread(values, width - GUTTER)
+    layout = grid(curve, width - GUTTER)
+    if layout is None or not any(math.isfinite(value) for value in values):
+        return [[("   the driver does not tell it", "muted")]]
+    picture = line(fold(curve, layout), layout, width - GUTTER, height - 1, "accent", "faint")
+    ends = [f"{end:,.5g}" for end in (picture.high, picture.low)]
+    foot: Row = [(" " * GUTTER + f"{span} ago", "muted")]
+    newest = GUTTER + layout.columns - row_width(foot)
+    return [*framed(picture.rows, axis(ends, height - 1), GUTTER), [*foot, (f"{'newest':>{newest}}", "muted")]]
+
+
+def _spread(values: list[float], columns: int) -> Curve:
+    """The values in as many parts, nearly alike in size, as there are columns; what is unknown counts in none."""
+    parts = min(len(values), max(1, columns))
+    cut_at = [index * len(values) // parts for index in range(parts + 1)]
+    groups = [[v for v in values[a:b] if math.isfinite(v)] or [math.nan] for a, b in pairwise(cut_at)]
+    means = [sum(group) / len(group) for group in groups]
+    return Curve([float(index) for index in range(parts)], means, list(map(min, groups)), list(map(max, groups)))

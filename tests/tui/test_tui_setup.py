@@ -33,6 +33,27 @@ async def test_setup_tells_what_is_not_as_in_the_run_before(app_on, screen_text,
         assert says in screen_text(app)
 
 
+@pytest.mark.parametrize(
+    ("view", "told"),
+    [
+        (views.running(gpus=8), ["8 × NVIDIA H200, 139 GiB, power limit 700 W", "570.86.15", "16 cores", "128 GiB"]),
+        (views.throttled(), ["2 × NVIDIA H200, 139 GiB, power limit 700 W, SIMULATED", "570.86.15"]),
+        (views.running(gpus=0), ["libnvidia-ml.so.1 was not found", "16 cores"]),
+    ],
+    ids=["eight", "simulated", "none"],
+)
+async def test_setup_tells_the_hardware_as_far_as_it_is_known(app_on, screen_text, view, told) -> None:
+    app = app_on(view)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.press("i")
+        await pilot.pause()
+        assert all(part in screen_text(app) for part in ("Hardware", "h200-box-04", *told))
+        assert "directory" not in screen_text(app), "what nobody told has no row"
+        app_on.feed.push(views.waiting())
+        await pilot.pause()
+        assert "Hardware" not in screen_text(app)
+
+
 @pytest.mark.parametrize(("size", "columns"), [((200, 60), 2), ((160, 45), 2), ((120, 40), 1), ((80, 24), 1)])
 async def test_many_settings_stand_in_columns_where_there_is_room(app_on, screen_text, size, columns: int) -> None:
     view = views.running()

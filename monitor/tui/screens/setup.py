@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from textual.binding import BindingType
 
-from monitor.model.report import View
+from monitor import units as fmt
+from monitor.model.report import GpuRow, View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.panels.base import Look
 from monitor.tui.rows import Row, column, cut, printable, row_width, text_width, wrap
@@ -42,15 +44,38 @@ def groups(view: View) -> list[tuple[str, list[tuple[str, str]]]]:
     facts = {key: value for key, value in run.facts.items() if key not in _FIRST}
     single = {key: value for key, value in facts.items() if not isinstance(value, dict)}
     command = run.command or run.facts.get("command") or []
-    first = [("command", " ".join(map(str, command)) or "–"), ("directory", str(run.facts.get("cwd") or "–"))]
-    first += [("run", run.id or "–"), ("host", run.host or "–"), ("ranks", f"{run.ranks:,}" if run.ranks else "–")]
-    found = [("Run", first)]
+    told = (
+        ("command", " ".join(map(str, command))), ("directory", str(run.facts.get("cwd") or "")), ("run", run.id or ""),
+        ("host", run.host or ""), ("ranks", f"{run.ranks:,}" if run.ranks else ""),
+    )  # fmt: skip
+    blocks = ("Run", [(name, value) for name, value in told if value]), ("Hardware", hardware(view))
+    found = [block for block in blocks if block[1]]
     if single:
         found.append(("Facts", list(flattened(single))))
     for key, value in facts.items():
         if isinstance(value, dict) and value:
             found.append((key.replace("_", " "), list(flattened(value))))
     return found
+
+
+def hardware(view: View) -> list[tuple[str, str]]:
+    """The machine, as far as it is known: of the host that records, where there are several."""
+    host = view.report.host
+    kinds = Counter(_model(gpu) for gpu in view.report.gpus)
+    found = [("GPU", f"{number} × {model}" if number > 1 else model) for model, number in kinds.items()]
+    if not found and host.note:
+        found.append(("GPU", host.note))
+    newest = [each.readings[-1] for each in view.details.gpus.values() if each.readings]
+    drivers = sorted({each.driver for each in newest if each.driver})
+    found += [("driver", ", ".join(drivers))] if drivers else []
+    found += [("CPU", fmt.plural(host.cores, "core", "cores"))] if host.cores else []
+    return [*found, ("RAM", fmt.size(host.memory_total))] if host.memory_total else found
+
+
+def _model(gpu: GpuRow) -> str:
+    parts = [gpu.name or "unknown model", fmt.size(gpu.memory_total) if gpu.memory_total else ""]
+    parts += [f"power limit {gpu.power_limit:.0f} W" if gpu.power_limit else "", "SIMULATED" if gpu.simulated else ""]
+    return ", ".join(part for part in parts if part)
 
 
 @dataclass
@@ -142,7 +167,7 @@ class Setup(Finder, Body):
 
     def data(self, view: View, look: Look) -> object:
         known = view.earlier, look.replay, view.report.progress.steps_done >= ENOUGH
-        return view.report.run, known, self.wanted, self.typing, self._away
+        return view.report.run, hardware(view), known, self.wanted, self.typing, self._away
 
     def aside(self, view: View, look: Look) -> Row:
         number = sum(len(rows) for _, rows in groups(view))

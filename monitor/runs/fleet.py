@@ -5,16 +5,18 @@ What is drawn from the reports is pure. `Fleet` reads them, a few at a time, and
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 
-from monitor.model.report import Report
+from monitor.model.report import Finding, Report, View
 from monitor.runs import catalogue
 from monitor.runs.catalogue import RunEntry
 from monitor.runs.follow import Run, load
@@ -23,6 +25,7 @@ MAX_READ = 200  # runs whose reports are read; of older ones only what `trainmon
 MAX_FOLLOWED = 32  # living runs that are followed event by event
 SPARE = 0.5  # seconds of reading ended runs in one look, so that the list never waits for long
 ENOUGH = 20  # steps before an ended run's speed is taken for what its command usually does
+STRETCHES = 100  # of a run's step times that are kept for a picture
 GROUP_TAG, PLANNED_TAG = "group", "planned"  # --tag group=NAME, --tag planned=N: runs of a sweep, and how many
 
 # Which metric tells how good a run is, and which end of it is the good one. The first name that fits wins.
@@ -50,6 +53,8 @@ class Row:
     speed_ratio: float | None = None  # to what was expected, or is usual
     ratio_to: str = ""  # expected | usual
     best: Best | None = None
+    verdict: Finding | None = None
+    pace: tuple[float, ...] = ()  # seconds a step, from the first to the newest: means of stretches alike in length
 
     @property
     def path(self) -> Path:
@@ -66,6 +71,27 @@ class Row:
     @property
     def cost(self) -> float | None:
         return self.report.progress.cost if self.report is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is kept of a View: there may be hundreds of runs."""
+
+    report: Report
+    verdict: Finding
+    pace: tuple[float, ...]
+
+
+def seen(view: View) -> Seen:
+    return Seen(view.report, view.verdict, outline(view.step_seconds.mean))
+
+
+def outline(values: Sequence[float], most: int = STRETCHES) -> tuple[float, ...]:
+    """The values as the means of at most so many stretches; what is unknown counts in none."""
+    parts = min(most, len(values))
+    ends = [part * len(values) // parts for part in range(parts + 1)] if parts else []
+    stretches = ([value for value in values[a:b] if math.isfinite(value)] for a, b in pairwise(ends))
+    return tuple(fmean(known) for known in stretches if known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +193,12 @@ def judged(pairs: list[tuple[RunEntry, Report | None]]) -> list[Row]:
     return rows
 
 
+def with_seen(rows: Iterable[Row], found: Iterable[Seen | None]) -> Iterator[Row]:
+    """The rows with what a report does not tell of each."""
+    for row, each in zip(rows, found, strict=True):
+        yield replace(row, verdict=each.verdict, pace=each.pace) if each is not None else row
+
+
 def _ratio(entry: RunEntry, report: Report | None, usual: list[float]) -> tuple[float | None, str]:
     if report is None:
         return None, ""
@@ -186,7 +218,7 @@ def _ratio(entry: RunEntry, report: Report | None, usual: list[float]) -> tuple[
 class Fleet:
     """Reads the runs of this machine. One look is bounded; what it has not come to is read in the next."""
 
-    _ended: dict[Path, Report] = field(default_factory=dict)
+    _ended: dict[Path, Seen] = field(default_factory=dict)
     _followed: dict[Path, Run] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     reading: bool = True  # whether some reports are still to come
@@ -201,13 +233,11 @@ class Fleet:
         self._forget({entry.path for entry in entries})
         until = time.monotonic() + SPARE
         self.reading = False
-        pairs: list[tuple[RunEntry, Report | None]] = []
-        for place, entry in enumerate(entries):
-            report = self._report(entry, until) if place < MAX_READ else None
-            pairs.append((entry, report))
-        return grouped(judged(pairs))
+        found = [self._seen(entry, until) if place < MAX_READ else None for place, entry in enumerate(entries)]
+        reports = [each.report if each is not None else None for each in found]
+        return grouped(with_seen(judged(list(zip(entries, reports, strict=True))), found))
 
-    def _report(self, entry: RunEntry, until: float) -> Report | None:
+    def _seen(self, entry: RunEntry, until: float) -> Seen | None:
         path = entry.path
         if entry.state == "running":
             return self._living(path, until)
@@ -217,10 +247,10 @@ class Fleet:
             if time.monotonic() > until:
                 self.reading = True
                 return None
-            self._ended[path] = load(path, measured=False).report
+            self._ended[path] = seen(load(path, measured=False))
         return self._ended[path]
 
-    def _living(self, path: Path, until: float) -> Report | None:
+    def _living(self, path: Path, until: float) -> Seen | None:
         run = self._followed.get(path)
         if run is None:
             if len(self._followed) >= MAX_FOLLOWED:
@@ -228,7 +258,7 @@ class Fleet:
             run = self._followed[path] = Run(path)
         while run.advance() and time.monotonic() < until:
             pass
-        return run.view().report
+        return seen(run.view())
 
     def _forget(self, there: set[Path]) -> None:
         for path in [each for each in self._followed if each not in there]:

@@ -29,6 +29,7 @@ from monitor.tui.ink import PlainCharacters
 from monitor.tui.ink import ink as terminal_ink
 from monitor.tui.panels.base import strip
 from monitor.tui.rows import Row, fit, wrap
+from monitor.tui.runs_preview import preview
 from monitor.tui.runs_rows import Line
 from monitor.tui.screens.dialog import WIDEST, Dialog
 from monitor.tui.screens.quit import StopScreen
@@ -123,6 +124,8 @@ class RunsList(Widget):
             first = min(max(0, self._place - room // 2), max(0, len(self.lines) - room))
             for line in self.lines[first : first + room]:
                 rows.append(runs_rows.row(line, placed, line is here, self.marked))
+            if here is not None and here.run is not None:
+                rows += preview(here.run, width, height - 1 - len(rows))
         rows = rows[: max(1, height - 1)]
         rows += [[] for _ in range(height - 1 - len(rows))]
         return [*rows, runs_rows.footer(width, len(self.marked))][:height]

@@ -194,8 +194,8 @@ def _group_row(group: Group, placed: tuple[int, list[_Column]], pointer: str, we
     name, shown = placed
     states = [run.entry.state for run in group.rows]
     counts = ", ".join(f"{states.count(each)} {each}" for each in STATES if each in states)
-    planned = f" of {group.planned}" if group.planned else ""
-    label = f"{group.name}: {len(states)}{planned} runs, {counts}"
+    planned = f", {group.planned} planned" if group.planned else ""
+    label = f"{group.name}: {fmt.plural(len(states), 'run', 'runs')}{planned}, {counts}"
     room = name + 2 + STATE_WIDTH
     out: Row = []
     for each in shown:

@@ -8,7 +8,7 @@ import sample_views as views
 
 from monitor.model.report import Progress, Report
 from monitor.runs.catalogue import RunEntry
-from monitor.runs.fleet import Group, grouped, judged
+from monitor.runs.fleet import Group, grouped, judged, seen, with_seen
 
 NOW = 1_760_000_000.0
 
@@ -27,14 +27,16 @@ def entry(
 
 def fleet() -> list[Group]:
     """A run that goes on, a sweep of which one run is still to come, and one that failed under a hostile name."""
-    live = views.running(200).report
+    shown = [views.running(200)]
+    live = shown[0].report
     pairs: list[tuple[RunEntry, Report | None]] = [(entry("pulsar", "running", live), live)]
     for number, pace in enumerate((1.0, 1.06, 0.97)):
-        done = views.ended("finished", 0, pace=pace, gain=1.0 - 0.04 * number).report
+        shown.append(views.ended("finished", 0, pace=pace, gain=1.0 - 0.04 * number))
+        done = shown[-1].report
         ended = 3600.0 * (2 + 4 * number)
         pairs.append((entry(f"lr-{number}", report=done, ended=ended, group="sweep", planned="4"), done))
     pairs.append((entry("[/b]\x1b[2Jevil", "failed", ended=86400.0), None))
-    return grouped(judged(pairs))
+    return grouped(with_seen(judged(pairs), [*map(seen, shown), None]))
 
 
 class HandRuns:

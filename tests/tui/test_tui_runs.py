@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from sample_fleet import HandRuns, entry, fleet
 
-from monitor.runs.fleet import Group, grouped, judged
+from monitor.runs.fleet import Group, grouped, judged, outline
+from monitor.tui.rows import row_width
 from monitor.tui.runs_app import CompareScreen, RunsApp, StopQuestion
+from monitor.tui.runs_preview import LEAST, preview
 from monitor.tui.runs_rows import footer, layout
 
 SIZES = [(200, 60), (160, 45), (80, 24), (60, 15), (20, 5)]
@@ -58,7 +60,7 @@ async def test_what_it_shows(screen_text) -> None:
         await settled(told.app, pilot)
         text = screen_text(told.app)
     assert "5 runs, 1 running" in text
-    assert "sweep: 3 of 4 runs, 3 finished" in text
+    assert "sweep: 3 runs, 4 planned, 3 finished" in text
     assert "▸  pulsar" in text and "● running" in text and "✖ failed" in text
     assert "200/600" in text
     assert "[/b]" in text
@@ -85,6 +87,37 @@ def test_a_million_steps_are_not_cut_and_the_column_does_not_move(step: int) -> 
     groups = grouped(judged([(row, None)]))
     _, columns = layout(groups, 100)
     assert columns[0].head == "steps" and columns[0].width == len("1,000,000/1,000,000 100 %")
+
+
+@pytest.mark.parametrize("size", [(200, 60), (120, 40), (80, 24)])
+async def test_what_is_known_of_the_chosen_run_stands_below_the_list(screen_text, size) -> None:
+    told = Told()
+    async with told.app.run_test(size=size) as pilot:
+        await settled(told.app, pilot)
+        shown = screen_text(told.app)
+        for words in ("─ pulsar ─", "Generation takes 58 %", "step 200 of 600", "197 ok, 3 skipped", "python t.py"):
+            assert words in shown
+        await pilot.press("down")
+        assert "verdict" not in screen_text(told.app), "the head of a group"
+        await pilot.press("down")
+        assert "─ lr-0 ─" in screen_text(told.app) and "step 600 of 600" in screen_text(told.app)
+        await pilot.press("end")
+        assert "python t.py" in screen_text(told.app) and "verdict" not in screen_text(told.app)
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 200])
+@pytest.mark.parametrize("height", range(4, 30, 3))
+def test_the_preview_keeps_to_its_place(width: int, height: int) -> None:
+    for group in fleet():
+        for run in group.rows:
+            rows = preview(run, width, height)
+            assert len(rows) <= height and all(row_width(row) <= width for row in rows)
+            assert bool(rows) == (height >= LEAST)
+
+
+def test_step_times_are_kept_as_means_of_stretches() -> None:
+    assert outline([1.0, 2.0, float("nan"), 4.0, 5.0, 6.0], 3) == (1.5, 4.0, 5.5)
+    assert outline([1.0, 2.0], 9) == (1.0, 2.0) and outline([], 9) == outline([float("nan")], 9) == ()
 
 
 async def test_an_end_that_nobody_saw_is_called_no_success(screen_text) -> None:

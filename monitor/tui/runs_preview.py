@@ -1,0 +1,78 @@
+"""Below the list of runs, where there is room: what is known of the chosen one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from monitor import units as fmt
+from monitor.model.report import Report
+from monitor.runs.fleet import Row as RunRow
+from monitor.runs.fleet import outline
+from monitor.tui.columns import top_limit
+from monitor.tui.panels.header import SEVERITY, gain, skipped, speeds, step_of_total
+from monitor.tui.rows import Row, Span, column, cut, fit, flow, printable, separated, skyline, spread, wrap
+
+LABEL = 13
+LEAST = 6  # rows: fewer say less than the list
+HIGH = 18  # rows from which on the step times are drawn higher
+PHASES = 8
+
+
+def preview(run: RunRow, width: int, height: int) -> list[Row]:
+    """At most `height` rows, and none where they would say less than the list does."""
+    if height < LEAST:
+        return []
+    rule: Span = ("─", "rule")
+    rows: list[Row] = [[], spread([rule, (f" {fit(run.entry.name, 60)} ", "text bold")], [], width, rule)]
+    for label, told in _facts(run, max(1, width - LABEL - 2), height >= HIGH):
+        head = label
+        for row in told:
+            rows.append(cut([(column(f" {head}", LABEL), "muted"), *row], width))
+            head = ""
+    return rows[:height]
+
+
+def _facts(run: RunRow, width: int, high: bool) -> Iterator[tuple[str, list[Row]]]:
+    """What people ask first comes first: a low screen has no place for all of it."""
+    report = run.report
+    if report is not None:
+        if report.outcome.error:
+            yield "error", wrap([(printable(report.outcome.error[:400]), "bad")], width, 0, 2)
+        yield from _judged(run, width)
+        steps: Row = [(step_of_total(report.progress), "text")]
+        yield "steps", flow([steps, skipped(report.progress)], width, ("   ", "text"))
+        parts: list[Row] = [[(f"{value} ", "text bold"), (label, "muted")] for value, _, label in speeds(report)]
+        yield "speed", [separated(parts, width)]
+        if len(run.pace) > 1:
+            yield "step time", _course(run.pace, width, 3 if high else 1)
+        yield "phases", _phases(report, width)
+    if run.entry.command:
+        yield "command", wrap([(printable(" ".join(run.entry.command)[:600]), "text")], width, 2, 2)
+    yield "run", [[(fit(run.entry.id, width), "text")]]
+    if run.entry.host:
+        yield "host", [[(fit(run.entry.host, width), "text")]]
+
+
+def _judged(run: RunRow, width: int) -> Iterator[tuple[str, list[Row]]]:
+    verdict = run.verdict
+    if verdict is None:
+        return
+    most = gain(verdict.lost_fraction)
+    words = printable(verdict.title[:400]) + (f"; {most} faster" if most else "")
+    yield "verdict", wrap([(words, f"{SEVERITY.get(verdict.severity, 'accent')} bold")], width, 0, 2)
+    if verdict.advice:
+        yield "what to do", wrap([(printable(verdict.advice[:400]), "text")], width, 0, 2)
+
+
+def _course(pace: tuple[float, ...], width: int, height: int) -> list[Row]:
+    """The step times from the first step to the newest, and between which means they lie."""
+    ends = f"  {fmt.duration(min(pace))} – {fmt.duration(max(pace))}"
+    shown = outline(pace, max(1, width - len(ends)))
+    drawn: list[Row] = [[(line, "accent")] for line in skyline(shown, height, top_limit(list(shown)))]
+    return [*drawn[:-1], [*drawn[-1], (ends, "muted")]]
+
+
+def _phases(report: Report, width: int) -> list[Row]:
+    largest = sorted(report.phases, key=lambda phase: -phase.share)[:PHASES]
+    parts: list[Row] = [[(f"{fit(each.name, 24)} ", "muted"), (fmt.share(each.share), "text")] for each in largest]
+    return flow(parts, width)

@@ -38,6 +38,8 @@ def fit(text: str, width: int) -> str:
     text = printable(text[: 4 * width + 4])
     if text_width(text) <= width:
         return text
+    if text_width(text.rstrip()) <= width:  # nothing is missing but spaces
+        return set_cell_size(text, width)
     return set_cell_size(text, width - 1).rstrip() + ELLIPSIS
 
 

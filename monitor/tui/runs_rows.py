@@ -67,7 +67,7 @@ def _steps(run: RunRow) -> tuple[str, str]:
     done = report.progress.steps_done if report is not None else entry.step
     total = _total(run)
     if not done:
-        return fmt.UNKNOWN, "faint"
+        return fmt.UNKNOWN, "muted"
     if not total:
         return f"{done:,}", "text"
     return f"{done:,}/{total:,} {fmt.share(min(1.0, done / total)):>5}", "text"

@@ -2,11 +2,12 @@
 
 import pytest
 import sample_views as views
-from rich.color import ColorSystem
+from rich.color import Color, ColorSystem
 
 from monitor.tui.ink import Ink, ink, patterned, plain
 from monitor.tui.rows import meter, text_width
 from monitor.tui.screens.every import SCREEN_CLASSES
+from monitor.tui.themes import PALETTES, Palette
 
 MANY, FEW = ColorSystem.EIGHT_BIT, ColorSystem.STANDARD
 UTF = {"LANG": "en_US.UTF-8"}
@@ -50,6 +51,36 @@ def test_ascii_is_as_wide_and_keeps_what_is_full_from_what_is_empty() -> None:
     assert text_width(plain(text)) == text_width(text)
     full, empty = ("".join(plain(part) for part, _ in meter(value, 4)) for value in (1.0, 0.0))
     assert set(full).isdisjoint(empty)
+
+
+def contrast(one: str, other: str) -> float:
+    """As WCAG 2 counts it."""
+
+    def light(colour: str) -> float:
+        parts = [part / 255 for part in Color.parse(colour).triplet or ()]
+        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((light(one), light(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("palette", PALETTES, ids=lambda palette: palette.name)
+def test_words_and_charts_stand_out_from_the_ground(palette: Palette) -> None:
+    for tone in ("text", "muted", "accent", "good", "warning", "bad"):
+        assert min(contrast(palette.colour(tone), ground) for ground in (palette.background, palette.raised)) >= 4.5
+    for tone in ("other", "between", *(f"phase{number}" for number in range(len(palette.phases)))):
+        assert contrast(palette.colour(tone), palette.background) >= 3
+
+
+@pytest.mark.parametrize("palette", PALETTES, ids=lambda palette: palette.name)
+def test_sixteen_colours_swallow_no_word(palette: Palette) -> None:
+    def few(tone: str) -> int | None:
+        return Color.parse(palette.colour(tone)).downgrade(FEW).number
+
+    tones = ("text", "muted", "accent", "good", "warning", "bad")
+    assert few("background") not in {few(tone) for tone in tones}
+    assert few("good") not in (few("muted"), few("warning"), few("bad"))
 
 
 @pytest.mark.parametrize("screen", ["", *SCREEN_CLASSES])

@@ -19,6 +19,7 @@ def test_fit_and_column_keep_to_their_width(text: str, width: int) -> None:
 
 def test_what_is_cut_ends_in_an_ellipsis() -> None:
     assert rows.fit("generation", 5) == "gene…"
+    assert rows.fit("four    ", 6) == "four  " and rows.fit("four      five", 8) == "four…"
 
 
 @pytest.mark.parametrize("width", [1, 4, 9, 80])

@@ -52,7 +52,7 @@ def folded(line: str, wanted: str, width: int) -> list[Row]:
         rows.append([*margin, *((part, each) for part, each in parts if part)])
         at += len(piece)
     if len(pieces) > MOST_ROWS:
-        rows.append([("  … the rest is in the run's console.log", "faint")])
+        rows.append([("  … the rest is in the run's console.log", "muted")])
     return rows
 
 

@@ -222,7 +222,7 @@ class Finder:
         """`find: loss▏`; nothing while there is nothing to find."""
         if not self.typing and not self.wanted:
             return []
-        cursor: Row = [("▏", "accent bold")] if self.typing else [("   Esc shows all", "faint")]
+        cursor: Row = [("▏", "accent bold")] if self.typing else [("   Esc shows all", "muted")]
         return [(" find: ", "accent bold"), (fit(self.wanted, max(1, width - 26)), "text bold"), *cursor]
 
     def matches(self, text: str) -> bool:

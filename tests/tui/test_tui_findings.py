@@ -59,6 +59,16 @@ async def test_gain_and_severity_stand_below_each_other(app_on, screen_text, siz
     assert all(gain in line for line in lines) and len({len(line) for line in lines}) == 1
 
 
+async def test_why_steps_were_skipped_is_not_told_by_every_head(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        assert "3 skipped (empty code generated 3)" in screen_text(app)
+        await press(pilot, "b")
+        assert "211 ok, 3 skipped" in screen_text(app) and "empty code" not in screen_text(app)
+        await press(pilot, "w")
+        assert "did no work (empty code generated)" in screen_text(app)
+
+
 async def test_an_alert_that_is_not_there_says_so_when_it_is_opened(app_on, screen_text) -> None:
     view = views.running(5)
     report = replace(view.report, findings=[], alerts=[], slow_steps=[])

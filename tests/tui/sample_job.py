@@ -1,4 +1,4 @@
-"""A large job that never ran, as its journal: 64 ranks in step, one of which loads its data slowly, and eight GPUs."""
+"""A large job that never ran, as its journal: 64 ranks in step, one of which loads its data slowly; one host's GPUs."""
 
 from __future__ import annotations
 
@@ -30,11 +30,15 @@ def _times() -> list[tuple[float, dict[int, tuple[float, float, float, float]]]]
     return steps
 
 
+def _host(rank: int) -> str:
+    return f"h200-box-{rank // GPUS:02}"
+
+
 def _rank(rank: int, times: list[tuple[float, dict[int, tuple[float, float, float, float]]]]) -> Iterator[Event]:
     name, seq = f"r{rank}", 4
     facts = {"command": ["torchrun", "--nproc-per-node=8", "pretrain.py"], "versions": {"torch": "2.13.0"}}
     yield Hello(name, 1, BEGIN, wall=STARTED, process_started=BEGIN, name="pretrain-8b", rank=rank,
-                local_rank=rank % 8, world_size=RANKS, facts=facts)  # fmt: skip
+                local_rank=rank % GPUS, world_size=RANKS, host=_host(rank), facts=facts)  # fmt: skip
     yield Span(name, 2, BEGIN + LOADING, "load model", BEGIN + 5, LOADING - 5, own=LOADING - 5)
     yield Facts(name, 3, BEGIN + LOADING, total_steps=STEPS)
     for index, (start, ranks) in enumerate(times, 1):
@@ -52,7 +56,7 @@ def _rank(rank: int, times: list[tuple[float, dict[int, tuple[float, float, floa
 
 
 def _node(end: float) -> Iterator[Event]:
-    yield Hello("node", 1, BEGIN, source="recorder", wall=STARTED, host="h200-box-04")
+    yield Hello("node", 1, BEGIN, source="recorder", wall=STARTED, host=_host(0))
     seq = 2
     for second in range(int(end - BEGIN)):
         t, busy = BEGIN + second, second > LOADING

@@ -49,9 +49,13 @@ async def test_setup_tells_the_hardware_as_far_as_it_is_known(app_on, screen_tex
         await pilot.pause()
         assert all(part in screen_text(app) for part in ("Hardware", "h200-box-04", *told))
         assert "directory" not in screen_text(app), "what nobody told has no row"
+        assert "Hardware of one host" not in screen_text(app)
         app_on.feed.push(views.waiting())
         await pilot.pause()
         assert "Hardware" not in screen_text(app)
+        app_on.feed.push(views.many_ranks())
+        await pilot.pause()
+        assert "Hardware of one host" in screen_text(app)
 
 
 @pytest.mark.parametrize(("size", "columns"), [((200, 60), 2), ((160, 45), 2), ((120, 40), 1), ((80, 24), 1)])

@@ -48,7 +48,7 @@ def groups(view: View) -> list[tuple[str, list[tuple[str, str]]]]:
         ("command", " ".join(map(str, command))), ("directory", str(run.facts.get("cwd") or "")), ("run", run.id or ""),
         ("host", run.host or ""), ("ranks", f"{run.ranks:,}" if run.ranks else ""),
     )  # fmt: skip
-    blocks = ("Run", [(name, value) for name, value in told if value]), ("Hardware", hardware(view))
+    blocks = ("Run", [(name, value) for name, value in told if value]), (_machine(view), hardware(view))
     found = [block for block in blocks if block[1]]
     if single:
         found.append(("Facts", list(flattened(single))))
@@ -58,8 +58,14 @@ def groups(view: View) -> list[tuple[str, list[tuple[str, str]]]]:
     return found
 
 
+def _machine(view: View) -> str:
+    """Each host is watched by a recorder of its own, and the readings of one are here."""
+    several = view.report.run.ranks > max(1, len(view.report.gpus))
+    return "Hardware of one host" if several else "Hardware"
+
+
 def hardware(view: View) -> list[tuple[str, str]]:
-    """The machine, as far as it is known: of the host that records, where there are several."""
+    """The machine, as far as it is known."""
     host = view.report.host
     kinds = Counter(_model(gpu) for gpu in view.report.gpus)
     found = [("GPU", f"{number} × {model}" if number > 1 else model) for model, number in kinds.items()]

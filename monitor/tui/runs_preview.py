@@ -16,6 +16,7 @@ LABEL = 13
 LEAST = 6  # rows: fewer say less than the list
 HIGH = 18  # rows from which on the step times are drawn higher
 PHASES = 8
+OTHERS = 3  # findings beside the verdict
 
 
 def preview(run: RunRow, width: int, height: int) -> list[Row]:
@@ -62,6 +63,10 @@ def _judged(run: RunRow, width: int) -> Iterator[tuple[str, list[Row]]]:
     yield "verdict", wrap([(words, f"{SEVERITY.get(verdict.severity, 'accent')} bold")], width, 0, 2)
     if verdict.advice:
         yield "what to do", wrap([(printable(verdict.advice[:400]), "text")], width, 0, 2)
+    findings = run.report.findings if run.report is not None else []
+    others = [each for each in findings if each.code != verdict.code]
+    if others:
+        yield "also", [[(fit(each.title, width), "text")] for each in others[:OTHERS]]
 
 
 def _course(pace: tuple[float, ...], width: int, height: int) -> list[Row]:

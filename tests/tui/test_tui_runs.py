@@ -95,7 +95,14 @@ async def test_what_is_known_of_the_chosen_run_stands_below_the_list(screen_text
     async with told.app.run_test(size=size) as pilot:
         await settled(told.app, pilot)
         shown = screen_text(told.app)
-        for words in ("─ pulsar ─", "Generation takes 58 %", "step 200 of 600", "197 ok, 3 skipped", "python t.py"):
+        for words in (
+            "─ pulsar ─",
+            "Generation takes 58 %",
+            "step 200 of 600",
+            "197 ok, 3 skipped",
+            "did no work",
+            "python t.py",
+        ):
             assert words in shown
         await pilot.press("down")
         assert "verdict" not in screen_text(told.app), "the head of a group"

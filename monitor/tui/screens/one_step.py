@@ -45,7 +45,7 @@ def _value(value: Number | None) -> str:
 
 
 def _metrics(line: StepLine, view: View, width: int) -> list[Row]:
-    """What the step logged, beside what the run has had of it."""
+    """What the step logged, beside what the run's steps of its role have logged."""
     step = line.event
     if step is None:
         gone = "not kept: only the latest steps are kept one by one, the charts have the means"
@@ -53,12 +53,12 @@ def _metrics(line: StepLine, view: View, width: int) -> list[Row]:
     if not step.metrics:
         return [_head("Metrics"), *_why_not("this step logged none", width)]
     beside = _OF_THE_RUN if width >= NAME + 4 + FIGURE * 4 else ()
-    prefix = f"{step.role}/" if step.role else ""  # so the report names those of a step with a role
+    whose, prefix = ("role's", f"{step.role}/") if step.role else ("run's", "")  # as the report names them
     rows: list[Row] = [[(column(" Metrics", NAME + 4 + FIGURE), "text bold")]]
-    rows[0] += [(column(f"run's {name}", FIGURE, right=True), "muted") for name in beside]
+    rows[0] += [(column(f"{whose} {name}", FIGURE, right=True), "muted") for name in beside]
     for name, value in list(step.metrics.items())[:MAX_METRICS]:
         row: Row = [(f"   {column(name, NAME)} ", "muted"), (column(_value(value), FIGURE, right=True), "text bold")]
-        whole = view.report.metrics.get(f"{prefix}{name}") or view.report.metrics.get(name)
+        whole = view.report.metrics.get(f"{prefix}{name}")
         for each in beside if whole is not None else ():
             row.append((column(_value(getattr(whole, each)), FIGURE, right=True), "muted"))
         rows.append(row)

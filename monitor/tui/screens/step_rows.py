@@ -108,7 +108,8 @@ def columns(view: View, lines: list[StepLine]) -> list[Column]:
         known = line.tokens is not None and line.seconds > 0
         return line.tokens / line.seconds if known and line.tokens is not None else math.nan
 
-    names = max([LEAST_NAME, *(len(line.name) for line in lines)]) + 2
+    newest = [*lines[-1:], *[line for line in reversed(lines) if line.count > 1][:1]]  # none before has more digits
+    names = max([LEAST_NAME, *(len(line.name) for line in newest)]) + 2
     table = [
         Column("step", names, lambda line: line.name, lambda line: line.step),
         Column("time", 10, lambda line: fmt.duration(line.seconds), lambda line: line.seconds),

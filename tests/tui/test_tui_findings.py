@@ -8,7 +8,7 @@ import sample_views as views
 from monitor.diagnosis.explain import page
 from monitor.model.report import Finding, Report, Suggestion, View
 from monitor.tui.rows import row_width
-from monitor.tui.screens.findings import below, page_rows
+from monitor.tui.screens.findings import below, finding_rows, page_rows
 
 BIG = (160, 45)
 
@@ -67,6 +67,18 @@ async def test_why_steps_were_skipped_is_not_told_by_every_head(app_on, screen_t
         assert "211 ok, 3 skipped" in screen_text(app) and "empty code" not in screen_text(app)
         await press(pilot, "w")
         assert "did no work (empty code generated)" in screen_text(app)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_a_long_title_goes_on_over_the_whole_width(width: int) -> None:
+    finding = views.running().verdict
+    rows = finding_rows(finding, width, True)
+    shown = ["".join(part for part, _ in row) for row in rows]
+    assert all(row_width(row) <= width for row in rows)
+    title = shown[: next(at for at, line in enumerate(shown) if line.startswith("   "))]
+    words = " ".join(title).replace("at most 1.9x", "").replace("faster", "").replace("warning", "").replace("▶", "")
+    assert words.split() == finding.title.split()
+    assert width != 80 or len(title) == 2
 
 
 async def test_an_alert_that_is_not_there_says_so_when_it_is_opened(app_on, screen_text) -> None:

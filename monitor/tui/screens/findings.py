@@ -51,8 +51,9 @@ def finding_rows(finding: Finding, width: int, chosen: bool, without: str | None
     tone = SEVERITY.get(finding.severity, "accent")
     edge: Row = [("▶ " if chosen else "▌ ", f"{tone} bold")]
     right = at_the_end(finding, width)
-    title = wrap([*edge, (printable(finding.title[:400]), f"{tone} bold")], width - row_width(right) - 1)
-    rows = [spread(title[0], right, width), *title[1:]]
+    first, *more = wrap([*edge, (printable(finding.title[:400]), f"{tone} bold")], width - row_width(right) - 1)
+    rest = " ".join("".join(text for text, _ in row).strip() for row in more)  # below the gain there is more room
+    rows = [spread(first, right, width), *(wrap([("  ", tone), (rest, f"{tone} bold")], width) if rest else [])]
     for line in finding.evidence[:8]:
         rows += wrap([("   ", "text"), (printable(line[:600]), "text")], width, 3)
     if finding.advice:

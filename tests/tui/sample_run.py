@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
 
+from monitor.model.detail_rows import KindRow
 from monitor.model.report import Alert, Finding, Rates, SlowStep
 from monitor.units import brief, share
 from trainhooks.events import Span
@@ -21,6 +22,7 @@ SPANS = (("checkpoint", 50, 6.1), ("eval", 90, 21.0))  # after each so many step
 USUAL = {"generation": 10.9, "test_generation": 2.4, "log_probs": 1.2, "execution": 1.9, "training": 1.4}
 SLOW = {88: ("execution", 24.0), 131: ("generation", 31.0), 207: ("generation", 45.2)}
 SKIPPED, REASON = (148, 149, 150), "empty code generated"
+EASY = 100  # steps of the first stage
 RECENT = 20  # steps
 CALLS, SAMPLES, PADDING = 7, 16, 1700  # generate() calls a step, samples, tokens of padding
 PRICE = 2.49  # dollars an hour
@@ -49,6 +51,10 @@ def loss(step: int) -> float:
     if step in (61, 62):
         return math.nan
     return 0.9 + 1.9 * math.exp(-step / 45) + random.Random(step * 13).uniform(-0.06, 0.06)
+
+
+def stage_of(step: int) -> str:
+    return "easy" if step <= EASY else "hard"
 
 
 def tokens_of(step: int) -> int:
@@ -116,6 +122,13 @@ class Course:
 
     def skipped(self) -> list[int]:
         return [step for step in SKIPPED if step <= self.steps]
+
+    def kind(self, stage: str) -> KindRow:
+        """What is usual among the latest steps of a stage."""
+        mine = [step for step in self.worked() if stage_of(step) == stage]
+        latest = [self.done[step - 1] for step in mine[-128:]]
+        phases = {name: median(each[name] for each in latest) for name in USUAL}
+        return KindRow(None, stage, len(mine), len(latest), median(sum(each.values()) for each in latest), phases)
 
     def worked(self, first: int = 1) -> list[int]:
         return [step for step in range(first, self.steps + 1) if step not in SKIPPED]

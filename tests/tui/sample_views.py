@@ -28,11 +28,12 @@ from sample_run import (
     loss,
     phases_of,
     reward,
+    stage_of,
     tokens_of,
 )
 
 from monitor.diagnosis.silence import BY_HAND, CODE, NOT_PYTHON, OUT_OF_REACH, STARTING
-from monitor.model.detail_rows import Details, GpuDetail, KindRow
+from monitor.model.detail_rows import Details, GpuDetail
 from monitor.model.held_back import HeldBack
 from monitor.model.overlap import Effect
 from monitor.model.report import (
@@ -169,10 +170,14 @@ def event(course: Course, step: int) -> Step:
     seconds, total, start = course.done[step - 1], course.totals[step - 1], course.begins[step - 1]
     rows = [(name, value, "host", 1) for name, value in seconds.items() if name != "other"]
     if step in SKIPPED:
-        return Step("r0", step, start + total, step, start, total, rows, status="skipped", reason=REASON)
+        why = {"status": "skipped", "reason": REASON}
+        return Step("r0", step, start + total, step, start, total, rows, stage=stage_of(step), **why)
     metrics = {name: "nan" if math.isnan(value) else round(value, 8) for name, value in course.logged(step).items()}
     tokens = tokens_of(step)
-    return Step("r0", step, start + total, step, start, total, rows, tokens, tokens + PADDING, SAMPLES, metrics=metrics)
+    return Step(
+        "r0", step, start + total, step, start, total, rows, tokens, tokens + PADDING, SAMPLES, metrics=metrics,
+        stage=stage_of(step),
+    )  # fmt: skip
 
 
 def reading(row: GpuRow, t: float) -> Gpu:
@@ -189,16 +194,13 @@ def reading(row: GpuRow, t: float) -> Gpu:
 
 
 def details(course: Course, gpus: list[GpuRow], now: float) -> Details:
-    steps, half = course.steps, course.steps // 2
+    steps = course.steps
     return Details(
         steps=tuple(event(course, step) for step in range(max(1, steps - 127), steps + 1)),
         spans=tuple(course.spans),
         gpus={row.uuid: gpu_detail(row, now) for row in gpus},
         host=tuple(Host("node", at, now - 40 + at, cpu=30 + 25 * math.sin((at + steps) / 5)) for at in range(40)),
-        kinds=(
-            KindRow("generator", "rollout", half, min(128, half), 13.4, {"generation": 10.9, "execution": 1.9}),
-            KindRow("trainer", None, half, min(128, half), 2.6, {"log_probs": 1.2, "training": 1.4}),
-        ),
+        kinds=tuple(course.kind(stage) for stage in dict.fromkeys(map(stage_of, course.worked()))),
         distributions={name: spread(values) for name, values in course.by_phase().items()},
         frames={"generation": [("rl_code.py:118 sample", 803), ("transformers/generation/utils.py:2701", 41)]},
         wall_offset=STARTED,

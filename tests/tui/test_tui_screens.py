@@ -201,7 +201,7 @@ async def test_an_opened_step_shows_all_that_is_known_and_says_what_is_not(app_o
     async with app.run_test(size=(160, 60)) as pilot:
         await press(pilot, "s", "enter")
         shown = screen_text(app)
-        for words in ("step 214", "generation", "median of the run", "reward", "GPU 0   busy", "[step 214]",
+        for words in ("step 214", "generation", "median of its role and stage", "reward", "GPU 0   busy", "[step 214]",
                       "rl_code.py:118 sample", "of all steps so far"):  # fmt: skip
             assert words in shown
         app_on.feed.push(old_and_new())
@@ -245,7 +245,7 @@ def test_an_opened_step_tells_what_the_run_has_had_and_whose_it_is(look: Look) -
     view = views.eight_ranks()
     line = step_lines(view)[-1]
     shown = text(step_detail(line, view, look, 120))
-    assert "  rank 0  7,614 tokens" in shown and "run's max" in shown
+    assert "  rank 0  stage hard  7,614 tokens" in shown and "run's max" in shown
     row = next(row for row in shown.split("\n") if " reward" in row).split()
     assert row == ["reward", *(f"{value:.4f}" for value in (views.reward(214), 0.3789, 0.1152, 0.5950))]
     assert "run's max" not in text(step_detail(line, view, look, 60))
@@ -288,7 +288,7 @@ async def test_phases_have_their_distribution_and_the_usual_of_each_role(app_on,
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "b")
         shown = screen_text(app)
-        for words in ("p50", "p95", "45.2 s", "generator / rollout", "13.4 s", "clock: the host's", "whole run"):
+        for words in ("p50", "p95", "45.2 s", "hard", "18.0 s", "clock: the host's", "whole run"):
             assert words in shown
         row = next(line for line in shown.split("\n") if "■ generation" in line)
         assert "█" in row and "▁" in row, "the usual steps and the single slow ones are both visible"

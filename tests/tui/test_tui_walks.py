@@ -107,7 +107,7 @@ async def test_columns_that_have_no_room_are_announced(size) -> None:
         assert "─ 214 single steps" in text_of(app), "all are there"
 
 
-@pytest.mark.parametrize(("width", "words"), [(170, "▲ slow: generation grew most"), (137, "  ▲ generation")])
+@pytest.mark.parametrize(("width", "words"), [(175, "▲ slow: generation grew most, hard"), (130, "  ▲ generation")])
 def test_the_culprit_of_a_slow_step_is_told_whole(width: int, words: str) -> None:
     view, table = views.running(), StepTable()
     look = Look("title", PALETTES[0], PhaseTones())

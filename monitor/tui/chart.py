@@ -39,8 +39,12 @@ class Picture:
     below: frozenset[int]
 
 
-def limits(values: Iterable[float]) -> tuple[float, float]:
-    """Limits that hold all finite values, except single ones so far out that they would flatten the rest."""
+def limits(values: Iterable[float], least: float = 0.0) -> tuple[float, float]:
+    """Limits that hold all finite values, except single ones so far out that they would flatten the rest.
+
+    Args:
+        least: how far they are apart at least: less is noise of such a figure, and not worth the whole height.
+    """
     finite = sorted(value for value in values if math.isfinite(value))
     if not finite:
         return 0.0, 1.0
@@ -56,6 +60,9 @@ def limits(values: Iterable[float]) -> tuple[float, float]:
     if not high / 4 - low / 4 > max(1e-300, _SAME * max(abs(low / 4), abs(high / 4))):
         room = abs(low) * 0.1 if abs(low) > 1e-290 else 1.0
         low, high = (low - room if low else 0.0), high + room  # a constant 0 lies on the ground
+    if high / 4 - low / 4 < least / 4:
+        room = (least - (high - low)) / 2
+        low, high = (0.0, least) if 0 <= low < room else (low - room, high + room)  # no count is below nothing
     return _rounded(low, high)
 
 
@@ -64,10 +71,15 @@ def _rounded(low: float, high: float) -> tuple[float, float]:
     span = 0.4 * (high / 4 - low / 4)  # a tenth: little room is lost at either end
     if not 1e-300 < span < 1e300:
         return max(low, -1.7e308), min(high, 1.7e308)
-    step = 10.0 ** math.floor(math.log10(span))
-    step *= next(part for part in (1, 2, 2.5, 5, 10) if part * step >= span * 0.999)
+    step = nice(span)
     first, last = math.floor(low / step) * step, math.ceil(high / step) * step
     return (first, last) if first < last else (low, high)
+
+
+def nice(value: float) -> float:
+    """The next round number: 1, 2, 2.5 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(value))
+    return power * next(part for part in (1, 2, 2.5, 5, 10) if part * power >= value * 0.999)
 
 
 def line(
@@ -79,14 +91,16 @@ def line(
     band: str,
     over: Sequence[Bucket | None] = (),
     over_tone: str = "",
+    least: float = 0.0,
 ) -> Picture:
     """The means of `buckets` as a line over the band of their lows and highs, in width x height cells.
 
     Args:
         over: a second line on the same grid, between limits of its own.
+        least: how far the limits are apart at least.
     """
     known = [bucket for bucket in buckets if bucket is not None and math.isfinite(bucket.mean)]
-    low, high = limits([value for bucket in known for value in (bucket.low, bucket.high, bucket.mean)])
+    low, high = limits([value for bucket in known for value in (bucket.low, bucket.high, bucket.mean)], least)
 
     dots = max(1, 4 * height - 1)
 

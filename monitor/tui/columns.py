@@ -1,19 +1,23 @@
 """A curve folded into the columns of a chart.
 
-Column edges lie at multiples of a round number of steps, counted from step 0. So a new step changes the last column
-only, and a chart that has not reached its right end is drawn again in one column, not in all of them.
+Buckets begin at multiples of a round number of steps, counted from step 0, and are as many columns wide as lets all of
+them fill the chart. That width moves in few steps: so a new step mostly changes the last column only, and the chart is
+drawn again in one column, not in all of them.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from monitor.model.report import Curve
 
 _ROUND = (1, 2, 3, 4, 5, 6, 8)
+_PARTS = 16  # of a column: in these the width of a bucket is told
+_WIDEST = 8  # columns of a bucket
+_BARS = 4  # columns from which on buckets are bars of one width, with a gap between them
 
 
 def _round_numbers() -> Iterator[int]:
@@ -25,23 +29,33 @@ def _round_numbers() -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Which steps share a column: `steps` to a column, or `stretch` columns to each when there are few."""
+    """Which steps share a bucket, and which columns are a bucket's."""
 
-    first: int  # number of the first column's bucket, counted from step 0
+    first: int  # number of the first bucket, counted from step 0
     count: int  # buckets
     steps: int
-    stretch: int = 1
+    wide: int = _PARTS  # parts of a column a bucket
+    last: int = field(default=0, compare=False)  # step
 
     def bucket(self, x: float) -> int:
         return int(x // self.steps) - self.first
 
+    def edge(self, bucket: int) -> int:
+        """The first column of a bucket."""
+        return bucket * self.wide // _PARTS
+
     def column(self, bucket: int) -> int:
         """The middle column of a bucket."""
-        return bucket * self.stretch + self.stretch // 2
+        return (self.edge(bucket) + self.edge(bucket + 1)) // 2
+
+    @property
+    def bars(self) -> bool:
+        """Whether there is a free column between two buckets."""
+        return self.wide >= _BARS * _PARTS
 
     @property
     def columns(self) -> int:
-        return self.count * self.stretch
+        return self.edge(self.count)
 
     @property
     def start(self) -> int:
@@ -55,21 +69,56 @@ class Bucket:
     high: float
 
 
-def grid(curve: Curve, columns: int) -> Grid | None:
-    """The finest grid on which all of `curve` fits into `columns`; None for an empty curve or no room."""
+def ends(curve: Curve) -> tuple[int, int] | None:
+    """The first and the last step of a curve."""
+    if not curve.x:
+        return None
+    last = int(curve.x[-1]) + curve.width - 1 if curve.end is None else int(curve.end)
+    return max(1, int(curve.x[0])), last
+
+
+def grid(curve: Curve, columns: int, beside: Curve | None = None) -> Grid | None:
+    """The finest grid on which all of `curve` fits into `columns`; None for an empty curve or no room.
+
+    Args:
+        beside: a curve of the same steps: the grid holds all of it, too, so that charts beside each other agree.
+    """
     if not curve.x or columns <= 0:
         return None
-    base = max(1, curve.width)
-    first, last = curve.x[0], curve.x[-1]
+    shown = [curve, beside] if beside is not None and _meet(curve, beside) else [curve]
+    base = max(1, *(each.width for each in shown))
+    first, last = min(each.x[0] for each in shown), max(each.x[-1] for each in shown)
+    newest = max(reach[1] for each in shown if (reach := ends(each)) is not None)
     for factor in _round_numbers():
         steps = base * factor
         begin = int(first // steps)
         count = int(last // steps) - begin + 1
         if count <= columns:
-            room = columns // count
-            stretch = 1 if factor > 1 else max(value for value in _ROUND if value <= room)
-            return Grid(begin, count, steps, stretch)
+            return Grid(begin, count, steps, _wide(columns * _PARTS // count), newest)
     return None
+
+
+def _meet(one: Curve, other: Curve) -> bool:
+    """Whether they have steps in common: a curve may count in numbers of its own."""
+    return bool(one.x and other.x) and one.x[0] <= other.x[-1] and other.x[0] <= one.x[-1]
+
+
+def _wide(parts: int) -> int:
+    """The width of a bucket for which there are so many parts of a column: one of few, so that it seldom moves."""
+    parts = min(parts, _WIDEST * _PARTS)
+    unit = _PARTS if parts >= _BARS * _PARTS else 1 << max(0, parts.bit_length() - 5)
+    return parts // unit * unit
+
+
+def across(values: Sequence[float], layout: Grid, apart: bool = False) -> list[float]:
+    """One value a column; where buckets are bars, these may be kept apart."""
+    if layout.wide == _PARTS:
+        return list(values)
+    gap = [0.0] * (apart and layout.bars)
+    cells: list[float] = []
+    for bucket, value in enumerate(values):
+        cells += [value] * (layout.edge(bucket + 1) - layout.edge(bucket) - len(gap)) + gap
+    return cells
 
 
 def _slices(curve: Curve, layout: Grid) -> Iterator[tuple[int, int]]:

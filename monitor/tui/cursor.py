@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from monitor.model.report import Curve
-from monitor.tui.columns import Grid, grid
+from monitor.tui.columns import Grid, ends, grid
 from monitor.tui.rows import Row, Span, text_width
 
 LINE: Span = ("│", "accent")
@@ -40,14 +40,6 @@ def at(curve: Curve, step: int) -> Moment | None:
     if curve.end is not None and index == len(curve.x) - 1:
         last = min(last, int(curve.end))  # the newest bucket may not be full yet
     return Moment(first, max(first, last), curve.mean[index])
-
-
-def ends(curve: Curve) -> tuple[int, int] | None:
-    """The first and the last step of a curve."""
-    if not curve.x:
-        return None
-    last = int(curve.x[-1]) + curve.width - 1 if curve.end is None else int(curve.end)
-    return max(1, int(curve.x[0])), last
 
 
 def moved(curve: Curve, cursor: int | None, columns: int, by: int) -> int | None:

@@ -50,13 +50,13 @@ def held_back(view: View, layout: Grid, width: int) -> Row:
         first, last = each.effect.first, each.effect.last
         if first is None or last is None:
             continue
-        begin = max(at, max(0, layout.bucket(first)) * layout.stretch)
-        end = min(width, (layout.bucket(last) + 1) * layout.stretch)
+        begin = max(at, layout.edge(max(0, layout.bucket(first))))
+        end = min(width, layout.edge(layout.bucket(last) + 1))
         if end <= begin:
             continue
         words = f"GPU {each.index} {each.short}"
         line = "━" * (end - begin)
-        if text_width(words) + 3 <= end - begin:
+        if text_width(words) + 6 <= end - begin:  # with as much of the line as shows its end
             line = f"━ {words} ".ljust(end - begin, "━")
         elif end + text_width(words) + 1 < width:  # behind it, where it is short
             line += f" {words}"

@@ -4,12 +4,14 @@ import math
 import re
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 
 from monitor.model.report import Curve
 from monitor.tui.chart import limits
 from monitor.tui.columns import fold, grid
+from monitor.tui.panels.plot import labelled, log_ticks, scale, ticks
 
 PROGRAM = """
 import math, resource, sys
@@ -127,3 +129,41 @@ def test_a_constant_is_a_straight_line_whatever_its_means_were_rounded_to() -> N
     assert any(bucket is not None and bucket.mean != 0.1 for bucket in buckets), "the sum of a few tenths is rounded"
     low, high = limits([bucket.mean for bucket in buckets if bucket is not None] + [0.1])
     assert high - low >= 0.02
+
+
+def test_noise_does_not_fill_the_height() -> None:
+    low, high = limits([1785.0, 1797.5, 1790.0], least=200.0)
+    assert high - low >= 200.0 and low < 1785.0 and high > 1797.5
+    assert limits([0.1, 0.4], least=10.0) == (0.0, 10.0), "no count is below nothing"
+    assert limits([0.0, 500.0], least=10.0) == limits([0.0, 500.0])
+
+
+@pytest.mark.parametrize("height", range(2, 40))
+@pytest.mark.parametrize(
+    "ends", [(0.0, 1.0), (1.75, 2.6), (-0.3, 12.5), (2e-6, 1e-5), (18_600.0, 20_600.0), (0.0, 7e9)]
+)
+def test_an_axis_has_round_labels_where_there_is_room(ends: tuple[float, float], height: int) -> None:
+    low, high = ends
+    told = labelled(ticks(low, high, height))
+    rows = scale(told, low, high, height)
+    shown = [label for label in rows if label]
+    assert len(rows) == height and len(shown) == len(told), "no two in one row"
+    assert all(low - 1e-9 <= value <= high * (1 + 1e-9) and len(label) <= 7 for value, label in told)
+    assert 2 <= len(shown) <= 8 and len(set(shown)) == len(shown)
+    if height >= 9:
+        assert len(shown) >= 3
+        assert all(not (one and other) for one, other in pairwise(rows)), "a row free between two"
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.7e308, 1.7e308), (0.0, 1e-310), (5.0, 5.0 + 1e-9)])
+def test_an_axis_takes_any_limits(low: float, high: float) -> None:
+    assert len(ticks(low, high, 12)) >= 2
+    assert len(labelled(ticks(low, high, 12))) >= 2
+
+
+@pytest.mark.parametrize(("low", "high"), [(-2.0, 3.0), (0.4, 2.1), (-300.0, 300.0), (-5.5, -4.0)])
+def test_a_logarithmic_axis_has_round_labels(low: float, high: float) -> None:
+    found = log_ticks(low, high, 12)
+    assert 3 <= len(found) <= 8
+    assert all(f"{10**each:.0e}"[0] in "1235" for each in found)
+    assert all(two - one >= 2 * (high - low) / 12 for one, two in pairwise(found))

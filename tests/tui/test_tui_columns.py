@@ -1,12 +1,13 @@
 """Curves become columns with edges at fixed steps, so that a new step moves nothing but the last column."""
 
 import math
+from itertools import pairwise
 
 import pytest
 from sample_views import curve
 
 from monitor.model.report import Curve
-from monitor.tui.columns import fold, fold_means, grid, positions, round_up, top_limit
+from monitor.tui.columns import Grid, across, fold, fold_means, grid, positions, round_up, top_limit
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 39, 40, 41, 214, 512])
@@ -74,3 +75,34 @@ def test_steps_outside_the_grid_have_no_place() -> None:
     layout = grid(curve([1.0] * 10), 40)
     assert layout is not None
     assert positions([-5, 1, 10, 99], layout) == {0, 9}
+
+
+@pytest.mark.parametrize("columns", [29, 76, 150])
+def test_a_chart_is_filled_whatever_the_number_of_steps(columns: int) -> None:
+    for steps in range(columns // 8 + 1, 5 * columns):
+        layout = grid(curve([1.0] * steps), columns)
+        assert layout is not None and 0.75 * columns <= layout.columns <= columns
+        if steps > columns // 4:  # fewer are bars of one width
+            assert layout.columns >= 0.9 * columns
+    widths = [layout for steps in range(1, 2001) if (layout := grid(curve([1.0] * steps), columns)) is not None]
+    moved = sum(before.wide != after.wide for before, after in pairwise(widths))
+    assert moved < 150, "old columns mostly stay where they are"
+
+
+@pytest.mark.parametrize("wide", [16, 19, 30, 32, 44, 64, 128])
+def test_buckets_share_out_the_columns(wide: int) -> None:
+    layout = Grid(0, 20, 1, wide)
+    cells = across([float(number) for number in range(20)], layout)
+    assert len(cells) == layout.columns
+    assert all(cells[layout.column(bucket)] == bucket for bucket in range(20))
+    apart = across([1.0] * 20, layout, apart=True)
+    assert len(apart) == layout.columns and apart.count(0.0) == (20 if layout.bars else 0)
+
+
+def test_charts_beside_each_other_show_the_same_steps() -> None:
+    steps, seldom = curve([1.0] * 214), Curve([30.0, 60.0], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0])
+    alone, beside = grid(seldom, 80), grid(seldom, 80, steps)
+    assert alone is not None and (alone.start, alone.last) == (30, 60)
+    assert beside == grid(steps, 80) and beside is not None and beside.last == 214
+    own = grid(curve([1.0] * 5, first=100_000), 80, steps)
+    assert own is not None and own.start == 100_000, "numbers of its own"

@@ -292,3 +292,16 @@ def test_what_is_to_come_is_told_in_whole_seconds_and_what_has_just_begun_withou
     assert text([header.now(begun)]) == "step 215: generation"
     unknown = replace(soon, steps_total=None, eta_seconds=None, eta_low=None, eta_high=None)
     assert ("–", "ETA ", "ETA: total unknown") in header.speeds(replace(view.report, progress=unknown))
+
+
+def test_the_steps_have_a_scale_in_one_unit() -> None:
+    assert [label for label in steps.seconds_scale(1.0, 13) if label] == [
+        "1 s",
+        "0.8 s",
+        "0.6 s",
+        "0.4 s",
+        "0.2 s",
+        "0",
+    ]
+    assert [label for label in steps.seconds_scale(150.0, 7) if label] == ["2 min", "1 min", "0"]
+    assert steps.seconds_scale(25.0, 2) == ["25 s", "0"] and steps.seconds_scale(25.0, 1) != [""]

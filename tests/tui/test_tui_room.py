@@ -195,3 +195,9 @@ def test_the_name_of_a_setting_is_cut_only_where_its_value_needs_the_room(width:
     rows = setup.setting("x" * names, [("value " * 40, "text")], width, names, 8)
     assert all(row_width(row) <= width for row in rows) and len(rows) <= 8
     assert {text([row]).index("value") for row in rows} == {names + 4}, "values stand below each other"
+
+
+@pytest.mark.parametrize(("number", "most", "rows"), [(5, 4, [3, 2]), (4, 4, [4]), (9, 4, [3, 3, 3]), (6, 4, [3, 3])])
+def test_no_small_chart_stands_alone_below_others(number: int, most: int, rows: list[int]) -> None:
+    lines, each = charts.arranged(number, most)
+    assert [min(each, number - each * line) for line in range(lines)] == rows

@@ -153,7 +153,7 @@ def test_the_timeline_marks_slow_steps_checkpoints_evaluations_and_throttling() 
     assert signs[layout.bucket(207)] == SLOW and signs[layout.bucket(50)] == CHECKPOINT
     assert signs[layout.bucket(180)] == EVAL
     line = text([held_back(view, layout, 80)])
-    assert "GPU 1 HW thermal" in line and line.index("━") == layout.bucket(120) * layout.stretch
+    assert "GPU 1 HW thermal" in line and line.index("━") == layout.edge(layout.bucket(120))
     assert held_back(views.running(), layout, 80) == []
 
 

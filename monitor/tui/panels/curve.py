@@ -25,8 +25,8 @@ class CurvePanel(Panel):
         self._curve_at = 0.0
         self._due: Timer | None = None
 
-    def curve(self, name: str, curve: Curve, width: int, height: int, look: Look) -> list[Row]:
-        """The chart of the curve `name`, or what it was a moment ago."""
+    def curve(self, name: str, curve: Curve, width: int, height: int, look: Look, steps: Curve) -> list[Row]:
+        """The chart of the curve `name` over all of the run's `steps`, or what it was a moment ago."""
         basis = (name, width, height, look.cursor)
         live = self.is_attached and not look.replay and not look.paused
         if live and basis == self._curve_basis and time.monotonic() - self._curve_at < REST:
@@ -37,5 +37,5 @@ class CurvePanel(Panel):
             self._due.stop()
             self._due = None
         self._curve_basis, self._curve_at = basis, time.monotonic()
-        self._curve = line_chart(curve, width, height, pointed=look.cursor)
+        self._curve = line_chart(curve, width, height, pointed=look.cursor, beside=steps)
         return self._curve

@@ -9,6 +9,7 @@ from monitor import units as fmt
 from monitor.model.metric_order import place
 from monitor.model.report import Curve, MetricRow, View
 from monitor.tui.actions import key_of
+from monitor.tui.columns import ends
 from monitor.tui.cursor import at
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.curve import CurvePanel
@@ -58,8 +59,8 @@ class Metric(CurvePanel):
 
     def data(self, view: View, look: Look) -> object:
         name = chosen(view, look)
-        names = len(view.metrics), look.cursor
-        return name and (name, view.metrics.get(name), view.report.metrics.get(name)), names
+        beside = len(view.metrics), ends(view.step_seconds), look.cursor
+        return name and (name, view.metrics.get(name), view.report.metrics.get(name)), beside
 
     def heading(self, view: View, look: Look) -> str:
         name = chosen(view, look)
@@ -81,4 +82,4 @@ class Metric(CurvePanel):
         row, curve = view.report.metrics.get(name, MetricRow()), view.metrics.get(name, Curve())
         pointed = None if look.cursor is None else pointed_value(curve, look.cursor)
         head: list[Row] = [] if height + 1 < LOW else [[(" ", "text"), *summary(row, width - 1, pointed)]]
-        return [*head, *self.curve(name, curve, width, height - len(head), look)]
+        return [*head, *self.curve(name, curve, width, height - len(head), look, view.step_seconds)]

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable
 
 from monitor import units as fmt
 from monitor.model.report import View
-from monitor.tui.columns import Grid, fold_means, grid, top_limit
+from monitor.tui.columns import Grid, across, fold_means, grid, top_limit
 from monitor.tui.cursor import at, column_of, crossed, footed
 from monitor.tui.panels.base import Look, Panel
-from monitor.tui.panels.plot import axis, framed, steps_axis
+from monitor.tui.panels.plot import framed, scale, steps_axis, ticks
 from monitor.tui.rows import Row, Span, fit, flow, printable, separated, wrap
 from monitor.tui.stack import Layer, stacked
 from monitor.tui.themes import OTHER
@@ -35,21 +35,13 @@ def phase_layers(view: View, layout: Grid) -> dict[str, list[float]]:
     return layers
 
 
-def _across(values: list[float], layout: Grid) -> list[float]:
-    """One value a column: buckets stretched over several columns keep one free column between them."""
-    if layout.stretch == 1:
-        return values
-    gap = 1 if layout.stretch >= 4 else 0
-    return [cell for value in values for cell in (*([value] * (layout.stretch - gap)), *([0.0] * gap))]
-
-
 def _marks(signs: dict[int, Span], layout: Grid, totals: list[float], top: float, width: int) -> Row:
     """A sign above each step that has one, `↑` where a column was merely cut."""
     cut_off = {index for index, total in enumerate(totals) if total > top}
     row: Row = []
     at = 0
     for index in sorted(signs.keys() | cut_off):
-        middle = layout.column(index) if layout.stretch < 4 else layout.column(index) - 1
+        middle = layout.column(index) - layout.bars
         if at <= middle < width:
             row += [(" " * (middle - at), "text"), signs.get(index, ("↑", "muted"))]
             at = middle + 1
@@ -106,6 +98,14 @@ def silence(view: View, width: int, height: int) -> list[Row]:
     return rows
 
 
+def seconds_scale(top: float, height: int) -> list[str]:
+    """A label a row from 0 to `top`, all in the unit of the top."""
+    number, unit = fmt.axis_seconds(top).split(" ")
+    whole = float(number)
+    told = [(each, f"{each:g} {unit}" if each else "0") for each in ticks(0.0, whole, height)]
+    return scale(told, 0.0, whole, height)
+
+
 def chart(view: View, look: Look, width: int, height: int) -> list[Row]:
     gutter = 8
     layout = grid(view.step_seconds, width - gutter)
@@ -120,15 +120,15 @@ def chart(view: View, look: Look, width: int, height: int) -> list[Row]:
     words = legend(look, layers, signs.values(), width - gutter, lines, told) if height >= 6 else []
     held = held_back(view, layout, width - gutter) if height >= 8 else []
     plot_height = height - 2 - len(words) - bool(held)
-    bars = [Layer(look.phases[name], _across(values, layout)) for name, values in layers.items()]
+    bars = [Layer(look.phases[name], across(values, layout, apart=True)) for name, values in layers.items()]
     room = width - gutter
     picture = stacked(bars, room, max(1, plot_height), top)
-    labels = [fmt.axis_seconds(top), "0"]
     above = [*([held] if held else []), _marks(signs, layout, totals, top, room)]
     column = column_of(layout, look.cursor, room)
-    rows = framed(crossed([*above, *picture], column), [*[""] * len(above), *axis(labels, len(picture))], gutter)
+    labels = [*[""] * len(above), *seconds_scale(top, len(picture))]
+    rows = framed(crossed([*above, *picture], column), labels, gutter)
     foot = None if column is None else gutter + column
-    rows.append(footed(steps_axis(layout, view.step_seconds, gutter, room), foot))
+    rows.append(footed(steps_axis(layout, gutter, room), foot))
     return [*rows, *([(" " * gutter, "text"), *row] for row in words)]
 
 

@@ -48,4 +48,4 @@ class Tokens(CurvePanel):
         ]
         row: Row = [(" ", "text"), *separated(parts, width - 1, ("  ", "text"))]
         head = [] if height + 1 < LOW else [row]
-        return [*head, *self.curve("tokens", curve, width, height - len(head), look)]
+        return [*head, *self.curve("tokens", curve, width, height - len(head), look, view.step_seconds)]

@@ -11,7 +11,7 @@ from monitor import units as fmt
 from monitor.model.detail_rows import KindRow
 from monitor.model.report import Curve, PhaseRow, View
 from monitor.tui.actions import screen_bindings
-from monitor.tui.columns import fold_means, grid
+from monitor.tui.columns import across, fold_means, grid
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.phases import wall_account
 from monitor.tui.panels.plot import steps_axis
@@ -127,7 +127,7 @@ def over_the_run(rows: list[PhaseRow], view: View, look: Look, width: int, heigh
     drawn = [row for row in rows if view.phase_seconds.get(row.name, _NOTHING).x]
     tall = _tall(len(drawn), height - len(out) - 1)
     for row in drawn:
-        means = [mean for mean in fold_means(view.phase_seconds[row.name], layout) for _ in range(layout.stretch)]
+        means = across(fold_means(view.phase_seconds[row.name], layout), layout)
         top, tone = max(means), look.phases[row.name]
         head: Row = [(" ■ ", tone), (column(row.name, names), "text"), (" ", "text")]
         out += [[]] if tall > 1 and row is not drawn[0] else []
@@ -135,7 +135,7 @@ def over_the_run(rows: list[PhaseRow], view: View, look: Look, width: int, heigh
         longest = column(fmt.duration(top), tail - 2, right=True)
         out.append([*head, (column(highest, width - gutter - tail), tone), (longest, "text")])
         out += [[(" " * gutter, "text"), (each, tone)] for each in others]
-    return [*out, steps_axis(layout, view.step_seconds, gutter, width - gutter - tail)] if drawn else []
+    return [*out, steps_axis(layout, gutter, width - gutter - tail)] if drawn else []
 
 
 def _clocks(view: View, width: int) -> list[Row]:

@@ -9,6 +9,7 @@ from textual.binding import BindingType
 from monitor import units as fmt
 from monitor.model.report import Curve, MetricRow, View
 from monitor.tui.actions import screen_bindings
+from monitor.tui.columns import ends
 from monitor.tui.curve_forms import logarithms, smoothed
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.metric import pointed_value, summary
@@ -42,7 +43,7 @@ class Charts(Finder, ListBody):
 
     def data(self, view: View, look: Look) -> object:
         own = self.selected, self.opened, self._logarithmic, self._smooth, self._over, self.wanted, self.typing
-        return view.metrics, view.report.metrics, own, look.cursor
+        return view.metrics, view.report.metrics, ends(view.step_seconds), own, look.cursor
 
     def aside(self, view: View, look: Look) -> Row:
         number = f"{len(self.keys(view, look)):,} of {len(view.metrics):,}"
@@ -80,9 +81,8 @@ class Charts(Finder, ListBody):
         at = self.choice(names)
         if self.opened:
             return self._one(str(names[at]), view, look, width, height, True, height > LEAST_HEIGHT + 1)
-        across = max(1, min(MAX_ACROSS, width // LEAST_WIDTH, len(names)))
+        lines, across = arranged(len(names), max(1, min(MAX_ACROSS, width // LEAST_WIDTH)))
         self._across = across
-        lines = -(-len(names) // across)
         shown = max(1, min(lines, height // LEAST_HEIGHT))
         first = min(max(0, at // across - shown // 2), lines - shown)
         wide = (width - GAP * (across - 1)) // across
@@ -115,7 +115,7 @@ class Charts(Finder, ListBody):
         curve = self._formed(plain)
         other = self._formed(over) if over is not None else None
         room = height - len(rows) - roomy
-        return [*rows, *line_chart(curve, width, room, other, self._logarithmic, look.cursor)]
+        return [*rows, *line_chart(curve, width, room, other, self._logarithmic, look.cursor, view.step_seconds)]
 
     def _formed(self, curve: Curve) -> Curve:
         if self._smooth:
@@ -155,6 +155,12 @@ class Charts(Finder, ListBody):
     def scroll_rows(self, rows: int) -> None:
         self.do_move(rows)
         self.draw_again(force=True)
+
+
+def arranged(number: int, most: int) -> tuple[int, int]:
+    """Rows, and charts in each, at most so many: as alike as they can be, so that none stands alone below others."""
+    lines = -(-number // most)
+    return lines, -(-number // lines)
 
 
 def beside(charts: list[list[Row]], width: int, height: int) -> list[Row]:

@@ -6,12 +6,15 @@ import pytest
 import sample_views as views
 
 from monitor.model.report import (
+    Alert,
+    Finding,
     MetricRow,
     OpenWork,
     Outcome,
     Progress,
     RankRow,
     Rates,
+    SlowStep,
     Straggler,
     Throughput,
     View,
@@ -305,3 +308,51 @@ def test_the_steps_have_a_scale_in_one_unit() -> None:
     ]
     assert [label for label in steps.seconds_scale(150.0, 7) if label] == ["2 min", "1 min", "0"]
     assert steps.seconds_scale(25.0, 2) == ["25 s", "0"] and steps.seconds_scale(25.0, 1) != [""]
+
+
+def slow_run(steps: list[int], seconds: float = 60.0, baseline: float = 18.0) -> View:
+    """A run in which these steps were slow, each a bit slower than the one before."""
+    view = views.running()
+    slow = [SlowStep(step, 0, seconds + index, baseline, "generation", {"generation": seconds})
+            for index, step in enumerate(steps)]  # fmt: skip
+    told = [Alert(views.STARTED + 20.0 * each.step, "slow-steps", str(each)) for each in slow]
+    return replace(view, report=replace(view.report, slow_steps=slow, alerts=told, findings=[]))
+
+
+def test_slow_steps_in_a_row_are_one_alert(look: Look) -> None:
+    view = slow_run([*range(110, 120), *range(121, 132), 200])
+    single, stretch = text(alerts.entries(view, look)).split("\n")
+    assert "at 1 h 7 min  Slow step 200 (81.0 s)" in single
+    assert "at 36 min 40 s until 43 min 40 s  Steps 110–131, 21 slow steps, longest 131 (80.0 s)" in stretch
+    assert "generation 60.0 s" in stretch and "usual 18.0 s" in stretch and "since" not in stretch
+    panel = alerts.Alerts("alerts")
+    panel.everything(view, look, 158)
+    assert text([panel.aside(view, look)]) == "2 alerts, 22 slow steps"
+
+
+def test_it_is_told_when_a_new_usual_began(look: Look) -> None:
+    view = slow_run(list(range(110, 118)))
+    values = [18.0] * 109 + [60.0] * 105
+    assert "from step 118 on such steps count as usual" in text(
+        alerts.entries(replace(view, step_seconds=views.curve(values)), look)
+    )
+    back = replace(view, step_seconds=views.curve(values[:117] + [18.0] * 97))
+    assert "count as usual" not in text(alerts.entries(back, look))
+    soon = replace(view, step_seconds=views.curve(values[:118]))
+    assert "count as usual" not in text(alerts.entries(soon, look)), "one step says nothing"
+    moved = replace(view.report, slow_steps=[replace(each, baseline=18.0 if each.step < 114 else 31.0)
+                                             for each in view.report.slow_steps])  # fmt: skip
+    assert "(18.0 s at first, 31.0 s in the end)" in text(alerts.entries(replace(view, report=moved), look))
+
+
+def test_the_gravest_stands_first_and_what_is_only_kept_as_a_line_is_counted(look: Look) -> None:
+    view = slow_run([100, 150, 200])
+    bad = Finding("nonfinite-loss", "critical", "The loss is not finite", advice="Lower the learning rate")
+    news = [Alert(views.STARTED + 5.0, "nonfinite-loss", "loss is nan at step 1"), *view.report.alerts]
+    report = replace(view.report, alerts=news, slow_steps=view.report.slow_steps[2:], findings=[bad])
+    view = replace(view, report=report)
+    lines = text(alerts.Alerts("alerts").everything(view, look, 158)).split("\n")
+    assert lines[0].startswith("▌ The loss is not finite") and "loss is nan" in lines[1]
+    assert "Slow step 200" in lines[2] and "2 slow steps before these: the last was Slow step 150" in lines[3]
+    assert len(lines) == 4
+    assert "Slow step 200" in text(alerts.entries(view, look)[:1]), "elsewhere by their time"

@@ -42,7 +42,7 @@ class Board(Container):
     def __init__(self) -> None:
         super().__init__()
         self._board_layout = _BoardLayout()
-        self.hidden: set[str] = {"ranks"}  # it takes its place when it is asked for: most runs have one rank
+        self.hidden: set[str] = set()
         self.absent: set[str] = set()  # nothing to show, and nobody asked for them
         self.asked: set[str] = set()
         self.guest: str | None = None

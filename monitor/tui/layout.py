@@ -30,8 +30,7 @@ class Band:
 WIDE = (
     Band(("steps", "phases"), (3, 2), 9),
     Band(("metric", "tokens", "machine"), (3, 3, 4), 7),  # at 160x45 eight GPUs and their host, a row each
-    Band(("alerts", "console"), (3, 2), 3),
-    Band(("ranks",), (1,), 6),
+    Band(("alerts", "console", "ranks"), (3, 2, 3), 3),
 )
 MIDDLE = (
     Band(("steps", "phases"), (1, 1), 4),

@@ -10,7 +10,8 @@ from monitor.model.detail_rows import KindRow
 from monitor.model.report import Curve, OpenWork, Outcome
 from monitor.tui import timeline
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS
-from monitor.tui.panels import alerts, footer, header, machine, phases, steps
+from monitor.tui.layout import place
+from monitor.tui.panels import alerts, footer, header, machine, phases, ranks, steps
 from monitor.tui.panels.base import Look
 from monitor.tui.replay import ACTIONS as REPLAY_ACTIONS
 from monitor.tui.replay import of_replay
@@ -28,7 +29,7 @@ def test_where_the_time_goes_says_that_there_is_more(look: Look) -> None:
     panel = phases.Phases("phases")
     shown = text(panel.body(views.running(), look, 38, 4))
     assert "between steps" not in shown and shown.endswith("↓")
-    assert "2.42 s   14 % 2.74 s" in shown, "the arrow has a place of its own"
+    assert "2.42 s    14 % 2.74 s" in shown, "the arrow has a place of its own"
     panel.scroll_rows(4)
     below = text(panel.body(views.running(), look, 38, 4))
     assert "between steps" in below and "generation " not in below
@@ -201,3 +202,67 @@ def test_the_name_of_a_setting_is_cut_only_where_its_value_needs_the_room(width:
 def test_no_small_chart_stands_alone_below_others(number: int, most: int, rows: list[int]) -> None:
     lines, each = charts.arranged(number, most)
     assert [min(each, number - each * line) for line in range(lines)] == rows
+
+
+def test_the_bars_of_the_phases_keep_their_length_from_frame_to_frame(look: Look) -> None:
+    def bars(**changes: float) -> list[str]:
+        report = views.running().report
+        table = phases.lines(replace(report, wall=replace(report.wall, **changes)), look)
+        return [line.rstrip() for line in text([row[:3] for row in phases.phase_rows(table, 63)]).split("\n")[:-1]]
+
+    assert bars(between_steps=0.01) == bars(between_steps=9.0) == bars(between_steps=400.0)
+
+
+def test_a_phase_of_few_steps_says_of_how_many(look: Look) -> None:
+    report = views.running().report
+    seldom = [replace(row, count=12) if row.name == "test_generation" else row for row in report.phases]
+    table = phases.lines(replace(report, phases=seldom), look)
+    for width, words in ((98, "in 12 of 214 steps"), (63, "in 12 of 214"), (50, "× 12")):
+        rows = phases.phase_rows(table, width)
+        shown = text(rows)
+        assert words in shown and shown.count("12 of 214") <= 1, width
+        assert len({row_width(row) for row in rows}) == 1
+
+
+def test_ranks_take_their_place_where_there_are_several(look: Look) -> None:
+    panel = ranks.Ranks("ranks")
+    assert panel.has_place(views.many_ranks(), look) and not panel.has_place(views.running(), look)
+    rows = ranks.by_interest(views.many_ranks().report.ranks, 37)
+    assert [row.rank for row in rows[:3]] == [37, 0, 9], "those for whom the others wait come first"
+    assert {"alerts", "console", "ranks"} <= set(place(160, 45))
+
+
+def test_whose_figures_these_are_is_said_where_there_are_several_ranks(look: Look) -> None:
+    panels = (phases.Phases("phases"), steps.Steps("steps"))
+    assert all(panel.heading(views.many_ranks(), look).endswith(", rank 0") for panel in panels)
+    assert not any("rank" in panel.heading(views.running(), look) for panel in panels)
+    gpus = machine.Machine("machine")
+    assert text([gpus.aside(views.many_ranks(), look)]) == "8 GPUs seen of 64 ranks"
+    assert gpus.aside(views.eight_ranks(), look) == []
+
+
+def test_what_no_reading_of_the_host_tells_takes_no_row() -> None:
+    host = views.running().report.host
+    silent = replace(host, disk_read=None, disk_write=None, disk_free=None, net_in=None, net_out=None)
+    shown = text(machine.host_rows(silent, [], 90))
+    assert "disk" not in shown and "net" not in shown and "–" not in shown
+    partly = text(machine.host_rows(replace(silent, disk_free=2**40, net_in=7.0), [], 90))
+    assert "free 1.0 TiB" in partly and "read" not in partly and "out –" in partly
+
+
+def test_bars_are_as_long_as_there_is_room_for() -> None:
+    host, recent = views.running().report.host, [100.0] * 40
+    drawn = [text(machine.host_rows(host, recent, width)).count("█") for width in (62, 90, 98, 110)]
+    assert drawn == sorted(drawn) and drawn[0] == 0 and drawn[-1] == 24
+    gpus = [views.gpu(3), views.gpu(4)]  # of which one has its power capped
+    meters = {text([machine.gpu_line(gpu, 96, 7)]).rindex("─" if gpu.utilization != 100 else "━") for gpu in gpus}
+    assert len(meters) == 1 and meters.pop() >= 7 + 15, "below each other"
+
+
+def test_a_gpu_tells_the_limits_that_apply() -> None:
+    view = views.running()
+    [gpu] = view.report.gpus
+    slows = machine.slows_at(view, gpu)
+    shown = text(machine.gpu_block(replace(gpu, reasons=["power cap"]), [], 80, slows))
+    assert "slows down at 87" in shown and "612 of 700 W" in shown and "power cap" in shown
+    assert "slows" not in text(machine.gpu_block(gpu, [], 50, slows))

@@ -26,7 +26,8 @@ from monitor.tui.rows import (
 )
 
 HOST_ROWS = 4
-LEAST_METER = 3  # cells; its number stands beside it
+LEAST_METER, MOST_METER = 3, 20  # cells; its number stands beside it
+PICTURES = (24, 16, 8, 0)  # cells beside a figure of the host, the first that leave room for all figures
 _HOT = 85.0  # degrees; most data-centre GPUs begin to slow down between 83 and 90
 
 
@@ -82,7 +83,9 @@ def gpu_line(gpu: GpuRow, width: int, names: int) -> Row:
     head: Row = [(column(f" GPU {gpu.index}", names), "text bold")]
     left = max(1, width - row_width(head) - LEAST_METER)
     tail = separated(facts, left, ("  ", "text"))
-    room = min(10, width - row_width(head) - row_width(tail))
+    # Alike in all rows: so what only some of them tell is left room for.
+    room = width - row_width(head) - row_width(tail) + (0 if POWER_CAP in gpu.reasons else -2 - len(POWER_CAP))
+    room = min(MOST_METER, max(room, min(10, width - row_width(head) - row_width(tail))))
     if held:  # in place of what is less important; the columns stay where they are in all rows
         reason: Row = [("  ", "text"), (fit(held, min(40, left // 2)), "warning")]
         used = row_width(head) + max(0, room) + row_width(reason)
@@ -91,8 +94,12 @@ def gpu_line(gpu: GpuRow, width: int, names: int) -> Row:
     return [*head, *(meter(use, room) if room >= LEAST_METER else []), *tail]
 
 
-def gpu_block(gpu: GpuRow, recent: Sequence[float], width: int) -> list[Row]:
-    """Three lines for a GPU, where there are few of them."""
+def gpu_block(gpu: GpuRow, recent: Sequence[float], width: int, slows: float | None = None) -> list[Row]:
+    """Three lines for a GPU, where there are few of them.
+
+    Args:
+        slows: the temperature at which it slows down, where that is known.
+    """
     simulated = " (simulated)" if gpu.simulated else ""
     held = limits(gpu)
     temperature, tone = _temperature(gpu)
@@ -107,6 +114,10 @@ def gpu_block(gpu: GpuRow, recent: Sequence[float], width: int) -> list[Row]:
     facts: list[Row] = [[(temperature, tone)], [(power, "text")], [(clock, "text")]]
     if 7 + sum(map(row_width, facts)) + 6 + len(most) <= width:
         facts[-1].append((most, "muted"))
+    facts += [[(POWER_CAP, "muted")]] if POWER_CAP in gpu.reasons else []
+    heat = "" if slows is None else f", slows down at {slows:.0f}"
+    if 7 + sum(map(row_width, facts)) + 3 * (len(facts) - 1) + len(heat) <= width:
+        facts[0].append((heat, "muted"))
     return [
         spread(title, [(fit(held, 40), "warning"), (" ", "text")] if held else [], width),
         use,
@@ -119,32 +130,38 @@ def _labelled(label: str, value: str) -> Row:
     return [] if value == fmt.UNKNOWN else [(f"{label} ", "muted"), (value, "text")]
 
 
-def _host_cells(host: HostRow, recent: Sequence[float], narrow: bool, pictures: bool) -> list[tuple[str, list[Row]]]:
-    """A table: the host first, then the training's own part of it, then what is worth knowing beside."""
+def _host_cells(host: HostRow, recent: Sequence[float], narrow: bool, pictures: int) -> list[tuple[str, list[Row]]]:
+    """A table: the host first, then the training's own part of it, then what is worth knowing beside.
+
+    Args:
+        pictures: cells of what is drawn beside a figure.
+    """
     cores = f" of {host.cores}{'' if narrow else ' cores'}" if host.cores else ""
     cpu: Row = [(fmt.percent(host.cpu), "text bold"), (cores, "muted")]
     memory: Row = [(fmt.size_of(host.memory_used, host.memory_total, "/" if narrow else " of "), "text")]
     if pictures:
-        cpu = [(sparkline(recent, 8, 100.0), "accent"), (" ", "text"), *cpu]
-        memory = [*meter(_fraction(host.memory_used, host.memory_total), 8), (" ", "text"), *memory]
+        cpu = [(sparkline(recent, pictures, 100.0), "accent"), (" ", "text"), *cpu]
+        memory = [*meter(_fraction(host.memory_used, host.memory_total), pictures), (" ", "text"), *memory]
     tree = fmt.UNKNOWN if host.tree_cpu is None else f"{host.tree_cpu / 100:.1f} cores"
     processes = fmt.plural(host.tree_processes, "process", "processes") if host.tree_processes else ""
     load = "" if host.load1 is None else f"load {host.load1:.1f}"
     swap = f"swap {fmt.size(host.swap_used)}" if host.swap_used else ""
-    return [
+    disk: list[Row] = _flows(("read", host.disk_read), ("write", host.disk_write))
+    net: list[Row] = _flows(("in", host.net_in), ("out", host.net_out))
+    rows = [
         ("CPU", [cpu, _labelled("training", tree), [(load, "muted")]]),
         ("RAM", [memory, _labelled("training", fmt.size(host.tree_rss)), [(processes, "muted")]]),
-        ("disk", [
-            [("read ", "muted"), (fmt.flow(host.disk_read), "text")],
-            [("write ", "muted"), (fmt.flow(host.disk_write), "text")],
-            _labelled("free", fmt.size(host.disk_free)),
-        ]),
-        ("net", [
-            [("in ", "muted"), (fmt.flow(host.net_in), "text")],
-            [("out ", "muted"), (fmt.flow(host.net_out), "text")],
-            [(swap, "warning")] if swap else [],
-        ]),
+        ("disk", [*disk, _labelled("free", fmt.size(host.disk_free))]),
+        ("net", [*net, [(swap, "warning")] if swap else []]),
     ]  # fmt: skip
+    return [row for row in rows if any(row[1])]  # of what no reading tells there is no row
+
+
+def _flows(*told: tuple[str, float | None]) -> list[Row]:
+    """What goes in and out; empty cells where neither is known."""
+    if all(value is None for _, value in told):
+        return [[] for _ in told]
+    return [[(f"{label} ", "muted"), (fmt.flow(value), "text")] for label, value in told]
 
 
 def _columns(table: list[tuple[str, list[Row]]], room: int) -> tuple[int, list[int]]:
@@ -161,7 +178,7 @@ def host_rows(host: HostRow, recent: Sequence[float], width: int) -> list[Row]:
     """
     names = 7 if width >= 46 else 6
     # Pictures beside the figures where there is room; but a figure more is worth more than they.
-    tables = [_host_cells(host, recent, width < 46, pictures) for pictures in (True, False)[width < 60 :]]
+    tables = [_host_cells(host, recent, width < 46, pictures) for pictures in PICTURES[0 if width >= 60 else -1 :]]
     fits = [_columns(table, width - names) for table in tables]
     columns, widths = max(fits, key=lambda each: each[0])
     table = tables[fits.index((columns, widths))]
@@ -183,10 +200,16 @@ class Machine(ScrollPanel):
     number = 7
 
     def data(self, view: View, look: Look) -> object:
-        return view.report.gpus, view.report.host, view.details.host, view.details.gpus
+        report = view.report
+        return report.gpus, report.host, view.details.host, view.details.gpus, report.run.ranks
 
     def heading(self, view: View, look: Look) -> str:
         return "GPUs and host" if view.report.gpus else "Host"
+
+    def aside(self, view: View, look: Look) -> Row:
+        """Where more processes train than GPUs are seen, these may be one host's only."""
+        seen, ranks = len(view.report.gpus), view.report.run.ranks
+        return [(f"{fmt.plural(seen, 'GPU', 'GPUs')} seen of {ranks:,} ranks", "muted")] if 0 < seen < ranks else []
 
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
         room = self.size.height - 1
@@ -199,7 +222,7 @@ def machine_rows(view: View, width: int, height: int) -> list[Row]:
     gpus = view.report.gpus
     names = names_width(gpus)
     if len(gpus) * 4 + HOST_ROWS <= height:
-        rows = [row for gpu in gpus for row in gpu_block(gpu, _recent(view, gpu, width), width)]
+        rows = [row for gpu in gpus for row in gpu_block(gpu, _recent(view, gpu, width), width, slows_at(view, gpu))]
     elif len(gpus) <= max(2, height - HOST_ROWS):
         rows = [gpu_line(gpu, width, names) for gpu in gpus]
     else:
@@ -211,6 +234,13 @@ def machine_rows(view: View, width: int, height: int) -> list[Row]:
     elif not gpus:
         rows.append([(" no GPU has been seen", "muted")])
     return rows
+
+
+def slows_at(view: View, gpu: GpuRow) -> float | None:
+    """The temperature at which its clock is lowered."""
+    detail = view.details.gpus.get(gpu.uuid)
+    newest = detail.readings[-1] if detail is not None and detail.readings else None
+    return (newest.temperature_max or newest.temperature_limit) if newest is not None else None
 
 
 def _recent(view: View, gpu: GpuRow, most: int) -> list[float]:

@@ -8,10 +8,13 @@ from monitor import units as fmt
 from monitor.model.report import RankRow, Report, Straggler, View, Wall
 from monitor.tui.ink import FILL
 from monitor.tui.panels.base import Look, ScrollPanel
+from monitor.tui.panels.ranks import of_rank
 from monitor.tui.rows import Row, bar, column, fit, flow, row_width, text_width
 from monitor.tui.themes import BETWEEN
 
 _LEAST_BAR = 6
+_LEAST_CELLS = (6, 7, 6)  # as wide as `1.23 s` and `+<0.1 %`: so the bars beside seldom change their length
+MOST_STEPS = 0.9  # of all: a phase that occurs in fewer of them says in how many
 FREE_FROM = 30  # cells of a panel from which on some are left free at the right
 _DUST = 1e-9  # seconds: what is left of a sum of thousands of times from which all were taken again
 _END = 2  # cells left free at the right, where the title's rule ends too: so its labels stand above their columns
@@ -25,20 +28,23 @@ class Line:
     tone: str
     length: float
     cells: tuple[str, str, str]
+    seldom: tuple[int, int] | None = None  # in how many steps it occurs, and of how many: its mean is that of these
 
 
 def lines(report: Report, look: Look) -> list[Line]:
     """The phases, the largest first, and the time between steps."""
     ordered = sorted(report.phases, key=lambda phase: -phase.share)
+    steps = report.progress.steps_done
     largest = max((phase.share for phase in ordered), default=1.0) or 1.0
     table = [
         Line(
             phase.name, look.phases[phase.name], phase.share / largest,
             (fmt.duration(phase.mean), fmt.share(phase.share), fmt.duration(phase.p95)),
+            (phase.count, steps) if 0 < phase.count < MOST_STEPS * steps else None,
         )
         for phase in ordered
     ]  # fmt: skip
-    wall, steps = report.wall, report.progress.steps_done
+    wall = report.wall
     if steps and wall.steps > 0:
         between = wall.between_steps if wall.between_steps > _DUST else 0.0
         beside = between / wall.steps
@@ -48,7 +54,7 @@ def lines(report: Report, look: Look) -> list[Line]:
 
 
 def _widths(table: list[Line]) -> list[int]:
-    return [max(6, *(len(line.cells[index]) for line in table)) + 1 for index in range(3)]
+    return [max(least, *(len(line.cells[index]) for line in table)) + 1 for index, least in enumerate(_LEAST_CELLS)]
 
 
 def labels(table: list[Line]) -> Row:
@@ -79,7 +85,8 @@ def phase_rows(table: list[Line], width: int) -> list[Row]:
         row: Row = [(" ", "text")]
         if bars >= _LEAST_BAR:
             row += [(column(line.name, names), "text"), (" ", "text")]
-            row.append((column(bar(line.length, bars), bars), line.tone + FILL))
+            drawn = bar(line.length, bars)
+            row += [(drawn, line.tone + FILL), (column(_seldom(line, bars - len(drawn)), bars - len(drawn)), "muted")]
         else:
             row += _name_on_bar(line, max(0, room))
         for index in shown:
@@ -87,6 +94,15 @@ def phase_rows(table: list[Line], width: int) -> list[Row]:
             row.append((cell, "text bold" if index == 1 else "text"))
         rows.append(row)
     return rows
+
+
+def _seldom(line: Line, room: int) -> str:
+    """` in 12 of 200 steps`, in as many words as there is room for behind the bar."""
+    if line.seldom is None:
+        return ""
+    count, steps = (f"{number:,}" for number in line.seldom)
+    words = (f" in {count} of {steps} steps", f" in {count} of {steps}", f" {count} of {steps}", f" × {count}")
+    return next((each for each in words if len(each) <= room), "")
 
 
 def _name_on_bar(line: Line, width: int) -> Row:
@@ -189,7 +205,7 @@ class Phases(ScrollPanel):
         return report.phases, report.wall, report.startup, ranks, report.progress.steps_done, opened
 
     def heading(self, view: View, look: Look) -> str:
-        return "Where the time goes"
+        return of_rank("Where the time goes", view.report)
 
     def aside(self, view: View, look: Look) -> Row:
         return labels(lines(view.report, look)) if view.report.phases else []

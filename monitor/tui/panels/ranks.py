@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 from monitor import units as fmt
-from monitor.model.report import RankRow, View
+from monitor.model.report import RankRow, Report, View
 from monitor.tui.panels.base import Look, ScrollPanel
+from monitor.tui.panels.header import shown_rank
 from monitor.tui.rows import Row, column, row_width
 
 _LEAST_BAR = 8
 WORKS, WAITS = "▇", "░"  # a gap between the rows, so that they do not grow together
 LEGEND: Row = [(WORKS, "accent"), (f" works  {WAITS} waits for others", "muted")]
 STEPS_TOO = 60  # cells from which on the number of steps has a place
+
+
+def of_rank(title: str, report: Report) -> str:
+    """A title that says whose figures these are, where there are several ranks."""
+    return ", ".join(filter(None, (title, shown_rank(report))))
 
 
 def rank_rows(ranks: list[RankRow], slowest: int | None, width: int) -> list[Row]:
@@ -38,6 +46,16 @@ def _rank(row: RankRow, slowest: int | None, longest: float, width: int) -> Row:
     return [*head, *bar, *tail]
 
 
+def by_interest(ranks: list[RankRow], slowest: int | None) -> list[RankRow]:
+    """The slowest first, then those that wait least: the others wait for them, too."""
+
+    def interest(row: RankRow) -> tuple[bool, float, float, int]:
+        waits = row.wait_seconds if row.wait_seconds is not None else math.inf
+        return row.rank != slowest, round(waits, 3), -round(row.step_seconds or 0.0, 3), row.rank
+
+    return sorted(ranks, key=interest)
+
+
 class Ranks(ScrollPanel):
     number = 8
 
@@ -45,7 +63,11 @@ class Ranks(ScrollPanel):
         return view.report.ranks, view.report.straggler
 
     def heading(self, view: View, look: Look) -> str:
-        return "Ranks"
+        number = len(view.report.ranks)
+        return f"{number:,} ranks" if number > 1 else "Ranks"
+
+    def has_place(self, view: View, look: Look) -> bool:
+        return len(view.report.ranks) > 1
 
     def aside(self, view: View, look: Look) -> Row:
         slow = view.report.straggler
@@ -54,8 +76,9 @@ class Ranks(ScrollPanel):
         return [(f"rank {slow.rank} is slowest, others wait {fmt.share(slow.share)}", "muted")]
 
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
-        report = view.report
-        if len(report.ranks) < 2:
+        """In their order, or where there are more than rows by interest."""
+        ranks = view.report.ranks
+        if len(ranks) < 2:
             return [[("  one process trains: there is nothing to compare", "muted")]]
-        slowest = report.straggler.rank if report.straggler is not None else None
-        return rank_rows(report.ranks, slowest, width)
+        slowest = view.report.straggler.rank if view.report.straggler is not None else None
+        return rank_rows(by_interest(ranks, slowest) if len(ranks) >= self.size.height else ranks, slowest, width)

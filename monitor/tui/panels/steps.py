@@ -11,6 +11,7 @@ from monitor.tui.columns import Grid, across, fold_means, grid, top_limit
 from monitor.tui.cursor import at, column_of, crossed, footed
 from monitor.tui.panels.base import Look, Panel
 from monitor.tui.panels.plot import framed, scale, steps_axis, ticks
+from monitor.tui.panels.ranks import of_rank
 from monitor.tui.rows import Row, Span, fit, flow, printable, separated, wrap
 from monitor.tui.stack import Layer, stacked
 from monitor.tui.themes import OTHER
@@ -141,7 +142,7 @@ class Steps(Panel):
         return view.step_seconds, view.phase_seconds, slow, beside, [] if view.step_seconds.x else view.report.findings
 
     def heading(self, view: View, look: Look) -> str:
-        return "Step time by phase"
+        return of_rank("Step time by phase", view.report)
 
     def aside(self, view: View, look: Look) -> Row:
         curve = view.step_seconds

@@ -11,6 +11,7 @@ from monitor.tui.panels.base import Look
 from monitor.tui.panels.curve import CurvePanel
 from monitor.tui.panels.header import shown_rank
 from monitor.tui.panels.metric import LOW
+from monitor.tui.panels.ranks import of_rank
 from monitor.tui.rows import Row, separated
 
 
@@ -29,8 +30,7 @@ class Tokens(CurvePanel):
         return view.tokens_per_second, view.report.throughput.tokens_per_second, shown_rank(view.report), look.cursor
 
     def heading(self, view: View, look: Look) -> str:
-        of = shown_rank(view.report)
-        return f"Tokens a second, {of}" if of else "Tokens a second"
+        return of_rank("Tokens a second", view.report)
 
     def has_place(self, view: View, look: Look) -> bool:
         return bool(view.tokens_per_second.x) or not view.report.progress.steps_done

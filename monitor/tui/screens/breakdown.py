@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -26,6 +28,7 @@ _TIMED = (0, 1, 7, 2, 3, 4, 5, 6)  # where the GPU clock is on
 _NARROW = (0, 1, 3)  # of them, where there is no room for all
 _NARROW_TIMED = (0, 1, 7)
 _LEAST_CHART = 16
+LEAST_COMB = 5  # cells: fewer are no comb, whatever lies between them
 _MOST_ROWS = 4  # of a phase's line over the run
 _NOTHING = Curve()
 _SCALE = ("how many steps took how long, logarithmic scale", "steps by length, log scale", "log scale")
@@ -44,7 +47,7 @@ def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row
     room = width - used - 3 if view.details.distributions else 0
     title: Row = [(" " * (names + 3), "text")]
     title += [(column(_COLUMNS[index], _WIDTHS[index], right=True), "muted") for index in shown]
-    low, high = _range(view)
+    low, high = _range(rows, view)
     if room >= _LEAST_CHART:
         ends = fmt.duration(low), fmt.duration(high)
         between = room - len(ends[0]) - len(ends[1])
@@ -61,27 +64,47 @@ def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row
         for index in shown:
             line.append((column(cells[index], _WIDTHS[index], right=True), "text bold" if index == 0 else "text"))
         if room >= _LEAST_CHART:
-            line += [("   ", "text"), (spread_of(view, row.name, low, high, room), look.phases[row.name])]
+            line += [
+                ("   ", "text"),
+                (spread_of(view.details.distributions.get(row.name, ()), low, high, room), look.phases[row.name]),
+            ]
         out.append(line)
     return out
 
 
-def _range(view: View) -> tuple[float, float]:
-    """The shortest and the longest time that any phase took, as powers of ten apart as they are."""
+def _range(rows: list[PhaseRow], view: View) -> tuple[float, float]:
+    """The shortest and the longest time that any phase took."""
     starts = [start for bars in view.details.distributions.values() for start, count in bars if count]
-    low, high = min(starts, default=0.001), max(starts, default=1.0)
+    low, high = min(starts, default=0.001), max((row.max for row in rows), default=1.0)
     return low, max(high, low * 1.5)
 
 
-def spread_of(view: View, name: str, low: float, high: float, width: int) -> str:
+def spread_of(bars: Sequence[tuple[float, int]], low: float, high: float, width: int) -> str:
     """How often the phase took how long: a bar a stretch of time, on a logarithmic scale that all phases share."""
     counts = [0.0] * width
-    for start, count in view.details.distributions.get(name, ()):
-        at = math.log(max(start, low) / low) / math.log(high / low)
-        counts[min(width - 1, int(at * (width - 1) + 0.5))] += count
+    scale = width / math.log(high / low)
+    wide = scale * math.log(min((two / one for (one, _), (two, _) in pairwise(bars)), default=1.0))
+    for start, count in bars:
+        first = min(width - 1.0, max(0.0, scale * math.log(max(start, low) / low)))
+        last = min(width - 0.001, first + wide)
+        for cell in range(int(first), int(last) + 1):  # a bar of several cells fills all of them
+            part = (min(cell + 1.0, last) - max(float(cell), first)) / (last - first) if last > first else 1.0
+            counts[cell] += part * count
+    counts = _even(counts)
     top = max(counts, default=0.0)
     # The root makes single steps visible beside thousands.
     return "".join(" " if not count else sparkline([math.sqrt(count / top)], 1, 1.0) for count in counts)
+
+
+def _even(counts: list[float]) -> list[float]:
+    """As fine as the values are: several cells as one, where else most that hold any would stand alone, like a comb."""
+    for size in (1, 2, 3, 4, 6, 8):
+        parts = [sum(counts[at : at + size]) for at in range(0, len(counts), size)]
+        held = [at for at, count in enumerate(parts) if count]
+        alone = sum(at - 1 not in held and at + 1 not in held for at in held)
+        if len(held) < LEAST_COMB or alone <= len(held) // 3:
+            return [part for part in parts for _ in range(size)][: len(counts)]
+    return counts
 
 
 def _kinds(kinds: tuple[KindRow, ...], look: Look, width: int) -> list[Row]:

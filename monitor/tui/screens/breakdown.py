@@ -29,6 +29,7 @@ _NARROW = (0, 1, 3)  # of them, where there is no room for all
 _NARROW_TIMED = (0, 1, 7)
 _LEAST_CHART = 16
 LEAST_COMB = 5  # cells: fewer are no comb, whatever lies between them
+MOST_JOINED = 8  # cells
 _MOST_ROWS = 4  # of a phase's line over the run
 _NOTHING = Curve()
 _SCALE = ("how many steps took how long, logarithmic scale", "steps by length, log scale", "log scale")
@@ -64,10 +65,8 @@ def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row
         for index in shown:
             line.append((column(cells[index], _WIDTHS[index], right=True), "text bold" if index == 0 else "text"))
         if room >= _LEAST_CHART:
-            line += [
-                ("   ", "text"),
-                (spread_of(view.details.distributions.get(row.name, ()), low, high, room), look.phases[row.name]),
-            ]
+            bars = view.details.distributions.get(row.name, ())
+            line += [("   ", "text"), (spread_of(bars, low, high, room), look.phases[row.name])]
         out.append(line)
     return out
 
@@ -97,14 +96,14 @@ def spread_of(bars: Sequence[tuple[float, int]], low: float, high: float, width:
 
 
 def _even(counts: list[float]) -> list[float]:
-    """As fine as the values are: several cells as one, where else most that hold any would stand alone, like a comb."""
-    for size in (1, 2, 3, 4, 6, 8):
-        parts = [sum(counts[at : at + size]) for at in range(0, len(counts), size)]
-        held = [at for at, count in enumerate(parts) if count]
-        alone = sum(at - 1 not in held and at + 1 not in held for at in held)
-        if len(held) < LEAST_COMB or alone <= len(held) // 3:
-            return [part for part in parts for _ in range(size)][: len(counts)]
-    return counts
+    """As fine as the values are: several cells as one, where else those that hold any would stand apart like a comb."""
+    held = [at for at, count in enumerate(counts) if count]
+    if len(held) < LEAST_COMB:
+        return counts
+    gaps = sorted(two - one for one, two in pairwise(held))
+    size = min(MOST_JOINED, gaps[len(gaps) * 3 // 4])  # of two heaps only the one gap between them is wide
+    parts = [sum(counts[at : at + size]) for at in range(0, len(counts), size)]
+    return [part for part in parts for _ in range(size)][: len(counts)]
 
 
 def _kinds(kinds: tuple[KindRow, ...], look: Look, width: int) -> list[Row]:

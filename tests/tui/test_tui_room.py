@@ -242,11 +242,18 @@ def test_whose_figures_these_are_is_said_where_there_are_several_ranks(look: Loo
     assert gpus.aside(views.eight_ranks(), look) == []
 
 
-def test_what_no_reading_of_the_host_tells_takes_no_row() -> None:
+def test_what_no_reading_of_the_host_tells_takes_no_row(look: Look) -> None:
     host = views.running().report.host
     silent = replace(host, disk_read=None, disk_write=None, disk_free=None, net_in=None, net_out=None)
     shown = text(machine.host_rows(silent, [], 90))
     assert "disk" not in shown and "net" not in shown and "–" not in shown
+    waiting = views.waiting()
+    over = replace(waiting, report=replace(waiting.report, outcome=Outcome("finished", 0)))
+    panel = machine.Machine("machine")
+    assert (
+        panel.has_place(waiting, look) and not panel.has_place(over, look) and panel.has_place(views.starting(), look)
+    )
+    assert "nobody watched" in text(machine.machine_rows(over, 60, 9))
     partly = text(machine.host_rows(replace(silent, disk_free=2**40, net_in=7.0), [], 90))
     assert "free 1.0 TiB" in partly and "read" not in partly and "out –" in partly
 
@@ -265,8 +272,8 @@ def test_a_gpu_tells_the_limits_that_apply() -> None:
     [gpu] = view.report.gpus
     slows = machine.slows_at(view, gpu)
     shown = text(machine.gpu_block(replace(gpu, reasons=["power cap"]), [], 80, slows))
-    assert "slows down at 87" in shown and "612 of 700 W" in shown and "power cap" in shown
-    assert "slows" not in text(machine.gpu_block(gpu, [], 50, slows))
+    assert "68 of 87 °C" in shown and "612 of 700 W" in shown and "power cap" in shown
+    assert "68 °C" in text(machine.gpu_block(gpu, [], 50, slows)), "a limit takes no figure's place"
 
 
 def test_a_histogram_reaches_to_the_maximum_and_has_no_comb(look: Look) -> None:
@@ -281,3 +288,12 @@ def test_a_histogram_reaches_to_the_maximum_and_has_no_comb(look: Look) -> None:
     apart = [(1.02**number, 20 if number < 8 or number > 32 else 0) for number in range(40)]
     assert breakdown.spread_of(apart, 1.0, 1.02**40, 40).count(" ") > 20, "two heaps stay two"
     assert breakdown.spread_of([(0.01, 5)], 0.01, 0.015, 20).strip() and breakdown.spread_of([], 1.0, 2.0, 5) == " " * 5
+
+
+@pytest.mark.parametrize("width", range(18, 220, 7))
+def test_the_foot_says_that_there_are_more_keys(look: Look, width: int) -> None:
+    foot = footer.Footer("footer")
+    [row] = foot.rows(views.running(), look, width, 1)
+    named = sum(bool(action.footer) for action in foot.actions)
+    assert text([row]).endswith("…") == (len(footer.keys(foot.actions, width)) < named)
+    assert row_width(row) <= width

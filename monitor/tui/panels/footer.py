@@ -13,14 +13,18 @@ from monitor.tui.panels.base import Look, Rows
 from monitor.tui.rows import Row, row_width, text_width
 
 GAP = 3  # cells between two keys
+MORE = " …"  # there are keys that had no place: the help has them
 
 
 def keys(actions: Iterable[Action], width: int) -> list[tuple[int, int, Action]]:
     """The actions that fit into a footer of `width` cells, each with its first and last cell.
 
-    The help has all of them, so it is never left out where another action has a place.
+    The help has all of them, so it is never left out where another action has a place. Where some are left out there
+    is room for the sign that says so.
     """
     named = [action for action in actions if action.footer]
+    if sum(_wide(action) + GAP for action in named) + 1 - GAP > width:
+        width -= len(MORE)
     waiting = next((action for action in named if action.name == "help"), None)
     shown: list[tuple[int, int, Action]] = []
     at = 1
@@ -56,13 +60,17 @@ class Footer(Rows):
 
     def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
         row: Row = [(" ", "text")]
-        for begin, _, action in keys(self.actions, width):
+        actions = self.actions
+        shown = keys(actions, width)
+        for begin, _, action in shown:
             label = "go on" if look.paused and action.name == "pause" else action.footer
             gap = " " * (begin - row_width(row))
             row += [(gap, "text"), (action.shown, "accent bold"), (f" {label}", "muted")]
         panels = "   1–8 panels"
         if row_width(row) + len(panels) + 1 <= width:
             row += [("   1–8", "accent bold"), (" panels", "muted")]
+        if len(shown) < sum(bool(action.footer) for action in actions):
+            row.append((MORE, "muted"))
         return [row]
 
     async def on_click(self, event: Click) -> None:

@@ -27,7 +27,7 @@ from monitor.tui.rows import (
 
 HOST_ROWS = 4
 LEAST_METER, MOST_METER = 3, 20  # cells; its number stands beside it
-PICTURES = (24, 16, 8, 0)  # cells beside a figure of the host, the first that leave room for all figures
+LEAST_PICTURE, MOST_PICTURE = 8, 24  # cells beside a figure of the host
 _HOT = 85.0  # degrees; most data-centre GPUs begin to slow down between 83 and 90
 
 
@@ -115,15 +115,20 @@ def gpu_block(gpu: GpuRow, recent: Sequence[float], width: int, slows: float | N
     if 7 + sum(map(row_width, facts)) + 6 + len(most) <= width:
         facts[-1].append((most, "muted"))
     facts += [[(POWER_CAP, "muted")]] if POWER_CAP in gpu.reasons else []
-    heat = "" if slows is None else f", slows down at {slows:.0f}"
-    if 7 + sum(map(row_width, facts)) + 3 * (len(facts) - 1) + len(heat) <= width:
-        facts[0].append((heat, "muted"))
+    heat = "" if slows is None or gpu.temperature is None else f"{gpu.temperature:.0f} of {slows:.0f} °C"
+    if heat and 7 + sum(map(row_width, facts)) + 3 * (len(facts) - 1) + len(heat) - len(temperature) <= width:
+        facts[0] = [(heat, tone)]
     return [
         spread(title, [(fit(held, 40), "warning"), (" ", "text")] if held else [], width),
         use,
         memory,
         [(" " * 7, "text"), *separated(facts, max(1, width - 7), ("   ", "text"))],
     ]
+
+
+def is_known(host: HostRow) -> bool:
+    """Whether any reading of it has come."""
+    return host.cpu is not None or host.memory_used is not None
 
 
 def _labelled(label: str, value: str) -> Row:
@@ -178,10 +183,15 @@ def host_rows(host: HostRow, recent: Sequence[float], width: int) -> list[Row]:
     """
     names = 7 if width >= 46 else 6
     # Pictures beside the figures where there is room; but a figure more is worth more than they.
-    tables = [_host_cells(host, recent, width < 46, pictures) for pictures in PICTURES[0 if width >= 60 else -1 :]]
+    pictures = (LEAST_PICTURE, 0) if width >= 60 else (0,)
+    tables = [_host_cells(host, recent, width < 46, wide) for wide in pictures]
     fits = [_columns(table, width - names) for table in tables]
     columns, widths = max(fits, key=lambda each: each[0])
-    table = tables[fits.index((columns, widths))]
+    at = fits.index((columns, widths))
+    table, spare = tables[at], width - names - sum(widths) + 2
+    if pictures[at] and columns == len(widths) and spare > 0:
+        table = _host_cells(host, recent, False, min(MOST_PICTURE, pictures[at] + spare))
+        widths = _columns(table, width - names)[1]
     rows = []
     for label, cells in table:
         row: Row = [(column(f" {label}", names), "text bold")]
@@ -201,10 +211,15 @@ class Machine(ScrollPanel):
 
     def data(self, view: View, look: Look) -> object:
         report = view.report
-        return report.gpus, report.host, view.details.host, view.details.gpus, report.run.ranks
+        beside = report.run.ranks, report.outcome.state
+        return report.gpus, report.host, view.details.host, view.details.gpus, beside
 
     def heading(self, view: View, look: Look) -> str:
         return "GPUs and host" if view.report.gpus else "Host"
+
+    def has_place(self, view: View, look: Look) -> bool:
+        report = view.report
+        return bool(report.gpus) or is_known(report.host) or report.outcome.state == "running"
 
     def aside(self, view: View, look: Look) -> Row:
         """Where more processes train than GPUs are seen, these may be one host's only."""
@@ -227,7 +242,12 @@ def machine_rows(view: View, width: int, height: int) -> list[Row]:
         rows = [gpu_line(gpu, width, names) for gpu in gpus]
     else:
         rows = [*together(gpus, width), *(gpu_line(gpu, width, names) for gpu in gpus if limits(gpu))]
-    rows += host_rows(view.report.host, figure_of(view.details.host[-width:], "cpu"), width)
+    if is_known(view.report.host):
+        rows += host_rows(view.report.host, figure_of(view.details.host[-width:], "cpu"), width)
+    else:
+        running = view.report.outcome.state == "running"
+        why = "no reading of the host yet" if running else "nobody watched the host: `trainmon run` does"
+        rows += wrap([(f" {why}", "muted")], width - 1, 1)
     note = view.report.host.note
     if note:
         rows += wrap([(" ", "text"), (printable(note[:400]), "muted")], width - 1, 1, 3)

@@ -12,7 +12,7 @@ from monitor.tui.panels.ranks import of_rank
 from monitor.tui.rows import Row, bar, column, fit, flow, row_width, text_width
 from monitor.tui.themes import BETWEEN
 
-_LEAST_BAR = 6
+_LEAST_BAR = 5
 _LEAST_CELLS = (6, 7, 6)  # as wide as `1.23 s` and `+<0.1 %`: so the bars beside seldom change their length
 MOST_STEPS = 0.9  # of all: a phase that occurs in fewer of them says in how many
 FREE_FROM = 30  # cells of a panel from which on some are left free at the right

@@ -43,7 +43,7 @@ class Board(Container):
         super().__init__()
         self._board_layout = _BoardLayout()
         self.hidden: set[str] = set()
-        self.absent: set[str] = set()  # nothing to show, and nobody asked for them
+        self.absent: set[str] = {"ranks"}  # nothing to show, and nobody asked for them: most runs have one rank
         self.asked: set[str] = set()
         self.guest: str | None = None
         self.alone: str | None = None

@@ -64,13 +64,16 @@ def steps_axis(layout: Grid, gutter: int, width: int) -> Row:
 
 
 def ticks(low: float, high: float, height: int) -> list[float]:
-    """Round values between two limits, two rows apart at least; the limits themselves where there are not three."""
+    """Round values between two limits, about two rows apart at least; the limits where there are not three of them."""
     span = high / 4 - low / 4  # so that it cannot overflow
     if height < LEAST_SCALE or not 1e-300 < span < 1e300:
         return [low, high]
-    step = nice(4 * span * max(2.0, (height - 1) / MOST_TICKS) / (height - 1))
-    found = [step * number for number in range(math.ceil(low / step - _CLOSE), math.floor(high / step + _CLOSE) + 1)]
-    return found if len(found) >= 3 else [low, high]
+    for gap in (max(2.0, (height - 1) / MOST_TICKS), 1.5):
+        step = nice(4 * span * gap / (height - 1))
+        first, last = math.ceil(low / step - _CLOSE), math.floor(high / step + _CLOSE)
+        if last - first >= 2:
+            return [step * number for number in range(first, last + 1)]
+    return [low, high]
 
 
 def log_ticks(low: float, high: float, height: int) -> list[float]:

@@ -63,8 +63,7 @@ class Ranks(ScrollPanel):
         return view.report.ranks, view.report.straggler
 
     def heading(self, view: View, look: Look) -> str:
-        number = len(view.report.ranks)
-        return f"{number:,} ranks" if number > 1 else "Ranks"
+        return "Ranks"
 
     def has_place(self, view: View, look: Look) -> bool:
         return len(view.report.ranks) > 1
@@ -73,7 +72,8 @@ class Ranks(ScrollPanel):
         slow = view.report.straggler
         if slow is None:
             return list(LEGEND)
-        return [(f"rank {slow.rank} is slowest, others wait {fmt.share(slow.share)}", "muted")]
+        number = len(view.report.ranks)
+        return [(f"rank {slow.rank} of {number:,} is slowest, others wait {fmt.share(slow.share)}", "muted")]
 
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
         """In their order, or where there are more than rows by interest."""

@@ -104,9 +104,9 @@ def _meet(one: Curve, other: Curve) -> bool:
 
 
 def _wide(parts: int) -> int:
-    """The width of a bucket for which there are so many parts of a column: one of few, so that it seldom moves."""
+    """The width of a bucket that has so many parts of a column: one of few, for all is drawn anew when it changes."""
     parts = min(parts, _WIDEST * _PARTS)
-    unit = _PARTS if parts >= _BARS * _PARTS else 1 << max(0, parts.bit_length() - 5)
+    unit = _PARTS if parts >= _BARS * _PARTS else 1 << max(0, parts.bit_length() - 2)
     return parts // unit * unit
 
 

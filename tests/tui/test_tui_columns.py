@@ -81,12 +81,12 @@ def test_steps_outside_the_grid_have_no_place() -> None:
 def test_a_chart_is_filled_whatever_the_number_of_steps(columns: int) -> None:
     for steps in range(columns // 8 + 1, 5 * columns):
         layout = grid(curve([1.0] * steps), columns)
-        assert layout is not None and 0.75 * columns <= layout.columns <= columns
+        assert layout is not None and 0.65 * columns <= layout.columns <= columns
         if steps > columns // 4:  # fewer are bars of one width
-            assert layout.columns >= 0.9 * columns
+            assert layout.columns >= 0.65 * columns
     widths = [layout for steps in range(1, 2001) if (layout := grid(curve([1.0] * steps), columns)) is not None]
     moved = sum(before.wide != after.wide for before, after in pairwise(widths))
-    assert moved < 150, "old columns mostly stay where they are"
+    assert moved < 60, "old columns mostly stay where they are"
 
 
 @pytest.mark.parametrize("wide", [16, 19, 30, 32, 44, 64, 128])

@@ -290,3 +290,12 @@ async def test_no_gpu_says_why_and_what_to_do(app_on, screen_text) -> None:
         await press(pilot, "u")
         assert "libnvidia-ml.so.1 was not found" in screen_text(app) and "trainmon doctor" in screen_text(app)
     assert Gpus.screen_name == "gpus"
+
+
+def test_the_past_of_a_gpu_is_no_picture_of_noise_and_tells_its_limits() -> None:
+    view = views.running()
+    [gpu] = view.report.gpus
+    shown = text(past(gpu, view.details.gpus[gpu.uuid], 158, 30))
+    for words in ("at most 1,980", "limit 700", "slows down at 87", "of 139"):
+        assert words in shown
+    assert not re.search(r"\d\.\d ┤", shown), "round labels"

@@ -18,13 +18,6 @@ MOST_TICKS = 6
 _CLOSE = 1e-6  # of a tick's distance: what arithmetic leaves of none
 
 
-def axis(labels: Sequence[str], height: int) -> list[str]:
-    """A label a row: the first beside the highest, the last beside the lowest, nothing between."""
-    if height <= 1:
-        return [labels[0]][:height]
-    return [labels[0], *[""] * (height - 2), labels[-1]]
-
-
 def framed(picture: Sequence[Row], labels: Sequence[str], gutter: int) -> list[Row]:
     """Every row of the picture behind its label and a thin upright line."""
     rows = []

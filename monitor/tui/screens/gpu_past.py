@@ -10,17 +10,17 @@ from monitor.model.detail_rows import GpuDetail, figure_of
 from monitor.model.report import Curve, GpuRow
 from monitor.tui.chart import line
 from monitor.tui.columns import fold, grid
-from monitor.tui.panels.plot import axis, framed
+from monitor.tui.panels.plot import GUTTER, framed, labelled, scale, ticks
 from monitor.tui.rows import Row, row_width
 from monitor.tui.screens.charts import GAP, beside
 
+# Of each figure its unit, and how far the limits of its chart are apart at least: less is noise.
 PAST = (
-    ("sm_clock", "clock, MHz", 1), ("power", "power, W", 1),
-    ("temperature", "temperature, °C", 1), ("memory_used", "memory, GiB", 2**30),
+    ("sm_clock", "clock, MHz", 1, 200.0), ("power", "power, W", 1, 100.0),
+    ("temperature", "temperature, °C", 1, 10.0), ("memory_used", "memory, GiB", 2**30, 2.0),
 )  # fmt: skip
 PAST_WIDTH, PAST_HEIGHT = 44, 8  # of one of these charts at least: less shows no curve
 ROOMY, PAST_MOST = 12, 20  # rows from which on those that could stand in one row are made larger, and at most
-GUTTER = 9
 
 
 def past(gpu: GpuRow, detail: GpuDetail, width: int, height: int) -> list[Row]:
@@ -38,23 +38,37 @@ def past(gpu: GpuRow, detail: GpuDetail, width: int, height: int) -> list[Row]:
     wide, tall = (width - GAP * (across - 1)) // across, min(PAST_MOST, height // lines)
     for first in range(0, lines * across, across):
         charts = []
-        for name, label, unit in PAST[first : first + across]:
+        for name, label, unit, least in PAST[first : first + across]:
             values = [value / unit for value in figure_of(detail.readings, name)]
-            charts.append([[(f"   {label}", "text")], *_curve(values, span, wide, tall - 1)])
+            title: Row = [(f"   {label}", "text"), (f"   {limit(gpu, detail, name)}", "muted")]
+            charts.append([title, *_curve(values, span, wide, tall - 1, least)])
         rows += beside(charts, wide, tall)
     return rows
 
 
-def _curve(values: list[float], span: str, width: int, height: int) -> list[Row]:
+def limit(gpu: GpuRow, detail: GpuDetail, name: str) -> str:
+    """The limit that applies to a figure, where it is known."""
+    newest = detail.readings[-1]
+    slows = newest.temperature_max or newest.temperature_limit
+    return {
+        "sm_clock": f"at most {gpu.sm_clock_max:,}" if gpu.sm_clock_max else "",
+        "power": f"limit {gpu.power_limit:.0f}" if gpu.power_limit else "",
+        "temperature": f"slows down at {slows:.0f}" if slows else "",
+        "memory_used": f"of {gpu.memory_total / 2**30:.0f}" if gpu.memory_total else "",
+    }[name]
+
+
+def _curve(values: list[float], span: str, width: int, height: int, least: float) -> list[Row]:
     curve = _spread(values, width - GUTTER)
     layout = grid(curve, width - GUTTER)
     if layout is None or not any(math.isfinite(value) for value in values):
         return [[("   the driver does not tell it", "muted")]]
-    picture = line(fold(curve, layout), layout, width - GUTTER, height - 1, "accent", "faint")
-    ends = [f"{end:,.5g}" for end in (picture.high, picture.low)]
+    picture = line(fold(curve, layout), layout, width - GUTTER, height - 1, "accent", "faint", least=least)
+    low, high = picture.low, picture.high
+    labels = scale(labelled(ticks(low, high, height - 1)), low, high, height - 1)
     foot: Row = [(" " * GUTTER + f"{span} ago", "muted")]
     newest = GUTTER + layout.columns - row_width(foot)
-    return [*framed(picture.rows, axis(ends, height - 1), GUTTER), [*foot, (f"{'newest':>{newest}}", "muted")]]
+    return [*framed(picture.rows, labels, GUTTER), [*foot, (f"{'newest':>{newest}}", "muted")]]
 
 
 def _spread(values: list[float], columns: int) -> Curve:

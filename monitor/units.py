@@ -102,6 +102,11 @@ def share(fraction: float | None) -> str:
     return f"{percent:.1f} %" if 0 < percent < 9.95 else f"{percent:.0f} %"
 
 
+def times(factor: float) -> str:
+    """`1.48x`, `12x`: enough digits for whoever multiplies by it."""
+    return f"{factor:.2f}x" if factor < 9.995 else f"{factor:.0f}x"
+
+
 def percent(value: float | None) -> str:
     return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.0f} %"
 

@@ -36,6 +36,7 @@ from monitor.diagnosis.gpu_trouble import GPU_RULES
 from monitor.model.devices import ours
 from monitor.model.fold import OTHER
 from monitor.model.report import Finding
+from monitor.model.what_if import recoverable
 from monitor.units import age, duration, share
 
 Rule = Callable[[Evidence], Finding | None]
@@ -131,6 +132,8 @@ def diagnose(evidence: Evidence) -> list[Finding]:
     gpus = _gpus(evidence)
     found += [finding for gpu_rule in GPU_RULES if (finding := gpu_rule(gpus)) is not None]
     found = _once(found)
+    for each in found:
+        each.recoverable = recoverable(evidence.report, each)
     return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), -(each.lost_fraction or 0.0)))
 
 

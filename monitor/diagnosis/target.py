@@ -17,13 +17,14 @@ def below_expected(evidence: Evidence) -> Finding | None:
     if evidence.report.outcome.state == "running":
         lately = throughput.recent.tokens_per_second
     reached = max(whole or 0.0, lately or 0.0)  # a slow start is no slow run
-    if not wanted or not reached or evidence.steps < ENOUGH or reached >= BELOW * wanted:
+    if not wanted or not whole or evidence.steps < ENOUGH or reached >= BELOW * wanted:
         return None
+    of_late = f"of late {rate(lately, 'tok/s')}; " if lately else ""
     return Finding(
         "below-expected",
         "warning",
-        f"{rate(reached, 'tok/s')}, {share(reached / wanted)} of the {rate(wanted, 'tok/s')} that were expected",
-        [f"over the whole run {rate(whole, 'tok/s')}; expected by --expect-tps"],
+        f"{rate(whole, 'tok/s')}, {share(whole / wanted)} of the {rate(wanted, 'tok/s')} that were expected",
+        [f"{of_late}the speed is that since the first step; expected by --expect-tps"],
         "The other findings say what may be missing; look at the clocks, too, and at who else uses the machine.",
-        1 - reached / wanted,
+        evidence.of_wall((1 - whole / wanted) * evidence.report.wall.stepping),
     )

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 
-from monitor.model.report import Rates
+from monitor.model.report import Rates, Throughput
 from monitor.slab import append_all
+from monitor.units import age
 
 LEAST_GAP = 0.5  # seconds between two marks: finer says nothing to a reader
 RECENT_SECONDS = 30.0
 RECENT_STEPS = 10  # a recent rate is over at least this many steps, however long they take
 MAX_MARKS = 256
+SINCE = "since the first step"  # what every speed and gain is over, unless it says otherwise
 
 Mark = tuple[float, int, int, int]  # end of a step, and steps, tokens, samples done by then
 
@@ -81,12 +83,22 @@ class Pace:
 
     def lately(self) -> Rates:
         """Over the last half minute, or the last ten steps where those took longer."""
+        return Rates() if self.end is None else self._rates(self._latest())
+
+    def latest(self) -> tuple[float, int] | None:
+        """The seconds and the steps that `lately` is over."""
         if self.end is None:
-            return Rates()
+            return None
+        since = self._latest()
+        return self.end - since[0], self.steps - since[1]
+
+    def _latest(self) -> Mark:
+        """Where the latest stretch begins."""
+        assert self.end is not None
         for mark in reversed(self.recent):
             if self.end - mark[0] >= RECENT_SECONDS and self.steps - mark[1] >= RECENT_STEPS:
-                return self._rates(mark)
-        return self._rates(self.recent[0])
+                return mark
+        return self.recent[0]
 
     def _rates(self, since: Mark) -> Rates:
         assert self.end is not None
@@ -117,6 +129,14 @@ class Pace:
             return None
         likeliest = known[1] if len(known) > 1 else known[0]
         return likeliest, min(known), max(known)
+
+
+def recent_over(throughput: Throughput) -> str:
+    """What the recent rates are over: `last 30 s`, `last 10 steps`."""
+    seconds, steps = throughput.recent_seconds, throughput.recent_steps
+    if seconds is None or steps is None:
+        return ""
+    return f"last {steps} steps" if steps <= RECENT_STEPS else f"last {age(seconds)}"
 
 
 def _rising(before: int, amounts: Iterable[int]) -> Iterator[int]:

@@ -65,9 +65,14 @@ class Rates:
 
 @dataclass(slots=True)
 class Throughput(Rates):
-    """Whole-run rates, from the first step's begin to the last step's end; `recent` is the latest stretch."""
+    """Rates since the first step: from its begin to the last step's end. `recent` is the latest stretch.
+
+    Since the first step is the one base of all that is said of gains: this speed times the gain is what is promised.
+    """
 
     recent: Rates = field(default_factory=Rates)
+    recent_seconds: float | None = None  # that `recent` is over
+    recent_steps: int | None = None
     expected_tokens_per_second: float | None = None  # as `--expect-tps` said
     mfu_formula: list[str] = field(default_factory=list)  # how `mfu` comes about, a line a figure
     mfu_unknown: str | None = None  # why there is none, where GPUs are at work
@@ -89,6 +94,11 @@ class Wall:
     spans: dict[str, float] = field(default_factory=dict)
     between_steps: float = 0.0
     teardown: float = 0.0
+
+    @property
+    def stepping(self) -> float:
+        """From the first step's begin on, without what came after the last: what the speed since then is made of."""
+        return self.steps + sum(self.spans.values()) + self.between_steps
 
 
 @dataclass(slots=True)
@@ -226,6 +236,9 @@ class Finding:
     lost_fraction: float | None = None  # share of wall time that fixing it can gain at most
     steps: list[int] = field(default_factory=list)
     culprit: str | None = None  # the phase that it points at
+    over: bool = False  # the cause is gone: what it has cost is lost, and the steps to come gain nothing
+    # Share of the time since the first step that steps can gain at most; None where it is no step's, over or unknown.
+    recoverable: float | None = None
 
 
 @dataclass(slots=True)

@@ -141,6 +141,7 @@ def _throughput(state: RunState, around: Surroundings, outcome: Outcome) -> Thro
     whole = pace.whole_run()
     found = Throughput(**{f.name: getattr(whole, f.name) for f in fields(Rates)}, recent=pace.lately())
     mfu.fill(found, state, outcome.state == "running")
+    found.recent_seconds, found.recent_steps = pace.latest() or (None, None)
     found.busy_share = state.main.gpu_times.busy_share()
     wanted = around.identity.get("expect_tps")
     if isinstance(wanted, int | float) and wanted > 0:

@@ -65,10 +65,26 @@ def without(report: Report, finding: Finding) -> WhatIf | None:
     return _without(report, seconds - once, once, {})
 
 
+def recoverable(report: Report, finding: Finding) -> float | None:
+    """The share of the time since the first step that steps gain at most without what this finding tells of.
+
+    None where its cause is over while the run goes on, where it costs no step anything, and where that is not known.
+    """
+    told = without(report, finding)
+    if told is None or told.faster is None or told.faster <= 1.0 or is_past(report, finding):
+        return None
+    return 1.0 - 1.0 / told.faster
+
+
+def is_past(report: Report, finding: Finding) -> bool:
+    """Whether there are steps to come for which mending it changes nothing."""
+    return finding.over and report.outcome.state == "running"
+
+
 def _without(report: Report, of_steps: float, once: float, assumed: dict[str, float]) -> WhatIf:
     """The run with so many seconds less: of its steps and what lies between them, and of what comes once."""
     wall, rates = report.wall, report.throughput
-    stepping = wall.steps + wall.between_steps + sum(wall.spans.values())
+    stepping = wall.stepping
     left = max(0.0, 1.0 - of_steps / stepping) if stepping > 0 else 1.0
     price = _price(report)
     now = _figures(report, 1.0, 0.0, price)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from monitor.diagnosis.gain import gain
 from monitor.model.report import View
 from monitor.reports import sections
 from monitor.units import UNKNOWN, duration, share
@@ -23,5 +24,5 @@ def line(view: View) -> str:
 def verdict(view: View) -> str:
     """The verdict, and what fixing it can gain at most."""
     found = view.verdict
-    gain = f" (at most {share(found.lost_fraction)} to gain)" if found.lost_fraction else ""
-    return f"  {found.severity}: {clean(found.title)}{gain}"
+    most = gain(found.recoverable)
+    return f"  {found.severity}: {clean(found.title)}" + (f" ({most} faster)" if most else "")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from monitor.diagnosis.gain import without_it
 from monitor.model.fold import NEWER
-from monitor.model.report import GpuRow, Outcome, Rates, Report
+from monitor.model.pace import SINCE, recent_over
+from monitor.model.report import Outcome, Rates, Report
 from monitor.reports import what_if as assumed
-from monitor.reports.table import Rows
-from monitor.units import UNKNOWN, duration, money, number, pace, plural, rate, share, signal_name, size, size_of
+from monitor.reports.machine import gpus, host
+from monitor.reports.table import Section
+from monitor.units import UNKNOWN, duration, money, number, pace, plural, rate, share, signal_name
 from trainhooks.events import clean
 
 SLOW_STEPS = 8  # shown; the JSON has all
@@ -20,16 +20,6 @@ METRICS = 24
 REASONS = 5  # lines
 NO_TIMES = "not known: what was printed does not tell when a step began or ended"
 DUST = 1e-6  # seconds: what is left of a sum by rounding
-
-
-@dataclass(frozen=True)
-class Section:
-    """One titled part: free lines, then a table."""
-
-    title: str
-    lines: list[str] = field(default_factory=list)
-    rows: Rows = ()
-    left: int = 1  # columns of words; the others are numbers
 
 
 def sections(report: Report) -> list[Section]:
@@ -72,12 +62,13 @@ def summary(report: Report) -> list[tuple[str, str]]:
     when = "start unknown"
     if run.started:
         when = "started " + time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started))
+    whole, recent = speed(report.throughput), speed(report.throughput.recent)
     rows = [
         ("Command", clean(shlex.join(run.command), 2000) if run.command else UNKNOWN),
         ("Where", f"{where}{when}" + (f", {run.ranks} ranks" if run.ranks > 1 else "")),
         ("Outcome", outcome(report)),
         ("Progress", progress(report)),
-        ("Speed", speed(report.throughput) or f"{UNKNOWN} (no step has been measured)"),
+        ("Speed", f"{whole} ({SINCE})" if whole else f"{UNKNOWN} (no step has been measured)"),
     ]
     tags = run.facts.get("tags")
     if isinstance(tags, dict):
@@ -85,9 +76,8 @@ def summary(report: Report) -> list[tuple[str, str]]:
     told = source(report)
     if told:
         rows.append(("Source", told))
-    recent = speed(report.throughput.recent)
-    if recent and report.outcome.state == "running":
-        rows.append(("Lately", recent))
+    if recent and recent != whole and report.outcome.state == "running":
+        rows.append(("Lately", f"{recent} ({recent_over(report.throughput)})"))
     if report.progress.cost is not None:
         total = report.progress.cost_total
         of = f" of about {money(total)}" if total is not None else ""
@@ -164,8 +154,9 @@ def findings(report: Report) -> Section | None:
         return None
     lines = []
     for finding in report.findings:
-        gain = f" (at most {share(finding.lost_fraction)} of the time)" if finding.lost_fraction is not None else ""
-        lines.append(f"{finding.severity}: {clean(finding.title)}{gain} [{clean(finding.code)}]")
+        lost = finding.lost_fraction
+        of = f" (at most {share(lost)} of the elapsed time)" if lost is not None else ""
+        lines.append(f"{finding.severity}: {clean(finding.title)}{of} [{clean(finding.code)}]")
         lines.extend(f"    {clean(evidence)}" for evidence in finding.evidence)
         if finding.advice:
             lines.append(f"    -> {clean(finding.advice)}")
@@ -287,67 +278,6 @@ def startup(report: Report) -> Section | None:
         return None  # that all of it is start-up says the head
     rows = [[clean(part.name, 60), duration(part.seconds)] for part in report.startup]
     return Section("Start-up", rows=[["part", "time"], *rows])
-
-
-def gpus(report: Report) -> Section | None:
-    if not report.gpus:
-        return None
-    return Section("GPUs", [*(line for gpu in report.gpus for line in _gpu(gpu)), *_allocator(report)])
-
-
-def _gpu(gpu: GpuRow) -> Iterable[str]:
-    limit = f" of {gpu.power_limit:.0f} W" if gpu.power_limit else ""
-    fastest = f" of {gpu.sm_clock_max} MHz" if gpu.sm_clock_max else ""
-    facts = [
-        f"{gpu.utilization:.0f} % busy" if gpu.utilization is not None else "",
-        f"{size_of(gpu.memory_used, gpu.memory_total)}" if gpu.memory_used is not None else "",
-        f"{gpu.temperature:.0f} °C" if gpu.temperature is not None else "",
-        f"{gpu.power:.0f} W{limit}" if gpu.power is not None else "",
-        f"{gpu.sm_clock} MHz{fastest}" if gpu.sm_clock is not None else "",
-    ]
-    told = ", ".join(fact for fact in facts if fact) or "the driver tells nothing of it"
-    yield f"{gpu.index} {clean(gpu.name or gpu.uuid)}: {told}" + (" SIMULATED" if gpu.simulated else "")
-    held = [f"{clean(reason)} for {duration(seconds)}" for reason, seconds in gpu.throttle.items() if seconds]
-    if held:
-        yield "    held back: " + ", ".join(held)
-
-
-def _allocator(report: Report) -> Iterable[str]:
-    """What torch holds of the memory that the driver counts as used: the rest is CUDA's own, or another's."""
-    torch = report.run.facts.get("torch")
-    told = torch.get("gpu_memory") if isinstance(torch, dict) else None
-    found = told if isinstance(told, dict) else {}
-    sizes = [found.get(name) for name in ("allocated", "reserved", "peak_allocated", "peak_reserved", "total")]
-    if all(type(each) is int and each >= 0 for each in sizes):
-        allocated, reserved, most_allocated, most_reserved, total = map(size, sizes)
-        yield (
-            f"torch, of {total}: {allocated} allocated and {reserved} reserved; at most {most_allocated} and "
-            f"{most_reserved} (of the device that it holds most on)"
-        )
-
-
-def host(report: Report) -> Section | None:
-    now = report.host
-    lines = []
-    machine = [
-        f"CPU {now.cpu:.0f} % of {now.cores} cores" if now.cpu is not None and now.cores else "",
-        f"load {now.load1:.1f}" if now.load1 is not None else "",
-        f"memory {size_of(now.memory_used, now.memory_total)}" if now.memory_used is not None else "",
-        f"swap {size(now.swap_used)}" if now.swap_used else "",
-        f"disk {size(now.disk_free)} free" if now.disk_free is not None else "",
-    ]
-    tree = [
-        f"{now.tree_cpu:.0f} % of one core" if now.tree_cpu is not None else "",
-        f"{size(now.tree_rss)}" if now.tree_rss is not None else "",
-        plural(now.tree_processes, "process", "processes") if now.tree_processes else "",
-        plural(now.tree_threads, "thread", "threads") if now.tree_threads else "",
-    ]
-    for label, facts in (("machine", machine), ("training", tree)):
-        if any(facts):
-            lines.append(f"{label}: " + ", ".join(fact for fact in facts if fact))
-    if now.note:
-        lines.append(clean(now.note))
-    return Section("Host, at the last reading", lines) if lines else None
 
 
 def ranks(report: Report) -> Section | None:

@@ -1,10 +1,21 @@
-"""Columns of plain text and of Markdown."""
+"""Columns of plain text and of Markdown, and the sections that hold them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 Rows = Sequence[Sequence[str]]  # the first row is the head
+
+
+@dataclass(frozen=True)
+class Section:
+    """One titled part of a report: free lines, then a table."""
+
+    title: str
+    lines: list[str] = field(default_factory=list)
+    rows: Rows = ()
+    left: int = 1  # columns of words; the others are numbers
 
 
 def plain(rows: Rows, left: int, indent: str = "  ") -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from monitor.model.report import Report, View
+from monitor.reports import machine, table
 from monitor.reports import sections as parts
-from monitor.reports import table
 from monitor.units import duration, number, share
 from trainhooks.events import clean
 
@@ -45,7 +45,7 @@ def screen(view: View) -> str:
     lines.append(f"  {'Verdict':<9} {clean(view.verdict.title)}")
     if not report.progress.steps_done:
         lines += [f"  {'':<9} {clean(line)}" for line in (*view.verdict.evidence, view.verdict.advice) if line]
-    told = (parts.wall(report), parts.phases(report), parts.gpus(report), parts.host(report))
+    told = (parts.wall(report), parts.phases(report), machine.gpus(report), machine.host(report))
     for section in (*told, parts.reservations(report)):
         if section is not None:
             lines += ["", section.title, *(f"  {line}" for line in section.lines)]

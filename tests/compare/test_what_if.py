@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
-from monitor.diagnosis.gain import without_it
+from monitor.diagnosis.gain import gain, without_it
 from monitor.model.report import Finding, Report
-from monitor.model.what_if import UnknownPart, parts, what_if
+from monitor.model.what_if import UnknownPart, parts, recoverable, what_if, without
 from trainhooks.events import Facts
 
 from ..model.conftest import Story, report_of
@@ -78,14 +79,39 @@ def test_an_unknown_part_is_refused() -> None:
 
 def test_the_line_of_a_finding() -> None:
     finding = Finding("input-bound", "warning", "t", lost_fraction=16 / 180)
-    assert without_it(told(), finding) == "without it: at most 1.60 s/it, it would have taken 16.0 s less"
+    line = "at most 1.25x faster, 1.60 s/it instead of 2.00 s/it since the first step, it would have taken 16.0 s less"
+    assert without_it(told(), finding) == f"without it: {line}"
     running = without_it(told(alive=True), finding)
     assert running is not None and running.endswith("earlier") and "done" in running
     slow_start = Finding("slow-startup", "info", "t", lost_fraction=0.5)
     line = without_it(told(), slow_start)
-    assert line is not None and "at most" not in line, "the start-up is no part of a step"
+    assert line is not None and "faster" not in line, "the start-up is no part of a step"
     assert without_it(told(), Finding("reward-flat", "warning", "t")) is None
     assert without_it(told(), Finding("nonfinite-loss", "critical", "t", lost_fraction=1.0)) is None
+
+
+@pytest.mark.parametrize("alive", [True, False])
+@pytest.mark.parametrize("seconds", [1.0, 8.0, 30.0, 60.0])
+def test_the_speed_since_the_first_step_times_the_gain_is_the_speed_promised(alive: bool, seconds: float) -> None:
+    report = told(alive)
+    finding = Finding("input-bound", "warning", "t", lost_fraction=seconds / 180)
+    share = recoverable(report, finding)
+    found = without(report, finding)
+    now = report.throughput.steps_per_second
+    assert share is not None and found is not None and found.then.steps_per_second is not None and now is not None
+    assert share == pytest.approx(seconds / 80, rel=0.01), "of the time since the first step, without the start-up"
+    shown = float(re.findall(r"[\d.]+", gain(share) or "1")[0])
+    assert now * shown == pytest.approx(found.then.steps_per_second, rel=0.01)
+    by_hand = what_if(report, {"data": 1 - seconds / 16}) if seconds <= 16 else None
+    assert by_hand is None or by_hand.then == found.then, "the two ways of asking agree"
+
+
+def test_a_cause_that_is_over_promises_nothing_while_the_run_goes_on() -> None:
+    finding = Finding("thermal-throttle", "info", "t", lost_fraction=16 / 180, over=True)
+    assert recoverable(told(alive=True), finding) is None
+    line = without_it(told(alive=True), finding)
+    assert line == "it is over: it has cost 16.0 s at most, and the steps to come gain nothing"
+    assert recoverable(told(), finding) is not None, "of a run that has ended all is over: what would have been is told"
 
 
 def test_the_command(runs: Runs) -> None:

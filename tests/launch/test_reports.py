@@ -72,7 +72,7 @@ def test_the_text_tells_all() -> None:
         "held back: sw power cap for 1 min 30 s",
         "1 GPU-2: the driver tells nothing of it",
         "no NVIDIA driver",
-        "warning: One step is slow (at most 5.0 % of the time) [slow-steps]",
+        "warning: One step is slow (at most 5.0 % of the elapsed time) [slow-steps]",
         "dropped before they reached a journal: 3 events",
         "missing or unreadable in the journals: 1 line",
     ):

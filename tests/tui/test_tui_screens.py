@@ -125,9 +125,9 @@ async def test_the_palette_finds_and_runs(app_on, screen_text) -> None:
 # Overview
 
 
-def test_the_gain_is_told_as_a_factor_and_a_small_one_as_a_share() -> None:
-    assert header.gain(0.38) == "at most 1.6x"
-    assert header.gain(0.02) == "at most 2.0 %"
+def test_the_gain_is_told_as_a_factor() -> None:
+    assert header.gain(0.38) == "at most 1.61x"
+    assert header.gain(0.02) == "at most 1.02x"
     assert header.gain(None) == header.gain(0.0) == header.gain(1.0) == ""
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from monitor import units as fmt
-from monitor.model.report import Outcome, Progress, Report, View
+from monitor.diagnosis.gain import gain as gain
+from monitor.model.pace import SINCE, recent_over
+from monitor.model.report import Outcome, Progress, Rates, Report, View
 from monitor.tui.ink import FILL
 from monitor.tui.panels.base import Look, Rows
 from monitor.tui.rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width, wrap
 
-LEAST_FACTOR = 0.05  # of the time: less is told as a share, for 1.0x would read as nothing
 LEAST_NAME = 6  # cells
 ETA = "ETA "
+SINCE_BRIEF = "since 1st step"  # in a label, which is as wide as its tile
 LEAST_ADVICE = 24  # cells; a shorter piece of advice says nothing
 LONG_STEP = 2.0  # seconds open before a step is shown filling up: its phases are seen once a second
 SILENT_AFTER = 10.0  # seconds; pulses come once a second, and a busy box may swallow a few
@@ -121,24 +123,25 @@ Fact = tuple[str, str, str]  # value, short label before it, long label below it
 
 def speeds(report: Report) -> list[Fact]:
     """Everything that has a place in the head; the most important first."""
-    whole, recent, progress = report.throughput, report.throughput.recent, report.progress
-    of = shown_rank(report)
+    whole, progress, of = report.throughput, report.progress, shown_rank(report)
+    running = report.outcome.state == "running"
+    recent = whole.recent if running else Rates()  # of a run that has ended its last half minute is no news
+    lately = recent_over(whole)
     facts: list[Fact] = [
-        _rate(fmt.pace(recent.steps_per_second), fmt.pace(whole.steps_per_second), "it/s"),
+        _rate(fmt.pace(recent.steps_per_second), fmt.pace(whole.steps_per_second), "it/s", over=lately),
         _rate(fmt.rate(recent.tokens_per_second, "tok/s"), fmt.rate(whole.tokens_per_second, "tok/s"), "tok/s", of),
     ]
-    if report.outcome.state == "running":
+    if running:
         known = progress.steps_total is not None
         facts.append((_eta(progress), ETA, "remaining (ETA)" if known else "ETA: total unknown"))
     facts.append((fmt.age(progress.elapsed_seconds), "elapsed ", "elapsed"))
     if progress.cost is not None:
         # Of a run that has ended what it has cost is the whole.
-        total = fmt.money(progress.cost_total) if report.outcome.state == "running" else fmt.UNKNOWN
+        total = fmt.money(progress.cost_total) if running else fmt.UNKNOWN
         facts.append((fmt.money(progress.cost), "cost ", "cost" if total == fmt.UNKNOWN else f"of about {total}"))
     if whole.samples_per_second is not None:
-        unit = "samples/s"
-        lately, in_all = fmt.rate(recent.samples_per_second, unit), fmt.rate(whole.samples_per_second, unit)
-        facts.append(_rate(lately, in_all, unit, of))
+        told = [fmt.rate(each.samples_per_second, "samples/s") for each in (recent, whole)]
+        facts.append(_rate(told[0], told[1], "samples/s", of))
     if whole.mfu is not None:
         value, _, label = _rate(fmt.share(recent.mfu), fmt.share(whole.mfu), "MFU")
         facts.append((value, "MFU ", f"MFU, {label}"))
@@ -160,12 +163,21 @@ def shown_rank(report: Report) -> str:
     return f"rank {min(each.rank for each in report.ranks)}" if len(report.ranks) > 1 else ""
 
 
-def _rate(recent: str, whole: str, unit: str, of: str = "") -> Fact:
-    """The recent rate, and the whole run's in its label: they are told apart in words."""
+def _rate(recent: str, whole: str, unit: str, of: str = "", over: str = "") -> Fact:
+    """The recent rate, and in its label the one since the first step, where that is another figure.
+
+    Args:
+        of: the rank whose rate it is.
+        over: what the recent rate is over; said once, with the first.
+    """
     before, behind = f"{of}: " if of else "", f", {of}" if of else ""
-    if recent == fmt.UNKNOWN:
-        return (f"{fmt.UNKNOWN} {unit}", "", "not known yet") if whole == fmt.UNKNOWN else (whole, before, "whole run")
-    return recent, before, f"whole run {whole}{behind}"
+    if whole == fmt.UNKNOWN and recent == fmt.UNKNOWN:
+        return f"{fmt.UNKNOWN} {unit}", "", "not known yet"
+    if recent in (fmt.UNKNOWN, whole):
+        return whole, before, SINCE + behind
+    number, _, its = whole.rpartition(" ")
+    since = f"{SINCE_BRIEF} {number if recent.endswith(f' {its}') and its != '%' else whole}"
+    return recent, f"{over} " if over else before, (f"{over}, " if over else "") + since + behind
 
 
 def _eta(progress: Progress) -> str:
@@ -250,13 +262,6 @@ def _tiles(view: View, width: int) -> list[Row]:
     return [values, labels]
 
 
-def gain(lost: float | None) -> str:
-    """How much faster it could be if all of that share of the time were won: `at most 1.9x`."""
-    if lost is None or not 0.0 < lost < 1.0:
-        return ""
-    return f"at most {1 / (1 - lost):.1f}x" if lost >= LEAST_FACTOR else f"at most {fmt.share(lost)}"
-
-
 def verdict(view: View, width: int, whole: bool = False) -> Row:
     """The one line that says it.
 
@@ -265,7 +270,7 @@ def verdict(view: View, width: int, whole: bool = False) -> Row:
     """
     finding = view.verdict
     tone = SEVERITY.get(finding.severity, "accent")
-    most = gain(finding.lost_fraction)
+    most = gain(finding.recoverable)
     right: Row = [(f"{most} faster ", f"{tone} bold")] if most and width >= 50 else []
     left: Row = [("▌", tone), (fit(finding.title, width), f"{tone} bold")]
     if whole and finding.advice and row_width(left) + row_width(right) + LEAST_ADVICE <= width:
@@ -277,7 +282,7 @@ def in_two(view: View, width: int) -> list[Row]:
     """The verdict in two rows: all of it where one is too short, else with what to do about it."""
     finding = view.verdict
     whole: Row = [("▌", ""), (finding.title, "")]
-    most = gain(finding.lost_fraction)
+    most = gain(finding.recoverable)
     if row_width(whole) + (text_width(most) + 9 if most else 0) <= width:
         return [verdict(view, width), reason(view, width)]
     tone = SEVERITY.get(finding.severity, "accent")

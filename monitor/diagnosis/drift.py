@@ -20,6 +20,8 @@ BETWEEN = "between steps"  # the sampler's name for it, too
 BEYOND_NEIGHBOURS = 2.0  # times slower; less may be others on a crowded machine, whose share is never known exactly
 OTHER_WORK = 0.2  # a phase came to, or went from, so many of the steps: they do something else, and may take longer
 LEAST_SECONDS = 0.005  # a step; less is the scheduler's
+NEWEST = 20  # steps that tell whether it is over
+AGAIN = 1.10  # of the first third: the newest steps are as fast as those were; half of what makes a drift
 
 
 def slow_drift(evidence: Evidence) -> Finding | None:
@@ -45,7 +47,10 @@ def slow_drift(evidence: Evidence) -> Finding | None:
             return None  # the steps have more work
     grown = {name: late_ - early_ for name, (early_, late_, _) in _phases(evidence).items()}
     culprit = BETWEEN if between else max(grown, key=lambda name: grown[name], default=None)
+    newest = _newest(evidence, between)
+    over = newest <= AGAIN * early
     lines = [f"first third {brief(early)} a step, last third {brief(late)}"]
+    lines += [f"the last {NEWEST} steps {brief(newest)} a step: it is over"] if over else []
     if between:
         lines += evidence.places(BETWEEN)
     crowd = crowded(evidence) if late < BEYOND_NEIGHBOURS * early else crowded(evidence, MOSTLY)
@@ -54,15 +59,25 @@ def slow_drift(evidence: Evidence) -> Finding | None:
         lines.append(f"{culprit} grew most: by {brief(grown[culprit])} a step")
     return Finding(
         "slow-drift",
-        "info" if crowd else "warning",
-        f"Steps have become {share(late / early - 1)} slower"
+        "info" if crowd or over else "warning",
+        f"Steps {'had' if over else 'have'} become {share(late / early - 1)} slower"
         + (", in what lies between them" if between else f", in {culprit}" if culprit else ""),
         lines,
         "Look for what grows with the run: a list that is kept, sequence lengths, a cache, a filling disk; and for"
         " clocks that fell (heat, power) or new neighbours on the box.",
         _lost(evidence, early, between),
         culprit=culprit,
+        over=over,
     )
+
+
+def _newest(evidence: Evidence, between: bool) -> float:
+    """The usual seconds of the newest steps, or from the end of one to that of the next."""
+    steps = evidence.state.main.latest[-NEWEST:]
+    if not between:
+        return median(each.duration for each in steps)
+    ends = [each.start + each.duration for each in steps]
+    return median(after - before for before, after in pairwise(ends))
 
 
 def _is_other_work(evidence: Evidence) -> bool:

@@ -171,6 +171,7 @@ def _finding(
         advice,
         lost_fraction(evidence, rows),
         steps,
+        over=all(row.end is not None for row in rows),
     )
 
 

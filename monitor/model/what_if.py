@@ -13,8 +13,8 @@ from monitor.model.report import Finding, Report
 
 STARTUP, BETWEEN, TEARDOWN = "startup", "between_steps", "teardown"
 ONCE = (STARTUP, TEARDOWN)  # parts that come once a run, and are none of a step's time
-# Findings that cost time before the first step, or none of the wall time's: they change no step.
-_BEFORE_THE_STEPS = frozenset(("slow-startup", "compile-warmup"))
+# Findings that cost time once, before the first step or while none is done: they change no step.
+_ONCE = frozenset(("slow-startup", "compile-warmup", "stalled"))
 
 
 class UnknownPart(Exception):
@@ -61,7 +61,7 @@ def without(report: Report, finding: Finding) -> WhatIf | None:
     if not lost or not total or lost >= 1.0:
         return None
     seconds = lost * total
-    once = seconds if finding.code in _BEFORE_THE_STEPS else 0.0
+    once = seconds if finding.code in _ONCE else 0.0
     return _without(report, seconds - once, once, {})
 
 

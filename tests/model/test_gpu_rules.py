@@ -84,6 +84,14 @@ def test_nothing_goes_on_after_the_end_of_the_run(code: str) -> None:
 INFO = ("power-capped", "pcie-downtrained")
 
 
+@pytest.mark.parametrize("code", sorted(set(TABLE) - {"gpu-error", "gpu-shared", "pcie-downtrained"}))
+def test_a_cause_is_over_once_no_gpu_is_held_back_any_more(code: str) -> None:
+    play = Play().read(60).read(40, **TABLE[code][0])
+    assert not play.findings()[0].over
+    (finding,) = play.read(100).findings()
+    assert finding.over and finding.lost_fraction is not None, "what it has cost is still told"
+
+
 def test_half_of_the_clock_gone_is_critical() -> None:
     assert Play().read(60).read(40, reasons=0x20, sm_clock=900).findings()[0].severity == "critical"
     assert Play().read(60).read(40, reasons=0x20, sm_clock=1200).findings()[0].severity == "warning"

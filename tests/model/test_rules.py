@@ -248,6 +248,17 @@ def test_it_is_silent_in_the_nearest_innocent_cases(code: str, place: int) -> No
     assert code not in codes(INNOCENT[code][place]())
 
 
+def test_a_drift_that_recovered_promises_nothing_to_the_steps_to_come() -> None:
+    told = rising(0.5)
+    (slower,), _ = judged(told)
+    assert not slower.over and slower.recoverable is not None and slower.title.startswith("Steps have become")
+    for _ in range(20):
+        told.step(forward=jitter(0.1), backward=jitter(0.1))
+    (finding,), _ = judged(told)
+    assert finding.over and finding.recoverable is None and finding.title.startswith("Steps had become")
+    assert finding.severity == "info" and "it is over" in finding.evidence[1]
+
+
 def test_every_rule_has_its_cases() -> None:
     assert set(SICK) == set(INNOCENT)
 

@@ -1,4 +1,4 @@
-"""How fast, lately and over the whole run, and how long it will still take. Pure."""
+"""How fast, lately and since the first step. Pure."""
 
 from __future__ import annotations
 
@@ -111,24 +111,6 @@ class Pace:
             tokens / seconds if self.tokens else None,
             samples / seconds if self.samples else None,
         )
-
-    def time_left(self, steps: int) -> tuple[float, float, float] | None:
-        """Seconds for `steps` more: the likeliest, and the range that the run's own past gives; None if unknown.
-
-        The estimates: the speed of late, of the last quarter, of the last half, of the whole.
-        """
-        if self.end is None or self.steps < 2:
-            return None
-        speeds = [self.lately().steps_per_second]
-        for share in (0.75, 0.5, 0.0):
-            reached = share * self.steps
-            since = next(mark for mark in reversed(self.whole) if mark[1] <= reached)
-            speeds.append(self._rates(since).steps_per_second)
-        known = [steps / speed for speed in speeds if speed]
-        if not known:
-            return None
-        likeliest = known[1] if len(known) > 1 else known[0]
-        return likeliest, min(known), max(known)
 
 
 def recent_over(throughput: Throughput) -> str:

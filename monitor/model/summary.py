@@ -31,9 +31,10 @@ from monitor.model.report import (
     Wall,
 )
 from monitor.model.series import Column
-from monitor.model.state import AlertRow, Figures, RunState
+from monitor.model.state import MAX_MARKS, AlertRow, Figures, RunState
 from monitor.model.steps import OTHER
 from monitor.model.throttle import GpuWatch
+from monitor.model.time_left import stops, time_left
 from trainhooks.events import Gpu, Pulse
 
 SILENT = 3.0  # seconds without a word: three pulses missed
@@ -116,7 +117,7 @@ def _progress(state: RunState, around: Surroundings, outcome: Outcome, wall: Wal
     if total:
         progress.fraction = min(1.0, done / total)
     if outcome.state == "running" and total is not None:
-        left = main.pace.time_left(max(0, total - done))
+        left = _time_left(main, max(0, total - done), around.now)
         if left is not None:
             progress.eta_seconds, progress.eta_low, progress.eta_high = left
     price = around.identity.get("price")
@@ -127,6 +128,12 @@ def _progress(state: RunState, around: Surroundings, outcome: Outcome, wall: Wal
         elif outcome.state != "running":
             progress.cost_total = progress.cost
     return progress
+
+
+def _time_left(main: Figures, steps: int, now: float) -> tuple[float, float, float] | None:
+    every = stops(main.marks) if len(main.marks) < MAX_MARKS // 2 else []  # of many, only the longest are kept
+    passed = max(0.0, now - main.pace.end - main.wall.since_last_step) if main.pace.end is not None else 0.0
+    return time_left(main.pace, steps, main.last_index, every, passed)
 
 
 def _total(state: RunState) -> int | None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.model.pace import MAX_MARKS, Pace
+from monitor.model.time_left import time_left
 
 
 def pace_of(*stretches: tuple[int, float], pause: float = 0.0, tokens: int = 0, samples: int = 0) -> Pace:
@@ -26,7 +27,7 @@ def test_a_constant_speed_is_told_as_it_is(steps: int, seconds: float, left: int
         assert rates.steps_per_second == pytest.approx(1 / seconds, rel=1e-6)
         assert rates.tokens_per_second == pytest.approx(100 / seconds, rel=1e-6)
         assert rates.samples_per_second == pytest.approx(4 / seconds, rel=1e-6)
-    times = pace.time_left(left)
+    times = time_left(pace, left)
     assert times is not None
     assert times == pytest.approx((left * seconds,) * 3, rel=1e-6)
 
@@ -41,7 +42,7 @@ def test_pauses_between_steps_count() -> None:
 def test_a_change_of_speed_shows_in_the_recent_rate_and_the_range(first: float, then: float) -> None:
     pace = pace_of((1000, first), (400, then))
     assert pace.lately().steps_per_second == pytest.approx(1 / then, rel=0.05)
-    times = pace.time_left(100)
+    times = time_left(pace, 100)
     assert times is not None
     likeliest, low, high = times
     assert low <= likeliest <= high
@@ -50,16 +51,16 @@ def test_a_change_of_speed_shows_in_the_recent_rate_and_the_range(first: float, 
 
 @given(st.lists(st.floats(0.001, 50), min_size=2, max_size=600))
 def test_the_range_holds_the_likeliest(durations: list[float]) -> None:
-    times = pace_of(*((1, seconds) for seconds in durations)).time_left(10)
+    times = time_left(pace_of(*((1, seconds) for seconds in durations)), 10)
     assert times is not None and 0 < times[1] <= times[0] <= times[2]
 
 
 def test_nothing_is_said_too_early() -> None:
-    assert Pace().time_left(5) is None
+    assert time_left(Pace(), 5) is None
     assert Pace().whole_run().steps_per_second is None
     assert Pace().lately().steps_per_second is None
-    assert pace_of((1, 1.0)).time_left(5) is None
-    assert pace_of((3, 0.0)).time_left(5) is None
+    assert time_left(pace_of((1, 1.0)), 5) is None
+    assert time_left(pace_of((3, 0.0)), 5) is None
 
 
 def test_marks_are_bounded() -> None:

@@ -14,17 +14,19 @@ def straggler(evidence: Evidence) -> Finding | None:
     found = evidence.report.straggler
     if found is None:
         return None
-    waits = [row for row in evidence.report.ranks if row.wait_seconds is not None]
-    longest = max(waits, key=lambda row: row.wait_seconds or 0.0)
+    waits = [row for row in evidence.report.ranks if row.usual_wait is not None]
+    longest = max(waits, key=lambda row: row.usual_wait or 0.0)
+    wall = evidence.report.wall
     return Finding(
         "straggler",
         "warning" if found.share >= GRAVE else "info",
         f"Rank {found.rank} is slowest: the others wait {share(found.share)} of each step for it, at least",
         [
-            f"{duration(found.seconds)} a step in backward and other collectives, over the last {found.steps} steps",
-            f"rank {longest.rank} waits longest: {duration(longest.wait_seconds)} a step",
+            f"usually {duration(found.seconds)} a step in backward and other collectives, over the last {found.steps}"
+            " steps; shares are of the time from step to step",
+            f"rank {longest.rank} waits longest: {duration(longest.usual_wait)} a step, {share(longest.wait_share)}",
         ],
         f"Compare rank {found.rank}'s data wait, clocks, and neighbours on its host with the others'; give each rank"
         " the same amount of work (lengths, not only batch sizes), and log, save and evaluate on no rank alone.",
-        found.share * evidence.of_wall(evidence.report.wall.steps),
+        found.share * evidence.of_wall(wall.steps + wall.between_steps),
     )

@@ -70,6 +70,8 @@ class Comparison:
 
     steps: int
     waits: dict[int, float]  # mean seconds a step that each rank waits for others
+    usual: dict[int, float]  # the same, the median: a single long step is an alert, and no habit
+    period: float  # seconds from step to step, of which all shares are
     slowest: int | None  # the rank that the others wait for, where that is clear
     seconds: float  # that the others usually wait a step
     share: float  # the same, of the time from step to step
@@ -96,7 +98,8 @@ def compare(ranks: Mapping[int, RankStats]) -> Comparison | None:
     if max(periods) - min(periods) > max(APART * others, IN_COLLECTIVES * period):
         return None  # they do not keep step: none of them is waited for
     # What is usual decides, not the mean: a single long step is an alert, and no slow rank.
-    usual = fmean(_usual(each, least) for rank, each in shared.items() if rank != slowest)
+    usual_waits = {rank: _usual(each, least) for rank, each in shared.items()}
+    usual = fmean(wait for rank, wait in usual_waits.items() if rank != slowest)
     times_least = sum(mine <= low for mine, low in zip(shared[slowest], least, strict=True))
     clear = (
         steps >= ENOUGH
@@ -104,7 +107,7 @@ def compare(ranks: Mapping[int, RankStats]) -> Comparison | None:
         and waits[slowest] <= APART * others
         and times_least >= MOSTLY * steps
     )
-    return Comparison(steps, waits, slowest if clear else None, usual, usual / period)
+    return Comparison(steps, waits, usual_waits, period, slowest if clear else None, usual, usual / period)
 
 
 def _usual(mine: Sequence[float], least: Sequence[float]) -> float:

@@ -214,6 +214,8 @@ class RankRow:
     step_seconds: float | None = None  # median seconds a step
     wait_seconds: float | None = None  # mean seconds a step, of late, that it waits for slower ranks; at least
     steps: int = 0
+    usual_wait: float | None = None  # the same, the median
+    wait_share: float | None = None  # that, of the time from step to step: the straggler's share is the others' mean
 
 
 @dataclass(slots=True)

@@ -188,12 +188,16 @@ def _metric(column: Column) -> MetricRow:
 def _ranks(state: RunState, comparison: Comparison | None) -> list[RankRow]:
     # On a GPU the host runs ahead, and waits wherever it next needs a result: only what is clear is said.
     told = comparison is not None and (comparison.slowest is not None or not state.gpus)
-    waits = comparison.waits if comparison is not None and told else {}
+    known = comparison if told else None
     rows = []
     for rank in sorted({each.rank for each in account.trainings(state)}):
         stats = state.ranks.get(rank)
         seconds = stats.seconds.digested().quantiles.at(0.5)[0] if stats is not None else None
-        rows.append(RankRow(rank, seconds, waits.get(rank), stats.steps if stats is not None else 0))
+        row = RankRow(rank, seconds, steps=stats.steps if stats is not None else 0)
+        if known is not None:
+            row.wait_seconds, row.usual_wait = known.waits.get(rank), known.usual.get(rank)
+            row.wait_share = None if row.usual_wait is None else row.usual_wait / known.period
+        rows.append(row)
     return rows
 
 

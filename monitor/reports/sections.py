@@ -287,9 +287,10 @@ def ranks(report: Report) -> Section | None:
     slow = report.straggler
     if slow is not None:
         lines.append(f"rank {slow.rank} is slowest, the others wait {share(slow.share)} of each step for it, at least")
-    rows = [["rank", "median step", "waiting", "steps"]]
+    rows = [["rank", "median step", "waiting", "of the step", "steps"]]
     for row in report.ranks:
-        rows.append([str(row.rank), duration(row.step_seconds), duration(row.wait_seconds), f"{row.steps:,}"])
+        waits = duration(row.usual_wait), share(row.wait_share)
+        rows.append([str(row.rank), duration(row.step_seconds), *waits, f"{row.steps:,}"])
     return Section("Ranks", lines, rows)
 
 

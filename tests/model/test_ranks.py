@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from statistics import fmean
 
 import pytest
 
@@ -11,6 +12,7 @@ from monitor.model.fold import fold
 from monitor.model.report import Report
 from monitor.model.state import RunState
 from monitor.model.summary import report
+from monitor.units import share
 from trainhooks.events import Event, Facts, Gpu, Metrics
 
 from .conftest import Story, around, folded, judged_state, report_of
@@ -41,6 +43,26 @@ def test_the_rank_that_waits_least_is_the_slowest() -> None:
     waits = {row.rank: row.wait_seconds for row in known.ranks}
     assert waits[2] == pytest.approx(0.0, abs=0.003)
     assert all(waits[rank] == pytest.approx(0.04, rel=0.2) for rank in (0, 1, 3))
+
+
+def test_finding_evidence_and_rows_tell_one_figure() -> None:
+    noise = random.Random(5)
+
+    def work(rank: int, step: int) -> float:  # the mean of the waits lies apart from the usual one
+        return 0.1 + (0.04 if rank == 2 else 0.0) + (0.3 if rank == 2 and noise.random() < 0.1 else 0.0)
+
+    told = [story.wait(0.0) for story in synchronous(4, 80, work)]
+    known = report_of(*told)
+    slow = known.straggler
+    assert slow is not None
+    others = [row for row in known.ranks if row.rank != slow.rank]
+    shares = [row.wait_share for row in others if row.wait_share is not None]
+    seconds = [row.usual_wait for row in others if row.usual_wait is not None]
+    assert len(shares) == len(seconds) == 3
+    assert slow.share == pytest.approx(fmean(shares)) and slow.seconds == pytest.approx(fmean(seconds))
+    assert slow.seconds <= max(seconds) * (1 + 1e-9), "on average nobody waits longer than who waits longest"
+    (finding,) = [each for each in judged_state(folded(*told))[0] if each.code == "straggler"]
+    assert f"{share(slow.share)} of each step" in finding.title and share(max(shares)) in finding.evidence[1]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from monitor.model.state import Figures, Producer, RunState
 from monitor.model.steps import OTHER, RESTART
 
 FIRST_STEP = "first step, still open"
+NEWEST_MARKS = 8  # spans that may have ended since a pulse told that they were open
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +88,41 @@ def wall(state: RunState, around: Surroundings, outcome: Outcome) -> Wall:
     rest = max(0.0, total - startup - scale * claimed)
     teardown = max(0.0, min(rest, end - raw.last_step - raw.since_last_step))
     if outcome.state == "running":
-        opened = min(teardown, _open_step(main, end))
-        if main.begins_again and teardown > 0:
-            spans[RESTART] = spans.get(RESTART, 0.0) + teardown - opened
-            rest -= teardown - opened
-        rest -= opened
+        opened, halted = _going_on(main, end, teardown)
+        for name, seconds in halted.items():
+            spans[name] = spans.get(name, 0.0) + seconds
+        rest -= opened + sum(halted.values())
         steps += opened
         teardown = 0.0  # the last step may have another one open behind it: no end is in sight
     return Wall(total, startup, steps, spans, rest - teardown, teardown)
+
+
+def _going_on(main: Figures, now: float, unnamed: float) -> tuple[float, dict[str, float]]:
+    """Of the time since the last step: the seconds of the step that is open, and of what else is.
+
+    Until a pulse tells what came after a step or a span, it is taken for the next step, as long as one usually is.
+    """
+    opened = min(unnamed, _open_step(main, now))
+    if main.begins_again:
+        return opened, {RESTART: unnamed - opened} if unnamed > opened else {}
+    pulse, last = main.pulse, main.wall.last_step or 0.0
+    ended = {span.name: span.start + span.duration for span in main.marks[-NEWEST_MARKS:]}
+    heard = max([last, *ended.values()])
+    spans = [] if pulse is None else [each for each in pulse.spans if ended.get(each[0], -math.inf) <= pulse.t]
+    if pulse is None or pulse.t < last or (pulse.t < heard and not spans):
+        return min(unnamed, max(0.0, now - heard), main.step_seconds.digested().quantiles.at(0.5)[0]), {}
+    if pulse.step is not None:
+        return opened, {}
+    halted: dict[str, float] = {}
+    until = max(now, pulse.t)
+    for name, seconds in reversed(spans):  # from the innermost outwards: each owns what its inner one leaves
+        begin = pulse.t - seconds
+        if begin < last:
+            break  # it lies around steps, and owns what its end will say
+        own = min(unnamed, max(0.0, until - begin))
+        halted[name] = halted.get(name, 0.0) + own
+        unnamed, until = unnamed - own, min(until, begin)
+    return 0.0, halted
 
 
 def _open_step(main: Figures, now: float) -> float:

@@ -86,6 +86,43 @@ def test_killed_in_the_middle_of_a_step() -> None:
     assert dead.outcome.state == "lost" and dead.wall.total == pytest.approx(told.now - 99)
 
 
+@pytest.mark.parametrize("passed", [0.5, 10.0, 60.0])
+def test_an_open_stop_counts_as_what_it_is_from_its_first_pulse_on(passed: float) -> None:
+    told = Story().step(forward=1.0).wait(0.1).step(forward=1.0)
+    told.wait(0.2 + passed).pulse(spans=[("eval", passed), ("checkpoint", passed / 2)])
+    known = report_of(told, alive=True, now=told.now + 0.4)
+    check(known)
+    half = passed / 2
+    assert known.wall.spans == pytest.approx({"eval": half, "checkpoint": half + 0.4})
+    assert known.wall.between_steps == pytest.approx(0.3)
+    ended = (
+        told.wait(1.0)
+        .tell_span("checkpoint", told.now - half - 1.0, half + 1.0)
+        .tell_span("eval", told.now - passed - 1.0, half)
+    )
+    after = report_of(ended, alive=True)
+    check(after)
+    assert after.wall.spans == pytest.approx({"eval": half, "checkpoint": half + 1.0}), "nothing moves when it ends"
+
+
+def test_what_no_pulse_has_told_of_yet_is_the_next_step_and_no_gap() -> None:
+    told = Story().step(forward=1.0).pulse(step=2, step_open=0.0).step(forward=1.0).step(forward=1.0)
+    for passed, steps in ((0.0, 3.0), (0.6, 3.6), (5.0, 4.0)):
+        known = report_of(told, alive=True, now=told.now + passed)
+        check(known)
+        assert known.wall.steps == pytest.approx(steps, abs=0.02), "no longer than a step usually is"
+        assert known.wall.between_steps == pytest.approx(3.0 + passed - steps, abs=0.02)
+    told.wait(5.0).pulse()
+    assert report_of(told, alive=True).wall.between_steps == pytest.approx(5.0), "now it is known to be a gap"
+
+
+def test_a_span_around_the_steps_is_none_that_goes_on_after_the_last() -> None:
+    told = Story().step(forward=1.0).step(forward=1.0).wait(0.5).pulse(spans=[("epoch", 2.5)])
+    known = report_of(told, alive=True)
+    check(known)
+    assert known.wall.spans == {} and known.wall.between_steps == pytest.approx(0.5)
+
+
 def test_the_lead_s_time_is_the_run_s() -> None:
     ranks = [Story(f"p{rank}", rank) for rank in range(4)]
     for rank, told in enumerate(ranks):

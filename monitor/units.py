@@ -10,6 +10,9 @@ import signal
 
 UNKNOWN = "–"
 
+_AXIS = (
+    ("µs", 1e-6, 0.001), ("ms", 0.001, 1.0), ("s", 1.0, 120.0), ("min", 60.0, 7200.0), ("h", 3600.0, math.inf),
+)  # fmt: skip
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -26,7 +29,7 @@ def duration(seconds: float | None) -> str:
     if seconds == 0:
         return "0 s"
     if seconds < 0.9995:
-        if seconds < 0.0000995:
+        if seconds < 0.0009995:  # all below a millisecond in one unit: 100 µs beside 77 µs, and not 0.1 ms
             return f"{seconds * 1e6:.1f} µs" if seconds < 9.95e-6 else f"{seconds * 1e6:.0f} µs"
         milliseconds = seconds * 1000
         return f"{milliseconds:.0f} ms" if milliseconds >= 9.95 else f"{milliseconds:.1f} ms"
@@ -51,7 +54,7 @@ def brief(seconds: float) -> str:
 
 def axis_seconds(seconds: float) -> str:
     """A short label for an axis: one number and one unit."""
-    for unit, length, below in (("ms", 0.001, 1.0), ("s", 1.0, 120.0), ("min", 60.0, 7200.0), ("h", 3600.0, math.inf)):
+    for unit, length, below in _AXIS:
         if seconds < below:
             return f"{seconds / length:.4g} {unit}"
     return UNKNOWN

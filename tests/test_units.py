@@ -11,7 +11,8 @@ from monitor import units as fmt
     ("seconds", "text"),
     [
         (None, "–"), (math.nan, "–"), (math.inf, "–"), (-1.0, "–"), (0, "0 s"),
-        (0.00042, "0.4 ms"), (0.0042, "4.2 ms"), (0.42, "420 ms"), (0.9996, "1.00 s"), (4.204, "4.20 s"),
+        (0.00042, "420 µs"), (0.0001, "100 µs"), (0.000077, "77 µs"),
+        (0.0042, "4.2 ms"), (0.42, "420 ms"), (0.9996, "1.00 s"), (4.204, "4.20 s"),
         (9.996, "10.0 s"), (18.24, "18.2 s"), (59.94, "59.9 s"), (59.96, "1 min 0 s"), (2807, "46 min 47 s"),
         (3599.6, "1 h 0 min"), (6720, "1 h 52 min"), (86399, "1 d 0 h"), (200_000, "2 d 8 h"),
     ],
@@ -96,7 +97,13 @@ def test_metric_values(value: float | str | None, text: str) -> None:
 
 
 def test_axis_labels_are_short_and_have_a_unit() -> None:
-    assert [fmt.axis_seconds(value) for value in (0.4, 30, 120, 7200)] == ["400 ms", "30 s", "2 min", "2 h"]
+    assert [fmt.axis_seconds(value) for value in (0.0004, 0.4, 30, 120, 7200)] == [
+        "400 µs",
+        "400 ms",
+        "30 s",
+        "2 min",
+        "2 h",
+    ]
 
 
 def test_signals_have_names() -> None:

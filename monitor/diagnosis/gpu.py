@@ -206,19 +206,21 @@ def lost_fraction(evidence: GpuEvidence, rows: list[HeldBack]) -> float | None:
 
 
 def _told(evidence: GpuEvidence, row: HeldBack) -> str:
-    """`GPU 3 HW thermal for 20.0 s, 1980 -> 1290 MHz (lowest 1200), steps 120 to 150, 18 % longer; it goes on`."""
-    parts = [f"GPU {row.index} {row.short} for {duration(row.seconds)}"]
+    """`GPU 3 hardware thermal for 20.0 s, 1,980 → 1,290 MHz (lowest 1,200), steps 120 to 150, 18 % longer`."""
+    parts = [f"GPU {row.index} {row.reason} for {duration(row.seconds)}"]
     if clock := row.clock_words():
         lowest = row.clock_lowest
-        parts.append(clock + (f" (lowest {lowest})" if lowest is not None and lowest != row.clock_to else ""))
+        parts.append(clock + (f" (lowest {lowest:,})" if lowest is not None and lowest != row.clock_to else ""))
     effect = row.effect
     if effect.steps:
-        where = f"step {effect.first}" if effect.first == effect.last else f"steps {effect.first} to {effect.last}"
+        where = (
+            f"step {effect.first:,}" if effect.first == effect.last else f"steps {effect.first:,} to {effect.last:,}"
+        )
         slower = effect.slower
         compared = "" if slower is None else f", {share(abs(slower))} {'longer' if slower >= 0 else 'shorter'}"
         parts.append(where + compared)
     if row.others is not None:
-        parts.append(f"others like it at {row.others} MHz meanwhile")
+        parts.append(f"others like it at {row.others:,} MHz meanwhile")
     return ", ".join(parts) + _until(evidence, row)
 
 

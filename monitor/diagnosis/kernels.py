@@ -89,7 +89,7 @@ def one_by_one(evidence: Evidence) -> bool:
 
 def fused_advice(evidence: Evidence, kind: str) -> str:
     if evidence.state.facts.get("framework") == "transformers":
-        return f'optim="{hardware.table(evidence, "config").get("optim", "adamw_torch")}" -> "adamw_torch_fused".'
+        return f'optim="{hardware.table(evidence, "config").get("optim", "adamw_torch")}" → "adamw_torch_fused".'
     return f"torch.optim.{kind}(..., fused=True)."
 
 

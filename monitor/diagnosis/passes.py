@@ -103,6 +103,6 @@ def _batch_advice(evidence: Evidence) -> str:
         return "Put samples together (collate them with padding) and call the model once for all of them."
     half = max(1, accumulation[1] // 2)
     return (
-        f"{batch[0]}={batch[1]} -> 2 with {accumulation[0]}={accumulation[1]} -> {half}, and so on while the memory"
+        f"{batch[0]}={batch[1]} → 2 with {accumulation[0]}={accumulation[1]} → {half}, and so on while the memory"
         " lasts and samples/s grow: what is learnt stays the same."
     )

@@ -55,7 +55,7 @@ def stalled(evidence: Evidence) -> Finding | None:
     return Finding(
         "stalled",
         "critical",
-        f"Step {now.step} has been open for {age(now.step_seconds)}{where}",
+        f"Step {now.step:,} has been open for {age(now.step_seconds)}{where}",
         evidence_lines,
         "See where it stands: py-spy dump --pid PID. A collective, a queue or a subprocess that waits is usual.",
         steps=[now.step],
@@ -95,7 +95,7 @@ def slow_steps(evidence: Evidence) -> Finding | None:
         "slow-steps",
         "warning" if lost >= SLOW_WORTH and comes_back and crowd is None else "info",
         f"{plural(main.slow_count, 'slow step', 'slow steps')} cost {share(lost)} of the time at most; "
-        f"{culprit} grew most in {times} of {shown}",
+        f"{culprit} grew most in {times:,} of {shown:,}",
         [str(worst), f"{duration(main.slow_excess)} beyond the usual in all", *([crowd] if crowd else [])],
         f"Look at what {culprit} does in these steps: longer outputs, a time limit hit, a busy disk or box.",
         lost if crowd is None else None,  # how much of it is the neighbours' nobody knows
@@ -137,13 +137,14 @@ def steps_skipped(evidence: Evidence) -> Finding | None:
     reason, times = max(progress.skipped.items(), key=lambda item: item[1])
     skipped = progress.steps_skipped / done
     rate = evidence.report.throughput.steps_per_second
-    lines = [f"{name}: {count}" for name, count in sorted(progress.skipped.items(), key=lambda item: -item[1])[:5]]
+    lines = [f"{name}: {count:,}" for name, count in sorted(progress.skipped.items(), key=lambda item: -item[1])[:5]]
     if rate is not None:
         lines.append(f"{pace(rate)} in all, {pace(rate * (1 - skipped))} that did work")
     return Finding(
         "steps-skipped",
         "warning" if skipped > 0.1 else "info",
-        f"{progress.steps_skipped} of {done} steps ({share(skipped)}) did no work; most often: {reason} ({times})",
+        f"{progress.steps_skipped:,} of {done:,} steps ({share(skipped)}) did no work;"
+        f" most often: {reason} ({times:,})",
         lines,
         "Compare speeds by the steps that did work; mend the cause of the skips before anything else.",
     )

@@ -131,9 +131,9 @@ def _evidence(evidence: Evidence, before: Side, told: Comparison, changed: list[
     shares = [{row.name: row.share for row in side.phases} for side in (before.report, evidence.report)]
     for phase in told.phases[:3]:
         if phase.explains is not None and phase.explains >= WORTH_NAMING:
-            part = f"{share(shares[0].get(phase.name, 0.0))} -> {share(shares[1].get(phase.name, 0.0))} of step time"
+            part = f"{share(shares[0].get(phase.name, 0.0))} → {share(shares[1].get(phase.name, 0.0))} of step time"
             lines.append(f"{phase.name}: {part}; {share(min(1.0, phase.explains))} of the difference")
-    lines += [f"{each.name}: {_value(each.before)} -> {_value(each.after)}" for each in changed[:NAMED]]
+    lines += [f"{each.name}: {_value(each.before)} → {_value(each.after)}" for each in changed[:NAMED]]
     if len(changed) > NAMED:
         lines.append(f"and {len(changed) - NAMED} more that changed")
     return lines if changed else [*lines, "nothing that is known of the two has changed"]
@@ -145,9 +145,9 @@ def _speed(told: Comparison) -> str:
         ("sample", told.samples_per_second, "samples/s"),
     ):
         if told.per == per and one is not None and two is not None:
-            return f"{rate(one, unit)} -> {rate(two, unit)}"
+            return f"{rate(one, unit)} → {rate(two, unit)}"
     one, two = told.step_seconds
-    return f"usual step {duration(one)} -> {duration(two)}"
+    return f"usual step {duration(one)} → {duration(two)}"
 
 
 def _worth_naming(changed: list[Change]) -> list[Change]:

@@ -70,9 +70,9 @@ def _batch(evidence: Evidence) -> Ranked | None:
         return None
     if 1 - free[0] / free[1] < BATCH_ROOM:
         return None
-    said = f"{batch[0]}={batch[1]} -> {2 * batch[1]}"
+    said = f"{batch[0]}={batch[1]} → {2 * batch[1]}"
     if steps is not None and _whole(steps[1]) and steps[1] > 1:
-        said += f" with {steps[0]}={steps[1]} -> {max(1, steps[1] // 2)}"
+        said += f" with {steps[0]}={steps[1]} → {max(1, steps[1] // 2)}"
     because = f"{share(1 - free[0] / free[1])} of {free[2]} was never in use"
     because += f", and the GPU is busy {share(busy)} of the time" if busy is not None else ""
     gain = 0.1 if busy is None else max(0.05, (1 - busy) / 2)
@@ -111,7 +111,7 @@ def _rhythm(evidence: Evidence, name: str, settings: tuple[str, ...]) -> Ranked 
     if lost < FREQUENT:
         return None
     setting = evidence.setting(*settings)
-    said = f"{setting[0]}={setting[1]} -> higher" if setting is not None else f"{name} less often"
+    said = f"{setting[0]}={setting[1]} → higher" if setting is not None else f"{name} less often"
     return lost / 2, Suggestion(said, "none", f"{name} takes {share(lost)} of the elapsed time")
 
 

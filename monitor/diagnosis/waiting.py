@@ -67,7 +67,7 @@ def _input_advice(workers: tuple[str, object] | None, cpus: object, in_bursts: b
             " (tokenise, resize, cache), or get more cores."
         )
     most = min(max(2, 2 * count), cpus) if isinstance(cpus, int) else max(2, 2 * count)
-    return f"{name}={count} -> try {most}; if the wait stays, make an item cheaper to load, or prepare it beforehand."
+    return f"{name}={count} → try {most}; if the wait stays, make an item cheaper to load, or prepare it beforehand."
 
 
 def unaccounted_time(evidence: Evidence) -> Finding | None:

@@ -28,7 +28,7 @@ def nonfinite_loss(evidence: Evidence) -> Finding | None:
                 "nonfinite-loss",
                 "critical" if now else "warning",
                 f"{name} is {row.last}: nothing is learnt from here on" if now else f"{name} was not finite at times",
-                [f"{row.nonfinite} of {row.count} values were nan or infinite"],
+                [f"{row.nonfinite:,} of {row.count:,} values were nan or infinite"],
                 "Stop and go back to the last good checkpoint. Usual causes: a learning rate that is too high, fp16"
                 " without loss scaling, log(0) or a division by 0, an empty batch.",
                 1.0 if now else None,
@@ -42,7 +42,7 @@ def reward_flat(evidence: Evidence) -> Finding | None:
             return Finding(
                 "reward-flat",
                 "warning",
-                f"{name} has been exactly {row.last} in all {row.count} steps: nothing can be learnt from it",
+                f"{name} has been exactly {row.last} in all {row.count:,} steps: nothing can be learnt from it",
                 ["a policy gradient is made of differences between rewards; there are none"],
                 "Check the reward function with an answer that is known to be good and one that is known to be bad;"
                 " an executor that fails and is caught gives a constant, too.",
@@ -61,7 +61,7 @@ def loss_flat(evidence: Evidence) -> Finding | None:
             return Finding(
                 "loss-flat",
                 "warning",
-                f"{name} has been exactly {row.last} in all {row.count} steps: the model does not change",
+                f"{name} has been exactly {row.last} in all {row.count:,} steps: the model does not change",
                 [f"least {row.min}, greatest {row.max}"],
                 "Look whether the optimizer holds the model's parameters, they require gradients, the learning rate"
                 " is not 0, and the loss hangs on the model's output.",

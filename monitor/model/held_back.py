@@ -40,8 +40,8 @@ class HeldBack:
     effect: Effect = field(default_factory=Effect)
 
     def line(self, since: str = "") -> str:
-        """`GPU 3 HW thermal since 14:02, 1980 -> 1290 MHz, steps +18 %`; `since` is the part that tells the time."""
-        head = f"GPU {self.index} {self.short}" + (f" {since}" if since else "")
+        """`GPU 3 hardware thermal since 14:02, 1,980 → 1,290 MHz, steps +18 %`; `since` tells the time."""
+        head = f"GPU {self.index} {self.reason}" + (f" {since}" if since else "")
         parts = [head, self.clock_words(), self.steps_words(), self.detail]
         return ", ".join(part for part in parts if part)
 
@@ -49,8 +49,8 @@ class HeldBack:
         if self.clock_to is None:
             return ""
         if self.clock_from is not None and self.fell is not None and self.fell >= SAME_CLOCK:
-            return f"{self.clock_from} -> {self.clock_to} MHz"
-        return f"at {self.clock_to} MHz" + (f" of {self.clock_max}" if self.clock_max else "")
+            return f"{self.clock_from:,} → {self.clock_to:,} MHz"
+        return f"at {self.clock_to:,} MHz" + (f" of {self.clock_max:,}" if self.clock_max else "")
 
     def steps_words(self) -> str:
         slower = self.effect.slower

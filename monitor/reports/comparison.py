@@ -57,11 +57,11 @@ def verdict(row: Comparison) -> str:
 
 def _speeds(row: Comparison) -> list[str]:
     before, after = row.step_seconds
-    lines = [f"  usual step  {duration(before)} -> {duration(after)}  ({row.noise})"]
+    lines = [f"  usual step  {duration(before)} → {duration(after)}  ({row.noise})"]
     for name, unit in (("tokens_per_second", "tok/s"), ("samples_per_second", "samples/s")):
         one, two = getattr(row, name)
         if one is not None or two is not None:
-            lines.append(f"  {unit:<10}  {rate(one, unit)} -> {rate(two, unit)}")
+            lines.append(f"  {unit:<10}  {rate(one, unit)} → {rate(two, unit)}")
     return lines
 
 
@@ -74,7 +74,7 @@ def _work(row: Comparison) -> list[str]:
         ("FLOPs a token", row.work[0].flops_a_token, row.work[1].flops_a_token),
     ):
         if before and after and abs(after / before - 1) > SAME_WORK:
-            lines.append(f"  {name}  {number(before)} -> {number(after)}  ({after / before:.2f}x)")
+            lines.append(f"  {name}  {number(before)} → {number(after)}  ({after / before:.2f}x)")
     each, usual = row.slower_a_success, row.slower
     if each and usual and abs(each / usual - 1) > SUCCESS_TELLS:
         lines.append(f"  all time in steps over the steps that did their work: {each:.2f}x")
@@ -89,7 +89,7 @@ def _phases(row: Comparison, markdown: bool) -> list[str]:
     lines = [_title("Where the difference is (mean seconds a step)", markdown)]
     for each in shown:
         part = f", {share(min(1.0, each.explains))} of it" if each.explains is not None and each.explains > 0 else ""
-        lines.append(_item(f"{each.name}: {_or_none(each.before)} -> {_or_none(each.after)}{part}", markdown))
+        lines.append(_item(f"{each.name}: {_or_none(each.before)} → {_or_none(each.after)}{part}", markdown))
     return lines
 
 
@@ -97,10 +97,10 @@ def _wall(row: Comparison, markdown: bool) -> list[str]:
     lines = [_title("Elapsed time", markdown)]
     for name, (before, after) in row.wall.items():
         if before or after:
-            lines.append(_item(f"{name.replace('_', ' ')}: {_or_none(before)} -> {_or_none(after)}", markdown))
+            lines.append(_item(f"{name.replace('_', ' ')}: {_or_none(before)} → {_or_none(after)}", markdown))
     if row.cost != (None, None):
         costs = [UNKNOWN if each is None else f"${each:.2f}" for each in row.cost]
-        lines.append(_item(f"cost: {costs[0]} -> {costs[1]}", markdown))
+        lines.append(_item(f"cost: {costs[0]} → {costs[1]}", markdown))
     return lines
 
 
@@ -109,7 +109,7 @@ def _metrics(row: Comparison, markdown: bool) -> list[str]:
         return []
     lines = [_title("Last values", markdown)]
     for name, (before, after) in list(row.metrics.items())[:MOST_CHANGES]:
-        lines.append(_item(f"{name}: {_value(before)} -> {_value(after)}", markdown))
+        lines.append(_item(f"{name}: {_value(before)} → {_value(after)}", markdown))
     return lines
 
 
@@ -118,7 +118,7 @@ def _changed(row: Comparison, markdown: bool) -> list[str]:
         return [_title("Nothing that is known of them has changed", markdown)]
     lines = [_title("What changed", markdown)]
     for each in row.changed[:MOST_CHANGES]:
-        lines.append(_item(f"{each.name}: {_value(each.before)} -> {_value(each.after)}", markdown))
+        lines.append(_item(f"{each.name}: {_value(each.before)} → {_value(each.after)}", markdown))
     if len(row.changed) > MOST_CHANGES:
         lines.append(_item(f"and {len(row.changed) - MOST_CHANGES} more: see --json", markdown))
     return lines

@@ -18,13 +18,13 @@ def gpus(report: Report) -> Section | None:
 
 def _gpu(gpu: GpuRow) -> Iterable[str]:
     limit = f" of {gpu.power_limit:.0f} W" if gpu.power_limit else ""
-    fastest = f" of {gpu.sm_clock_max} MHz" if gpu.sm_clock_max else ""
+    fastest = f" of {gpu.sm_clock_max:,} MHz" if gpu.sm_clock_max else ""
     facts = [
         f"{gpu.utilization:.0f} % busy" if gpu.utilization is not None else "",
         f"{size_of(gpu.memory_used, gpu.memory_total)}" if gpu.memory_used is not None else "",
         f"{gpu.temperature:.0f} °C" if gpu.temperature is not None else "",
         f"{gpu.power:.0f} W{limit}" if gpu.power is not None else "",
-        f"{gpu.sm_clock} MHz{fastest}" if gpu.sm_clock is not None else "",
+        f"{gpu.sm_clock:,} MHz{fastest}" if gpu.sm_clock is not None else "",
     ]
     told = ", ".join(fact for fact in facts if fact) or "the driver tells nothing of it"
     yield f"{gpu.index} {clean(gpu.name or gpu.uuid)}: {told}" + (" SIMULATED" if gpu.simulated else "")

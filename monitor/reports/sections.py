@@ -159,7 +159,7 @@ def findings(report: Report) -> Section | None:
         lines.append(f"{finding.severity}: {clean(finding.title)}{of} [{clean(finding.code)}]")
         lines.extend(f"    {clean(evidence)}" for evidence in finding.evidence)
         if finding.advice:
-            lines.append(f"    -> {clean(finding.advice)}")
+            lines.append(f"    → {clean(finding.advice)}")
         without = without_it(report, finding)
         if without is not None:
             lines.append(f"    {without}")

@@ -66,7 +66,7 @@ def lines(told: WhatIf) -> list[str]:
     rows = [f"{parts}: {head}"]
     for (label, before), (_, after) in zip(_figures(now), _figures(then), strict=True):
         if before != UNKNOWN:
-            rows.append(f"    {label}: {before} -> {after}")
+            rows.append(f"    {label}: {before} → {after}")
     if told.then.step_seconds == 0.0:
         rows.append("    nothing of a step's time would be left: no speed can be told")
     return rows

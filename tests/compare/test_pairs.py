@@ -48,7 +48,7 @@ def test_workers(pair: tuple[Runs, dict[str, Any]]) -> None:
     assert "data explains" in runs.out("compare", "before", "after").splitlines()[0]
     # The same command's runs compare by themselves.
     found = {row["code"]: row for row in json.loads(runs.out("report", "after", "--json"))["findings"]}
-    assert any("dataloader_num_workers: 2 -> 0" in line for line in found["regressed"]["evidence"])
+    assert any("dataloader_num_workers: 2 → 0" in line for line in found["regressed"]["evidence"])
     assert any(line.startswith("data: ") for line in found["regressed"]["evidence"])
     before = json.loads(runs.out("report", "before", "--json"))["findings"]
     assert "regressed" not in {row["code"] for row in before}, "nothing ran before it"

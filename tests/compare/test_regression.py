@@ -54,9 +54,9 @@ def test_it_names_what_grew_and_what_changed() -> None:
     found = judged(run(data=0.004, forward=0.1), run(facts=NOW, data=0.12, forward=0.1))
     assert found is not None and found.severity == "warning" and found.culprit == "data"
     assert found.title == "2.1x slower than `before`, 1 d 2 h before"
-    assert any(line.startswith("data: 3.") and "-> 55 %" in line for line in found.evidence), found.evidence
-    assert "config.dataloader_num_workers: 4 -> 0" in found.evidence
-    assert "versions.transformers: 4.43.3 -> 4.41.2" in found.evidence
+    assert any(line.startswith("data: 3.") and "→ 55 %" in line for line in found.evidence), found.evidence
+    assert "config.dataloader_num_workers: 4 → 0" in found.evidence
+    assert "versions.transformers: 4.43.3 → 4.41.2" in found.evidence
     assert "trainmon compare before after" in found.advice
     assert found.lost_fraction is not None and 0.4 < found.lost_fraction < 0.55
 

@@ -68,7 +68,7 @@ def test_the_text_tells_all() -> None:
         "Slow step 7 (9.0 s): generation 8.0 s; usual 3.5 s (rank 1)",
         "empty code     10",
         "import torch  5.00 s",
-        "0 H1: 87 % busy, 3.0 of 80.0 GiB, 71 °C, 312 W of 700 W, 1980 MHz of 2100 MHz SIMULATED",
+        "0 H1: 87 % busy, 3.0 of 80.0 GiB, 71 °C, 312 W of 700 W, 1,980 MHz of 2,100 MHz SIMULATED",
         "held back: sw power cap for 1 min 30 s",
         "1 GPU-2: the driver tells nothing of it",
         "no NVIDIA driver",

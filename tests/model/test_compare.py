@@ -73,8 +73,8 @@ def test_what_changed_is_named() -> None:
         ("config.workers", 4, 0),
         ("versions.transformers", "4.43.3", "4.41.2"),
     ]
-    assert "config.workers: 4 -> 0" in comparison.text(told)
-    assert "- config.workers: 4 -> 0" in comparison.text(told, markdown=True)
+    assert "config.workers: 4 → 0" in comparison.text(told)
+    assert "- config.workers: 4 → 0" in comparison.text(told, markdown=True)
 
 
 def test_runs_without_steps_are_not_compared() -> None:

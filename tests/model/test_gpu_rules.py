@@ -17,11 +17,11 @@ STRANGER: dict[str, Any] = {"processes": [(7, "jupyter", 2**33, False)]}
 
 # finding -> the readings that lead to it, and what it must say
 TABLE: dict[str, tuple[dict[str, Any], str]] = {
-    "thermal-throttle": ({"reasons": 0x40, "sm_clock": 1290}, "1980 -> 1290 MHz"),
-    "power-brake": ({"reasons": 0x88, "sm_clock": 1290}, "power brake: 1980 -> 1290 MHz"),
-    "hw-slowdown": ({"reasons": 0x8, "sm_clock": 1290}, "slowed down by its hardware: 1980 -> 1290 MHz"),
-    "power-capped": ({"reasons": 0x4, "sm_clock": 1290}, "power limit: 1980 -> 1290 MHz"),
-    "low-clocks": ({"reasons": 0x2, "sm_clock": 1290}, "no reason is given: 1980 -> 1290 MHz"),
+    "thermal-throttle": ({"reasons": 0x40, "sm_clock": 1290}, "1,980 → 1,290 MHz"),
+    "power-brake": ({"reasons": 0x88, "sm_clock": 1290}, "power brake: 1,980 → 1,290 MHz"),
+    "hw-slowdown": ({"reasons": 0x8, "sm_clock": 1290}, "slowed down by its hardware: 1,980 → 1,290 MHz"),
+    "power-capped": ({"reasons": 0x4, "sm_clock": 1290}, "power limit: 1,980 → 1,290 MHz"),
+    "low-clocks": ({"reasons": 0x2, "sm_clock": 1290}, "no reason is given: 1,980 → 1,290 MHz"),
     "pcie-downtrained": (SLOW_LINK, "generation 1 of 5"),
     "gpu-error": ({"xid": 79}, "XID 79: the GPU has fallen off the bus"),
     "gpu-shared": (STRANGER, "jupyter (8.0 GiB)"),
@@ -113,10 +113,10 @@ def cut(**more: Any) -> Play:
 
 def test_a_cut_of_twenty_seconds_is_named_with_its_steps() -> None:
     (finding,) = cut().findings(over=True)
-    assert finding.title == "GPU 3 was too hot and clocked down: 1980 -> 1290 MHz, steps +18 %"
+    assert finding.title == "GPU 3 was too hot and clocked down: 1,980 → 1,290 MHz, steps +18 %"
     told, heat = finding.evidence
-    assert told.startswith("GPU 3 HW thermal for 19.0 s, 1980 -> 1290 MHz, steps 12")
-    assert told.endswith("18 % longer, others like it at 1980 MHz meanwhile")
+    assert told.startswith("GPU 3 hardware thermal for 19.0 s, 1,980 → 1,290 MHz, steps 12")
+    assert told.endswith("18 % longer, others like it at 1,980 MHz meanwhile")
     assert heat == "GPU 3 reached 93 °C under load; it slows down from 87 °C on"
     assert finding.severity == "warning"
     assert finding.steps[0] in (120, 121, 122, 123) and len(finding.steps) == 20
@@ -139,7 +139,7 @@ def test_several_gpus_are_one_finding() -> None:
     for _ in range(30):
         play.read(1, reasons=0x20, sm_clock=1400)
     (finding,) = play.findings()
-    assert finding.title == "8 GPUs are too hot and clocked down: 1980 -> 1400 MHz"
+    assert finding.title == "8 GPUs are too hot and clocked down: 1,980 → 1,400 MHz"
     assert len(finding.evidence) == 5 and finding.evidence[-1] == "4 episodes more"
     assert finding.lost_fraction == pytest.approx(29 * (1 - 1400 / 1980) / 90, rel=0.01), "they wait for each other"
 
@@ -148,7 +148,7 @@ def test_the_worst_that_goes_on_is_told_first() -> None:
     play = Play(2).read(60).read(60, gpu=0, reasons=0x40, sm_clock=990).read(30)
     play.read(10, gpu=1, reasons=0x20, sm_clock=1800)
     (finding,) = play.findings()
-    assert finding.title == "GPU 1 is too hot and clocked down: 1980 -> 1800 MHz"
+    assert finding.title == "GPU 1 is too hot and clocked down: 1,980 → 1,800 MHz"
     assert "GPU 0" in finding.evidence[1]
 
 
@@ -162,7 +162,7 @@ def test_without_clocks_nothing_is_invented() -> None:
 def test_a_lowered_limit_is_told_with_what_the_card_comes_with() -> None:
     play = Play(reasons=0x4, sm_clock=1380, power_limit=350.0, power_limit_default=700.0).read(60)
     (finding,) = play.findings()
-    assert finding.title == "GPU 0 is clocked down by its power limit: at 1380 MHz of 1980"
+    assert finding.title == "GPU 0 is clocked down by its power limit: at 1,380 MHz of 1,980"
     assert "GPU 0 has a limit of 350 W; the card comes with 700 W" in finding.evidence
 
 

@@ -284,7 +284,7 @@ def test_a_cause_is_blamed_once() -> None:
 def test_the_advice_names_the_setting_and_its_value() -> None:
     told = facts(data_wait(0.4), config={"dataloader_num_workers": 0}, cpus=8)
     (found, *_), _ = judged(told, alive=False)
-    assert "dataloader_num_workers=0 -> try 2" in found.advice
+    assert "dataloader_num_workers=0 → try 2" in found.advice
     told = facts(data_wait(0.4), config={"dataloader_num_workers": 2}, cpus=2)
     (found, *_), _ = judged(told, alive=False)
     assert "more workers will not help" in found.advice

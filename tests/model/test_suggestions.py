@@ -49,7 +49,7 @@ CHECKPOINTS = {"model": {"class": "M", "gradient_checkpointing": True}}
         (lambda: on_gpu(allocator=ROOMY, autocast="bfloat16", **CHECKPOINTS), "gradient_checkpointing=False"),
         (
             lambda: on_gpu(allocator=HALF_EMPTY, autocast="bfloat16", **BATCH),
-            "per_device_train_batch_size=2 -> 4 with gradient_accumulation_steps=8 -> 4",
+            "per_device_train_batch_size=2 → 4 with gradient_accumulation_steps=8 → 4",
         ),
         (lambda: on_gpu(autocast="bfloat16"), "torch.optim.AdamW(..., fused=True)"),
         (lambda: facts(healthy(40).span("checkpoint", 0.3), config={"save_steps": 5}), "save_steps=5"),

@@ -139,16 +139,16 @@ def test_a_counter_of_the_driver_keeps_an_episode_where_its_bit_was_missed() -> 
 def test_a_lowered_limit_is_a_power_cap_from_the_first_moment() -> None:
     play = Play(reasons=0x4, sm_clock=1380, power_limit=350.0, power_limit_default=700.0).read(LONG)
     assert play.news == [("GPU-0", True, reasons.POWER_CAP)]
-    assert "at 1380 MHz of 1980" in told(play.throttles.gpus["GPU-0"], play.episodes()[0]).line()
+    assert "at 1,380 MHz of 1,980" in told(play.throttles.gpus["GPU-0"], play.episodes()[0]).line()
 
 
 def test_a_gpu_that_is_hot_from_the_first_moment_is_measured_by_what_comes_after() -> None:
     play = Play().read(30, **ROWS[reasons.SOFTWARE_THERMAL])
     watch = play.throttles.gpus["GPU-0"]
     assert watch.fell(play.episodes()[0]) is None
-    assert told(watch, play.episodes()[0]).line() == "GPU 0 SW thermal, at 1500 MHz of 1980"
+    assert told(watch, play.episodes()[0]).line() == "GPU 0 software thermal, at 1,500 MHz of 1,980"
     play.read(60)
-    assert told(watch, play.episodes()[0]).line() == "GPU 0 SW thermal, 1980 -> 1500 MHz"
+    assert told(watch, play.episodes()[0]).line() == "GPU 0 software thermal, 1,980 → 1,500 MHz"
 
 
 def test_others_of_its_kind_are_the_measure_where_it_has_none_itself() -> None:
@@ -165,7 +165,7 @@ def test_others_of_its_kind_are_the_measure_where_it_has_none_itself() -> None:
 def test_a_power_cap_beside_faster_ones_of_its_kind() -> None:
     play = Play(4, reasons=0x4).read(60, gpu=1, sm_clock=1500)
     assert play.news == [("GPU-1", True, reasons.POWER_CAP)]
-    assert told(play.throttles.gpus["GPU-1"], play.episodes(1)[0]).line() == "GPU 1 power cap, 1980 -> 1500 MHz"
+    assert told(play.throttles.gpus["GPU-1"], play.episodes(1)[0]).line() == "GPU 1 power cap, 1,980 → 1,500 MHz"
     assert Play(4, reasons=0x4).read(300, gpu=1, sm_clock=1770).news == [], "chips differ"
 
 
@@ -229,7 +229,7 @@ def test_the_line_people_want() -> None:
     play = Play(4).train(60, 0.5).read(60).read(30, gpu=3, **ROWS[reasons.HARDWARE_THERMAL], temperature=93.0)
     play.train(90, 0.59).read(30).train(120, 0.5)
     (row,) = held_back(play.throttles, play.timelines)
-    assert row.line("since 14:02") == "GPU 3 HW thermal since 14:02, 1980 -> 990 MHz, steps +18 %"
+    assert row.line("since 14:02") == "GPU 3 hardware thermal since 14:02, 1,980 → 990 MHz, steps +18 %"
     assert row.effect.steps == pytest.approx(50, abs=2)
     assert row.effect.first == pytest.approx(121, abs=2) and row.effect.last == pytest.approx(171, abs=2)
     assert held_back(play.throttles, play.timelines, ours={"GPU-0"}) == []

@@ -247,7 +247,7 @@ async def test_one_gpu_opened_tells_reasons_in_words_and_whose_processes(app_on,
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "u", "down", "enter")
         shown = screen_text(app)
-        for words in ("SIMULATED", "the board itself cut the clock", "under load usually 1,950", "1980 -> 1290 MHz",
+        for words in ("SIMULATED", "the board itself cut the clock", "under load usually 1,950", "1,980 → 1,290 MHz",
                       "this run", "another's", "jupyter", "slows down at 87", "PCIe 5 x16"):  # fmt: skip
             assert words in shown
 

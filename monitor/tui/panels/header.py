@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from monitor import units as fmt
 from monitor.diagnosis.gain import gain as gain
+from monitor.diagnosis.shortened import shortened
 from monitor.model.pace import SINCE, recent_over
 from monitor.model.report import Outcome, Progress, Rates, Report, View
 from monitor.tui.ink import FILL
@@ -273,8 +274,9 @@ def verdict(view: View, width: int, whole: bool = False) -> Row:
     most = gain(finding.recoverable)
     right: Row = [(f"{most} faster ", f"{tone} bold")] if most and width >= 50 else []
     left: Row = [("▌", tone), (fit(finding.title, width), f"{tone} bold")]
-    if whole and finding.advice and row_width(left) + row_width(right) + LEAST_ADVICE <= width:
-        left += [("  → ", "accent"), (fit(finding.advice, width), "text")]
+    room = width - row_width(left) - row_width(right) - 5
+    if whole and room >= LEAST_ADVICE and (advice := shortened(printable(finding.advice), room, text_width)):
+        left += [("  → ", "accent"), (advice, "text")]
     return spread(left, right, width)
 
 
@@ -297,7 +299,7 @@ def reason(view: View, width: int) -> Row:
     finding = view.verdict
     edge: Row = [("▌", SEVERITY.get(finding.severity, "accent"))]
     evidence = fit("; ".join(finding.evidence[:2]), width)
-    advice = fit(finding.advice, width)
+    advice = shortened(printable(finding.advice), width - 3, text_width) or fit(finding.advice, width)
     if not advice:
         return [*edge, (evidence, "muted")] if evidence else []
     advised: Row = [("→ ", "accent"), (advice, "text")]

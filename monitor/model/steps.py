@@ -24,6 +24,7 @@ MAX_PHASES = 200  # names of phases and spans that get a row of their own
 MAX_REASONS = 100
 MAX_SKIPS = 10_000  # skipped steps whose place is known, should a restart do them again
 MAX_ENDS = 500
+MAX_LATE = 8  # steps back to which a metric may still belong that was logged after its step's end
 MAX_PLACES = 200  # in a program, of which the sampler tells under one name
 
 
@@ -222,6 +223,11 @@ def take_metrics(figures: Figures, values: dict[str, Any], role: str | None, ste
     prefix = f"{role}/" if role else ""
     for name, value in values.items():
         _metric(figures, prefix + name, value, step, t)
+    latest = figures.latest
+    for place in range(len(latest) - 1, max(-1, len(latest) - 1 - MAX_LATE), -1):
+        if latest[place].index == step:  # logged after the step's end: it is told on that step's page, too
+            latest[place] = replace(latest[place], metrics={**(latest[place].metrics or {}), **values})
+            break
 
 
 def _metric(figures: Figures, name: str, value: float | str, step: int, t: float) -> None:

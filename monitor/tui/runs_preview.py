@@ -58,7 +58,7 @@ def _judged(run: RunRow, width: int) -> Iterator[tuple[str, list[Row]]]:
     verdict = run.verdict
     if verdict is None:
         return
-    most = gain(verdict.lost_fraction)
+    most = gain(verdict.recoverable)
     words = printable(verdict.title[:400]) + (f"; {most} faster" if most else "")
     yield "verdict", wrap([(words, f"{SEVERITY.get(verdict.severity, 'accent')} bold")], width, 0, 2)
     if verdict.advice:

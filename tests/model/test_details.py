@@ -2,13 +2,34 @@
 
 import math
 
+from monitor.model.curves import curves
+from monitor.model.detail_rows import from_step_to_step
 from monitor.model.details import MAX_BARS, details, distribution
 from monitor.model.fold import fold
 from monitor.model.open_step import MAX_PARTS, OpenStep
 from monitor.model.series import Quantiles
 from monitor.model.state import MAX_LATEST, MAX_MARKS, RunState
 from monitor.sources.arrivals import Arrivals
-from trainhooks.events import Gpu, Hello, Pulse, Span, Step
+from trainhooks.events import Gpu, Hello, Metrics, Pulse, Span, Step
+
+from .conftest import Story, folded
+
+
+def test_the_tokens_a_second_of_a_step_are_those_of_the_chart() -> None:
+    story = Story()
+    for _ in range(5):
+        story.step_with({"tokens": 100}, forward=1.0).wait(0.25)
+    state = folded(story)
+    taken = from_step_to_step(details(state, over=False).steps)
+    assert list(taken.values()) == [1.0, 1.25, 1.25, 1.25, 1.25]
+    assert curves(state)["tokens_per_second"].mean == [100 / seconds for seconds in taken.values()]
+
+
+def test_metrics_logged_after_the_end_of_a_step_are_that_step_s() -> None:
+    story = Story().step_with({"metrics": {"loss": 2.0}}, forward=1.0).tell(Metrics, values={"reward": 0.5}, step=1)
+    story.step(forward=1.0).tell(Metrics, values={"reward": 0.6})
+    first, second = details(folded(story), over=False).steps
+    assert first.metrics == {"loss": 2.0, "reward": 0.5} and second.metrics == {"reward": 0.6}
 
 
 def pulse(step: int | None, age: float | None, phase: str | None = None, inside: float | None = None) -> Pulse:

@@ -58,6 +58,7 @@ from monitor.model.report import (
     View,
     Wall,
 )
+from monitor.model.what_if import recoverable
 from monitor.units import brief, share
 from trainhooks.events import Gpu, Host, Step
 
@@ -139,6 +140,8 @@ def running(steps: int = 214, gpus: int = 1, extra_seconds: float = 42.0, pace: 
         dropped=Dropped(),
     )  # fmt: skip
     numbered = list(enumerate(course.done, 1))
+    for each in report.findings:
+        each.recoverable = recoverable(report, each)
     return View(
         report=report,
         verdict=report.findings[0],
@@ -246,6 +249,7 @@ def of_ranks(number: int, slowest: int) -> View:
     finding = Finding("straggler", "warning", title, evidence, "Compare its data wait", part)
     run = replace(view.report.run, ranks=number)
     report = replace(view.report, run=run, ranks=rows, straggler=slow, findings=[finding])
+    finding.recoverable = recoverable(report, finding)
     return replace(view, report=report, verdict=finding)
 
 

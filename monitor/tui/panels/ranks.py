@@ -29,8 +29,8 @@ def rank_rows(ranks: list[RankRow], slowest: int | None, width: int) -> list[Row
 
 def _rank(row: RankRow, slowest: int | None, longest: float, width: int) -> Row:
     head: Row = [(column(f" {row.rank}", 6), "text bold" if row.rank == slowest else "text")]
-    share = row.wait_seconds / row.step_seconds if row.wait_seconds is not None and row.step_seconds else None
-    waits = fmt.UNKNOWN if share is None else fmt.share(min(1.0, share))
+    share = row.wait_share  # of the time from step to step, as the straggler's is
+    waits = fmt.share(share)
     tail: Row = [(column(fmt.duration(row.step_seconds), 10, right=True), "text")]
     tail += [("  waits ", "muted"), (column(waits, 6, right=True), "text")]
     if width >= STEPS_TOO:

@@ -10,12 +10,12 @@ from textual.binding import BindingType
 
 from monitor import units as fmt
 from monitor.diagnosis.explain import CODES, Page, page
-from monitor.diagnosis.gain import without_it
+from monitor.diagnosis.gain import gain, without_it
 from monitor.model.report import Finding, Suggestion, View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.panels.alerts import entries
 from monitor.tui.panels.base import Look
-from monitor.tui.panels.header import SEVERITY, gain
+from monitor.tui.panels.header import SEVERITY
 from monitor.tui.rows import Row, cut, printable, row_width, spread, wrap
 from monitor.tui.screens.page import ListBody, PageScreen
 
@@ -32,7 +32,7 @@ def at_the_end(finding: Finding, width: int) -> Row:
     """`at most 1.9x faster  warning`, as much of it as half the width holds."""
     tone = SEVERITY.get(finding.severity, "accent")
     word = WORDS.get(finding.severity, finding.severity)
-    most = gain(finding.lost_fraction)
+    most = gain(finding.recoverable)
     column = f" {word:>{SEVERITY_WIDTH}} "  # below each other in a list
     row: Row = [(f" {most} faster ", tone), (column, f"{tone} bold")]
     if most and row_width(row) <= width // 2:

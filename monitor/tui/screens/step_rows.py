@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from monitor import units as fmt
+from monitor.model.detail_rows import from_step_to_step
 from monitor.model.report import Curve, SlowStep, View
 from monitor.model.speed_classes import Bounds
 from trainhooks.events import Step
@@ -104,9 +105,11 @@ class Column:
 def columns(view: View, lines: list[StepLine]) -> list[Column]:
     """The columns of the table; the first as wide as the longest name among `lines`."""
 
+    taken = from_step_to_step(view.details.steps)  # as the chart has it, and the head
+
     def rate(line: StepLine) -> float:
-        known = line.tokens is not None and line.seconds > 0
-        return line.tokens / line.seconds if known and line.tokens is not None else math.nan
+        seconds = taken.get(line.step, 0.0)
+        return line.tokens / seconds if line.tokens is not None and seconds > 0 else math.nan
 
     newest = [*lines[-1:], *[line for line in reversed(lines) if line.count > 1][:1]]  # none before has more digits
     names = max([LEAST_NAME, *(len(line.name) for line in newest)]) + 2

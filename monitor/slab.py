@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any, TypeVar, cast
 
-from trainhooks.events import Number, Step
+from monitor import columns
+from trainhooks.events import Step
 
 T = TypeVar("T")
 
@@ -21,7 +22,7 @@ class Pattern:
 
     names: tuple[str, ...]
     clocks: tuple[str, ...]
-    seconds: list[Sequence[float]]  # a column for each name
+    seconds: list[columns.Column]  # a column for each name
     at: list[int] | None = None  # their places in the slab; None: all of it
 
 
@@ -31,13 +32,13 @@ class Slab:
 
     rows: Sequence[Any]  # steps, or what has a step's attributes: for what few programs tell
     index: Sequence[int]  # a range where they follow each other, so that nobody has to look again
-    t: list[float]
-    start: list[float]
-    duration: list[float]
+    t: columns.Column  # the columns are lists or arrays, all of these four alike
+    start: columns.Column
+    duration: columns.Column
     phases: list[Pattern]
-    tokens: list[int | None] | None = None  # None: not counted in any
-    samples: list[int | None] | None = None
-    metrics: dict[str, Sequence[Number | None]] = field(default_factory=dict)  # None where a step lacks it
+    tokens: columns.Column | None = None  # None: not counted in any
+    samples: columns.Column | None = None
+    metrics: dict[str, columns.Column] = field(default_factory=dict)  # None where a step lacks it
     rare: bool = False  # some step tells lengths, padding or calls of the model
     as_step: Callable[[Any], Step] = lambda row: row
     again: Callable[[], Sequence[Any]] | None = None  # makes the rows once more, so that they need not be kept
@@ -82,10 +83,12 @@ def single(step: Step) -> Slab:
 
 def known(values: Sequence[T | None], *beside: Sequence[Any]) -> tuple[Sequence[T], list[Sequence[Any]]]:
     """The values without those that are None, and what lies beside them in other columns."""
-    if None not in values:
+    if columns.is_array(values) or None not in values:
         return cast("Sequence[T]", values), list(beside)
     there = [value is not None for value in values]
-    return cast("list[T]", list(compress(values, there))), [list(compress(each, there)) for each in beside]
+    return cast("list[T]", list(compress(values, there))), [
+        list(compress(columns.as_list(each), there)) for each in beside
+    ]
 
 
 def append_all(kept: list[T], count: int, rows: Callable[[int, int], Iterator[T]], most: int, cut: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from monitor import columns
 from monitor.deltas import whole
 from monitor.model.held_back import QUIET, told
 from monitor.model.ranks import RankStats
@@ -45,9 +46,9 @@ def fold(state: RunState, event: Event | Slab) -> None:
     producer = state.producers.get(event.producer)
     if producer is None and not isinstance(event, Hello):
         # A journal without its first line: what can be read still counts.
-        begin = event.t[0] if isinstance(event, Slab) else event.t
+        begin = event.first.t if isinstance(event, Slab) else event.t
         producer = _introduce(state, Hello(event.producer, 0, begin, source="unknown"))
-    newest = max(event.t) if isinstance(event, Slab) else event.t
+    newest = columns.most(event.t) if isinstance(event, Slab) else event.t
     if producer is not None and newest > producer.last_heard:
         producer.last_heard = newest
     if state.last_event is None or newest > state.last_event:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import add, gt, sub
 
+from monitor import columns
 from monitor.slab import Pattern, Slab
 
 OTHER = "other"  # inside a step, in no phase
@@ -16,17 +16,16 @@ OTHER = "other"  # inside a step, in no phase
 class Parts:
     """The parts of those steps of a slab that went through the same phases; `other` is one of them."""
 
-    seconds: dict[str, list[float]]  # in order of occurrence
+    seconds: dict[str, columns.Column]  # in order of occurrence
     clocks: dict[str, str]
     at: Sequence[int]  # the steps' places in the slab, rising
 
     def rows(self, first: int, end: int) -> list[tuple[int, dict[str, float]]]:
         """Of the slab's steps from `first` up to `end` these ones: place and parts."""
         low, high = bisect_left(self.at, first), bisect_left(self.at, end)
-        columns = [column[low:high] for column in self.seconds.values()]
+        rows = zip(*(columns.as_list(column[low:high]) for column in self.seconds.values()), strict=True)
         return [
-            (place, dict(zip(self.seconds, row, strict=True)))
-            for place, row in zip(self.at[low:high], zip(*columns, strict=True), strict=True)
+            (at, dict(zip(self.seconds, row, strict=True))) for at, row in zip(self.at[low:high], rows, strict=True)
         ]
 
 
@@ -35,23 +34,24 @@ def parts_of(slab: Slab) -> list[Parts]:
     return [_parts(pattern, slab.duration) for pattern in slab.phases]
 
 
-def _parts(pattern: Pattern, durations: list[float]) -> Parts:
+def _parts(pattern: Pattern, durations: columns.Column) -> Parts:
     at: Sequence[int] = range(len(durations))
     if pattern.at is not None:
         at = pattern.at
         durations = [durations[place] for place in at]
-    seconds: dict[str, list[float]] = {}
-    named = [0.0] * len(durations)
+    seconds: dict[str, columns.Column] = {}
+    named = columns.minus(durations, durations)
     for name, column in zip(pattern.names, pattern.seconds, strict=True):
-        seconds[name] = list(map(add, seconds[name], column)) if name in seconds else list(column)
-        named = list(map(add, named, column))
-    if any(map(gt, named, durations)):  # a writer whose parts exceed the whole: scaled, so that shares stay shares
+        seconds[name] = columns.plus(seconds[name], column) if name in seconds else column
+        named = columns.plus(named, column)
+    if columns.exceeds(named, durations):  # a writer whose parts exceed the whole: scaled, so that shares stay shares
+        durations, named = columns.as_list(durations), columns.as_list(named)
         for name, column in seconds.items():
-            rows = zip(column, durations, named, strict=True)
+            rows = zip(columns.as_list(column), durations, named, strict=True)
             seconds[name] = [part * whole / sum_ if sum_ > whole else part for part, whole, sum_ in rows]
         named = list(map(min, named, durations))
-    rest = list(map(sub, durations, named))
-    seconds[OTHER] = list(map(add, rest, seconds[OTHER])) if OTHER in seconds else rest
+    rest = columns.minus(durations, named)
+    seconds[OTHER] = columns.plus(rest, seconds[OTHER]) if OTHER in seconds else rest
     clocks = dict(zip(reversed(pattern.names), reversed(pattern.clocks), strict=True))
     return Parts(seconds, clocks, at)
 
@@ -64,7 +64,7 @@ def rows_of(groups: list[Parts], first: int, end: int) -> list[dict[str, float]]
     return [row for _, row in rows]
 
 
-def columns_of(groups: list[Parts], index: Sequence[int]) -> dict[str, tuple[Sequence[int], list[float]]]:
+def columns_of(groups: list[Parts], index: Sequence[int]) -> dict[str, tuple[Sequence[int], columns.Column]]:
     """Each part's column: step numbers and seconds, in the steps' order."""
     if len(groups) == 1:
         return {name: (index, column) for name, column in groups[0].seconds.items()}
@@ -72,7 +72,7 @@ def columns_of(groups: list[Parts], index: Sequence[int]) -> dict[str, tuple[Seq
     for group in groups:
         for name, column in group.seconds.items():
             found.setdefault(name, []).extend(zip(group.at, column, strict=True))
-    out: dict[str, tuple[Sequence[int], list[float]]] = {}
+    out: dict[str, tuple[Sequence[int], columns.Column]] = {}
     for name, rows in found.items():
         rows.sort()
         out[name] = ([index[place] for place, _ in rows], [seconds for _, seconds in rows])

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from monitor import columns
 from monitor.model.report import Curve
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 MAX_BUCKETS = 512  # twice the columns of a wide terminal, in braille dots
-CHUNK = 512  # values digested at once: the interpreter's price is paid a chunk, not a value
+CHUNK = 512  # steps whose values are digested at once: the interpreter's price is paid a chunk, not a value
 
 _NAN = math.nan
 
@@ -23,15 +24,16 @@ Summary = tuple[int, float, float, float]  # of finite values: how many, their s
 
 def _finite(values: Sequence[float]) -> tuple[Sequence[float], float]:
     """The values that are finite, and their sum."""
-    total = sum(values)
+    total = columns.total(values)
     if total - total == 0.0:
         return values, total
     values = [each for each in values if math.isfinite(each)]
-    return values, sum(values)
+    return values, columns.total(values)
 
 
 def _summary(values: Sequence[float], total: float) -> Summary:
-    return (len(values), total, min(values), max(values)) if values else (0, total, _NAN, _NAN)
+    # Of 0.0 and -0.0, which are equal, either may be found.
+    return (len(values), total, min(values) + 0.0, max(values) + 0.0) if values else (0, total, _NAN, _NAN)
 
 
 def _mean(count: int, total: float, low: float, high: float) -> float:
@@ -55,7 +57,7 @@ class Series:
     mean: list[float] = field(default_factory=list)  # kept, because every view asks for all of them
     newest: int = 0  # the highest x so far
 
-    def extend(self, xs: Sequence[int], values: Sequence[float], whole: Summary | None = None) -> None:
+    def extend(self, xs: Sequence[int], values: columns.Column, whole: Summary | None = None) -> None:
         """Take values in; `xs` and `values` are of one length, in any order, best of all rising.
 
         Args:
@@ -67,6 +69,7 @@ class Series:
         if whole is not None and rising and xs[0] // self.width == xs[-1] // self.width:
             self._put(xs[0] // self.width, whole)
             return
+        values = columns.as_list(values)
         while at < end:
             bucket = xs[at] // self.width
             if rising:
@@ -138,6 +141,17 @@ STEP = 1.02  # a quantile is right within 1 %
 _LOG_STEP = math.log(STEP)
 
 
+def _edge(bin_: int) -> float:
+    """Where a bin begins."""
+    return math.exp(bin_ * _LOG_STEP)
+
+
+def _bin(value: float) -> int:
+    """The bin whose edges a value lies between: its logarithm, rounded, may point beside it."""
+    bin_ = int(math.log(value) / _LOG_STEP // 1)
+    return bin_ - (value < _edge(bin_)) + (value >= _edge(bin_ + 1))
+
+
 @dataclass(slots=True)
 class Quantiles:
     """Quantiles of positive numbers in bounded memory: counts in bins 2 % wide (as in DDSketch, VLDB 2019)."""
@@ -145,17 +159,16 @@ class Quantiles:
     bins: dict[int, int] = field(default_factory=dict)
     zeros: int = 0
 
-    def extend(self, values: Sequence[float]) -> list[float]:
-        """Values sorted, the bins are stretches of them: one look-up a bin, not one a value. Returns them sorted."""
-        ordered, bins = sorted(values), self.bins
+    def extend(self, values: columns.Column) -> None:
+        """Values sorted, the bins are stretches of them: one look-up a bin, not one a value."""
+        ordered, bins = columns.ordered(values), self.bins
         at, end = bisect_right(ordered, 1e-12), len(ordered)
         self.zeros += at
         while at < end:
-            bin_ = int(math.log(ordered[at]) / _LOG_STEP // 1)
-            upto = bisect_left(ordered, math.exp((bin_ + 1) * _LOG_STEP), at + 1)
+            bin_ = _bin(float(ordered[at]))
+            upto = bisect_left(ordered, _edge(bin_ + 1), at + 1)
             bins[bin_] = bins.get(bin_, 0) + upto - at
             at = upto
-        return ordered
 
     def at(self, *shares: float) -> list[float]:
         """The values below which these shares of the numbers lie; 0.0 where there are none."""
@@ -178,7 +191,10 @@ class Quantiles:
 
 @dataclass(slots=True)
 class Column:
-    """One figure over the steps of a run: a curve and sums. New values wait until a chunk is full."""
+    """One figure over the steps of a run: a curve and sums. New values wait until those of a chunk of steps are there.
+
+    Chunks are aligned as the buckets of the curve are, so that each lies in one, or is made of whole ones.
+    """
 
     xs: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
@@ -191,25 +207,45 @@ class Column:
     series: Series = field(default_factory=Series)
 
     def add(self, x: int, value: float) -> None:
+        if self.xs and self.xs[0] // CHUNK != x // CHUNK:
+            self.digested()
         self.xs.append(x)
         self.values.append(value)
         if len(self.values) >= CHUNK:
             self.digested()
 
-    def extend(self, xs: Sequence[int], values: Sequence[float]) -> None:
+    def extend(self, xs: Sequence[int], values: columns.Column) -> None:
         """As if each value were added by itself: chunks begin and end at the same places."""
+        if columns.is_array(values):
+            xs, values = self._many(xs, values)
+        if type(xs) is not range and xs != sorted(xs):
+            for x, value in zip(xs, values, strict=True):
+                self.add(x, value)
+            return
         at, end = 0, len(values)
         while at < end:
-            upto = min(end, at + CHUNK - len(self.values))
-            if upto - at == CHUNK:
-                self._digest(xs[at:upto], values[at:upto])
-                at = upto
-                continue
+            if self.xs and self.xs[0] // CHUNK != xs[at] // CHUNK:
+                self.digested()
+            upto = bisect_left(xs, (xs[at] // CHUNK + 1) * CHUNK, at, min(end, at + CHUNK - len(self.values)))
             self.xs += xs[at:upto]
             self.values += values[at:upto]
             at = upto
             if len(self.values) >= CHUNK:
                 self.digested()
+
+    def _many(self, xs: Sequence[int], values: columns.Column) -> tuple[Sequence[int], list[float]]:
+        """Take in an array up to the end of its last whole chunk; returns what is left to be taken."""
+        first = -xs[0] % CHUNK
+        end = first + (len(xs) - first) // CHUNK * CHUNK
+        wholes = columns.summaries(values[first:end], CHUNK) if type(xs) is range and first < end else None
+        if wholes is None:
+            return xs, columns.as_list(values)
+        self.extend(xs[:first], columns.as_list(values[:first]))
+        self.digested()
+        for at, whole in zip(range(first, end, CHUNK), wholes, strict=True):
+            self._put(xs[at : at + CHUNK], values[at : at + CHUNK], whole)
+        self._sketch(values[first:end])
+        return xs[end:], columns.as_list(values[end:])
 
     def digested(self) -> Self:
         """This column, with nothing waiting: to be called before its figures are read."""
@@ -220,11 +256,14 @@ class Column:
         return self
 
     def _digest(self, xs: Sequence[int], values: Sequence[float]) -> None:
-        self.last = values[-1]
         finite, total = _finite(values)
-        whole = self._summed(finite, total)
+        self._put(xs, values, _summary(finite, total))
+        self._sketch(finite)
+
+    def _put(self, xs: Sequence[int], values: columns.Column, whole: Summary) -> None:
+        count, total, low, high = whole
+        self.last = float(values[-1])
         self.series.extend(xs, values, whole)
-        count, _, low, high = whole
         self.nonfinite += len(values) - count
         self.count += count
         self.sum += total
@@ -232,8 +271,8 @@ class Column:
             self.least = min(self.least, low)
             self.most = max(self.most, high)
 
-    def _summed(self, values: Sequence[float], total: float) -> Summary:
-        return _summary(values, total)
+    def _sketch(self, values: columns.Column) -> None:
+        """What else is to be known of finite values."""
 
 
 @dataclass(slots=True)
@@ -242,14 +281,13 @@ class Durations(Column):
 
     quantiles: Quantiles = field(default_factory=Quantiles)
 
-    def _summed(self, values: Sequence[float], total: float) -> Summary:
-        ordered = self.quantiles.extend(values)
-        return (len(ordered), total, ordered[0], ordered[-1]) if ordered else (0, total, _NAN, _NAN)
+    def _sketch(self, values: columns.Column) -> None:
+        self.quantiles.extend(values)
 
 
 @dataclass(slots=True)
 class Spread(Durations):
     """Seconds of which quantiles are asked, and nothing else: of each rank a curve would be the most that is kept."""
 
-    def _digest(self, xs: Sequence[int], values: Sequence[float]) -> None:
-        self.quantiles.extend(_finite(values)[0])
+    def _put(self, xs: Sequence[int], values: columns.Column, whole: Summary) -> None:
+        """No curve."""

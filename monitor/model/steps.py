@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from itertools import accumulate, repeat
 from typing import Any
 
+from monitor import columns
 from monitor.model.baseline import Baseline
 from monitor.model.parts import OTHER as OTHER
 from monitor.model.parts import Parts, columns_of, parts_of, rows_of
@@ -17,7 +17,7 @@ from monitor.model.report import SlowStep
 from monitor.model.series import Column
 from monitor.model.state import MAX_ALERTS, MAX_LATEST, MAX_MARKS, MAX_SLOW_STEPS, AlertRow, Figures, PhaseStats
 from monitor.slab import Slab, append_all, known
-from trainhooks.events import MAX_METRICS, OVERFLOW, Frames, Number, Span, Step
+from trainhooks.events import MAX_METRICS, OVERFLOW, Frames, Span, Step
 
 RESTART = "restart"  # from the last step before an elastic restart to the first one after it
 MAX_PHASES = 200  # names of phases and spans that get a row of their own
@@ -124,30 +124,35 @@ def kind_of(step: Step) -> str:
 
 def _step_times(figures: Figures, slab: Slab) -> None:
     """The steps' share of the run's own time, and what was done in it."""
-    ends = list(map(operator.add, slab.start, slab.duration))
+    starts, ends = slab.start, columns.plus(slab.start, slab.duration)
+    first, last = slab.first.start, columns.most(ends)
     wall = figures.wall
     if wall.first_step is None:
-        wall.first_step = slab.start[0]
-    before = slab.start[0] if wall.last_step is None else wall.last_step
-    wall.last_step = max(ends) if wall.last_step is None else max(before, max(ends))
-    wall.steps = reduce(operator.add, slab.duration, wall.steps)  # sum() rounds by how many there are at once
+        wall.first_step = first
+    before = first if wall.last_step is None else wall.last_step
+    wall.last_step = last if wall.last_step is None else max(before, last)
+    wall.steps = columns.total(slab.duration, wall.steps)
     wall.since_last_step = 0.0
-    figures.timelines.extend(kind_of(slab.first), slab.start, ends, slab.index)
-    figures.pace.extend(slab.start[0], ends, _amounts(slab.tokens, slab), _amounts(slab.samples, slab))
+    times = columns.as_list(ends)
+    figures.timelines.extend(kind_of(slab.first), columns.as_list(starts), times, slab.index)
+    figures.pace.extend(first, times, _amounts(slab.tokens, slab), _amounts(slab.samples, slab))
     if slab.rare:
         _rare(figures, slab)
     if slab.tokens is not None:
-        befores = [before, *ends[:-1]]  # when the step before ended
-        if not all(map(operator.le, befores, slab.start)):  # some overlap, as those of two processes of a rank do
-            befores = list(map(min, accumulate(befores, max), slab.start))
-        taken = list(map(operator.sub, ends, befores))
+        befores = columns.before(ends, before)  # when the step before ended
+        if columns.exceeds(befores, starts):  # some overlap, as those of two processes of a rank do
+            starts, ends = columns.as_list(starts), times
+            befores = list(map(min, accumulate(columns.as_list(befores), max), starts))
+        taken = columns.minus(ends, befores)
         tokens, (index, seconds) = known(slab.tokens, slab.index, taken)
-        figures.tokens.extend(index, tokens)
+        figures.tokens.extend(index, columns.floats(tokens))
         figures.pace_seconds.extend(index, seconds)
 
 
-def _amounts(told: list[int | None] | None, slab: Slab) -> Iterable[int]:
-    return repeat(0, len(slab)) if told is None else [each or 0 for each in told]
+def _amounts(told: columns.Column | None, slab: Slab) -> Iterable[int]:
+    if told is None:
+        return repeat(0, len(slab))
+    return columns.as_list(told) if columns.is_array(told) else [each or 0 for each in told]
 
 
 def _rare(figures: Figures, slab: Slab) -> None:
@@ -185,13 +190,13 @@ def _judge(figures: Figures, slab: Slab, groups: list[Parts]) -> None:
     def slow(at: int) -> None:
         _slow(figures, slab, at, rows_of(groups, at, at + 1)[0], usual)
 
-    baseline.take(slab.duration, partial(rows_of, groups), slow)
+    baseline.take(columns.as_list(slab.duration), partial(rows_of, groups), slow)
 
 
 def _slow(figures: Figures, slab: Slab, at: int, phases: dict[str, float], baseline: Baseline) -> None:
     usual = baseline.usual_phases()
     culprit = max(phases, key=lambda name: phases[name] - usual.get(name, 0.0))
-    duration, first = slab.duration[at], slab.first
+    duration, first = float(slab.duration[at]), slab.first
     times = (duration, baseline.usual())
     slow = SlowStep(slab.index[at], figures.rank, *times, culprit, phases, usual, role=first.role, stage=first.stage)
     figures.slow_count += 1
@@ -199,7 +204,7 @@ def _slow(figures: Figures, slab: Slab, at: int, phases: dict[str, float], basel
     figures.slow_steps.append(slow)
     if len(figures.slow_steps) > MAX_SLOW_STEPS:
         del figures.slow_steps[0]
-    alert(figures.alerts, slab.t[at], "slow-steps", str(slow))
+    alert(figures.alerts, float(slab.t[at]), "slow-steps", str(slow))
 
 
 # Metrics
@@ -209,14 +214,18 @@ def _metrics(figures: Figures, slab: Slab) -> None:
     role, table = slab.first.role, figures.metrics
     prefix = f"{role}/" if role else ""
     for name, told in slab.metrics.items():
-        values: Sequence[Number]
+        values: columns.Column
         values, (index, times) = known(told, slab.index, slab.t)
-        column = table.get(prefix + name)
-        if column is not None and str not in map(type, values):
-            column.extend(index, list(map(float, values)))
+        if columns.is_array(values) or str not in map(type, values):
+            _column(table, prefix + name).extend(index, columns.floats(values))
             continue
-        for x, value, t in zip(index, values, times, strict=True):
+        for x, value, t in zip(index, values, columns.as_list(times), strict=True):
             _metric(figures, prefix + name, value, x, t)
+
+
+def _column(table: dict[str, Column], name: str) -> Column:
+    column = table.get(name)
+    return table.setdefault(name if len(table) < MAX_METRICS else OVERFLOW, Column()) if column is None else column
 
 
 def take_metrics(figures: Figures, values: dict[str, Any], role: str | None, step: int, t: float) -> None:
@@ -231,10 +240,7 @@ def take_metrics(figures: Figures, values: dict[str, Any], role: str | None, ste
 
 
 def _metric(figures: Figures, name: str, value: float | str, step: int, t: float) -> None:
-    table = figures.metrics
-    column = table.get(name)
-    if column is None:
-        column = table.setdefault(name if len(table) < MAX_METRICS else OVERFLOW, Column())
+    column = _column(figures.metrics, name)
     if isinstance(value, str):
         if value not in _NONFINITE:
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from monitor.sources.shapes import Decoded, Row, Shape, slabs
 from trainhooks import rundir
 from trainhooks.events import MAX_LINE, Event
 
+LONG = 1 << 24  # bytes, some forty thousand steps: with fewer, loading numpy takes longer than it saves
 RESCAN = 1.0  # seconds between two looks for new journals
 POLL = 0.1  # seconds between two looks at journals whose producer has no socket
 
@@ -50,6 +51,7 @@ class RunDirectory:
         self._shapes: dict[Path, Shape] = {}
         self._scanned = -RESCAN
         self._caught_up = False
+        self._long = False
         self._subscriber = Subscriber()
 
     @property
@@ -63,33 +65,42 @@ class RunDirectory:
 
     def poll_slabs(self) -> list[Event | Slab]:
         """The same, with plain steps in a row put together."""
-        return joined(self._due(slabs))
+        return joined(self._due(slabs), self._is_long())
 
-    def _due(self, form: Callable[[list[Any]], list[Any]]) -> list[Any]:
-        """What is due, each batch put into the form that is asked for."""
+    def _due(self, form: Callable[[list[Any]], list[Any]]) -> Iterator[Any]:
+        """What is due, each batch put into the form that is asked for: one after the other, so that few are held."""
         self._scan()
-        if out := self._read_journals(form):
-            return out
+        some = False
+        for event in self._read_journals(form):
+            some = True
+            yield event
+        if not some:
+            yield from form(self._beyond_journals())
+
+    def _beyond_journals(self) -> list[Any]:
+        """What is due when the journals are read to their ends."""
+        out: list[Any] = []
         frames = self._subscriber.take()
         for batch in frames:
             self._take_frame(batch, out)
         # What a frame tells of stood in the journal before it, and so does what a gap in the frames leaves out.
-        if out or (frames and (out := self._read_journals(list))):
-            return form(out)
+        if out or (frames and (out := list(self._read_journals(list)))):
+            return out
         self._caught_up = True
-        return form(self._sequencer.settle())
+        return self._sequencer.settle()
 
-    def _read_journals(self, form: Callable[[list[Any]], list[Any]]) -> list[Any]:
-        """Read journals in turn until some event is due; empty when all are read to their ends and none is."""
-        out: list[Any] = []
+    def _read_journals(self, form: Callable[[list[Any]], list[Any]]) -> Iterator[Any]:
+        """Read journals in turn until some event is due; none when all are read to their ends and none is."""
+        some = False
         for path, tail in self._tails.items():
-            while not out and (block := tail.block()):
+            while not some and (block := tail.block()):
                 shape = self._shapes.setdefault(path, Shape())
                 for batch in batches(block):
-                    out += form(self._sequencer.push_all(self._known(shape.read(batch, decode))))
-            if out:
+                    found = form(self._sequencer.push_all(self._known(shape.read(batch, decode))))
+                    some = some or bool(found)
+                    yield from found
+            if some:
                 break
-        return out
 
     def _known(self, found: list[Any]) -> list[Any]:
         """The events that this version knows; lines that could not be read are counted."""
@@ -98,6 +109,13 @@ class RunDirectory:
             return found
         self.unreadable += found.count(None)
         return Decoded(known, found.again) if isinstance(found, Decoded) else known
+
+    def _is_long(self) -> bool:
+        """Whether a long history is being read."""
+        self._scan()
+        if not self._caught_up and not self._long:
+            self._long = sum(tail.size() - tail.offset for tail in self._tails.values()) >= LONG
+        return self._long and not self._caught_up
 
     def _scan(self) -> None:
         now = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitor.model.fold import fold
-from monitor.model.state import RunState
+from monitor.model.state import Figures, RunState
 from monitor.slab import Slab, append_all
 from monitor.sources.decode import UNKNOWN, decode
 from monitor.sources.joined import joined
@@ -55,7 +56,14 @@ def state_of(events: list[Any]) -> str:
     state = RunState()
     for event in events:
         fold(state, event)
+    tables = [*state.ranks.values(), *(each for figures in figures_of(state) for each in figures.phases.values())]
+    for durations in [*(each.seconds for each in tables), *(figures.step_seconds for figures in figures_of(state))]:
+        durations.quantiles.bins = dict(sorted(durations.quantiles.bins.items()))  # of these the order says nothing
     return repr(state)  # to the last digit, in the same order; and nan is nan
+
+
+def figures_of(state: RunState) -> list[Figures]:
+    return [*state.hooked.values(), *([] if state.console is None else [state.console])]
 
 
 def told_lines(told: Story) -> list[bytes]:
@@ -73,6 +81,11 @@ def same_state(lines: list[bytes], cuts: list[int]) -> list[Event | Slab]:
     return out
 
 
+def copied(event: Any) -> Any:
+    """An event that may be put into arrays, with its own columns."""
+    return replace(event, phases=[replace(each) for each in event.phases]) if isinstance(event, Slab) else event
+
+
 def same_when_joined(lines: list[bytes], cuts: list[int]) -> None:
     """The way of a long history: whole blocks decoded, and the slabs of several put together."""
     shape, out = Shape(), []
@@ -80,8 +93,10 @@ def same_when_joined(lines: list[bytes], cuts: list[int]) -> None:
         found = shape.read(b"".join(line + b"\n" for line in lines[first:end]), decode)
         kept = [each for each in found if each is not None and each is not UNKNOWN]
         out += slabs(Decoded(kept, found.again) if isinstance(found, Decoded) else kept)
-    same = state_of(joined(out)) == state_of([decode(line) for line in lines])
-    assert same
+    expected = state_of([decode(line) for line in lines])
+    for arrays in (False, True):
+        same = state_of(joined(map(copied, out), arrays)) == expected
+        assert same
 
 
 def tell(told: Story, kind: int, noise: random.Random) -> None:
@@ -220,6 +235,23 @@ def test_batches_of_a_long_history_become_one_slab_and_the_same_state(fields: di
         slab.index[777],
         slab.index[-1],
     ]
+
+
+@pytest.mark.parametrize("pause", [0.0, -0.3])
+def test_figures_that_some_steps_lack_and_steps_that_overlap(pause: float) -> None:
+    told = Story()
+    for number in range(1500):
+        told.wait(pause if number % 7 == 0 else 0.0)
+        fields = {
+            **USUAL,
+            "tokens": 100 + number if number % 3 else None,
+            "metrics": {"n": 3, "loss": 1 / (1 + number)},
+        }
+        if number % 5 == 0:
+            fields["metrics"] = {"n": 3}
+        told.step_with(fields, data=0.1, forward=9.0 if number % 400 == 399 else 1.0 + number % 7 / 100)
+    lines = told_lines(told)
+    same_when_joined(lines, list(range(100, len(lines), 100)))
 
 
 def test_slabs_that_tell_different_things_stay_apart() -> None:

@@ -1,0 +1,114 @@
+"""Columns as lists and as arrays: the same numbers, to the last bit."""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monitor import columns
+from monitor.model.series import CHUNK, Column, Durations, Quantiles, _edge
+from monitor.sources import run_directory
+from tests.bench.journals import write_run
+
+NUMBERS = st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=600)
+
+
+def same(one: Any, other: Any) -> bool:
+    return repr(columns.as_list(one)) == repr(columns.as_list(other))
+
+
+@given(NUMBERS, st.floats(-1e9, 1e9))
+def test_arithmetic_is_the_same_to_the_last_bit(values: list[float], first: float) -> None:
+    array, other = columns.as_array(values), list(reversed(values))
+    assert columns.is_array(array) and not columns.is_array(values)
+    assert same(columns.plus(values, other), columns.plus(array, columns.as_array(other)))
+    assert same(columns.minus(values, other), columns.minus(array, columns.as_array(other)))
+    assert same(columns.before(values, first), columns.before(array, first))
+    assert same(columns.ordered([each + 0.0 for each in values]), columns.ordered(array + 0.0))
+    assert columns.exceeds(values, other) == columns.exceeds(array, columns.as_array(other))
+    assert repr(columns.total(values, first)) == repr(columns.total(array, first))
+    assert columns.most(values) == columns.most(array)
+    assert same(values, array)
+
+
+def test_what_is_not_known_stays_in_a_list() -> None:
+    assert columns.as_array([1, None], int) == [1, None]
+    assert columns.as_array([1.5, None]) == [1.5, None]
+    assert columns.joined([columns.as_array([1, 2], int), [3, None]], int) == [1, 2, 3, None]
+    assert same(columns.joined([columns.as_array([1, 2], int), [3]], int), [1, 2, 3])
+    assert same(columns.floats(columns.as_array([1, 2**53], int)), [1.0, 2.0**53])
+
+
+def told(column: Column) -> str:
+    if isinstance(column, Durations):  # of its bins the order says nothing
+        column.quantiles.bins = dict(sorted(column.quantiles.bins.items()))
+    return repr(column)
+
+
+def wavering(count: int, seed: int) -> list[float]:
+    noise = random.Random(seed)
+    return [noise.choice([0.0, -0.0, 1e-13, noise.lognormvariate(-2, 1)]) for _ in range(count)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 5000), st.lists(st.integers(1, 9 * CHUNK), max_size=4), st.integers(0, 99), st.booleans())
+@pytest.mark.parametrize("kind", [Column, Durations])
+def test_a_column_is_the_same_however_its_values_come(
+    kind: type[Column], first: int, counts: list[int], seed: int, finite: bool
+) -> None:
+    """One by one, in lists, and in arrays; also where steps are left out, begin again, or are not finite."""
+    alone, lists, arrays = kind(), kind(), kind()
+    noise, x = random.Random(seed), first
+    for count in counts:
+        x = noise.choice([x, x, x + 1000, first])
+        xs = range(x, x + count)
+        values = wavering(count, seed)
+        if kind is Column and not finite:
+            values[noise.randrange(count)] = noise.choice([math.nan, math.inf, 1e308])
+        for each, value in zip(xs, values, strict=True):
+            alone.add(each, value)
+        lists.extend(xs, values)
+        arrays.extend(xs, columns.as_array(values))
+        x = xs.stop
+    assert told(alone) == told(lists) == told(arrays)
+    assert told(alone.digested()) == told(lists.digested()) == told(arrays.digested())
+
+
+@given(st.lists(st.integers(-900, 900), min_size=1, max_size=50))
+def test_a_value_at_an_edge_has_one_bin(bins: list[int]) -> None:
+    edges = [_edge(bin_) for bin_ in bins]
+    values = [each for edge in edges for each in (math.nextafter(edge, 0.0), edge, math.nextafter(edge, math.inf))]
+    together, apart = Quantiles(), Quantiles()
+    together.extend(columns.as_array(values))
+    for value in values:
+        apart.extend([value])
+    assert together == Quantiles(dict(sorted(apart.bins.items())), apart.zeros)
+
+
+FOLDED = """
+import sys
+from pathlib import Path
+from monitor.runs.follow import Run
+from monitor.sources import run_directory
+run_directory.LONG = int(sys.argv[2])
+run = Run(Path(sys.argv[1]))
+while run.advance():
+    pass
+run.view()
+print(run.state.main.steps_ok, "numpy" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("long, loaded", [(run_directory.LONG, False), (1 << 10, True)])
+def test_numpy_is_loaded_for_a_long_history_only(tmp_path: Path, long: int, loaded: bool) -> None:
+    run = write_run(tmp_path, 6000)
+    done = subprocess.run([sys.executable, "-c", FOLDED, str(run), str(long)], capture_output=True, text=True)
+    assert done.stdout == f"6000 {loaded}\n", done.stderr

@@ -11,6 +11,7 @@ import operator
 import os
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import chain
 from typing import Any
@@ -20,7 +21,7 @@ THREADS = "OPENBLAS_NUM_THREADS"
 
 
 @cache
-def _numpy() -> Any:
+def numpy() -> Any:
     """numpy, without the threads that it begins for linear algebra when it is loaded: as many as there are cores."""
     told = os.environ.get(THREADS)
     os.environ[THREADS] = "1"
@@ -42,7 +43,7 @@ def as_array(values: Column, of: type = float) -> Column:
     if is_array(values):
         return values
     try:  # numpy itself takes twice as long over a list
-        return _numpy().frombuffer(struct.pack(f"{len(values)}{'q' if of is int else 'd'}", *values), of)
+        return numpy().frombuffer(struct.pack(f"{len(values)}{'q' if of is int else 'd'}", *values), of)
     except struct.error:
         return values
 
@@ -58,7 +59,7 @@ def joined(columns: Sequence[Column], of: type = float) -> Column:
     if any(map(is_array, columns)):
         columns = [as_array(each, of) for each in columns]
         if all(map(is_array, columns)):
-            return _numpy().concatenate(columns)
+            return numpy().concatenate(columns)
     return list(chain.from_iterable(map(as_list, columns)))
 
 
@@ -88,8 +89,9 @@ def total(values: Column, start: float = 0.0) -> float:
     if not is_array(values):
         return reduce(operator.add, values, start)
     values = values.copy()
-    values[:1] += start
-    return float(values.cumsum()[-1])
+    with numpy().errstate(all="ignore"):
+        values[:1] += start
+        return float(values.cumsum()[-1])
 
 
 def ordered(values: Column) -> Column:
@@ -98,6 +100,11 @@ def ordered(values: Column) -> Column:
     values = values.copy()
     values.sort()
     return values
+
+
+def constant(value: float, count: int) -> Column:
+    """An array of the same number."""
+    return numpy().full(count, value)
 
 
 def before(values: Column, first: float) -> Column:
@@ -110,13 +117,38 @@ def before(values: Column, first: float) -> Column:
     return shifted
 
 
-def summaries(values: Column, size: int) -> list[tuple[int, float, float, float]] | None:
-    """Of each `size` values of an array: how many, their sum, the least, the most. None where some are not finite."""
-    numpy = _numpy()
+@dataclass(slots=True)
+class Parts:
+    """An array's values in parts of one size: the sum of each, the least, and the most."""
+
+    size: int
+    total: Column
+    low: Column
+    high: Column
+
+    def __len__(self) -> int:
+        return len(self.total)
+
+    def one(self, at: int) -> tuple[int, float, float, float]:
+        return self.size, float(self.total[at]), float(self.low[at]), float(self.high[at])
+
+    def counts(self) -> list[int]:
+        return [self.size] * len(self)
+
+    def finite(self) -> bool:
+        return bool(numpy().isfinite(self.total).all())
+
+    def joined(self, first: int, count: int, each: int) -> Parts:
+        """From one on so many, each made of some of these."""
+        total, low, high = (
+            column[first : first + count * each].reshape(count, each) for column in (self.total, self.low, self.high)
+        )
+        return Parts(self.size * each, total.cumsum(axis=1)[:, -1], low.min(axis=1), high.max(axis=1))
+
+
+def summaries(values: Column, size: int) -> Parts:
+    """An array in parts of so many values, each added up as `total` does."""
     rows = values.reshape(-1, size)
-    with numpy.errstate(all="ignore"):
-        sums = rows.cumsum(axis=1)[:, -1] + 0.0  # added up as `total` does; and no -0.0
-    if not numpy.isfinite(sums).all():
-        return None
-    columns = sums, rows.min(axis=1) + 0.0, rows.max(axis=1) + 0.0
-    return [(size, *row) for row in zip(*(each.tolist() for each in columns), strict=True)]
+    with numpy().errstate(all="ignore"):
+        sums = rows.cumsum(axis=1)[:, -1] + 0.0  # of 0.0 and -0.0, which are equal, either may be found
+    return Parts(size, sums, rows.min(axis=1) + 0.0, rows.max(axis=1) + 0.0)

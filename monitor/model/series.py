@@ -81,6 +81,42 @@ class Series:
             self._put(bucket, _summary(*_finite(values[at:upto])))
             at = upto
 
+    def extend_many(self, first: int, values: columns.Column, size: int) -> None:
+        """The same for an array, of steps in a row from a multiple of `size` up to another one.
+
+        What goes into a wider bucket is added up in parts of that size.
+        """
+        at, end = 0, len(values)
+        self.newest = max(self.newest, first + end - 1)
+        while at < end:
+            part = min(self.width, size)
+            upto = at + max(1, MAX_BUCKETS - len(self.index)) * self.width
+            aligned = (first + at) & -(first + at)
+            if 0 < aligned < part:  # the width has doubled in the midst of a bucket
+                part, upto = aligned, at + aligned
+            at += part * self._put_parts((first + at) // part, part, columns.summaries(values[at:upto], part))
+
+    def _put_parts(self, number: int, part: int, told: columns.Parts) -> int:
+        """Parts of buckets, from that number on, as long as the width stays. Returns how many."""
+        width, done, count = self.width, 0, len(told)
+        each = max(1, width // part)
+        while done < count and self.width == width:
+            bucket, into = divmod(number + done, each)
+            many = min(MAX_BUCKETS - len(self.index), (count - done) // each)
+            if into or many <= 0 or (self.index and bucket <= self.index[-1]):
+                self._put((number + done) * part // width, told.one(done))
+                done += 1
+                continue
+            wholes = told.joined(done, many, each)
+            self.index += range(bucket, bucket + many)
+            self.count += wholes.counts()
+            self.total += wholes.total.tolist()
+            self.low += wholes.low.tolist()
+            self.high += wholes.high.tolist()
+            self.mean += map(_mean, self.count[-many:], self.total[-many:], self.low[-many:], self.high[-many:])
+            done += many * each
+        return done
+
     def _put(self, bucket: int, values: Summary) -> None:
         count, total, low, high = values
         place = self._place(bucket)
@@ -238,14 +274,22 @@ class Column:
         first = -xs[0] % CHUNK
         end = first + (len(xs) - first) // CHUNK * CHUNK
         wholes = columns.summaries(values[first:end], CHUNK) if type(xs) is range and first < end else None
-        if wholes is None:
+        if wholes is None or not wholes.finite():
             return xs, columns.as_list(values)
         self.extend(xs[:first], columns.as_list(values[:first]))
         self.digested()
-        for at, whole in zip(range(first, end, CHUNK), wholes, strict=True):
-            self._put(xs[at : at + CHUNK], values[at : at + CHUNK], whole)
+        self._put_many(xs[first], values[first:end], wholes)
         self._sketch(values[first:end])
         return xs[end:], columns.as_list(values[end:])
+
+    def _put_many(self, first: int, values: columns.Column, wholes: columns.Parts) -> None:
+        """An array of finite values of whole chunks, which are added up already."""
+        self.last = float(values[-1])
+        self.series.extend_many(first, values, CHUNK)
+        self.count += len(values)
+        self.sum = columns.total(wholes.total, self.sum)
+        self.least = min(self.least, float(wholes.low.min()))
+        self.most = max(self.most, float(wholes.high.max()))
 
     def digested(self) -> Self:
         """This column, with nothing waiting: to be called before its figures are read."""
@@ -290,4 +334,7 @@ class Spread(Durations):
     """Seconds of which quantiles are asked, and nothing else: of each rank a curve would be the most that is kept."""
 
     def _put(self, xs: Sequence[int], values: columns.Column, whole: Summary) -> None:
+        """No curve."""
+
+    def _put_many(self, first: int, values: columns.Column, wholes: columns.Parts) -> None:
         """No curve."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -18,6 +19,10 @@ _KIND = re.compile(rb'^\s*\{\s*"kind"\s*:\s*"([a-z_]{1,32})"')
 _DECODERS: dict[bytes, msgspec.json.Decoder[Any]] = {
     kind.encode(): msgspec.json.Decoder(cls) for kind, cls in events.KINDS.items()
 }
+
+
+plain_steps: Callable[[bytes], list[events.Step]] = _DECODERS[b"step"].decode_lines
+"""Lines that are known to be sound steps, decoded and not looked at again."""
 
 
 class _KindOnly(msgspec.Struct):

@@ -10,6 +10,7 @@ from trainhooks.events import MAX_LINE
 
 CHUNK = 1 << 23  # bytes read at once: some twenty thousand steps
 BATCH = 1 << 18  # bytes decoded at once: a few times this, as objects, is what a core has memory of its own for
+BLOCK = 1 << 21  # bytes read into columns at once, which take less
 
 
 class JournalTail:
@@ -30,7 +31,7 @@ class JournalTail:
         """The next whole lines, about a chunk of them; empty when there are none yet."""
         return lines_of(self.block())
 
-    def block(self) -> bytes:
+    def block(self, size: int = CHUNK) -> bytes:
         """The same in one piece, line ends included."""
         try:
             with open(self.path, "rb", buffering=0) as source:
@@ -39,7 +40,7 @@ class JournalTail:
                     return b""
                 source.seek(self.offset)
                 # Asked for a chunk, Python takes memory for all of it: several times a second, that wears the heap out.
-                data = source.read(min(CHUNK, there))
+                data = source.read(min(size, there))
         except OSError:
             return b""
         end = data.rfind(b"\n") + 1

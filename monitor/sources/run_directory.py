@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from monitor.slab import Slab
+from monitor.sources.alike import Alike
 from monitor.sources.decode import UNKNOWN, decode
 from monitor.sources.joined import joined
-from monitor.sources.journal import JournalTail, batches
+from monitor.sources.journal import BLOCK, CHUNK, JournalTail, batches
 from monitor.sources.sequence import Sequencer
 from monitor.sources.shapes import Decoded, Row, Shape, slabs
 from trainhooks import rundir
 from trainhooks.events import MAX_LINE, Event
 
 LONG = 1 << 24  # bytes, some forty thousand steps: with fewer, loading numpy takes longer than it saves
+MUCH = 1 << 25  # bytes of a long history folded at once: what each fold costs besides its steps is paid seldom
 RESCAN = 1.0  # seconds between two looks for new journals
 POLL = 0.1  # seconds between two looks at journals whose producer has no socket
 
@@ -48,7 +50,7 @@ class RunDirectory:
         self.unreadable = 0
         self._sequencer = Sequencer()
         self._tails: dict[Path, JournalTail] = {}
-        self._shapes: dict[Path, Shape] = {}
+        self._readers: dict[Path, tuple[Shape, Alike]] = {}
         self._scanned = -RESCAN
         self._caught_up = False
         self._long = False
@@ -91,16 +93,29 @@ class RunDirectory:
 
     def _read_journals(self, form: Callable[[list[Any]], list[Any]]) -> Iterator[Any]:
         """Read journals in turn until some event is due; none when all are read to their ends and none is."""
+        wide = form is slabs and self._is_long()
+        size = BLOCK if wide else CHUNK
         some = False
         for path, tail in self._tails.items():
-            while not some and (block := tail.block()):
-                shape = self._shapes.setdefault(path, Shape())
-                for batch in batches(block):
-                    found = form(self._sequencer.push_all(self._known(shape.read(batch, decode))))
+            end = tail.offset + (MUCH if wide else CHUNK)
+            while (not some or tail.offset + size <= end) and (block := tail.block(size)):
+                for found in self._formed(path, block, form, wide):
                     some = some or bool(found)
                     yield from found
             if some:
                 break
+
+    def _formed(
+        self, path: Path, block: bytes, form: Callable[[list[Any]], list[Any]], wide: bool
+    ) -> Iterator[list[Any]]:
+        """What is due of a journal's whole lines, batch by batch; `wide`: in columns at once, where that goes."""
+        shape, alike = self._readers.setdefault(path, _readers())
+        found = alike.read(block, decode) if wide else None
+        if found is not None and self._sequencer.pass_on(found.producer, found.numbers()):
+            yield found.slabs()
+            return
+        for batch in batches(block):
+            yield form(self._sequencer.push_all(self._known(shape.read(batch, decode))))
 
     def _known(self, found: list[Any]) -> list[Any]:
         """The events that this version knows; lines that could not be read are counted."""
@@ -174,6 +189,11 @@ class RunDirectory:
 
     def close(self) -> None:
         self._subscriber.close()
+
+
+def _readers() -> tuple[Shape, Alike]:
+    shape = Shape()
+    return shape, Alike(shape)
 
 
 def _by_rank(path: Path) -> tuple[bool, int, float, str]:

@@ -58,6 +58,14 @@ class Sequencer:
                     return events
         return [due for event in events for due in self.push(event)]
 
+    def pass_on(self, producer: str, numbers: range | None) -> bool:
+        """Whether the events of these numbers are due now; if so, they count as given out."""
+        line = self._lines.get(producer)
+        if line is None or line.held or numbers is None or line.expected != numbers.start:
+            return False
+        line.expected = numbers.stop
+        return True
+
     def last(self, producer: str) -> int:
         """The number of the producer's last event given out; -1 for none."""
         line = self._lines.get(producer)

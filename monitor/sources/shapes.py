@@ -25,7 +25,7 @@ FEW = 8  # lines that are as quickly read one by one
 MAX_NAMES = 256  # of phases, metrics, roles...; with more each line is read by itself
 
 RARE = ("padded_tokens", "lengths", "forwards")  # what few programs tell
-_STEP = b'{"kind":"step",'  # how the hooks begin a step's line
+STEP = b'{"kind":"step",'  # how the hooks begin a step's line
 
 _Time = Annotated[float, Meta(gt=-1e12, lt=1e12)]
 _Seconds = Annotated[float, Meta(ge=0, lt=1e12)]
@@ -138,14 +138,14 @@ class Shape:
 
     def events(self, lines: list[bytes], decode: Callable[[bytes], Any]) -> list[Any]:
         """Each line's event: a Row where it is a plain step, else what `decode` makes of it."""
-        steps = [line for line in lines if line.startswith(_STEP)]
+        steps = [line for line in lines if line.startswith(STEP)]
         if len(steps) <= FEW or max(map(len, steps)) > MAX_LINE:
             return [self._learnt(decode(line)) for line in lines]
         rows = self.rows(steps, decode)
         if len(steps) == len(lines):
             return rows
         found = iter(rows)
-        events = (next(found) if line.startswith(_STEP) else decode(line) for line in lines)
+        events = (next(found) if line.startswith(STEP) else decode(line) for line in lines)
         return Decoded(events, rows.again) if isinstance(rows, Decoded) else list(events)
 
     def rows(self, lines: Sequence[bytes], decode: Callable[[bytes], Any]) -> list[Any]:
@@ -159,11 +159,15 @@ class Shape:
         return self.rows(lines[:half], decode) + self.rows(lines[half:], decode)
 
     def _at_once(self, lines: Sequence[bytes]) -> Decoded | None:
+        return None if self.decoder() is None else self._decoded(b"\n".join(lines), len(lines))
+
+    def decoder(self) -> msgspec.json.Decoder[Any] | None:
+        """For plain steps such as have been seen; None where none were, or too many kinds."""
         if self._decoder is None:
             if not self._seen["producer"] or any(len(each) > MAX_NAMES for each in self._seen.values()):
                 return None
             self._decoder = self._made()
-        return self._decoded(b"\n".join(lines), len(lines))
+        return self._decoder
 
     def _decoded(self, block: bytes, count: int) -> Decoded | None:
         if self._decoder is None:
@@ -202,7 +206,7 @@ class Shape:
         metrics = msgspec.defstruct(
             "Metrics",
             [
-                (f"m{place}", _Value | None, msgspec.field(default=None, name=name))
+                (f"m{place}", _Value, msgspec.field(default=None, name=name))
                 for place, name in enumerate(seen["metrics"])
             ],
             namespace={"NAMES": seen["metrics"]},
@@ -261,7 +265,7 @@ def slab_of(rows: Sequence[Row]) -> Slab:
     tokens, samples = [row.tokens for row in rows], [row.samples for row in rows]
     return Slab(
         rows,
-        _in_a_row([row.index for row in rows]),
+        in_a_row([row.index for row in rows]),
         [row.t for row in rows],
         [row.start for row in rows],
         [row.duration for row in rows],
@@ -274,7 +278,8 @@ def slab_of(rows: Sequence[Row]) -> Slab:
     )
 
 
-def _in_a_row(numbers: list[int]) -> Sequence[int]:
+def in_a_row(numbers: list[int]) -> Sequence[int]:
+    """These numbers, as a range where they follow each other."""
     following = range(numbers[0], numbers[0] + len(numbers))
     return following if numbers == list(following) else numbers
 

@@ -1,0 +1,166 @@
+"""A journal's steps as slabs straight from its bytes, where their lines differ in nothing but their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, overload
+
+from monitor import columns
+from monitor.columns import numpy
+from monitor.slab import Pattern, Slab
+from monitor.sources.decode import plain_steps
+from monitor.sources.journal import lines_of
+from monitor.sources.shapes import BESIDE, STEP, Shape, in_a_row
+from monitor.sources.template import Table, Template
+from trainhooks.events import Event, Step
+
+CUTS = 8  # places of a block where something stands between its steps; with more it is as quickly read line by line
+TRIES = 3  # blocks in a row that do not fit; after so many one is tried now and then
+SELDOM = 16  # blocks
+SAMPLES = 32  # steps of a block that show which numbers differ
+
+
+class Rows(Sequence[Step]):
+    """Steps that are made when they are asked for."""
+
+    def __init__(self, block: bytes, begins: Any, ends: Any) -> None:
+        self._block, self._begins, self._ends = block, begins, ends
+        self._first: Step | None = None
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    @overload
+    def __getitem__(self, at: int) -> Step: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Step]: ...
+
+    def __getitem__(self, at: int | slice) -> Any:
+        if at == 0:
+            if self._first is None:
+                (self._first,) = self[:1]
+            return self._first
+        if isinstance(at, slice):
+            lines = zip(self._begins[at].tolist(), self._ends[at].tolist(), strict=True)
+            return plain_steps(b"\n".join([self._block[begin:end] for begin, end in lines]))
+        return self[at:][0] if at == -1 else self[at : at + 1][0]
+
+
+@dataclass(slots=True)
+class Found:
+    """The events of a block: steps that are alike, and each other one with the count of steps before it."""
+
+    producer: str
+    steps: Callable[[int, int], Slab]  # some of them
+    seq: Any
+    others: list[tuple[int, Event]]
+
+    def numbers(self) -> range | None:
+        """The events' numbers, if they follow each other."""
+        places = [place for place, _ in self.others]
+        first = int(self.seq[0]) - places.count(0)
+        order = numpy().arange(len(self.seq))
+        steps = self.seq == first + order + numpy().searchsorted(places, order, "right")
+        whole = steps.all() and all(
+            event.seq == first + place + before and event.producer == self.producer
+            for before, (place, event) in enumerate(self.others)
+        )
+        return range(first, first + len(self.seq) + len(places)) if whole else None
+
+    def slabs(self) -> list[Event | Slab]:
+        """The events in order; what does not touch steps comes after them, as in `shapes.slabs`."""
+        out: list[Event | Slab] = []
+        beside: list[Event] = []
+        begin, end = 0, len(self.seq)
+        for place, event in self.others:
+            if event.kind in BESIDE:
+                (beside if place > begin else out).append(event)
+                continue
+            out += [self.steps(begin, place)] if place > begin else []
+            out += [*beside, event]
+            beside, begin = [], place
+        return [*out, *([self.steps(begin, end)] if end > begin else []), *beside]
+
+
+class Alike:
+    """The template of a journal's steps, looked for anew where its lines do not fit."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._template: Template | None = None
+        self._failed = 0  # blocks in a row
+
+    def read(self, block: bytes, decode: Callable[[bytes], Any]) -> Found | None:
+        """The events of a block of whole lines; None where it is to be read line by line."""
+        decoder = self._shape.decoder()
+        if decoder is None:
+            return None
+        found = None
+        if self._failed <= TRIES or self._failed % SELDOM == 0:
+            with suppress(ValueError):
+                if self._template is None:
+                    template = _template(block)
+                    decoder.decode(template.line)
+                    self._template = template
+                found = _found(block, self._template, decode)
+        self._failed = 0 if found is not None else self._failed + 1
+        if found is None:
+            self._template = None
+        return found
+
+
+def _template(block: bytes) -> Template:
+    """What some steps of a block have in common: its last one, and such as are like it."""
+    lines = []
+    for part in range(SAMPLES, 0, -1):
+        begin = block.rfind(b"\n" + STEP, 0, len(block) * part // SAMPLES - 1) + 1
+        lines.append(block[begin : block.find(b"\n", begin) + 1])
+    return Template(lines)
+
+
+def _found(block: bytes, template: Template, decode: Callable[[bytes], Any]) -> Found | None:
+    table = template.read(block)
+    if table is None:
+        return None
+    others = [(place, decode(line)) for place, line in _between(block, table)]
+    if not all(isinstance(event, Event) for _, event in others):
+        return None
+    if sum(event.kind not in BESIDE for _, event in others) > CUTS:
+        return None
+
+    def steps(begin: int, end: int) -> Slab:
+        return _slab(block, template, table, slice(begin, end))
+
+    return Found(template.step["producer"], steps, table.numbers["seq", 0], others)
+
+
+def _between(block: bytes, table: Table) -> Iterator[tuple[int, bytes]]:
+    """The other lines, each with the count of lines of the table before it."""
+    ends = numpy().concatenate([[-1], table.ends]) + 1
+    begins = numpy().concatenate([table.begins, [len(block)]])
+    for place in numpy().flatnonzero(begins != ends).tolist():
+        for line in lines_of(block[ends[place] : begins[place]]):
+            yield place, line
+
+
+def _slab(block: bytes, template: Template, table: Table, some: slice) -> Slab:
+    table = table.only(some)
+    numbers = dict(table.numbers)
+    for key, value in template.same.items():  # as a column, too
+        numbers[key] = columns.constant(value if key[0] != "metrics" else float(value), len(table.ends))
+    names = tuple([name for name, _ in template.phases])
+    clocks = tuple([clock for _, clock in template.phases])
+    return Slab(
+        Rows(block, table.begins, table.ends),
+        in_a_row(numbers["index", 0].tolist()),
+        numbers["t", 0],
+        numbers["start", 0],
+        numbers["duration", 0],
+        [Pattern(names, clocks, [numbers["seconds", place] for place in range(len(names))])],
+        numbers.get(("tokens", 0)),
+        numbers.get(("samples", 0)),
+        {name: numbers["metrics", name] for name in template.metrics},
+    )

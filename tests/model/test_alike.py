@@ -1,0 +1,188 @@
+"""Steps read as columns at once, and line by line: the same state, whatever the lines hold."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from monitor.columns import numpy
+from monitor.slab import Slab
+from monitor.sources import run_directory
+from monitor.sources.digits import Text, floats, wholes
+from monitor.sources.run_directory import RunDirectory
+from monitor.sources.template import Template
+from trainhooks.events import MAX_INTEGER, Metrics, Note, Pulse
+
+from .conftest import Story, line_of
+from .test_slabs import state_of
+
+NUMBERS = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.floats(-10, 10).map(lambda value: f"{value:.9f}"),
+    st.floats(0, 1e9).map(lambda value: f"{value:.9f}"),
+    st.floats(1e-9, 1).map(lambda value: f"{value:.3e}"),
+    st.integers(-(2**70), 2**70).map(str),
+    st.integers(0, 99).map(str),
+    st.sampled_from(["007", "1.", ".5", "-", "-0", "-0.0", "0.0", "1e999", "1E5", "1e+3", "+1", "1-2", "1.2.3", "e5"]),
+    st.sampled_from(["9007199254740991", "9007199254740992", "9007199254740993", "0.1234567890123456", "1_0", "", "٣"]),
+)
+
+
+def expected(told: str, of: Any) -> Any:
+    try:
+        value = msgspec.json.decode(told, type=of)
+    except (ValueError, OverflowError):
+        return None
+    return None if type(value) is int and abs(value) > MAX_INTEGER else value
+
+
+def read_all(told: list[str]) -> tuple[Text, Any]:
+    text = Text("".join(f"[{each}]" for each in told).encode())
+    ends = numpy().flatnonzero(text.bytes == ord("]"))
+    return text, numpy().concatenate([[1], ends[:-1] + 2])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(NUMBERS, min_size=1, max_size=20), st.booleans())
+def test_numbers_are_what_a_decoder_of_json_has_or_none(told: list[str], pointed: bool) -> None:
+    text, at = read_all(told)
+    found, end, wrong = floats(text, at, pointed)
+    for each, value, stop, bad in zip(told, found.tolist(), end.tolist(), wrong.tolist(), strict=True):
+        right = expected(each, int | float)
+        if not bad and text.block[stop : stop + 1] == b"]":
+            assert right is not None and repr(value) == repr(float(right))
+        elif right is not None and each not in ("-0", "1e999"):
+            raise AssertionError(f"{each} was not read")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(NUMBERS, min_size=1, max_size=20))
+def test_whole_numbers_are_what_a_decoder_of_json_has_or_none(told: list[str]) -> None:
+    text, at = read_all(told)
+    found, end, wrong = wholes(text, at)
+    for each, value, stop, bad in zip(told, found.tolist(), end.tolist(), wrong.tolist(), strict=True):
+        if not bad and text.block[stop : stop + 1] == b"]":
+            assert value == expected(each, int)
+        elif expected(each, int) is not None and len(each) < 15 and each != "-0":
+            raise AssertionError(f"{each} was not read")
+
+
+# A journal, and what may be wrong with it
+
+NAMES = ("data", "phase2.1,x", 'lo"ad', "forward_1")
+TEXTS = (
+    b"0",
+    b"-0",
+    b"-0.0",
+    b"5e-06",
+    b"2.036e-06",
+    b"1E5",
+    b"17",
+    b"0.25714285714285715",
+    b"1e999",
+    b"null",
+    b'"nan"',
+)
+ODD = (b"007", b"1.", b"-", b"1 ", b" 1", b"12345678901234567890", b"9007199254740993", b"1e400", b"true", b"[1]", b"")
+
+
+def told_with(noise: random.Random, count: int, role: str | None) -> Story:
+    told = Story()
+    names = noise.sample(NAMES, noise.randrange(1, 4))
+    for number in range(count):
+        told.wait(noise.choice([0.0, 0.1, -0.05]))
+        metrics = {"loss": round(noise.uniform(-2, 2), noise.choice([3, 9, 17])), "n": number % 3, "a.b": 1e-5 * number}
+        told.step_with(
+            {"tokens": 4000 + number % 97, "samples": 8, "metrics": metrics, "role": role, "epoch": number // 50},
+            **{name: round(noise.uniform(0, 0.2), 9) for name in names},
+        )
+        if noise.random() < 0.05:
+            told.tell(Pulse, step=number)
+        if noise.random() < 0.01:
+            told.tell(Metrics, values={"eval": 0.5})
+        if noise.random() < 0.01:
+            told.tell(Note, text="hello")
+    return told
+
+
+def spoilt(lines: list[bytes], noise: random.Random, share: float) -> list[bytes]:
+    """Lines of which some hold another number, or are torn, missing, told twice, or put in another order."""
+    out = []
+    for line in lines:
+        change = (
+            noise.choice(["number", "odd", "torn", "missing", "twice", "space", "key"])
+            if noise.random() < share
+            else ""
+        )
+        if change in ("number", "odd"):
+            begin = noise.choice([at for at, byte in enumerate(line) if byte in b":,"]) + 1
+            end = begin + 1
+            while end < len(line) and line[end] not in b",]}":
+                end += 1
+            line = line[:begin] + noise.choice(TEXTS if change == "number" else ODD) + line[end:]
+        if change == "torn":
+            line = line[: noise.randrange(len(line))] + b"\n"
+        if change == "space":
+            line = line.replace(b",", b" ,", 1)
+        if change == "key":
+            line = line.replace(b'"a.b"', b'"a.c"')
+        out += [] if change == "missing" else [line, line] if change == "twice" else [line]
+    return out
+
+
+def read(path: Path, at_once: bool) -> tuple[str, Any, list[Any]]:
+    source, events = RunDirectory(path), []
+    poll = source.poll_slabs if at_once else source.poll
+    while batch := poll():
+        events += batch
+    position = source.position()
+    source.close()
+    return state_of(events), position, events
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_directory, "LONG", 1)
+    monkeypatch.setattr(run_directory, "BLOCK", 1 << 14)
+    monkeypatch.setattr(run_directory, "MUCH", 1 << 16)
+
+
+def write(path: Path, lines: list[bytes]) -> None:
+    path.mkdir(exist_ok=True)
+    (path / "rank-0-x.jsonl").write_bytes(b"".join(lines))
+
+
+def lines_of(told: Story) -> list[bytes]:
+    return [line_of(event) for event in told.events]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32), st.sampled_from([0.0, 0.001, 0.01, 0.2]), st.sampled_from([None, "actor"]))
+def test_a_journal_is_the_same_at_once_and_line_by_line(
+    tmp_path: Path, small: None, seed: int, share: float, role: str | None
+) -> None:
+    noise = random.Random(seed)
+    write(tmp_path / "run", spoilt(lines_of(told_with(noise, 400, role)), noise, share))
+    at_once, alone = read(tmp_path / "run", True), read(tmp_path / "run", False)
+    assert at_once[0] == alone[0]
+    assert at_once[1] == alone[1]
+
+
+def test_a_long_journal_is_read_at_once(tmp_path: Path, small: None) -> None:
+    """Whatever else stands between its steps: what is read line by line is the exception."""
+    told = told_with(random.Random(3), 1500, "actor")
+    write(tmp_path / "run", lines_of(told))
+    _, _, events = read(tmp_path / "run", True)
+    arrays = [len(each) for each in events if isinstance(each, Slab) and hasattr(each.t, "dtype")]
+    assert sum(arrays) > 1400
+
+
+def test_a_line_with_a_number_that_no_step_has_is_no_template() -> None:
+    with pytest.raises(ValueError):
+        Template([b'{"kind":"step","producer":"x","seq":1,"t":1.5,"index":1,"start":1.0,"duration":0.5,"more":7}\n'])

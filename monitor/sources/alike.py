@@ -93,8 +93,8 @@ class Alike:
         self._template: Template | None = None
         self._failed = 0  # blocks in a row
 
-    def read(self, block: bytes, decode: Callable[[bytes], Any]) -> Found | None:
-        """The events of a block of whole lines; None where it is to be read line by line."""
+    def read(self, block: bytes, end: int, decode: Callable[[bytes], Any]) -> Found | None:
+        """The events of a block's whole lines, which end there; None where they are to be read line by line."""
         decoder = self._shape.decoder()
         if decoder is None:
             return None
@@ -102,30 +102,30 @@ class Alike:
         if self._failed <= TRIES or self._failed % SELDOM == 0:
             with suppress(ValueError):
                 if self._template is None:
-                    template = _template(block)
+                    template = _template(block, end)
                     decoder.decode(template.line)
                     self._template = template
-                found = _found(block, self._template, decode)
+                found = _found(block, end, self._template, decode)
         self._failed = 0 if found is not None else self._failed + 1
         if found is None:
             self._template = None
         return found
 
 
-def _template(block: bytes) -> Template:
+def _template(block: bytes, end: int) -> Template:
     """What some steps of a block have in common: its last one, and such as are like it."""
     lines = []
     for part in range(SAMPLES, 0, -1):
-        begin = block.rfind(b"\n" + STEP, 0, len(block) * part // SAMPLES - 1) + 1
+        begin = block.rfind(b"\n" + STEP, 0, end * part // SAMPLES - 1) + 1
         lines.append(block[begin : block.find(b"\n", begin) + 1])
     return Template(lines)
 
 
-def _found(block: bytes, template: Template, decode: Callable[[bytes], Any]) -> Found | None:
-    table = template.read(block)
+def _found(block: bytes, end: int, template: Template, decode: Callable[[bytes], Any]) -> Found | None:
+    table = template.read(block, end)
     if table is None:
         return None
-    others = [(place, decode(line)) for place, line in _between(block, table)]
+    others = [(place, decode(line)) for place, line in _between(block, end, table)]
     if not all(isinstance(event, Event) for _, event in others):
         return None
     if sum(event.kind not in BESIDE for _, event in others) > CUTS:
@@ -137,10 +137,10 @@ def _found(block: bytes, template: Template, decode: Callable[[bytes], Any]) -> 
     return Found(template.step["producer"], steps, table.numbers["seq", 0], others)
 
 
-def _between(block: bytes, table: Table) -> Iterator[tuple[int, bytes]]:
+def _between(block: bytes, end: int, table: Table) -> Iterator[tuple[int, bytes]]:
     """The other lines, each with the count of lines of the table before it."""
     ends = numpy().concatenate([[-1], table.ends]) + 1
-    begins = numpy().concatenate([table.begins, [len(block)]])
+    begins = numpy().concatenate([table.begins, [end]])
     for place in numpy().flatnonzero(begins != ends).tolist():
         for line in lines_of(block[ends[place] : begins[place]]):
             yield place, line

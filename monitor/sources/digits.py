@@ -18,6 +18,7 @@ from trainhooks.events import MAX_INTEGER
 Array = Any
 
 PAD = 40  # bytes beyond the end of a text that are looked at
+PIECE = 1 << 16
 EXACT = 2**53  # whole numbers up to here are floats
 
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -37,10 +38,23 @@ _PAIRS = (
 class Text:
     """A block of bytes, to be looked at in many places at once."""
 
-    def __init__(self, block: bytes, pad: int = 0) -> None:
-        self.block = block + bytes(pad + PAD)
+    def __init__(self, data: bytes, end: int, spare: int = 0) -> None:
+        """
+        Args:
+            end: where it ends in `data`. What lies behind it may be looked at, and is never taken for a part of it.
+            spare: bytes behind its end that are looked at, besides those of a number.
+        """
+        self.block = data if len(data) >= end + spare + PAD else data[:end] + bytes(spare + PAD)
+        self.end = end
         self.bytes = numpy().frombuffer(self.block, numpy().uint8)
         self._words = self._pieces(8, "<u8")
+
+    def line_ends(self) -> Array:
+        """Piece by piece, so that what is made on the way stays in the processor's own memory."""
+        line_end, found = numpy().uint8(ord("\n")), []
+        for at in range(0, self.end, PIECE):
+            found.append(numpy().flatnonzero(self.bytes[at : min(at + PIECE, self.end)] == line_end) + at)
+        return numpy().concatenate(found)
 
     def words(self, at: Array) -> Array:
         """The eight bytes from each of the places on: the first of them the least significant."""

@@ -31,26 +31,36 @@ class JournalTail:
         """The next whole lines, about a chunk of them; empty when there are none yet."""
         return lines_of(self.block())
 
-    def block(self, size: int = CHUNK) -> bytes:
+    def block(self) -> bytes:
         """The same in one piece, line ends included."""
+        data, end = self.stretch(CHUNK)
+        return data[:end]
+
+    def stretch(self, size: int, spare: int = 0) -> tuple[bytes, int]:
+        """The next bytes, and where the last whole line among them ends.
+
+        Args:
+            spare: bytes that may be looked at behind that end: so many are there, if the file has them.
+        """
         try:
             with open(self.path, "rb", buffering=0) as source:
                 there = os.fstat(source.fileno()).st_size - self.offset
                 if there <= 0:
-                    return b""
+                    return b"", 0
                 source.seek(self.offset)
                 # Asked for a chunk, Python takes memory for all of it: several times a second, that wears the heap out.
                 data = source.read(min(size, there))
         except OSError:
-            return b""
-        end = data.rfind(b"\n") + 1
+            return b"", 0
+        end = data.rfind(b"\n", 0, len(data) - spare) + 1 if there > size else 0
+        end = end or data.rfind(b"\n") + 1
         if end == 0:
             # No writer of ours makes a line this long: it is passed over in pieces, as lines that cannot be read.
             if len(data) <= MAX_LINE:
-                return b""
+                return b"", 0
             end = len(data)
         self.offset += end
-        return data[:end]
+        return data, end
 
 
 def lines_of(block: bytes) -> list[bytes]:

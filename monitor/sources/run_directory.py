@@ -25,6 +25,7 @@ from trainhooks import rundir
 from trainhooks.events import MAX_LINE, Event
 
 LONG = 1 << 24  # bytes, some forty thousand steps: with fewer, loading numpy takes longer than it saves
+SPARE = 1 << 10  # bytes behind a block's end that are read with it: what looks at columns looks beyond
 MUCH = 1 << 25  # bytes of a long history folded at once: what each fold costs besides its steps is paid seldom
 RESCAN = 1.0  # seconds between two looks for new journals
 POLL = 0.1  # seconds between two looks at journals whose producer has no socket
@@ -98,23 +99,23 @@ class RunDirectory:
         some = False
         for path, tail in self._tails.items():
             end = tail.offset + (MUCH if wide else CHUNK)
-            while (not some or tail.offset + size <= end) and (block := tail.block(size)):
-                for found in self._formed(path, block, form, wide):
+            while (not some or tail.offset + size <= end) and (read := tail.stretch(size, SPARE))[1]:
+                for found in self._formed(path, *read, form, wide):
                     some = some or bool(found)
                     yield from found
             if some:
                 break
 
     def _formed(
-        self, path: Path, block: bytes, form: Callable[[list[Any]], list[Any]], wide: bool
+        self, path: Path, block: bytes, end: int, form: Callable[[list[Any]], list[Any]], wide: bool
     ) -> Iterator[list[Any]]:
         """What is due of a journal's whole lines, batch by batch; `wide`: in columns at once, where that goes."""
         shape, alike = self._readers.setdefault(path, _readers())
-        found = alike.read(block, decode) if wide else None
+        found = alike.read(block, end, decode) if wide else None
         if found is not None and self._sequencer.pass_on(found.producer, found.numbers()):
             yield found.slabs()
             return
-        for batch in batches(block):
+        for batch in batches(block[:end]):
             yield form(self._sequencer.push_all(self._known(shape.read(batch, decode))))
 
     def _known(self, found: list[Any]) -> list[Any]:

@@ -101,13 +101,14 @@ class Template:
                 self.places.append(Place(before, b"." in number, *named[place]))
                 before = b""
         self.after = before + told[-1]
+        self.spare = max(len(self.after), *(len(place.before) for place in self.places))
         self.phases = [(name, clock) for name, _, clock, _ in self.step.get("phases", ())]
         self.metrics = [str(name) for field, name in named.values() if field == "metrics"]
 
-    def read(self, block: bytes) -> Table | None:
-        """The lines of a block that are as this one; None where there are none."""
-        text = Text(block, max(len(self.after), *(len(place.before) for place in self.places)))
-        ends = numpy().flatnonzero(text.bytes == ord("\n"))
+    def read(self, data: bytes, end: int) -> Table | None:
+        """Those of some whole lines, which end there, that are as this one; None where there are none."""
+        text = Text(data, end, self.spare)
+        ends = text.line_ends()
         table = Table(columns.before(ends + 1, 0), ends, {})
         at = table.begins
         for place in self.places:

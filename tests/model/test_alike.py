@@ -43,7 +43,8 @@ def expected(told: str, of: Any) -> Any:
 
 
 def read_all(told: list[str]) -> tuple[Text, Any]:
-    text = Text("".join(f"[{each}]" for each in told).encode())
+    block = "".join(f"[{each}]" for each in told).encode()
+    text = Text(block, len(block))
     ends = numpy().flatnonzero(text.bytes == ord("]"))
     return text, numpy().concatenate([[1], ends[:-1] + 2])
 

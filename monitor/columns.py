@@ -63,6 +63,16 @@ def joined(columns: Sequence[Column], of: type = float) -> Column:
     return list(chain.from_iterable(map(as_list, columns)))
 
 
+def in_a_row(numbers: Column) -> Sequence[int]:
+    """Whole numbers, as a range where they follow each other."""
+    following = range(int(numbers[0]), int(numbers[0]) + len(numbers))
+    if is_array(numbers):
+        alike = bool((numbers == numpy().arange(following.start, following.stop)).all())
+    else:
+        alike = numbers == list(following)
+    return following if alike else as_list(numbers)
+
+
 def floats(values: Column) -> Column:
     return values.astype(float) if is_array(values) else list(map(float, values))
 

@@ -12,7 +12,7 @@ from monitor.columns import numpy
 from monitor.slab import Pattern, Slab
 from monitor.sources.decode import plain_steps
 from monitor.sources.journal import lines_of
-from monitor.sources.shapes import BESIDE, STEP, Shape, in_a_row
+from monitor.sources.shapes import BESIDE, STEP, Shape
 from monitor.sources.template import Table, Template
 from trainhooks.events import Event, Step
 
@@ -155,7 +155,7 @@ def _slab(block: bytes, template: Template, table: Table, some: slice) -> Slab:
     clocks = tuple([clock for _, clock in template.phases])
     return Slab(
         Rows(block, table.begins, table.ends),
-        in_a_row(numbers["index", 0].tolist()),
+        columns.in_a_row(numbers["index", 0]),
         numbers["t", 0],
         numbers["start", 0],
         numbers["duration", 0],

@@ -18,7 +18,7 @@ from trainhooks.events import MAX_INTEGER
 Array = Any
 
 PAD = 40  # bytes beyond the end of a text that are looked at
-PIECE = 1 << 16
+PIECE = 1 << 16  # bytes: what is made of them on the way stays in the processor's own memory
 EXACT = 2**53  # whole numbers up to here are floats
 
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -50,7 +50,6 @@ class Text:
         self._words = self._pieces(8, "<u8")
 
     def line_ends(self) -> Array:
-        """Piece by piece, so that what is made on the way stays in the processor's own memory."""
         line_end, found = numpy().uint8(ord("\n")), []
         for at in range(0, self.end, PIECE):
             found.append(numpy().flatnonzero(self.bytes[at : min(at + PIECE, self.end)] == line_end) + at)
@@ -103,7 +102,7 @@ def _added(word: Array) -> Array:
     return word
 
 
-def _naturals(text: Text, at: Array) -> tuple[Array, Array, Array]:
+def naturals(text: Text, at: Array) -> tuple[Array, Array, Array]:
     """Digits as whole numbers, the places where they end, and where that is none within its limits."""
     first = text.bytes[at] - numpy().uint8(_ZERO)
     after = at + 1
@@ -117,19 +116,19 @@ def _naturals(text: Text, at: Array) -> tuple[Array, Array, Array]:
         word, rest, _ = _digits(text.words(at + 8))
         rest[count < 8] = 0
         long = rest > 0
-        power = 10 ** rest.astype(numpy().int64)
-        value = numpy().where(long, value * power + _added(word).view(numpy().int64), value)
+        longer = value * 10 ** rest.astype(numpy().int64) + _added(word).view(numpy().int64)
+        value = numpy().where(long, longer, value)
         end = end + rest
         wrong |= (rest == 8) | (value > MAX_INTEGER)
     return value, end, wrong
 
 
-def wholes(text: Text, at: Array) -> tuple[Array, Array, Array]:
-    """Whole numbers, the places where they end, and where there is none within its limits."""
+def _wholes(text: Text, at: Array) -> tuple[Array, Array, Array]:
+    """The same, with a sign or without one."""
     minus = text.bytes[at] == _MINUS
     if not minus.any():
-        return _naturals(text, at)
-    value, end, wrong = _naturals(text, at + minus)
+        return naturals(text, at)
+    value, end, wrong = naturals(text, at + minus)
     value[minus] *= -1
     return value, end, wrong | (minus & (value == 0))
 
@@ -143,7 +142,7 @@ def floats(text: Text, at: Array, pointed: bool) -> tuple[Array, Array, Array]:
     if pointed:
         found, end, wrong = _decimals(text, at)
     else:
-        value, end, wrong = wholes(text, at)
+        value, end, wrong = _wholes(text, at)
         found = value.astype(float)
     odd = _in_numbers()[text.bytes[end]]
     odd |= wrong
@@ -169,7 +168,7 @@ def _alone(told: re.Match[bytes]) -> float | None:
 def _decimals(text: Text, at: Array) -> tuple[Array, Array, Array]:
     minus = text.bytes[at] == _MINUS
     negative = minus.any()
-    whole, point, wrong = _naturals(text, at + minus if negative else at)
+    whole, point, wrong = naturals(text, at + minus if negative else at)
     wrong |= text.bytes[point] != _POINT
     at = point + 1
     word, count, shift = _digits(text.words(at))

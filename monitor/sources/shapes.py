@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
+from monitor import columns
 from monitor.slab import Pattern, Slab
 from monitor.sources.journal import lines_of
 from trainhooks.events import MAX_INTEGER, MAX_LINE, Event, Step
@@ -265,7 +266,7 @@ def slab_of(rows: Sequence[Row]) -> Slab:
     tokens, samples = [row.tokens for row in rows], [row.samples for row in rows]
     return Slab(
         rows,
-        in_a_row([row.index for row in rows]),
+        columns.in_a_row([row.index for row in rows]),
         [row.t for row in rows],
         [row.start for row in rows],
         [row.duration for row in rows],
@@ -276,12 +277,6 @@ def slab_of(rows: Sequence[Row]) -> Slab:
         _tells_rare(rows),
         Row.step,
     )
-
-
-def in_a_row(numbers: list[int]) -> Sequence[int]:
-    """These numbers, as a range where they follow each other."""
-    following = range(numbers[0], numbers[0] + len(numbers))
-    return following if numbers == list(following) else numbers
 
 
 def _tells_rare(rows: Sequence[Row]) -> bool:

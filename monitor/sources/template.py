@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from monitor import columns
-from monitor.columns import numpy
-from monitor.sources.digits import Text, floats, wholes
+from monitor.sources.digits import Text, floats, naturals
 from trainhooks.events import MAX_LINE
 
 Array = Any
@@ -25,7 +24,7 @@ Key = tuple[str, int | str]  # of a number: its field, and which phase or metric
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)')
 _LIMIT = 1e12  # of all times
 
-# The fields of a plain step that are numbers, and the least they may be; whole numbers, and times.
+# The fields of a plain step that are numbers: whole ones, and what times must be above (a phase may take none).
 _WHOLE = ("index", "seq", "tokens", "samples", "times")
 _CONSTANT = ("times", "tokens", "samples", "metrics", "epoch")  # that may be the same in all steps
 _NEEDED = {"producer", "index", "seq", "t", "start", "duration"}
@@ -44,7 +43,7 @@ class Place:
     def read(self, text: Text, at: Array) -> tuple[Array, Array, Array]:
         """The number in each line, where it ends, and where it is not one that a plain step may have."""
         if self.field in _WHOLE:
-            return wholes(text, at)
+            return naturals(text, at)
         found, end, wrong = floats(text, at, self.pointed)
         least = _LEAST.get(self.field)
         if least is None:
@@ -113,12 +112,14 @@ class Template:
         at = table.begins
         for place in self.places:
             table, at = _only(table, at, text.same(at, place.before))
+            if not len(at):
+                return None
             found, at, wrong = place.read(text, at + len(place.before))
             table.numbers[place.field, place.of] = found
             if wrong.any():
                 table, at = _only(table, at, ~wrong)
-        table, _ = _only(table, at, text.same(at, self.after))
-        return table if len(table.ends) else None
+        table, at = _only(table, at, text.same(at, self.after))
+        return table if len(at) else None
 
 
 def _only(table: Table, at: Array, some: Array | None) -> tuple[Table, Array]:

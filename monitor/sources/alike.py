@@ -149,8 +149,9 @@ def _between(block: bytes, end: int, table: Table) -> Iterator[tuple[int, bytes]
 def _slab(block: bytes, template: Template, table: Table, some: slice) -> Slab:
     table = table.only(some)
     numbers = dict(table.numbers)
-    for key, value in template.same.items():  # as a column, too
-        numbers[key] = columns.constant(value if key[0] != "metrics" else float(value), len(table.ends))
+    for key, value in template.same.items():
+        if key[0] not in ("times", "epoch"):  # of which there is no column
+            numbers[key] = columns.constant(float(value) if key[0] == "metrics" else value, len(table.ends))
     names = tuple([name for name, _ in template.phases])
     clocks = tuple([clock for _, clock in template.phases])
     return Slab(

@@ -2,7 +2,7 @@
 
 Eight bytes are one word of the processor; their digits are found and added up in some steps for all places at once.
 A whole number of up to 2**53 divided by a power of ten up to 22 is rounded once, and so rightly (Clinger, PLDI 1990).
-What has more digits, or an exponent, is read by itself.
+What has more digits, or an exponent, is left to the decoder.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import math
 import re
 from functools import cache
 from typing import Any
+
+import msgspec
 
 from monitor.columns import numpy
 from trainhooks.events import MAX_INTEGER
@@ -23,6 +25,8 @@ EXACT = 2**53  # whole numbers up to here are floats
 
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _LONGEST = 40  # bytes; longer numbers are none of ours
+_FRAME = 32  # bytes, in which nearly all numbers have room
+_floats = msgspec.json.Decoder(list[float])
 _MINUS, _POINT, _ZERO = b"-.0"
 _ZEROS = 0x3030303030303030
 _BEYOND_NINE = 0x7676767676767676  # added to a byte above nine, it sets the byte's highest bit
@@ -67,6 +71,10 @@ class Text:
         alike = found.view(numpy().uint8).reshape(len(at), -1) == numpy().frombuffer(text, numpy().uint8)
         return alike.all(axis=1)
 
+    def frames(self, at: Array) -> Array:
+        """What stands at each of the places, as rows of bytes."""
+        return self._pieces(_FRAME, f"V{_FRAME}")[at].view(numpy().uint8).reshape(len(at), -1)
+
     def _pieces(self, length: int, kind: str) -> Array:
         return numpy().ndarray((len(self.block) - length + 1,), kind, self.block, strides=(1,))
 
@@ -75,6 +83,12 @@ class Text:
 def _in_numbers() -> Array:
     """Of each byte whether a number may go on with it."""
     return numpy().array([byte in b"0123456789.eE+-" for byte in range(256)])
+
+
+@cache
+def _beyond_digits() -> Array:
+    """Of each byte whether a number with it is a float."""
+    return numpy().array([byte in b".eE" for byte in range(256)])
 
 
 def _digits(word: Array) -> tuple[Array, Array, Array]:
@@ -147,7 +161,12 @@ def floats(text: Text, at: Array, pointed: bool) -> tuple[Array, Array, Array]:
     odd = _in_numbers()[text.bytes[end]]
     odd |= wrong
     if odd.any():
-        for place in numpy().flatnonzero(odd).tolist():
+        places = numpy().flatnonzero(odd)
+        together = _together(text, at[places]) if len(places) > 1 else None
+        if together is not None:
+            found[places], end[places], wrong[places] = together
+            return found, end, wrong
+        for place in places.tolist():
             begin = int(at[place])
             told = _NUMBER.match(text.block, begin, begin + _LONGEST)
             value = None if told is None else _alone(told)
@@ -155,6 +174,25 @@ def floats(text: Text, at: Array, pointed: bool) -> tuple[Array, Array, Array]:
             if told is not None and value is not None:
                 found[place], end[place] = value, told.end()
     return found, end, wrong
+
+
+def _together(text: Text, at: Array) -> tuple[Array, Array, Array] | None:
+    """Numbers that the decoder reads at once, each in a frame of its own; None where it cannot."""
+    told = text.frames(at)
+    other = ~_in_numbers()[told]
+    count = other.argmax(axis=1)
+    wrong = count == 0  # none there, or one too long
+    told[numpy().arange(_FRAME) >= count[:, None]] = ord(" ")
+    told[wrong, 0] = ord("0")
+    whole = ~(_beyond_digits()[told].any(axis=1))
+    negative = told[:, 0] == _MINUS
+    told[:, -1] = ord(",")
+    try:
+        found = numpy().array(_floats.decode(b"[" + told.tobytes()[:-1] + b"]"))
+    except ValueError:
+        return None
+    wrong |= whole & ((abs(found) >= EXACT) | (negative & (found == 0.0)))
+    return found, at + count, wrong | ~numpy().isfinite(found)
 
 
 def _alone(told: re.Match[bytes]) -> float | None:

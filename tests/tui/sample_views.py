@@ -240,9 +240,10 @@ def throttled() -> View:
 def of_ranks(number: int, slowest: int) -> View:
     """DDP; one rank's host is slow, and the others wait for it."""
     view = running(gpus=8)
-    step, part = view.open.usual or 0.0, 0.12
-    waits = [0.003 if rank == slowest else (part + 0.002 * (rank % 9)) * step for rank in range(number)]
-    rows = [RankRow(rank, step, each, view.report.progress.steps_done) for rank, each in enumerate(waits)]
+    step, done = view.open.usual or 0.0, view.report.progress.steps_done
+    waits = [0.0002 if rank == slowest else 0.12 + 0.002 * (rank % 9) for rank in range(number)]
+    rows = [RankRow(rank, step, each * step, done, each * step, each) for rank, each in enumerate(waits)]
+    part = fmean(each for rank, each in enumerate(waits) if rank != slowest)
     slow = Straggler(slowest, part, part * step, 63)
     title = f"Rank {slowest} is slowest: the others wait {share(part)} of each step for it, at least"
     evidence = [f"{brief(slow.seconds)} a step in training, over the last {slow.steps} steps"]

@@ -146,7 +146,7 @@ def test_ranks_are_told_by_who_waits_for_whom_or_by_their_spread() -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 60, 120])
 def test_a_line_a_rank(width: int) -> None:
-    rows = [RankRow(0, 0.2, 0.1, 1000), RankRow(1, 0.2, 0.0, 1000), RankRow(2)]
+    rows = [RankRow(0, 0.2, 0.1, 1000, 0.1, 0.5), RankRow(1, 0.2, 0.0, 1000, 0.0, 0.0), RankRow(2)]
     shown = ranks.rank_rows(rows, 1, width)
     assert len(shown) == 3
     if width >= 40:

@@ -34,6 +34,15 @@ def numpy() -> Any:
     return numpy
 
 
+@cache
+def available() -> bool:
+    """Whether there is a numpy that will do. A training's environment may hold an older one, or none, and keeps it."""
+    try:
+        return hasattr(numpy(), "bitwise_count")
+    except Exception:  # one that was built for another machine may raise anything
+        return False
+
+
 def is_array(values: Any) -> bool:
     return hasattr(values, "dtype")
 

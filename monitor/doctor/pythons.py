@@ -18,7 +18,7 @@ from trainhooks.events import clean
 PATIENCE = 120.0  # seconds: the first import of torch reads a gigabyte from disk
 OLDEST = (3, 9)  # that the hooks run in
 
-OWN = ("textual", "plotext", "nvidia-ml-py", "psutil", "pyzmq", "msgspec", "numpy", "click", "platformdirs")
+OWN = ("textual", "plotext", "nvidia-ml-py", "psutil", "pyzmq", "msgspec", "click", "platformdirs")
 
 # Run by the training's Python, which may be an old one. Torch is really imported: only then is it known to work.
 PROBE = """

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from monitor import columns
 from monitor.slab import Slab
 from monitor.sources.alike import Alike
 from monitor.sources.decode import UNKNOWN, decode
@@ -127,10 +128,11 @@ class RunDirectory:
         return Decoded(known, found.again) if isinstance(found, Decoded) else known
 
     def _is_long(self) -> bool:
-        """Whether a long history is being read."""
+        """Whether a long history is being read, and there is what it takes to read it in columns."""
         self._scan()
         if not self._caught_up and not self._long:
-            self._long = sum(tail.size() - tail.offset for tail in self._tails.values()) >= LONG
+            waiting = sum(tail.size() - tail.offset for tail in self._tails.values())
+            self._long = waiting >= LONG and columns.available()
         return self._long and not self._caught_up
 
     def _scan(self) -> None:

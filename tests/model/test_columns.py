@@ -95,6 +95,8 @@ def test_a_value_at_an_edge_has_one_bin(bins: list[int]) -> None:
 
 FOLDED = """
 import sys
+if sys.argv[3] == "without":
+    sys.modules["numpy"] = None  # as where it is not installed
 from pathlib import Path
 from monitor.runs.follow import Run
 from monitor.sources import run_directory
@@ -103,12 +105,20 @@ run = Run(Path(sys.argv[1]))
 while run.advance():
     pass
 run.view()
-print(run.state.main.steps_ok, "numpy" in sys.modules)
+print(run.state.main.steps_ok, run.state.main.step_seconds.digested().sum, bool(sys.modules.get("numpy")))
 """
 
 
-@pytest.mark.parametrize("long, loaded", [(run_directory.LONG, False), (1 << 10, True)])
-def test_numpy_is_loaded_for_a_long_history_only(tmp_path: Path, long: int, loaded: bool) -> None:
+def folded(run: Path, long: int, numpy: str = "with") -> list[str]:
+    words = [sys.executable, "-c", FOLDED, str(run), str(long), numpy]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_numpy_is_loaded_for_a_long_history_only_and_not_needed_for_it(tmp_path: Path) -> None:
     run = write_run(tmp_path, 6000)
-    done = subprocess.run([sys.executable, "-c", FOLDED, str(run), str(long)], capture_output=True, text=True)
-    assert done.stdout == f"6000 {loaded}\n", done.stderr
+    short, long, without = folded(run, run_directory.LONG), folded(run, 1 << 10), folded(run, 1 << 10, "without")
+    assert short == ["6000", short[1], "False"]
+    assert long == ["6000", short[1], "True"]
+    assert without == short

@@ -137,7 +137,7 @@ def before(values: Column, first: float) -> Column:
 
 
 @dataclass(slots=True)
-class Parts:
+class Pieces:
     """An array's values in parts of one size: the sum of each, the least, and the most."""
 
     size: int
@@ -157,17 +157,17 @@ class Parts:
     def finite(self) -> bool:
         return bool(numpy().isfinite(self.total).all())
 
-    def joined(self, first: int, count: int, each: int) -> Parts:
+    def joined(self, first: int, count: int, each: int) -> Pieces:
         """From one on so many, each made of some of these."""
         total, low, high = (
             column[first : first + count * each].reshape(count, each) for column in (self.total, self.low, self.high)
         )
-        return Parts(self.size * each, total.cumsum(axis=1)[:, -1], low.min(axis=1), high.max(axis=1))
+        return Pieces(self.size * each, total.cumsum(axis=1)[:, -1], low.min(axis=1), high.max(axis=1))
 
 
-def summaries(values: Column, size: int) -> Parts:
+def summaries(values: Column, size: int) -> Pieces:
     """An array in parts of so many values, each added up as `total` does."""
     rows = values.reshape(-1, size)
     with numpy().errstate(all="ignore"):
         sums = rows.cumsum(axis=1)[:, -1] + 0.0  # of 0.0 and -0.0, which are equal, either may be found
-    return Parts(size, sums, rows.min(axis=1) + 0.0, rows.max(axis=1) + 0.0)
+    return Pieces(size, sums, rows.min(axis=1) + 0.0, rows.max(axis=1) + 0.0)

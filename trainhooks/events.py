@@ -127,6 +127,10 @@ class Span(Event):
     thread: Optional[str] = None  # set when it ran beside the main loop
     detail: Optional[str] = None
 
+    @property
+    def own_seconds(self) -> float:
+        return self.duration if self.own is None else self.own
+
 
 @dataclass
 class Metrics(Event):
@@ -252,6 +256,11 @@ class Gpu(Event):
     remap_pending: Optional[bool] = None
     remap_failed: Optional[bool] = None
     processes: Optional[List[GpuProcess]] = None
+
+    @property
+    def slows_at(self) -> Optional[float]:
+        """Celsius from which on its clock is lowered."""
+        return self.temperature_max or self.temperature_limit
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from monitor.model.pace import SINCE
 from monitor.model.report import Finding, Report
-from monitor.model.what_if import is_past, recoverable, without
+from monitor.model.what_if import is_past, without
 from monitor.units import duration, pace, times
 
 LEAST_GAIN = 1.01  # times as fast: less is no news
@@ -29,7 +29,7 @@ def without_it(report: Report, finding: Finding) -> str | None:
     if is_past(report, finding):
         return f"it is over: it has cost {duration(told.saved_seconds)} at most, and the steps to come gain nothing"
     parts = []
-    most = gain(recoverable(report, finding))
+    most = gain(finding.recoverable)
     if most:
         now, then = pace(told.now.steps_per_second), pace(told.then.steps_per_second)
         parts.append(f"{most} faster, {then} instead of {now} {SINCE}")

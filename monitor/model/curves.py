@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from monitor.model.metric_order import ordered
@@ -20,6 +22,13 @@ def curves(state: RunState) -> dict[str, Any]:
         "metrics": {name: _curve(column) for name, column in ordered(state.metrics).items()},
         "tokens_per_second": _tokens_per_second(main),
     }
+
+
+def stretches(values: Sequence[float], most: int) -> Iterator[list[float]]:
+    """The values in at most so many parts, nearly alike in size; of each those that are known."""
+    parts = min(most, len(values))
+    ends = [part * len(values) // parts for part in range(parts + 1)] if parts else []
+    return ([value for value in values[a:b] if math.isfinite(value)] for a, b in pairwise(ends))
 
 
 def _curve(column: Column) -> Curve:

@@ -96,7 +96,7 @@ class Series:
                 part, upto = aligned, at + aligned
             at += part * self._put_parts((first + at) // part, part, columns.summaries(values[at:upto], part))
 
-    def _put_parts(self, number: int, part: int, told: columns.Parts) -> int:
+    def _put_parts(self, number: int, part: int, told: columns.Pieces) -> int:
         """Parts of buckets, from that number on, as long as the width stays. Returns how many."""
         width, done, count = self.width, 0, len(told)
         each = max(1, width // part)
@@ -282,7 +282,7 @@ class Column:
         self._sketch(values[first:end])
         return xs[end:], columns.as_list(values[end:])
 
-    def _put_many(self, first: int, values: columns.Column, wholes: columns.Parts) -> None:
+    def _put_many(self, first: int, values: columns.Column, wholes: columns.Pieces) -> None:
         """An array of finite values of whole chunks, which are added up already."""
         self.last = float(values[-1])
         self.series.extend_many(first, values, CHUNK)
@@ -336,5 +336,5 @@ class Spread(Durations):
     def _put(self, xs: Sequence[int], values: columns.Column, whole: Summary) -> None:
         """No curve."""
 
-    def _put_many(self, first: int, values: columns.Column, wholes: columns.Parts) -> None:
+    def _put_many(self, first: int, values: columns.Column, wholes: columns.Pieces) -> None:
         """No curve."""

@@ -259,7 +259,7 @@ _NONFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def take_span(figures: Figures, span: Span) -> None:
-    own = span.duration if span.own is None else span.own
+    own = span.own_seconds
     end = span.start + span.duration
     wall = figures.wall
     if wall.first_step is None:

@@ -135,7 +135,7 @@ def _remember(watch: GpuWatch, gpu: Gpu, link: bool) -> None:
     watch.clock_max = gpu.sm_clock_max or watch.clock_max
     watch.power_limit = gpu.power_limit or watch.power_limit
     watch.power_limit_default = gpu.power_limit_default or watch.power_limit_default
-    watch.slows_at = gpu.temperature_max or gpu.temperature_limit or watch.slows_at
+    watch.slows_at = gpu.slows_at or watch.slows_at
     watch.errors.take(gpu)
     if link:
         watch.link = Link(gpu.pcie_gen, gpu.pcie_gen_max, gpu.pcie_width, gpu.pcie_width_max)

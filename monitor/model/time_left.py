@@ -43,8 +43,7 @@ def stops(marks: Sequence[Span]) -> list[Stop]:
     """The stops of which at least two came, at even distances."""
     named: dict[str, dict[int, list[Span]]] = {}
     for span in marks:
-        own = span.duration if span.own is None else span.own
-        if own > 0 and span.step is not None:
+        if span.own_seconds > 0 and span.step is not None:
             named.setdefault(span.name, {}).setdefault(span.step, []).append(span)
     found = []
     for places in named.values():
@@ -52,7 +51,7 @@ def stops(marks: Sequence[Span]) -> list[Stop]:
         gaps = [after - before for before, after in pairwise(at)]
         if not gaps or max(gaps) > REGULAR * min(gaps):
             continue
-        taken = [sum(each.duration if each.own is None else each.own for each in places[step]) for step in at]
+        taken = [sum(each.own_seconds for each in places[step]) for step in at]
         ends = [max(each.start + each.duration for each in places[step]) for step in at]
         past = tuple(zip(ends, taken, strict=True))
         found.append(Stop(round(median(gaps)), at[-1], fmean(taken[-NEWEST_STOPS:]), past))

@@ -5,17 +5,16 @@ What is drawn from the reports is pure. `Fleet` reads them, a few at a time, and
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 
+from monitor.model.curves import stretches
 from monitor.model.report import Finding, Report, View
 from monitor.runs import catalogue
 from monitor.runs.catalogue import RunEntry
@@ -88,10 +87,7 @@ def seen(view: View) -> Seen:
 
 def outline(values: Sequence[float], most: int = STRETCHES) -> tuple[float, ...]:
     """The values as the means of at most so many stretches; what is unknown counts in none."""
-    parts = min(most, len(values))
-    ends = [part * len(values) // parts for part in range(parts + 1)] if parts else []
-    stretches = ([value for value in values[a:b] if math.isfinite(value)] for a, b in pairwise(ends))
-    return tuple(fmean(known) for known in stretches if known)
+    return tuple(fmean(known) for known in stretches(values, most) if known)
 
 
 @dataclass(frozen=True, slots=True)

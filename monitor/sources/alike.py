@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 from monitor import columns
 from monitor.columns import numpy
 from monitor.slab import Pattern, Slab
 from monitor.sources.decode import plain_steps
 from monitor.sources.journal import lines_of
+from monitor.sources.on_demand import OnDemand
 from monitor.sources.shapes import BESIDE, STEP, Shape
 from monitor.sources.template import Table, Template
 from trainhooks.events import Event, Step
@@ -22,31 +23,19 @@ SELDOM = 16  # blocks
 SAMPLES = 32  # steps of a block that show which numbers differ
 
 
-class Rows(Sequence[Step]):
-    """Steps that are made when they are asked for."""
+class Rows(OnDemand):
+    """The steps of a table's lines."""
 
     def __init__(self, block: bytes, begins: Any, ends: Any) -> None:
+        super().__init__()
         self._block, self._begins, self._ends = block, begins, ends
-        self._first: Step | None = None
 
     def __len__(self) -> int:
         return len(self._begins)
 
-    @overload
-    def __getitem__(self, at: int) -> Step: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> list[Step]: ...
-
-    def __getitem__(self, at: int | slice) -> Any:
-        if at == 0:
-            if self._first is None:
-                (self._first,) = self[:1]
-            return self._first
-        if isinstance(at, slice):
-            lines = zip(self._begins[at].tolist(), self._ends[at].tolist(), strict=True)
-            return plain_steps(b"\n".join([self._block[begin:end] for begin, end in lines]))
-        return self[at:][0] if at == -1 else self[at : at + 1][0]
+    def _some(self, first: int, end: int) -> list[Step]:
+        lines = zip(self._begins[first:end].tolist(), self._ends[first:end].tolist(), strict=True)
+        return plain_steps(b"\n".join([self._block[begin:end] for begin, end in lines]))
 
 
 @dataclass(slots=True)

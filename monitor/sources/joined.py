@@ -6,24 +6,25 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
-from typing import Any, overload
+from typing import Any
 
 from monitor import columns
 from monitor.slab import Pattern, Slab
+from monitor.sources.on_demand import OnDemand
 from monitor.sources.shapes import BESIDE
 from trainhooks.events import Event
 
 AT_HAND = 2  # of the newest batches the rows are kept: a reader wants the newest steps one by one
 
 
-class Rows(Sequence[Any]):
+class Rows(OnDemand):
     """The rows of several batches. Few of them are ever asked for, so those of older ones are made again then."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._starts: list[int] = []
         self._parts: list[tuple[Sequence[Any], Callable[[], Sequence[Any]] | None]] = []
         self._count = 0
-        self._first: Any = None
 
     def add(self, rows: Sequence[Any], again: Callable[[], Sequence[Any]] | None) -> None:
         if not self._parts:
@@ -38,19 +39,6 @@ class Rows(Sequence[Any]):
 
     def __len__(self) -> int:
         return self._count
-
-    @overload
-    def __getitem__(self, at: int) -> Any: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> list[Any]: ...
-
-    def __getitem__(self, at: int | slice) -> Any:
-        if at == 0:
-            return self._first
-        if isinstance(at, slice):
-            return self._some(*at.indices(self._count)[:2])
-        return self._some(range(self._count)[at], range(self._count)[at] + 1)[0]
 
     def _some(self, first: int, end: int) -> list[Any]:
         out: list[Any] = []

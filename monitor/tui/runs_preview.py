@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from monitor import units as fmt
+from monitor.diagnosis.gain import gain
 from monitor.model.report import Report
 from monitor.runs.fleet import Row as RunRow
 from monitor.runs.fleet import outline
 from monitor.tui.columns import top_limit
-from monitor.tui.panels.header import SEVERITY, gain, skipped, speeds, step_of_total
+from monitor.tui.panels.header import SEVERITY, skipped, speeds, step_of_total
 from monitor.tui.rows import Row, Span, column, cut, fit, flow, printable, separated, skyline, spread, wrap
 
 LABEL = 13

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitor import units as fmt
-from monitor.diagnosis.gain import gain as gain
+from monitor.diagnosis.gain import gain
 from monitor.diagnosis.shortened import shortened
 from monitor.model.pace import SINCE, recent_over
 from monitor.model.report import Outcome, Progress, Rates, Report, View
@@ -109,12 +109,12 @@ def step_of_total(progress: Progress) -> str:
     return f"step {progress.steps_done:,} of {progress.steps_total:,}"
 
 
-def skipped(progress: Progress) -> Row:
-    """`37 ok, 3 skipped (empty code generated 3)`; nothing where no step was skipped."""
+def skipped(progress: Progress, reasons: bool = True) -> Row:
+    """`37 ok, 3 skipped (empty code generated 3)`, or without the reasons; nothing where no step was skipped."""
     if not progress.steps_skipped:
         return []
-    reasons = sorted(progress.skipped.items(), key=lambda item: -item[1])
-    named = ", ".join(f"{printable(reason[:80])} {number:,}" for reason, number in reasons[:4])
+    told = sorted(progress.skipped.items(), key=lambda item: -item[1])[: 4 * reasons]
+    named = ", ".join(f"{printable(reason[:80])} {number:,}" for reason, number in told)
     row: Row = [(f"{progress.steps_ok:,} ok, ", "muted"), (f"{progress.steps_skipped:,} skipped", "warning")]
     return [*row, (f" ({named})", "muted")] if named else row
 
@@ -348,7 +348,7 @@ def _filled(view: View, look: Look, room: int) -> Row:
     return [*cells, ("─" * (room - filled), "rule"), ("▏", "rule")]
 
 
-def header(view: View, look: Look, width: int, height: int) -> list[Row]:
+def header(view: View, look: Look, width: int, height: int, reasons: bool = True) -> list[Row]:
     if height >= 6:
         rows = [_first(view, look, width, False)[0], _progress(view, width), *_tiles(view, width)]
         rows.append(filling(view, look, [(" ", "text"), *now(view)], width))
@@ -363,7 +363,7 @@ def header(view: View, look: Look, width: int, height: int) -> list[Row]:
         numbers.insert(0, [(step_of_total(view.report.progress), "text")])
     line: Row = [(" ", "text"), *separated(numbers, width - 1)]
     doing: Row = [(" ", "text"), *now(view)]
-    beside = [notes] if (notes := skipped(view.report.progress)) else []
+    beside = [notes] if (notes := skipped(view.report.progress, reasons)) else []
     if height >= 3 and (left := _remaining(view)) and not _within(left, line):
         beside.insert(0, left)  # the row of the numbers had no room for what people ask first
     for part in beside:

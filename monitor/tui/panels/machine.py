@@ -259,8 +259,7 @@ def machine_rows(view: View, width: int, height: int) -> list[Row]:
 def slows_at(view: View, gpu: GpuRow) -> float | None:
     """The temperature at which its clock is lowered."""
     detail = view.details.gpus.get(gpu.uuid)
-    newest = detail.readings[-1] if detail is not None and detail.readings else None
-    return (newest.temperature_max or newest.temperature_limit) if newest is not None else None
+    return detail.readings[-1].slows_at if detail is not None and detail.readings else None
 
 
 def _recent(view: View, gpu: GpuRow, most: int) -> list[float]:

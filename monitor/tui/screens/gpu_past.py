@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from statistics import fmean
 
 from monitor import units as fmt
+from monitor.model.curves import stretches
 from monitor.model.detail_rows import GpuDetail, figure_of
 from monitor.model.report import Curve, GpuRow
 from monitor.tui.chart import line
@@ -48,8 +49,7 @@ def past(gpu: GpuRow, detail: GpuDetail, width: int, height: int) -> list[Row]:
 
 def limit(gpu: GpuRow, detail: GpuDetail, name: str) -> str:
     """The limit that applies to a figure, where it is known."""
-    newest = detail.readings[-1]
-    slows = newest.temperature_max or newest.temperature_limit
+    slows = detail.readings[-1].slows_at
     return {
         "sm_clock": f"at most {gpu.sm_clock_max:,}" if gpu.sm_clock_max else "",
         "power": f"limit {gpu.power_limit:.0f}" if gpu.power_limit else "",
@@ -73,8 +73,6 @@ def _curve(values: list[float], span: str, width: int, height: int, least: float
 
 def _spread(values: list[float], columns: int) -> Curve:
     """The values in as many parts, nearly alike in size, as there are columns; what is unknown counts in none."""
-    parts = min(len(values), max(1, columns))
-    cut_at = [index * len(values) // parts for index in range(parts + 1)]
-    groups = [[v for v in values[a:b] if math.isfinite(v)] or [math.nan] for a, b in pairwise(cut_at)]
-    means = [sum(group) / len(group) for group in groups]
-    return Curve([float(index) for index in range(parts)], means, list(map(min, groups)), list(map(max, groups)))
+    groups = [known or [math.nan] for known in stretches(values, max(1, columns))]
+    means = list(map(fmean, groups))
+    return Curve(list(map(float, range(len(groups)))), means, list(map(min, groups)), list(map(max, groups)))

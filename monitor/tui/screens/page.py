@@ -233,9 +233,7 @@ class PageHeader(Header):
     """The head in brief. Why steps were skipped and what to do is told where that is what the screen is about."""
 
     def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
-        progress = replace(view.report.progress, skipped={})
-        view = replace(view, report=replace(view.report, progress=progress))
-        rows = header(view, look, width, min(height, 3))
+        rows = header(view, look, width, min(height, 3), reasons=False)
         return [*rows, verdict(view, width)] if height > 3 else rows
 
 

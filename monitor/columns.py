@@ -13,10 +13,11 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 Column = Any  # a list, or a numpy array of whole numbers or floats
+LARGEST = 2.0**62  # an array's whole numbers are no larger; this leaves room for how a float rounds
 THREADS = "OPENBLAS_NUM_THREADS"
 
 
@@ -113,12 +114,26 @@ def total(values: Column, start: float = 0.0) -> float:
         return float(values.cumsum()[-1])
 
 
+def rising(before: int, values: Column) -> Sequence[int]:
+    """Whole numbers added to what was there before, up to each of them."""
+    if is_array(values) and before + float(values.max()) * len(values) < LARGEST:
+        found: Sequence[int] = values.cumsum() + before
+        return found
+    return list(accumulate(as_list(values), initial=before))[1:]
+
+
 def ordered(values: Column) -> Column:
+    """From the least to the most. Of an array of two dimensions, each column by itself."""
     if not is_array(values):
         return sorted(values)
     values = values.copy()
-    values.sort()
+    values.sort(axis=0)
     return values
+
+
+def windows(values: Column, size: int, every: int) -> Column:
+    """An array's windows of that size, one `every` so many values: each a column, in order."""
+    return ordered(numpy().lib.stride_tricks.sliding_window_view(values, size)[::every].T)
 
 
 def constant(value: float, count: int) -> Column:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
+
+from monitor import columns
 
 WINDOW = 128  # steps that say what is usual: enough to tell a habit from an accident, few enough to follow a change
 WARM_UP = 3  # first steps of a kind, left out: allocators, caches, autotuning and compilation make them slow
@@ -42,16 +45,19 @@ class Baseline:
         """The process has started anew: its first steps are slow again, and tell nothing."""
         self.seen = 0
 
-    def take(self, durations: Sequence[float], rows: Rows, slow: Callable[[int], None]) -> None:
+    def take(self, column: columns.Column, rows: Rows, slow: Callable[[int], None]) -> None:
         """Steps in a row, each judged by those before it.
 
         Args:
+            column: how long they took.
             rows: the phases of the steps from a place up to another one; asked for few of a long row.
             slow: told the place of each unusual step, before that step counts as seen.
         """
+        durations: list[float] = columns.as_list(column)
         end = len(durations)
         at = min(end, max(0, WARM_UP - self.seen))
         self.seen += at
+        ahead = self._ahead(column[at:]) if columns.is_array(column) else {}
         told = at  # the phases of the steps before this place are in the window, or were of the warm-up
         while at < end:
             upto = min(end, at + self._same_limit())
@@ -61,7 +67,7 @@ class Baseline:
                     self._remember(rows, told, at)
                     told = at
                     slow(at)
-            self._add(durations[at:upto])
+            self._add(durations[at:upto], ahead)
             at = upto
         self._remember(rows, told, end)
 
@@ -75,12 +81,25 @@ class Baseline:
     def _every(self) -> int:
         return RECHECK if len(self.durations) < WINDOW else RECHECK_FULL
 
-    def _add(self, durations: Sequence[float]) -> None:
+    def _ahead(self, durations: columns.Column) -> dict[int, float]:
+        """The limits of full windows, by the steps seen by then, where they are looked at again: all of an array's."""
+        known = columns.joined([self.durations, durations])
+        skipped = self.seen - len(self.durations)
+        first = WINDOW + -(skipped + WINDOW) % RECHECK_FULL
+        if len(known) < first:
+            return {}
+        ordered = columns.windows(known[first - WINDOW :], WINDOW, RECHECK_FULL)
+        usual = _middle(ordered)
+        apart = columns.ordered(abs(ordered - usual))
+        limits = map(_limit_of, usual.tolist(), _middle(apart).tolist(), _habit(ordered).tolist())
+        return dict(zip(range(skipped + first, skipped + len(known) + 1, RECHECK_FULL), limits, strict=True))
+
+    def _add(self, durations: Sequence[float], ahead: dict[int, float]) -> None:
         self.seen += len(durations)
         self.durations += durations
         del self.durations[:-WINDOW]
         if len(self.durations) >= ENOUGH and (self.limit == 0.0 or self.seen % self._every() == 0):
-            self.limit = self._limit()
+            self.limit = ahead.get(self.seen) or self._limit()
 
     def _remember(self, rows: Rows, first: int, end: int) -> None:
         """Phases of steps that were taken in: as many as the window holds."""
@@ -92,11 +111,8 @@ class Baseline:
         ordered = sorted(self.durations)
         usual = _middle(ordered)
         half = len(ordered) // 2  # on either side the deviations are in order: they merge in one pass
-        spread = MAD_TO_SIGMA * _middle(
-            sorted([usual - each for each in ordered[:half]][::-1] + [each - usual for each in ordered[half:]])
-        )
-        habit = ordered[int((1 - HABIT) * (len(ordered) - 1))]
-        return max(usual + SIGMAS * spread, LEAST_RATIO * usual, BEYOND_HABIT * habit, usual + LEAST_EXCESS)
+        apart = sorted([usual - each for each in ordered[:half]][::-1] + [each - usual for each in ordered[half:]])
+        return _limit_of(usual, _middle(apart), _habit(ordered))
 
     def usual(self) -> float:
         """Seconds of the usual step."""
@@ -108,7 +124,16 @@ class Baseline:
         return {name: median(row.get(name, 0.0) for row in self.phases) for name in names}
 
 
-def _middle(ordered: Sequence[float]) -> float:
-    """The median of values in order; `median` would sort them once more."""
+def _limit_of(usual: float, deviation: float, habit: float) -> float:
+    spread = MAD_TO_SIGMA * deviation
+    return max(usual + SIGMAS * spread, LEAST_RATIO * usual, BEYOND_HABIT * habit, usual + LEAST_EXCESS)
+
+
+def _habit(ordered: Any) -> Any:
+    return ordered[int((1 - HABIT) * (len(ordered) - 1))]
+
+
+def _middle(ordered: Any) -> Any:
+    """The median of values in order; `median` would sort them once more. Of rows in order, as columns, one for each."""
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, islice
 
+from monitor import columns
 from monitor.model.report import Rates, Throughput
 from monitor.slab import append_all
 from monitor.units import age
@@ -36,7 +36,7 @@ class Pace:
         """One more step."""
         self.extend(start, [end], [tokens], [samples])
 
-    def extend(self, start: float, ends: Sequence[float], tokens: Iterable[int], samples: Iterable[int]) -> None:
+    def extend(self, start: float, ends: Sequence[float], tokens: columns.Column, samples: columns.Column) -> None:
         """Some more steps, the first from `start` on. Work that is not told counts as 0."""
         if self.start is None:
             self.start = start
@@ -45,11 +45,11 @@ class Pace:
         last = max(ends)
         self.end = last if self.end is None or last > self.end else self.end
         done = range(self.steps + 1, self.steps + 1 + len(ends))
-        amounts = list(_rising(self.tokens, tokens)), list(_rising(self.samples, samples))
-        self.steps, self.tokens, self.samples = done[-1], amounts[0][-1], amounts[1][-1]
+        all_tokens, all_samples = columns.rising(self.tokens, tokens), columns.rising(self.samples, samples)
+        self.steps, self.tokens, self.samples = done[-1], int(all_tokens[-1]), int(all_samples[-1])
 
         def mark(at: int) -> Mark:
-            return ends[at], done[at], amounts[0][at], amounts[1][at]
+            return ends[at], done[at], int(all_tokens[at]), int(all_samples[at])
 
         append_all(self.recent, *self._apart(ends, mark), MAX_MARKS, MAX_MARKS // 4)
         at = 0
@@ -119,10 +119,6 @@ def recent_over(throughput: Throughput) -> str:
     if seconds is None or steps is None:
         return ""
     return f"last {steps} steps" if steps <= RECENT_STEPS else f"last {age(seconds)}"
-
-
-def _rising(before: int, amounts: Iterable[int]) -> Iterator[int]:
-    return islice(accumulate(amounts, initial=before), 1, None)
 
 
 def next_multiple(numbers: range, at: int, of: int) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, repeat
+from itertools import accumulate
 from typing import Any
 
 from monitor import columns
@@ -149,10 +149,10 @@ def _step_times(figures: Figures, slab: Slab) -> None:
         figures.pace_seconds.extend(index, seconds)
 
 
-def _amounts(told: columns.Column | None, slab: Slab) -> Iterable[int]:
+def _amounts(told: columns.Column | None, slab: Slab) -> columns.Column:
     if told is None:
-        return repeat(0, len(slab))
-    return columns.as_list(told) if columns.is_array(told) else [each or 0 for each in told]
+        return [0] * len(slab)
+    return told if columns.is_array(told) else [each or 0 for each in told]
 
 
 def _rare(figures: Figures, slab: Slab) -> None:
@@ -190,7 +190,7 @@ def _judge(figures: Figures, slab: Slab, groups: list[Parts]) -> None:
     def slow(at: int) -> None:
         _slow(figures, slab, at, rows_of(groups, at, at + 1)[0], usual)
 
-    baseline.take(columns.as_list(slab.duration), partial(rows_of, groups), slow)
+    baseline.take(slab.duration, partial(rows_of, groups), slow)
 
 
 def _slow(figures: Figures, slab: Slab, at: int, phases: dict[str, float], baseline: Baseline) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitor import columns
+from monitor.model.baseline import Baseline
 from monitor.model.series import CHUNK, Column, Durations, Quantiles, _edge
 from monitor.sources import run_directory
 from tests.bench.journals import write_run
@@ -45,6 +46,38 @@ def test_what_is_not_known_stays_in_a_list() -> None:
     assert columns.joined([columns.as_array([1, 2], int), [3, None]], int) == [1, 2, 3, None]
     assert same(columns.joined([columns.as_array([1, 2], int), [3]], int), [1, 2, 3])
     assert same(columns.floats(columns.as_array([1, 2**53], int)), [1.0, 2.0**53])
+
+
+@given(st.integers(0, 2**70), st.lists(st.integers(0, 2**62), min_size=1, max_size=50))
+def test_whole_numbers_add_up_to_any_size(before: int, values: list[int]) -> None:
+    assert same(columns.rising(before, values), columns.rising(before, columns.as_array(values, int)))
+    assert columns.rising(before, values)[-1] == before + sum(values)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 700), min_size=1, max_size=6), st.integers(0, 9))
+def test_an_array_of_durations_is_judged_as_each_by_itself(cuts: list[int], seed: int) -> None:
+    noise = random.Random(seed)
+    single, whole, place = Baseline(), Baseline(), 0
+    slow: dict[str, list[int]] = {"single": [], "whole": []}
+
+    def rows(first: int, end: int) -> list[dict[str, float]]:
+        return [{"forward": float(place + at)} for at in range(first, end)]
+
+    def slow_alone(at: int) -> None:
+        slow["single"].append(place + at)
+
+    def slow_in_whole(at: int) -> None:
+        slow["whole"].append(place + at)
+
+    for count in cuts:
+        durations = [noise.choice([1.0, 1.0, 1.0, 1.5, 3.0]) * noise.lognormvariate(0, 0.2) for _ in range(count)]
+        whole.take(columns.as_array(durations), rows, slow_in_whole)
+        for duration in durations:
+            single.take([duration], rows, slow_alone)
+            place += 1
+        assert repr(single) == repr(whole)
+    assert slow["single"] == slow["whole"]
 
 
 def told(column: Column) -> str:

@@ -70,6 +70,21 @@ def test_size_is_bounded_whatever_the_order(order: str) -> None:
     assert len(column.series.index) > 1
 
 
+@pytest.mark.parametrize("first", [0, 1, 2, 511])
+@pytest.mark.parametrize("gap", [None, 700])
+def test_buckets_joined_in_pairs_are_as_those_joined_one_by_one(first: int, gap: int | None) -> None:
+    """With a value in each, beside a bucket without one (nan), and with an odd one at either end."""
+    values = {x: math.nan if x == gap else math.sin(x) for x in range(first, first + 40 * MAX_BUCKETS)}
+    series = Series()
+    for x, value in values.items():
+        series.extend([x], [value])
+    assert series.width == 64
+    for place, bucket in enumerate(series.index):
+        finite = [values[x] for x in values if x // series.width == bucket and math.isfinite(values[x])]
+        assert (series.count[place], series.low[place], series.high[place]) == (len(finite), min(finite), max(finite))
+        assert series.mean[place] == pytest.approx(math.fsum(finite) / len(finite))
+
+
 def test_edges_are_aligned_and_never_move() -> None:
     column = Column()
     before: set[float] = set()

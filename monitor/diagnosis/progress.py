@@ -137,7 +137,8 @@ def steps_skipped(evidence: Evidence) -> Finding | None:
     reason, times = max(progress.skipped.items(), key=lambda item: item[1])
     skipped = progress.steps_skipped / done
     rate = evidence.report.throughput.steps_per_second
-    lines = [f"{name}: {count:,}" for name, count in sorted(progress.skipped.items(), key=lambda item: -item[1])[:5]]
+    others = sorted(progress.skipped.items(), key=lambda item: -item[1])[1:5]
+    lines = [f"then: {name} ({count:,})" for name, count in others]
     if rate is not None:
         lines.append(f"{pace(rate)} in all, {pace(rate * (1 - skipped))} that did work")
     return Finding(

@@ -10,9 +10,10 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from operator import sub
+from operator import add, sub
 from statistics import median
 
+from monitor.columns import Floats, Integers
 from trainhooks.events import OVERFLOW
 
 MAX_BLOCKS = 2048  # an hour in blocks of two seconds, a day in blocks of less than a minute and a half
@@ -42,12 +43,12 @@ class StepTimes:
     """When the steps of one kind ran, in blocks of 1, 2, 4... steps."""
 
     stride: int = 1
-    starts: list[float] = field(default_factory=list)
-    ends: list[float] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)  # in steps, without the pauses between them
-    firsts: list[int] = field(default_factory=list)  # index of a block's first step
-    lasts: list[int] = field(default_factory=list)
+    starts: Floats = field(default_factory=Floats)
+    ends: Floats = field(default_factory=Floats)
+    counts: Integers = field(default_factory=Integers)
+    seconds: Floats = field(default_factory=Floats)  # in steps, without the pauses between them
+    firsts: Integers = field(default_factory=Integers)  # index of a block's first step
+    lasts: Integers = field(default_factory=Integers)
     waiting: list[Timed] = field(default_factory=list)
 
     def add(self, start: float, end: float, index: int) -> None:
@@ -100,12 +101,12 @@ class StepTimes:
     def _halve(self) -> None:
         """Join blocks in pairs: twice the steps in each, half as many."""
         self.stride *= 2
-        self.starts = self.starts[::2]
-        self.ends = [max(pair) for pair in zip(self.ends[::2], self.ends[1::2], strict=True)]
-        self.counts = [sum(pair) for pair in zip(self.counts[::2], self.counts[1::2], strict=True)]
-        self.seconds = [sum(pair) for pair in zip(self.seconds[::2], self.seconds[1::2], strict=True)]
-        self.firsts = self.firsts[::2]
-        self.lasts = self.lasts[1::2]
+        self.starts = Floats(self.starts[::2])
+        self.ends = Floats(map(max, self.ends[::2], self.ends[1::2]))
+        self.counts = Integers(map(add, self.counts[::2], self.counts[1::2]))
+        self.seconds = Floats(map(add, self.seconds[::2], self.seconds[1::2]))
+        self.firsts = Integers(self.firsts[::2])
+        self.lasts = Integers(self.lasts[1::2])
 
     def blocks(self) -> list[Block]:
         self.digested()

@@ -10,6 +10,7 @@ from operator import add
 from typing import TYPE_CHECKING
 
 from monitor import columns
+from monitor.columns import Floats, Integers
 from monitor.model.report import Curve
 
 if TYPE_CHECKING:
@@ -50,12 +51,12 @@ class Series:
     """
 
     width: int = 1
-    index: list[int] = field(default_factory=list)  # bucket number: step // width
-    count: list[int] = field(default_factory=list)
-    total: list[float] = field(default_factory=list)
-    low: list[float] = field(default_factory=list)
-    high: list[float] = field(default_factory=list)
-    mean: list[float] = field(default_factory=list)  # kept, because every view asks for all of them
+    index: Integers = field(default_factory=Integers)  # bucket number: step // width
+    count: Integers = field(default_factory=Integers)
+    total: Floats = field(default_factory=Floats)
+    low: Floats = field(default_factory=Floats)
+    high: Floats = field(default_factory=Floats)
+    mean: Floats = field(default_factory=Floats)  # kept, because every view asks for all of them
     newest: int = 0  # the highest x so far
 
     def extend(self, xs: Sequence[int], values: columns.Column, whole: Summary | None = None) -> None:
@@ -109,12 +110,12 @@ class Series:
                 done += 1
                 continue
             wholes = told.joined(done, many, each)
-            self.index += range(bucket, bucket + many)
-            self.count += wholes.counts()
-            self.total += wholes.total.tolist()
-            self.low += wholes.low.tolist()
-            self.high += wholes.high.tolist()
-            self.mean += map(_mean, self.count[-many:], self.total[-many:], self.low[-many:], self.high[-many:])
+            self.index.extend(range(bucket, bucket + many))
+            self.count.extend(wholes.counts())
+            self.total.extend(wholes.total.tolist())
+            self.low.extend(wholes.low.tolist())
+            self.high.extend(wholes.high.tolist())
+            self.mean.extend(map(_mean, self.count[-many:], self.total[-many:], self.low[-many:], self.high[-many:]))
             done += many * each
         return done
 
@@ -158,7 +159,8 @@ class Series:
             self._halve_pairs()
             return
         old = (self.index, self.count, self.total, self.low, self.high)
-        self.index, self.count, self.total, self.low, self.high, self.mean = [], [], [], [], [], []
+        self.index, self.count = Integers(), Integers()
+        self.total, self.low, self.high, self.mean = Floats(), Floats(), Floats(), Floats()
         self.width *= 2
         for number, count, total, low, high in zip(*old, strict=True):
             if self.index and self.index[-1] == number // 2:
@@ -178,12 +180,12 @@ class Series:
     def _halve_pairs(self) -> None:
         """The same at the interpreter's own speed, where each bucket has the one to be joined with beside it."""
         self.width *= 2
-        self.index = list(range(self.index[0] // 2, self.index[-1] // 2 + 1))
-        self.count = list(map(add, self.count[::2], self.count[1::2]))
-        self.total = list(map(add, self.total[::2], self.total[1::2]))
-        self.low = list(map(min, self.low[::2], self.low[1::2]))
-        self.high = list(map(max, self.high[::2], self.high[1::2]))
-        self.mean = list(map(_mean, self.count, self.total, self.low, self.high))
+        self.index = Integers(range(self.index[0] // 2, self.index[-1] // 2 + 1))
+        self.count = Integers(map(add, self.count[::2], self.count[1::2]))
+        self.total = Floats(map(add, self.total[::2], self.total[1::2]))
+        self.low = Floats(map(min, self.low[::2], self.low[1::2]))
+        self.high = Floats(map(max, self.high[::2], self.high[1::2]))
+        self.mean = Floats(map(_mean, self.count, self.total, self.low, self.high))
 
     def curve(self) -> Curve:
         """The whole run as a curve; a bucket without a finite value is a gap (nan)."""

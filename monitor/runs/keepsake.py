@@ -14,6 +14,7 @@ import msgspec
 
 from monitor.model.state import RunState
 from monitor.runs import caches
+from monitor.runs.packed import packed, unpacker
 from monitor.sources.run_directory import Position, RunDirectory
 
 NAME = "state.cache"
@@ -28,7 +29,7 @@ class _Kept(msgspec.Struct):
     state: RunState
 
 
-_decoder = msgspec.msgpack.Decoder(_Kept)
+_decoder = unpacker(_Kept)
 
 
 def keep(source: RunDirectory, state: RunState) -> None:
@@ -38,7 +39,7 @@ def keep(source: RunDirectory, state: RunState) -> None:
             return  # another user's directory: we read there, no more
     position = source.position()
     heads = {name: _head(source.path / name, offset) for name, offset in position.offsets.items()}
-    caches.write(source.path / NAME, msgspec.msgpack.encode(_Kept(caches.shape(RunState), heads, position, state)))
+    caches.write(source.path / NAME, packed(_Kept(caches.shape(RunState), heads, position, state)))
 
 
 def recall(source: RunDirectory) -> RunState | None:

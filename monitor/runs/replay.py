@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from monitor.errors import UserError
 from monitor.model.fold import fold
 from monitor.model.report import View
@@ -22,6 +20,7 @@ from monitor.model.state import RunState
 from monitor.model.summary import Surroundings
 from monitor.runs.catalogue import resolve
 from monitor.runs.follow import FRAME, SLICE, picture
+from monitor.runs.packed import packed, unpacker
 from monitor.sources.identity import identity
 from monitor.sources.recording import Recording
 from trainhooks import rundir
@@ -31,8 +30,7 @@ KEEP_EVERY = 20_000  # events between two states that are kept: half a second of
 MAX_KEPT = 24  # states; beyond them every other one goes, so the way back grows with the logarithm of the length
 SLOWEST, FASTEST = 1 / 16, 1024.0
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(RunState)
+_decoder = unpacker(RunState)
 
 
 class Player:
@@ -112,7 +110,7 @@ class Player:
     def _keep(self) -> None:
         if self.position - (self._kept[-1][0] if self._kept else 0) < self._every:
             return
-        self._kept.append((self.position, _encoder.encode(self.state)))
+        self._kept.append((self.position, packed(self.state)))
         if len(self._kept) > MAX_KEPT:
             self._kept = self._kept[1::2]
             self._every *= 2

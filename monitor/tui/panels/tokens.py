@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from monitor import units as fmt
+from monitor.model.pace import SINCE
 from monitor.model.report import Curve, View
 from monitor.tui.cursor import at
 from monitor.tui.panels.base import Look
@@ -44,7 +45,7 @@ class Tokens(CurvePanel):
         newest: Row = [("last ", "muted"), (fmt.rate(last, "tok/s"), "text")]
         parts: list[Row] = [
             newest if look.cursor is None else pointed_rate(curve, look.cursor),
-            [("whole run ", "muted"), (fmt.rate(whole, "tok/s"), "text")],
+            [(f"{SINCE} ", "muted"), (fmt.rate(whole, "tok/s"), "text")],
         ]
         row: Row = [(" ", "text"), *separated(parts, width - 1, ("  ", "text"))]
         head = [] if height + 1 < LOW else [row]

@@ -20,7 +20,7 @@ from monitor.tui.rows import Row, cut, printable, row_width, spread, wrap
 from monitor.tui.screens.page import ListBody, PageScreen
 
 WORDS = {"info": "info", "warning": "warning", "critical": "CRITICAL"}  # severity is said, not only coloured
-NO_ALERT = "none so far: slow steps, GPUs held back, and what went wrong will be told here with their time"
+KINDS_OF_ALERT = "slow steps, GPUs held back, and what went wrong are told here with their time"
 SEVERITY_WIDTH = max(map(len, WORDS.values()))
 NO_FINDING = "none"  # the code of a verdict that only says where the time goes
 _MARKS = re.compile(r"[`*]")
@@ -45,6 +45,10 @@ def told(view: View) -> list[Finding]:
     """The findings. A verdict that is none of them, as where the time goes, comes before them."""
     findings = view.report.findings
     return findings if any(each.code == view.verdict.code for each in findings) else [view.verdict, *findings]
+
+
+def no_alert(view: View) -> str:
+    return "none so far" if view.report.outcome.state == "running" else "none"
 
 
 def finding_rows(finding: Finding, width: int, chosen: bool, without: str | None = None) -> list[Row]:
@@ -136,7 +140,7 @@ class Findings(ListBody):
         heading = [[], *heading] if heading and view.report.to_try else heading  # below a finding is one already
         edge: Row = [("▶ " if chosen else "  ", "accent bold")]
         if not alerts:
-            return [*heading, [*edge, ("none so far", "muted")]]
+            return [*heading, [*edge, (no_alert(view), "muted")]]
         return [*heading, *wrap([*edge, *alerts[key[1]]], width - 2, 4)]
 
     def body(self, view: View, look: Look, width: int, height: int) -> list[Row]:
@@ -153,7 +157,7 @@ class Findings(ListBody):
             return try_rows(view.report.to_try[key[1]], True, False, width - 2)
         if isinstance(key, tuple):
             alerts = entries(view, look)
-            alert: Row = alerts[key[1]] if key[1] < len(alerts) else [(NO_ALERT, "muted")]
+            alert: Row = alerts[key[1]] if key[1] < len(alerts) else [(f"{no_alert(view)}: {KINDS_OF_ALERT}", "muted")]
             return wrap([(" ", "text"), *alert], width - 2, 3, 40)
         finding = next(each for each in told(view) if each.code == key)
         rows = finding_rows(finding, width - 1, False, without_it(view.report, finding))

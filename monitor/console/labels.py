@@ -39,7 +39,8 @@ _TOTALS = re.compile(
     rf"(?:[ \t]{{0,4}}[:=][ \t]{{0,4}}|[ \t])(?P<total>{_INT})(?![\w.])",
     re.IGNORECASE,
 )
-_SKIPPING = re.compile(r"\bskip(?:ping|ped|s)?\b", re.IGNORECASE)
+# `skipped=0` is a count of them, as DeepSpeed prints it beside each step.
+_SKIPPING = re.compile(r"\bskip(?:ping|ped|s)?\b(?!\s?[:=]?\s?\d{1,12}\s?(?:[,;|)\]]|$))", re.IGNORECASE)
 _REASON = re.compile(r"\s*(?::|-|–|—|\(|\bbecause\b|\bdue to\b)\s*(?P<reason>.{1,400})")
 
 _WORDS = ("step", "iter", "update", "batch")

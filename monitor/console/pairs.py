@@ -21,7 +21,7 @@ from monitor.console.figures import (
     seconds,
     unit_seconds,
 )
-from monitor.console.place import figure
+from monitor.console.place import ALL, figure
 from monitor.console.reading import MAX_FIGURES, Reading, name, phase, split_role
 from trainhooks.events import Number
 
@@ -30,7 +30,7 @@ MAX_SEGMENT = 400
 
 _END = r"(?![\w:]|[-./]\d)"
 _VALUE = re.compile(
-    rf"(?P<sign>[:=])[ \t]{{0,12}}['\"]?(?:[A-Za-z_.]{{1,12}}\d{{0,2}}\()?(?:"
+    rf"(?P<sign>[:=])[ \t]{{0,12}}['\"]?(?:[A-Za-z_.]{{1,12}}\d{{0,2}}\()?(?:\[(?=[^,\]]{{1,24}}\]))?(?:"
     rf"(?P<span>(?:{SPAN})){_END}"
     rf"|(?P<number>{NONFINITE}|{NUMBER})(?:/(?P<of>\d{{1,9}})(?![\w./:])|\s?(?P<time>{TIME_UNIT})"
     rf"|\s?(?P<bytes>[KMGT]i?B)(?![A-Za-z])|(?P<scale>{SCALE})|\s?(?P<percent>%)|{_END}))"
@@ -149,7 +149,7 @@ def _by_place(text: str, into: Reading) -> None:
             if _SHORT.search(segment):
                 into.seconds = seconds(segment)
             else:
-                into.elapsed = seconds(segment)
+                into.spare.setdefault(ALL, seconds(segment) or 0.0)
 
 
 def _spaced(segment: str) -> list[_Figure]:

@@ -22,11 +22,13 @@ _STEP_TIME = words(
     "step_time_s time/iteration duration took timing_s/step perf/time_per_step"
 )
 _ELAPSED = words(
-    "elapsed elapsed_time time_elapsed time/time_elapsed runtime wall_time walltime wall_clock total_time train_time "
-    "cum_time time_total_s"
+    "elapsed elapsed_time time_elapsed time/time_elapsed runtime wall_time walltime wall_clock cum_time time_total_s"
 )
+_TRAINED = words("train train_time training_time")  # a phase beside other ones; alone it is what has passed
+_ALL = words("t total total_time")  # of a step whose phases are told, if they add up to it; else what has passed
+TRAINED, ALL = "training", "all"  # times of which the other figures of the line say what they are
+ADDS_UP = 0.75, 1.02  # the phases of a step are most of it; the digits that are left out may make them a bit more
 VERL_TIMES = "timing_s/"  # before the seconds of a part of the step
-_ELAPSED_IF_TIME = words("t total")
 _PASSED_OVER = words(
     "eta remaining time_left left time_remaining remaining_time eta_seconds pid port rank local_rank world_size seed "
     "device cuda gpu node worker line timestamp ts date datetime version v_num"
@@ -138,6 +140,23 @@ def figure(into: Reading, raw_name: str, value: Number, unit: str = "", seconds:
         _metric(into, plain, value)
 
 
+def settle(into: Reading) -> None:
+    """Say what the times are whose names do not: called when all figures of a line are there."""
+    trained, whole = into.spare.pop(TRAINED, None), into.spare.pop(ALL, None)
+    if trained is not None and into.phases.keys() - {"data"}:
+        into.phases[TRAINED] = into.phases.get(TRAINED, 0.0) + trained
+        trained = None
+    if (
+        whole is not None
+        and into.seconds is None
+        and ADDS_UP[0] * whole <= sum(into.phases.values()) <= ADDS_UP[1] * whole
+    ):
+        into.seconds, whole = whole, None
+    passed = trained if trained is not None else whole
+    if into.elapsed is None and passed is not None and into.family != "bar":  # a bar has a time of its own, or none
+        into.elapsed = passed
+
+
 def _position(into: Reading, plain: str, value: int | float) -> None:
     if value < 0 or value > MAX_INTEGER:
         _refuse(into, plain, value)
@@ -179,7 +198,13 @@ def _time(into: Reading, plain: str, value: int | float, seconds: float | None) 
         else:
             into.seconds = told if told is not None else float(value)
         return True
-    if plain in _ELAPSED or (plain in _ELAPSED_IF_TIME and told is not None):
+    if plain in _TRAINED | _ALL and (told is not None or plain.endswith("time")):
+        if value < 0:
+            _refuse(into, plain, value)
+        else:
+            into.spare.setdefault(TRAINED if plain in _TRAINED else ALL, told if told is not None else float(value))
+        return True
+    if plain in _ELAPSED:
         if value < 0:
             _refuse(into, plain, value)
         elif told is not None or plain != "runtime":

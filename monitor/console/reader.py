@@ -120,6 +120,8 @@ class Reader:
             each.wall = wall if each.wall is None else each.wall
         if done is not None:
             out.insert(0, done)
+        for each in out:
+            place.settle(each)
         return [each for each in out if each.useful or each.reason is not None or each.impossible or each.block]
 
     def _match(self, text: str, out: list[Reading]) -> None:

@@ -41,6 +41,7 @@ class Reading:
     block: bool = False  # the phases belong to one step, whose seconds are told
     seconds: float | None = None  # of one step, by the program's own clock
     elapsed: float | None = None  # since the bar, or the training, began
+    spare: dict[str, float] = field(default_factory=dict)  # seconds by name: what they are, the other figures say
     tokens: int | None = None  # in one step
     samples: int | None = None
     tokens_total: float | None = None  # so far
@@ -82,6 +83,9 @@ _PHASES = {
     **dict.fromkeys(("optimizer", "optim", "opt", "optimizer_step", "opt_step"), "optimizer"),
     **dict.fromkeys(("generation", "generate", "gen", "rollout", "rollouts", "sampling"), "generation"),
     **dict.fromkeys(("reward", "rewards", "reward_computation"), "reward"),
+    **dict.fromkeys(("test_gen", "gen_tests", "generate_tests"), "test_generation"),
+    **dict.fromkeys(("exec", "execute", "sandbox", "run_tests", "run_code", "code_execution"), "execution"),
+    **dict.fromkeys(("logprob", "log_prob", "logp", "ref_logprobs", "ref_log_probs", "old_log_probs"), "log_probs"),
     **dict.fromkeys(("test_generation", "execution", "log_probs", "advantage", "training", "weight_sync"), ""),
     **dict.fromkeys(("checkpoint", "checkpointing", "save_checkpoint"), "checkpoint"),
     **dict.fromkeys(("eval", "evaluation", "validation"), "eval"),

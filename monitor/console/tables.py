@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from monitor.console.figures import NONFINITE, NUMBER, number, seconds
-from monitor.console.place import figure, tells
+from monitor.console.place import figure, settle, tells
 from monitor.console.reading import Reading, name
 
 MAX_CELLS = 40
@@ -68,6 +68,8 @@ class Table:
     def end(self) -> Reading | None:
         """The table is over; what its rows of names and values said together."""
         pairs, self._pairs, self._head, self._rows = self._pairs, None, [], 0
+        if pairs is not None:
+            settle(pairs)
         if pairs is None or pairs.step is not None or pairs.elapsed is not None or any(map(tells, pairs.metrics)):
             return pairs
         return None  # a configuration that is printed

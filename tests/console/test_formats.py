@@ -150,6 +150,57 @@ def test_a_skipped_step_counts_as_one_with_its_reason() -> None:
     assert [step.role for step in others] == ["generator", "discriminator", "generator", "generator"]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, lr=[1e-05], mom=[(0.9, 0.95)]",
+        "step 10/100 | loss 2.1 | skipped 3",
+        "step 10/100 (skipped: 0) loss 2.1",
+    ],
+)
+def test_a_count_of_skipped_steps_skips_none(line: str) -> None:
+    reading = one(line + "\n")
+    assert (reading.family, reading.step, reading.reason) == ("step", 10, None)
+
+
+@pytest.mark.parametrize("line", ["Step 7 skipped: 0 valid samples", "Skipping step 7: 3 tokens only"])
+def test_a_reason_may_begin_with_a_number(line: str) -> None:
+    reading = one(line + "\n")
+    assert (reading.family, reading.step) == ("skip", 7) and reading.reason is not None
+    assert reading.reason[1:] in (" valid samples", " tokens only")
+
+
+@pytest.mark.parametrize("number", [1, 7])
+def test_phases_by_their_short_names_and_the_total_that_they_add_up_to(number: int) -> None:
+    line = f"Step {number}: gen 12.3s | logprob 2.1s | exec 4.5s | train 6.7s | total 25.6s | reward 0.41"
+    reading = one(line + "\n")
+    assert reading.phases == {"generation": 12.3, "log_probs": 2.1, "execution": 4.5, "training": 6.7}
+    assert (reading.seconds, reading.elapsed, reading.metrics) == (25.6, None, {"reward": 0.41})
+
+
+@pytest.mark.parametrize(
+    ("line", "phases", "seconds", "elapsed"),
+    [
+        ("step=3 loss=0.3 gen_time=12.3s train_time=4.5s", {"generation": 12.3, "training": 4.5}, None, None),
+        ("step:3/1770 train_time:250ms step_avg:125ms", {}, None, 0.25),
+        ("step 9 loss 0.3 data_time: 0.1s train_time: 84s", {"data": 0.1}, None, 84.0),
+        ("step 9 loss 0.3 forward: 0.4s backward: 0.5s total: 84s", {"forward": 0.4, "backward": 0.5}, None, 84.0),
+        ("step 9 loss 0.3 forward: 0.4s backward: 0.5s | 1.0s", {"forward": 0.4, "backward": 0.5}, 1.0, None),
+    ],
+)
+def test_what_a_time_is_the_others_of_the_line_say(
+    line: str, phases: dict[str, float], seconds: float | None, elapsed: float | None
+) -> None:
+    reading = one(line + "\n")
+    assert (reading.phases, reading.seconds, reading.elapsed) == (phases, seconds, elapsed)
+
+
+def test_a_single_value_in_brackets() -> None:
+    reading = one("global_step=500, episodic_return=[21.5]\n")
+    assert (reading.step, reading.metrics) == (500, {"episodic_return": 21.5})
+    assert one("step=10, lr=[1e-05, 1e-05], loss=[0.3]\n").metrics == {"loss": 0.3}
+
+
 def test_a_step_line_of_the_demo() -> None:
     reading = one("Step 3/10 - Discriminator Reward: 0.35 (gen_passed=2/5, val_passed=4/5)\n")
     assert (reading.step, reading.total, reading.role) == (3, 10, "discriminator")

@@ -22,7 +22,8 @@ def padding_waste(evidence: Evidence) -> Finding | None:
     main = evidence.state.main
     if main.padded_steps < ENOUGH or not main.padded_tokens:
         return None
-    waste = 1 - main.unpadded_tokens / main.padded_tokens
+    filling = main.padded_tokens - main.unpadded_tokens
+    waste = filling / main.padded_tokens
     computed = [row for name in COMPUTED if (row := evidence.phase(name)) is not None]
     if waste < PADDING_WORTH or _of_outliers(evidence):
         return None
@@ -31,7 +32,7 @@ def padding_waste(evidence: Evidence) -> Finding | None:
         "padding-waste",
         "warning" if waste < PADDING_GRAVE or lost < PADDING_GRAVE / 2 else "critical",
         f"{share(waste)} of each batch is padding",
-        [f"{main.unpadded_tokens:,.0f} tokens of {main.padded_tokens:,.0f} computed, in {main.padded_steps} steps"],
+        [f"{filling:,.0f} of {main.padded_tokens:,.0f} computed tokens are padding, in {main.padded_steps:,} steps"],
         "Group sequences of like length, pack them, or pad to the longest of a batch and not to a fixed length.",
         lost if computed else None,
     )

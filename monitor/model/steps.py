@@ -235,7 +235,8 @@ def take_metrics(figures: Figures, values: dict[str, Any], role: str | None, ste
     latest = figures.latest
     for place in range(len(latest) - 1, max(-1, len(latest) - 1 - MAX_LATE), -1):
         if latest[place].index == step:  # logged after the step's end: it is told on that step's page, too
-            latest[place] = replace(latest[place], metrics={**(latest[place].metrics or {}), **values})
+            own = latest[place].metrics or {}  # what an evaluation logs by the same names is none of the step's
+            latest[place] = replace(latest[place], metrics={**values, **own})
             break
 
 

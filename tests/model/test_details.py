@@ -134,3 +134,10 @@ def test_lines_have_the_time_at_which_they_were_first_seen() -> None:
     early = Arrivals()
     assert early.of(0, 0, 1.0) == () and early.of(2, 2, 2.0) == (2.0, 2.0)
     assert early.of(1, 1, 5.0)[0] != 2.0, "an output that began anew is another one"
+
+
+def test_what_is_logged_after_a_step_joins_it_and_takes_nothing_from_it() -> None:
+    told = Story().step_with({"metrics": {"new_tokens": 576}}, forward=1.0)
+    told.tell(Metrics, values={"new_tokens": 20, "loss": 0.5})  # of an evaluation, by the same name
+    (step,) = folded(told).main.latest
+    assert step.metrics == {"new_tokens": 576, "loss": 0.5}

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainhooks.events import Bye, Event, Exit, Facts, Gpu, Hello, Host, Span, Step, encoder, to_dict
+from trainhooks.events import Bye, Event, Exit, Facts, Gpu, Hello, Host, Pulse, Span, Step, encoder, to_dict
 
 RANKS, STEPS, GPUS = 64, 150, 8
 OTHER, BETWEEN = 0.0006, 0.004  # seconds of each step in no phase, and between two
@@ -50,6 +50,9 @@ def _rank(rank: int, times: list[tuple[float, dict[int, tuple[float, float, floa
         seq += 1
         if rank == 0 and index % CHECKPOINT_EVERY == 0:
             at = start + took
+            for second in range(1, int(CHECKPOINT) + 1):  # as each running process tells once a second
+                yield Pulse(name, seq, at + second, spans=[("checkpoint", float(second))])
+                seq += 1
             yield Span(name, seq, at + CHECKPOINT, "checkpoint", at, CHECKPOINT, own=CHECKPOINT, step=index)
             seq += 1
     yield Bye(name, seq, times[-1][0] + CHECKPOINT + 2.0)

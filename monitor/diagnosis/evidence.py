@@ -33,6 +33,10 @@ class Evidence:
         """`seconds` as a share of the elapsed time; 0 where that is unknown."""
         return seconds / self.report.wall.total if self.report.wall.total else 0.0
 
+    def of_loop(self, seconds: float) -> float:
+        """The same of the time since the first step: what comes once, before it, makes a habit no smaller."""
+        return seconds / self.report.wall.stepping if self.report.wall.stepping else 0.0
+
     def named(self, *names: str) -> float:
         """Seconds in phases and spans of these names, in steps and outside of them."""
         in_steps = sum(row.mean * row.count for row in self.report.phases if row.name in names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from monitor.diagnosis import activities, unnamed
 from monitor.diagnosis.evidence import Evidence
+from monitor.model.pace import SINCE
 from monitor.model.report import Finding
 from monitor.units import duration, share
 
@@ -11,63 +12,71 @@ ENOUGH = 20  # steps
 LOGGING_WORTH = 0.05  # it buys nothing, so a twentieth of the time is already too much
 CHECKPOINT_WORTH = 0.10  # a crash costs more than checkpoints usually do; a tenth of the time is rarely meant
 EVAL_WORTH = 0.30  # evaluation is work that was asked for; near a third, people want to know
+AGAIN = 3  # times; what comes once or twice in a run, as its last checkpoint, is much of a short one only
 STARTUP_LEAST = 10.0  # seconds besides imports; less nobody waits for
 STARTUP_WORTH = 0.25  # of a run that goes on; a long run pays any start back
 
 
 def checkpoint_stall(evidence: Evidence) -> Finding | None:
     seen = unnamed.seen(evidence, activities.CHECKPOINT)
-    seconds = evidence.named("checkpoint", "save", "save_checkpoint") + seen
-    lost = evidence.of_wall(seconds)
-    if evidence.steps < ENOUGH or lost < CHECKPOINT_WORTH:
+    seconds = _stopped(evidence, ("checkpoint", "save", "save_checkpoint"), seen, CHECKPOINT_WORTH)
+    if seconds is None:
         return None
     every = evidence.setting("save_steps")
     named = f"{every[0]}={every[1]}: save more rarely" if every is not None else "Save more rarely"
     return Finding(
         "checkpoint-stall",
         "warning",
-        f"Checkpoints take {_about(seen)}{share(lost)} of the elapsed time",
+        f"Checkpoints take {_about(seen)}{share(evidence.of_loop(seconds))} of the time {SINCE}",
         _evidence(evidence, "in checkpoints", seconds, seen, activities.CHECKPOINT),
         f"{named}, to a faster disk, or asynchronously (torch.distributed.checkpoint.async_save); save what a restart"
         " needs, not each file that can be made again.",
-        lost,
+        evidence.of_wall(seconds),
     )
 
 
 def eval_heavy(evidence: Evidence) -> Finding | None:
     seen = unnamed.seen(evidence, activities.EVAL)
-    seconds = evidence.named("eval", "evaluation", "validation") + seen
-    lost = evidence.of_wall(seconds)
-    if evidence.steps < ENOUGH or lost < EVAL_WORTH:
+    seconds = _stopped(evidence, ("eval", "evaluation", "validation"), seen, EVAL_WORTH)
+    if seconds is None:
         return None
     every = evidence.setting("eval_steps", "val_check_interval")
     named = f"{every[0]}={every[1]}: evaluate more rarely" if every is not None else "Evaluate more rarely"
     return Finding(
         "eval-heavy",
         "warning",
-        f"Evaluation takes {_about(seen)}{share(lost)} of the elapsed time",
+        f"Evaluation takes {_about(seen)}{share(evidence.of_loop(seconds))} of the time {SINCE}",
         _evidence(evidence, "in evaluation", seconds, seen, activities.EVAL),
         f"{named}, or on a part of the set, with a larger batch than in training (no gradients are kept).",
-        lost,
+        evidence.of_wall(seconds),
     )
 
 
 def logging_overhead(evidence: Evidence) -> Finding | None:
     seen = unnamed.seen(evidence, activities.LOGGING)
-    seconds = evidence.named("logging", "log") + seen
-    lost = evidence.of_wall(seconds)
-    if evidence.steps < ENOUGH or lost < LOGGING_WORTH:
+    seconds = _stopped(evidence, ("logging", "log"), seen, LOGGING_WORTH)
+    if seconds is None:
         return None
     every = evidence.setting("logging_steps", "log_every_n_steps", "log_every", "log_interval")
     named = f"{every[0]}={every[1]}: log more rarely" if every is not None else "Log more rarely"
     return Finding(
         "logging-overhead",
         "warning",
-        f"Logging takes {_about(seen)}{share(lost)} of the elapsed time",
+        f"Logging takes {_about(seen)}{share(evidence.of_loop(seconds))} of the time {SINCE}",
         _evidence(evidence, "in logging", seconds, seen, activities.LOGGING),
         f"{named}, keep metrics on the device until then (.item() waits for the GPU), and write beside the loop.",
-        lost,
+        evidence.of_wall(seconds),
     )
+
+
+def _stopped(evidence: Evidence, names: tuple[str, ...], seen: float, worth: float) -> float | None:
+    """Seconds of these stops, where they are worth a word."""
+    seconds = evidence.named(*names) + seen
+    if evidence.steps < ENOUGH or evidence.of_loop(seconds) < worth:
+        return None
+    often = seen or sum(span.name in names for span in evidence.state.main.marks) >= AGAIN
+    often = often or any(row.name in names and row.count >= AGAIN for row in evidence.report.phases)
+    return seconds if often or evidence.of_wall(seconds) >= worth else None
 
 
 def _about(seen: float) -> str:

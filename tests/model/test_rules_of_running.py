@@ -210,3 +210,14 @@ def test_a_loss_that_is_printed_to_two_places_may_well_move() -> None:
     assert [each.code for each in printed(2.3026)()] == ["loss-flat"]
     assert printed(0.69)() == printed(0.7)() == printed(0.0)() == []
     assert [each.code for each in printed(0.69, "hooks")()] == ["loss-flat"], "the hooks have all of its digits"
+
+
+@pytest.mark.parametrize(("saves", "seconds", "found"), [(30, 0.05, ["checkpoint-stall"]), (1, 1.5, [])])
+def test_a_habit_is_measured_by_the_time_since_the_first_step(saves: int, seconds: float, found: list[str]) -> None:
+    """A long start makes it no smaller; what comes once, at the end, is none."""
+    told = Story().span("import", 60)
+    for step in range(30):
+        told.step(forward=0.2)
+        if step >= 30 - saves:
+            told.span("checkpoint", seconds)
+    assert [each.code for each in judged(told, alive=False)[0] if each.code == "checkpoint-stall"] == found

@@ -294,6 +294,21 @@ def test_a_histogram_reaches_to_the_maximum_and_has_no_comb(look: Look) -> None:
 def test_the_foot_says_that_there_are_more_keys(look: Look, width: int) -> None:
     foot = footer.Footer("footer")
     [row] = foot.rows(views.running(), look, width, 1)
-    named = sum(bool(action.footer) for action in foot.actions)
+    named = len(footer.named(foot.actions))
     assert text([row]).endswith("…") == (len(footer.keys(foot.actions, width)) < named)
     assert row_width(row) <= width
+
+
+def test_at_the_end_of_a_replay_the_foot_leads_back_only(look: Look) -> None:
+    foot, view = footer.Footer("footer"), views.running()
+    over = replace(view, report=replace(view.report, outcome=Outcome("finished", 0)))
+    foot.show(over, replace(look, replay=True, actions=of_replay(ACTIONS, REPLAY_ACTIONS)))
+    [row] = foot.rows(over, foot._look, 100, 1)
+    assert text([row]).startswith(" q quit   ? help   p again   w why   , back   ( leap back   s steps")
+
+
+def test_the_keys_that_scroll_and_those_of_the_panels_are_told_in_the_foot(look: Look) -> None:
+    own = footer.named(PageFooter(SCREEN_CLASSES["ranks"]().body).actions)
+    assert (own[1].shown, own[1].footer) == ("↑↓", "scroll")
+    last = footer.named(ACTIONS)[-1]
+    assert (last.shown, last.footer) == ("1–8", "panels")

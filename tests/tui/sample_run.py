@@ -23,7 +23,7 @@ USUAL = {"generation": 10.9, "test_generation": 2.4, "log_probs": 1.2, "executio
 SLOW = {88: ("execution", 24.0), 131: ("generation", 31.0), 207: ("generation", 45.2)}
 SKIPPED, REASON = (148, 149, 150), "empty code generated"
 EASY = 100  # steps of the first stage
-RECENT = 20  # steps
+RECENT = 10  # steps
 CALLS, SAMPLES, PADDING = 7, 16, 1700  # generate() calls a step, samples, tokens of padding
 PRICE = 2.49  # dollars an hour
 
@@ -153,10 +153,13 @@ class Course:
         figures = f"reward={told['reward']:.3f} loss={told['loss']:.3f}"
         return f"[step {step}] {figures} passed {told['gen_passed']:.0f}/5 tests, kl={told['kl']:.4f}"
 
+    def seconds(self, steps: int) -> float:
+        """From the begin of the newest so many steps on."""
+        return self.begins[-1] - self.begins[max(0, self.steps - steps)]
+
     def rates(self, steps: int) -> Rates:
         """Over the newest so many steps, and what lay between them."""
-        first = max(1, self.steps - steps + 1)
-        seconds = self.begins[-1] - self.begins[first - 1]
+        first, seconds = max(1, self.steps - steps + 1), self.seconds(steps)
         worked = self.worked(first)
         tokens = sum(map(tokens_of, worked))
         return Rates((self.steps - first + 1) / seconds, tokens / seconds, SAMPLES * len(worked) / seconds, None)

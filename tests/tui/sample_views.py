@@ -126,7 +126,10 @@ def running(steps: int = 214, gpus: int = 1, extra_seconds: float = 42.0, pace: 
             steps, TOTAL, steps - skipped, skipped, {REASON: skipped} if skipped else {}, steps / TOTAL,
             left, left * 0.93, left * 1.08, elapsed, elapsed / 3600 * PRICE, (elapsed + left) / 3600 * PRICE,
         ),
-        throughput=Throughput(**asdict(course.rates(steps)), recent=course.rates(RECENT)),
+        throughput=Throughput(
+            **asdict(course.rates(steps)), recent=course.rates(RECENT),
+            recent_seconds=course.seconds(RECENT), recent_steps=RECENT,
+        ),
         wall=Wall(elapsed, course.begins[0], worked + open_for, spans, BETWEEN * steps),
         phases=[phase_row(name, values, worked) for name, values in course.by_phase().items()],
         metrics={name: metric_row(list(values.values())) for name, values in course.metrics().items()},

@@ -7,6 +7,7 @@ import sample_views as views
 
 from monitor.model.report import (
     Alert,
+    Curve,
     Finding,
     MetricRow,
     OpenWork,
@@ -34,7 +35,7 @@ def test_the_head_answers_the_first_questions(look: Look) -> None:
     shown = text(header.header(views.running(), look, 160, 8))
     for part in (
         "● RUNNING", "rl-code-rft", "step 214 of 600", "36 %", "211 ok, 3 skipped (empty code generated 3)",
-        "19.3 s/it", "since 1st step 18.2", "394 tok/s", "1 h 48 min – 2 h 5 min", "1 h 6 min",
+        "20.9 s/it", "last 10 steps, since 1st step 18.2", "365 tok/s", "1 h 48 min – 2 h 5 min", "1 h 6 min",
         "$2.75", "of about $7.57", "step 215: generation for 42 s",
         "Generation takes 59 %", "at most 1.92x faster", "one batched generate()", "usual 18.0 s",
     ):  # fmt: skip
@@ -82,7 +83,8 @@ def test_states_are_told_apart(outcome: Outcome, words: str) -> None:
         (views.silent(), "silent for 35 s"),
         (views.replayed(), "loading history 43 %"),
         (views.waiting(), "waiting for the first step"),
-        (replace(views.running(), open=OpenWork()), "between steps"),
+        (replace(views.running(), open=OpenWork()), "step 214 has ended"),
+        (replace(views.running(), open=OpenWork(), step_seconds=Curve()), "between steps"),
         (replace(views.running(), open=OpenWork(step=7, step_seconds=3.2)), "step 7: open for 3 s"),
         (
             replace(views.running(), open=OpenWork(spans=[("checkpoint", 9.0), ("upload", 4.0)])),
@@ -282,7 +284,7 @@ def test_the_step_gives_its_place_to_a_long_badge_and_finds_another(look: Look) 
 def test_figures_of_one_rank_among_many_say_so(look: Look) -> None:
     shown = text(header.header(views.eight_ranks(), look, 160, 8))
     assert "since 1st step 408, rank 0" in shown
-    assert "rank 0: 394 tok/s" in text(header.header(views.eight_ranks(), look, 100, 4))
+    assert "rank 0: 365 tok/s" in text(header.header(views.eight_ranks(), look, 100, 4))
     assert "rank" not in text(header.header(views.running(), look, 160, 8))
 
 

@@ -7,15 +7,15 @@ from monitor.diagnosis.gain import gain
 from monitor.diagnosis.shortened import shortened
 from monitor.model.pace import SINCE, recent_over
 from monitor.model.report import Outcome, Progress, Rates, Report, View
-from monitor.tui.ink import FILL
+from monitor.tui.columns import ends
 from monitor.tui.panels.base import Look, Rows
+from monitor.tui.panels.filling import filling
 from monitor.tui.rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width, wrap
 
 LEAST_NAME = 6  # cells
 ETA = "ETA "
 SINCE_BRIEF = "since 1st step"  # in a label, which is as wide as its tile
 LEAST_ADVICE = 24  # cells; a shorter piece of advice says nothing
-LONG_STEP = 2.0  # seconds open before a step is shown filling up: its phases are seen once a second
 SILENT_AFTER = 10.0  # seconds; pulses come once a second, and a busy box may swallow a few
 
 _STATES = {
@@ -78,7 +78,8 @@ def now(view: View) -> Row:
     elif view.report.progress.steps_done == 0:
         row = [("waiting for the first step", "muted")]
     else:
-        row = [("between steps", "muted")]
+        done = ends(view.step_seconds)
+        row = [("between steps" if done is None else f"step {done[1]:,} has ended", "muted")]
     if view.usual_startup is not None and not view.report.progress.steps_done:
         row.append((f"; the first step usually begins after {fmt.age(view.usual_startup)}", "muted"))
     if work.restarting is not None:
@@ -307,47 +308,6 @@ def reason(view: View, width: int) -> Row:
     return both if evidence and row_width(both) <= width else [*edge, *advised]
 
 
-def filling(view: View, look: Look, row: Row, width: int) -> Row:
-    """`row`, and behind it the open step as it fills up phase by phase, as long as the usual one would be."""
-    work = view.open
-    if not work.parts or work.step_seconds is None or work.step_seconds < LONG_STEP:
-        return row
-    totals: dict[str | None, float] = {}
-    for name, seconds in work.parts:
-        totals[name] = totals.get(name, 0.0) + seconds
-    done = [
-        f"{fit(name, 24)} {fmt.age(seconds)}"
-        for name, seconds in totals.items()
-        if name not in (None, work.phase) and seconds >= 1
-    ]
-    so_far: Row = [(f"  so far {', '.join(done[:6])}", "muted")] if done else []
-    usual = f" {fmt.age(work.step_seconds)}" + (f", usual {fmt.duration(work.usual)}" if work.usual else "")
-    tail: Row = [(usual + " ", "muted")]
-    room = min(48, width - row_width(row) - row_width(tail) - 4)
-    if row_width(so_far) + 20 <= room:
-        room -= row_width(so_far)
-    else:
-        so_far = []
-    if room < 12:
-        return row
-    return spread([*row, *so_far], [*_filled(view, look, room), *tail], width)
-
-
-def _filled(view: View, look: Look, room: int) -> Row:
-    """The bar: a block is a phase that was seen, a dot is time in which none was, a line is still to come."""
-    work = view.open
-    whole = max(work.step_seconds or 0.0, work.usual or 0.0)
-    cells: Row = [("▕", "rule")]
-    at, filled = 0.0, 0
-    for name, seconds in work.parts:
-        at += seconds
-        end = min(room, round(at / whole * room))
-        sign, tone = ("·", "faint") if name is None else ("█", look.phases[name] + FILL)
-        cells.append((sign * (end - filled), tone))
-        filled = max(filled, end)
-    return [*cells, ("─" * (room - filled), "rule"), ("▏", "rule")]
-
-
 def header(view: View, look: Look, width: int, height: int, reasons: bool = True) -> list[Row]:
     if height >= 6:
         rows = [_first(view, look, width, False)[0], _progress(view, width), *_tiles(view, width)]
@@ -358,17 +318,9 @@ def header(view: View, look: Look, width: int, height: int, reasons: bool = True
             rows.append(verdict(view, width, whole=True))
         return rows
     first, step_told = _first(view, look, width, True)
-    numbers = [[(prefix, "muted"), (value, "text bold")] for value, prefix, _ in speeds(view.report)]
-    if not step_told:
-        numbers.insert(0, [(step_of_total(view.report.progress), "text")])
-    line: Row = [(" ", "text"), *separated(numbers, width - 1)]
-    doing: Row = [(" ", "text"), *now(view)]
-    beside = [notes] if (notes := skipped(view.report.progress, reasons)) else []
-    if height >= 3 and (left := _remaining(view)) and not _within(left, line):
-        beside.insert(0, left)  # the row of the numbers had no room for what people ask first
-    for part in beside:
-        if row_width(doing) + row_width(part) + 5 <= width:
-            doing += [("  ·  ", "faint"), *part]
+    step: Row = [] if step_told else [(step_of_total(view.report.progress), "text")]
+    notes = [told] if (told := skipped(view.report.progress, reasons)) else []
+    line, doing = _in_brief(view, width, step, notes) if height >= 3 else ([], _in_one(view, width, step, notes))
     doing = filling(view, look, doing, width)
     return {
         1: [first],
@@ -376,6 +328,39 @@ def header(view: View, look: Look, width: int, height: int, reasons: bool = True
         3: [first, line, doing],
         4: [first, line, doing, verdict(view, width, whole=True)],
     }.get(height, [first, line, doing, *in_two(view, width)])
+
+
+def _in_one(view: View, width: int, step: Row, notes: list[Row]) -> Row:
+    """What it does now, behind the step where that has no place above."""
+    doing = now(view)
+    if step and row_width(step) + row_width(doing) + 7 <= width:
+        doing = [*step, ("  ·  ", "faint"), *doing]
+    return _with([(" ", "text"), *doing], notes, width)
+
+
+def _in_brief(view: View, width: int, step: Row, notes: list[Row]) -> tuple[Row, Row]:
+    """The numbers, and what it does now; where it has room, one of them tells what people ask first: the time left."""
+    numbers: list[Row] = [[(prefix, "muted"), (value, "text bold")] for value, prefix, _ in speeds(view.report)]
+    head, left = [step] if step else [], _remaining(view)
+    line, doing = _numbers([*head, *numbers], width), [(" ", "text"), *now(view)]
+    if not left or _within(left, line):
+        return line, _with(doing, notes, width)
+    doing = _with(doing, [left, *notes], width)
+    if not _within(left, doing):
+        line = _numbers([*head, numbers[0], left, *numbers[1:]], width)
+    return line, doing
+
+
+def _numbers(parts: list[Row], width: int) -> Row:
+    return [(" ", "text"), *separated(parts, width - 2)]
+
+
+def _with(row: Row, parts: list[Row], width: int) -> Row:
+    """`row`, and behind it those parts that have room."""
+    for part in parts:
+        if row_width(row) + row_width(part) + 5 < width:
+            row = [*row, ("  ·  ", "faint"), *part]
+    return row
 
 
 class Header(Rows):

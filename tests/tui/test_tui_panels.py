@@ -153,7 +153,7 @@ def test_a_line_a_rank(width: int) -> None:
     assert len(shown) == 3
     if width >= 40:
         assert all(row_width(row) <= width for row in shown)
-        assert "waits   50 %" in text(shown[:1]) and "slowest" in text(shown[1:2])
+        assert "waits 100 ms" in text(shown[:1]) and "slowest" in text(shown[1:2])
         assert "–" in text(shown[2:]) and "0 %" not in text(shown[2:])
     if width == 120:
         assert abs(text(shown[:1]).count("░") - text(shown[:1]).count("▇")) <= 1

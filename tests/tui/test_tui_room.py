@@ -8,7 +8,7 @@ import sample_views as views
 
 from monitor import units as fmt
 from monitor.model.detail_rows import KindRow
-from monitor.model.report import Curve, OpenWork, Outcome
+from monitor.model.report import Curve, OpenWork, Outcome, RankRow
 from monitor.tui import timeline
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS
 from monitor.tui.layout import place
@@ -18,6 +18,7 @@ from monitor.tui.replay import ACTIONS as REPLAY_ACTIONS
 from monitor.tui.replay import of_replay
 from monitor.tui.rows import Row, row_width
 from monitor.tui.screens import breakdown, charts, setup
+from monitor.tui.screens import ranks as ranks_screen
 from monitor.tui.screens.every import SCREEN_CLASSES
 from monitor.tui.screens.page import PageFooter
 
@@ -321,3 +322,11 @@ def test_a_screen_with_a_brief_head_tells_the_step_below_a_long_badge(look: Look
     view = replace(views.running(), open=OpenWork(), label="REPLAY · SIMULATED GPU · 1x 0:58/1:24")
     assert "step 214 of 600  ·  step 214 has ended" in text(header.header(view, look, 60, 2))
     assert "  ·  " not in text(header.header(replace(view, label=None), look, 60, 2, reasons=False)[:1])
+
+
+def test_where_not_all_ranks_fit_the_slowest_stands_first_and_the_others_in_the_order_that_they_show() -> None:
+    told = views.many_ranks().report.ranks
+    first, second = text(ranks_screen.rank_table(told, 37, 78, 12)[:2]).split("\n")
+    assert first.startswith(" 37 ") and "slowest" in first and " 0 " in first and second.startswith(" 9 ")
+    alike = [RankRow(rank, 1.0, usual_wait=0.1234 - rank * 1e-6) for rank in range(5)]
+    assert [row.rank for row in ranks.by_interest(alike, 3)] == [3, 0, 1, 2, 4]

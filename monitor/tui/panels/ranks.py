@@ -14,6 +14,8 @@ _LEAST_BAR = 8
 WORKS, WAITS = "▇", "░"  # a gap between the rows, so that they do not grow together
 LEGEND: Row = [(WORKS, "accent"), (f" works  {WAITS} waits for others", "muted")]
 STEPS_TOO = 60  # cells from which on the number of steps has a place
+_NUMBERS, _STEPS = 22, 15  # cells of a rank's figures, and of their number of steps
+_SLOWEST = "  slowest"
 
 
 def of_rank(title: str, report: Report) -> str:
@@ -28,32 +30,31 @@ def rank_rows(ranks: list[RankRow], slowest: int | None, width: int) -> list[Row
 
 
 def _rank(row: RankRow, slowest: int | None, longest: float, width: int) -> Row:
-    head: Row = [(column(f" {row.rank}", 6), "text bold" if row.rank == slowest else "text")]
-    share = row.wait_share  # of the time from step to step, as the straggler's is
-    waits = fmt.share(share)
-    tail: Row = [(column(fmt.duration(row.step_seconds), 10, right=True), "text")]
-    tail += [("  waits ", "muted"), (column(waits, 6, right=True), "text")]
+    is_slowest = row.rank == slowest
+    head: Row = [(column(f" {row.rank}", 6), "warning bold" if is_slowest else "text")]
+    tail: Row = [(column(fmt.duration(row.step_seconds), 8, right=True), "text")]
+    tail += [("  waits ", "muted"), (column(fmt.duration(row.usual_wait), 6, right=True), "text")]
     if width >= STEPS_TOO:
-        tail.append((column(f"{row.steps:,} steps", 15, right=True), "muted"))
-    if row.rank == slowest:
-        tail.append(("  slowest" if width >= 40 else "  ◀", "warning"))
-    room = width - row_width(head) - (40 if width >= STEPS_TOO else 25) - 9
-    if room < _LEAST_BAR or not longest or row.step_seconds is None:
+        tail.append((column(f"{row.steps:,} steps", _STEPS, right=True), "muted"))
+    if is_slowest and row_width(head) + row_width(tail) + len(_SLOWEST) <= width:
+        tail.append((_SLOWEST, "warning"))
+    room = width - row_width(head) - _NUMBERS - (_STEPS if width >= STEPS_TOO else 0) - len(_SLOWEST)
+    if room < _LEAST_BAR or not longest or not row.step_seconds:
         return [*head, *tail]
     filled = max(1, round(row.step_seconds / longest * room))
-    waiting = min(filled, round((share or 0.0) * filled))
+    waiting = min(filled, round((row.usual_wait or 0.0) / row.step_seconds * filled))
     bar: Row = [(WORKS * (filled - waiting), "accent"), (WAITS * waiting, "muted"), (" " * (room - filled), "text")]
     return [*head, *bar, *tail]
 
 
 def by_interest(ranks: list[RankRow], slowest: int | None) -> list[RankRow]:
-    """The slowest first, then those that wait least: the others wait for them, too."""
-
-    def interest(row: RankRow) -> tuple[bool, float, float, int]:
-        waits = row.wait_seconds if row.wait_seconds is not None else math.inf
-        return row.rank != slowest, round(waits, 3), -round(row.step_seconds or 0.0, 3), row.rank
-
-    return sorted(ranks, key=interest)
+    """The slowest first, then those that wait least: the others wait for them, too. Where that reads alike, by rank."""
+    like: dict[str, float] = {}  # the least of those that read alike
+    for seconds in sorted(row.usual_wait for row in ranks if row.usual_wait is not None):
+        like.setdefault(fmt.duration(seconds), seconds)
+    return sorted(
+        ranks, key=lambda row: (row.rank != slowest, like.get(fmt.duration(row.usual_wait), math.inf), row.rank)
+    )
 
 
 class Ranks(ScrollPanel):

@@ -10,13 +10,14 @@ from monitor import units as fmt
 from monitor.model.report import RankRow, View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.panels.base import Look
-from monitor.tui.panels.ranks import LEGEND, WORKS, rank_rows
+from monitor.tui.panels.ranks import LEGEND, WORKS, by_interest, rank_rows
 from monitor.tui.rows import Row, cut, row_width, wrap
 from monitor.tui.screens.page import Body, PageScreen
 
-LEAST_WIDTH = 35  # cells of one rank: its number, its time and its waiting
+LEAST_WIDTH = 37  # cells of one rank: its number, its time, its waiting, and that it is slowest
 GAP = 2
-EXPLAINED: Row = [(" each rank's median step, and how much of it is waiting", "muted")]
+EXPLAINED = " each rank's median step, and how much of it is waiting"
+ORDER = "; the slowest first, then those that wait least"
 
 
 def _columns(ranks: list[RankRow], width: int, height: int) -> int:
@@ -26,15 +27,17 @@ def _columns(ranks: list[RankRow], width: int, height: int) -> int:
 
 
 def rank_table(ranks: list[RankRow], slowest: int | None, width: int, height: int) -> list[Row]:
-    """The ranks in columns, downwards."""
+    """The ranks in columns, downwards; where not all fit by interest, across: the first ones are in sight."""
     columns = _columns(ranks, width, height)
     tall = -(-len(ranks) // columns)
+    across = tall > height
+    ranks = by_interest(ranks, slowest) if across else ranks
     wide = (width - GAP * (columns - 1)) // columns
     drawn = [cut(row, wide) for row in rank_rows(ranks, slowest, wide)]
     rows: list[Row] = []
     for y in range(tall):
         row: Row = []
-        for index, cells in enumerate(drawn[y::tall]):
+        for index, cells in enumerate(drawn[y * columns : (y + 1) * columns] if across else drawn[y::tall]):
             row += [(" " * (index * (wide + GAP) - row_width(row)), "text"), *cells]
         rows.append(row)
     return rows
@@ -70,16 +73,20 @@ class Ranks(Body):
         slow = report.straggler
         if slow is not None:
             head: Row = [(f" rank {slow.rank} is slowest", "warning bold")]
-            head.append((f": the others wait {fmt.share(slow.share)} of each step for it, ", "text"))
-            head.append((f"{fmt.duration(slow.seconds)} a step over the last {slow.steps:,} steps", "text"))
+            head.append((f": the others wait {fmt.duration(slow.seconds)} a step for it, ", "text"))
+            head.append((f"{fmt.share(slow.share)} of the time from step to step, ", "text"))
+            head.append((f"over the last {slow.steps:,} steps", "text"))
         elif any(rank.wait_seconds is not None for rank in report.ranks):
             head = [(" no rank stands out: none keeps the others waiting for long", "muted")]
         else:
             head = [
                 (" who waits for whom cannot be told yet: too few steps in common, or no collectives seen", "muted")
             ]
-        table = rank_table(report.ranks, slow.rank if slow is not None else None, width, self.size.height - 3)
-        return [*wrap(head, width - 1, 1), cut(EXPLAINED, width), *table]
+        told = wrap(head, width - 1, 1)
+        room = self.size.height - 2 - len(told)
+        table = rank_table(report.ranks, slow.rank if slow is not None else None, width, room)
+        order = ORDER if len(table) > room else ""
+        return [*told, cut([(EXPLAINED + order, "muted")], width), *table]
 
 
 class RanksScreen(PageScreen):

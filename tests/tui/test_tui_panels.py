@@ -238,7 +238,15 @@ def test_the_metric_people_look_for_comes_first() -> None:
 
 
 def test_values_that_are_not_finite_are_counted() -> None:
-    assert "last nan  × 2 not finite" in text([metric.summary(MetricRow("nan", 1.0, 0.5, 2.0, 10, 2), 80)])
+    assert "last nan  2 values not finite" in text([metric.summary(MetricRow("nan", 1.0, 0.5, 2.0, 10, 2), 80)])
+
+
+def test_of_the_bounds_of_a_metric_the_one_that_tells_more_stays_where_one_fits() -> None:
+    row = MetricRow(0.5, 0.4, 0.1, 0.9, 10)
+    assert text([metric.summary(row, 40, name="eval/reward")]) == "last 0.5000  min 0.1000  max 0.9000"
+    assert text([metric.summary(row, 25, name="eval/reward")]) == "last 0.5000  max 0.9000"
+    assert text([metric.summary(row, 25, name="loss")]) == "last 0.5000  min 0.1000"
+    assert text([metric.summary(replace(row, last=0.1), 25, name="loss")]) == "last 0.1000  max 0.9000"
 
 
 def test_phases_keep_their_colours() -> None:

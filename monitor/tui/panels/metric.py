@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 
 from monitor import units as fmt
 from monitor.model.metric_order import place
 from monitor.model.report import Curve, MetricRow, View
+from monitor.runs.fleet import GOOD_HIGH
 from monitor.tui.actions import key_of
 from monitor.tui.columns import ends
 from monitor.tui.cursor import at
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.curve import CurvePanel
-from monitor.tui.rows import Row, fit, separated
+from monitor.tui.rows import Row, fit, row_width, separated
 
 LOW = 7  # rows of a panel below which the chart needs the row of the numbers
 
@@ -42,16 +44,27 @@ def pointed_value(curve: Curve, cursor: int) -> Row:
     return [(f"{moment.name} ", "accent"), *_value(value)]
 
 
-def summary(row: MetricRow, width: int, pointed: Row | None = None) -> Row:
-    """The figures of a metric; what the time cursor points at comes before them."""
+def higher_is_better(name: str) -> bool:
+    return not set(GOOD_HIGH).isdisjoint(re.findall(r"[a-z0-9]+", name.lower()))
+
+
+def summary(row: MetricRow, width: int, pointed: Row | None = None, name: str = "") -> Row:
+    """The figures of a metric; what the time cursor points at comes before them.
+
+    Args:
+        name: of the metric, which may say that its highest value matters more than its lowest.
+    """
     last: Row = [("last ", "muted"), *_value(row.last)]
     if row.count == 1:
-        return separated([pointed or last, [("the only value so far", "muted")]], width, ("  ", "text"))
+        return separated([pointed or last, [("the only value", "muted")]], width, ("  ", "text"))
     parts: list[Row] = [pointed or last]
     if row.nonfinite:
-        parts.append([(f"× {row.nonfinite:,} not finite", "bad bold")])
-    parts += [[(f"{label} ", "muted"), *_value(value)] for label, value in (("min", row.min), ("max", row.max))]
-    return separated(parts, width, ("  ", "text"))
+        parts.append([(f"{fmt.plural(row.nonfinite, 'value', 'values')} not finite", "bad bold")])
+    bounds = [[(f"{label} ", "muted"), *_value(value)] for label, value in (("min", row.min), ("max", row.max))]
+    all_fit = sum(map(row_width, [*parts, *bounds])) + 2 * len(parts) + 2 <= width
+    if not all_fit and (higher_is_better(name) or _value(row.min) == _value(row.last)):
+        bounds.reverse()  # the one that tells more has its place first
+    return separated([*parts, *bounds], width, ("  ", "text"))
 
 
 class Metric(CurvePanel):
@@ -81,5 +94,5 @@ class Metric(CurvePanel):
             return [[("  no metric has been logged yet", "muted")]]
         row, curve = view.report.metrics.get(name, MetricRow()), view.metrics.get(name, Curve())
         pointed = None if look.cursor is None else pointed_value(curve, look.cursor)
-        head: list[Row] = [] if height + 1 < LOW else [[(" ", "text"), *summary(row, width - 1, pointed)]]
+        head: list[Row] = [] if height + 1 < LOW else [[(" ", "text"), *summary(row, width - 1, pointed, name)]]
         return [*head, *self.curve(name, curve, width, height - len(head), look, view.step_seconds)]

@@ -31,7 +31,7 @@ def test_where_the_time_goes_says_that_there_is_more(look: Look) -> None:
     panel = phases.Phases("phases")
     shown = text(panel.body(views.running(), look, 38, 4))
     assert "between steps" not in shown and shown.endswith("↓")
-    assert "2.42 s    14 % 2.74 s" in shown, "the arrow has a place of its own"
+    assert "2.42 s   14 % 2.74 s" in shown, "the arrow has a place of its own"
     panel.scroll_rows(4)
     below = text(panel.body(views.running(), look, 38, 4))
     assert "between steps" in below and "generation " not in below
@@ -171,7 +171,7 @@ def test_what_rounding_leaves_of_a_time_is_none(look: Look) -> None:
     report = views.running().report
     report = replace(report, wall=replace(report.wall, between_steps=1e-12))
     [*_, between] = phases.lines(report, look)
-    assert between.cells == ("0 s", "+0 %", "")
+    assert between.cells == ("0 s", "0 %", "–")
     assert "between" not in text(phases.wall_account(report.wall, look, 60))
 
 
@@ -222,7 +222,7 @@ def test_a_phase_of_few_steps_says_of_how_many(look: Look) -> None:
     report = views.running().report
     seldom = [replace(row, count=12) if row.name == "test_generation" else row for row in report.phases]
     table = phases.lines(replace(report, phases=seldom), look)
-    for width, words in ((98, "in 12 of 214 steps"), (63, "in 12 of 214"), (50, "× 12")):
+    for width, words in ((98, "in 12 of 214 steps"), (63, "in 12 of 214"), (50, "██▍ in 12"), (38, "test_ge… in 12")):
         rows = phases.phase_rows(table, width)
         shown = text(rows)
         assert words in shown and shown.count("12 of 214") <= 1, width
@@ -330,3 +330,14 @@ def test_where_not_all_ranks_fit_the_slowest_stands_first_and_the_others_in_the_
     assert first.startswith(" 37 ") and "slowest" in first and " 0 " in first and second.startswith(" 9 ")
     alike = [RankRow(rank, 1.0, usual_wait=0.1234 - rank * 1e-6) for rank in range(5)]
     assert [row.rank for row in ranks.by_interest(alike, 3)] == [3, 0, 1, 2, 4]
+
+
+def test_in_the_bar_of_the_whole_run_a_larger_part_never_gets_fewer_cells() -> None:
+    shares = [0.2, 0.002, 0.003, 0.79, 0.005]
+    cells = phases._largest_remainder(shares, 60)
+    assert sum(cells) == 60 and cells[1] <= cells[2] <= cells[4] < cells[0] < cells[3]
+
+
+def test_the_longest_bar_leaves_room_for_the_number_of_its_steps(look: Look) -> None:
+    table = [phases.Line("test_generation", "accent", 1.0, ("1 s", "50 %", "1 s"), (12, 200))]
+    assert "█ in 12" in text(phases.phase_rows(table, 60))

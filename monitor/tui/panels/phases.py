@@ -13,7 +13,8 @@ from monitor.tui.rows import Row, bar, column, fit, flow, row_width, text_width
 from monitor.tui.themes import BETWEEN
 
 _LEAST_BAR = 5
-_LEAST_CELLS = (6, 7, 6)  # as wide as `1.23 s` and `+<0.1 %`: so the bars beside seldom change their length
+_LEAST_NAME = 6  # cells of a name that stand before other words
+_LEAST_CELLS = (6, 6, 6)  # as wide as `1.23 s` and `<0.1 %`: so the bars beside seldom change their length
 MOST_STEPS = 0.9  # of all: a phase that occurs in fewer of them says in how many
 FREE_FROM = 30  # cells of a panel from which on some are left free at the right
 _DUST = 1e-9  # seconds: what is left of a sum of thousands of times from which all were taken again
@@ -48,7 +49,7 @@ def lines(report: Report, look: Look) -> list[Line]:
     if steps and wall.steps > 0:
         between = wall.between_steps if wall.between_steps > _DUST else 0.0
         beside = between / wall.steps
-        cells = (fmt.duration(between / steps), f"+{fmt.share(beside)}", "")
+        cells = (fmt.duration(between / steps), fmt.share(beside), fmt.UNKNOWN)
         table.append(Line(BETWEEN, "between", min(1.0, beside / largest), cells))
     return table
 
@@ -81,11 +82,12 @@ def phase_rows(table: list[Line], width: int) -> list[Row]:
     names = _name_width([line.name for line in table], width)
     bars = room - names - 1
     rows: list[Row] = []
+    longest = _longest_bar(table, bars)
     for line in table:
         row: Row = [(" ", "text")]
         if bars >= _LEAST_BAR:
             row += [(column(line.name, names), "text"), (" ", "text")]
-            drawn = bar(line.length, bars)
+            drawn = bar(line.length, longest)
             row += [(drawn, line.tone + FILL), (column(_seldom(line, bars - len(drawn)), bars - len(drawn)), "muted")]
         else:
             row += _name_on_bar(line, max(0, room))
@@ -96,20 +98,33 @@ def phase_rows(table: list[Line], width: int) -> list[Row]:
     return rows
 
 
+def _longest_bar(table: list[Line], bars: int) -> int:
+    """How long a bar may be in `bars` cells: behind that of a phase of few steps their number has a place."""
+    least = [(line.length, len(f" in {line.seldom[0]:,}")) for line in table if line.seldom is not None]
+    fits = (
+        longest
+        for longest in range(bars, _LEAST_BAR - 1, -1)
+        if all(len(bar(length, longest)) + words <= bars for length, words in least)
+    )
+    return next(fits, bars)
+
+
 def _seldom(line: Line, room: int) -> str:
     """` in 12 of 200 steps`, in as many words as there is room for behind the bar."""
     if line.seldom is None:
         return ""
     count, steps = (f"{number:,}" for number in line.seldom)
-    words = (f" in {count} of {steps} steps", f" in {count} of {steps}", f" {count} of {steps}", f" × {count}")
+    words = (f" in {count} of {steps} steps", f" in {count} of {steps}", f" {count} of {steps}", f" in {count}")
     return next((each for each in words if len(each) <= room), "")
 
 
 def _name_on_bar(line: Line, width: int) -> Row:
-    name = column(line.name, width)
+    words = f" in {line.seldom[0]:,}" if line.seldom is not None else ""
+    words = words if len(words) + _LEAST_NAME <= width else ""
+    name = column(fit(line.name, width - len(words)) + words, width)
     filled = max(1, round(line.length * width))
     if text_width(name) != len(name):  # a wide character could be cut in two: a mark instead of a bar
-        return [("▌", line.tone), (column(line.name, width - 1), "text")]
+        return [("▌", line.tone), (column(name, width - 1), "text")]
     front = "background" if line.tone.startswith("phase") else "text"
     return [(name[:filled], f"{front}/{line.tone}"), (name[filled:], "text")]
 
@@ -118,8 +133,18 @@ def _wall_parts(wall: Wall, look: Look) -> list[tuple[str, float, str]]:
     parts = [("start-up", wall.startup or 0.0, "muted"), ("steps", wall.steps, "accent")]
     spans = sorted(wall.spans.items(), key=lambda item: -item[1])
     parts += [(name, seconds, look.phases[name]) for name, seconds in spans]
-    parts += [(BETWEEN, wall.between_steps, "between"), ("teardown", wall.teardown, "muted")]
+    parts += [(BETWEEN, wall.between_steps, "between"), ("teardown", wall.teardown, "faint")]
     return [part for part in parts if part[1] > _DUST]
+
+
+def _largest_remainder(shares: list[float], room: int) -> list[int]:
+    """Whole cells for shares of `room`: of two parts the larger never gets fewer."""
+    exact = [share * room for share in shares]
+    cells = [int(each) for each in exact]
+    left = min(room, round(sum(exact))) - sum(cells)
+    for index in sorted(range(len(exact)), key=lambda index: cells[index] - exact[index])[: max(0, left)]:
+        cells[index] += 1
+    return cells
 
 
 def wall_account(wall: Wall, look: Look, width: int, lines: int = 2) -> list[Row]:
@@ -130,13 +155,10 @@ def wall_account(wall: Wall, look: Look, width: int, lines: int = 2) -> list[Row
         return []
     room = width - 1 - _END
     cells: Row = [(" ", "text")]
-    done, filled = 0.0, 0
-    for _, seconds, tone in parts:
-        done += seconds
-        end = round(min(1.0, done / total) * room)
-        if end > filled:
-            cells.append(("▄" * (end - filled), tone + FILL))
-            filled = end
+    whole = max(total, sum(seconds for _, seconds, _ in parts))
+    shares = [seconds / whole for _, seconds, _ in parts]
+    for (_, _, tone), wide in zip(parts, _largest_remainder(shares, room), strict=True):
+        cells += [("▄" * wide, tone + FILL)] if wide else []
     words: list[Row] = [
         [("■ ", tone), (f"{fit(name, 24)} ", "muted"), (fmt.share(seconds / total), "text")]
         for name, seconds, tone in sorted(parts, key=lambda part: -part[1])

@@ -101,7 +101,7 @@ def test_a_gpu_without_readings_shows_dashes_only() -> None:
 
 @pytest.mark.parametrize("width", [38, 46, 60, 100])
 def test_the_training_stands_beside_the_host(width: int) -> None:
-    shown = text(machine.host_rows(views.host_row(), [], width))
+    shown = text(machine.host_rows(views.host_row(), width))
     for part in (
         "37 %",
         "training 5.1 cores",
@@ -116,16 +116,16 @@ def test_the_training_stands_beside_the_host(width: int) -> None:
 
 @pytest.mark.parametrize("width", range(36, 120))
 def test_the_host_is_cut_nowhere(width: int) -> None:
-    assert "…" not in text(machine.host_rows(views.host_row(), [1.0] * 9, width))
+    assert "…" not in text(machine.host_rows(views.host_row(), width))
 
 
 @pytest.mark.parametrize("width", [1, 20, 38, 60, 100, 158])
 def test_the_host_keeps_to_its_width(width: int) -> None:
     rows = [
-        *machine.host_rows(views.host_row(), [1.0] * 9, width),
+        *machine.host_rows(views.host_row(), width),
         *machine.gpu_block(views.gpu(0), [1.0] * 9, width),
     ]
-    assert all(row_width(row) <= width for row in machine.host_rows(views.host_row(), [1.0] * 9, width))
+    assert all(row_width(row) <= width for row in machine.host_rows(views.host_row(), width))
     assert rows
 
 

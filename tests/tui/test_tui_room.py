@@ -1,5 +1,6 @@
 """What has a place on a screen of a given size, and what says that there is more. Pure functions, no app."""
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -8,6 +9,7 @@ import sample_views as views
 
 from monitor import units as fmt
 from monitor.model.detail_rows import KindRow
+from monitor.model.held_back import HeldBack
 from monitor.model.report import Curve, OpenWork, Outcome, RankRow
 from monitor.tui import timeline
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS
@@ -146,10 +148,10 @@ def test_findings_among_the_alerts_are_told_apart_from_them(look: Look) -> None:
 
 
 def test_a_figure_of_the_host_comes_before_a_picture_of_another() -> None:
-    host, recent = views.running().report.host, [100.0]
-    tight, roomy = text(machine.host_rows(host, recent, 62)), text(machine.host_rows(host, recent, 90))
+    host = views.running().report.host
+    tight, roomy = text(machine.host_rows(host, 62)), text(machine.host_rows(host, 90))
     assert all(word in tight and word in roomy for word in ("load 6.2", "9 processes", "free 211 GiB"))
-    assert "█" in roomy and "█" not in tight
+    assert "━" in roomy and "━" not in tight
 
 
 def test_a_row_for_each_gpu_only_where_the_host_has_its_rows_too() -> None:
@@ -249,7 +251,7 @@ def test_whose_figures_these_are_is_said_where_there_are_several_ranks(look: Loo
 def test_what_no_reading_of_the_host_tells_takes_no_row(look: Look) -> None:
     host = views.running().report.host
     silent = replace(host, disk_read=None, disk_write=None, disk_free=None, net_in=None, net_out=None)
-    shown = text(machine.host_rows(silent, [], 90))
+    shown = text(machine.host_rows(silent, 90))
     assert "disk" not in shown and "net" not in shown and "–" not in shown
     waiting = views.waiting()
     over = replace(waiting, report=replace(waiting.report, outcome=Outcome("finished", 0)))
@@ -258,13 +260,13 @@ def test_what_no_reading_of_the_host_tells_takes_no_row(look: Look) -> None:
         panel.has_place(waiting, look) and not panel.has_place(over, look) and panel.has_place(views.starting(), look)
     )
     assert "nobody watched" in text(machine.machine_rows(over, 60, 9))
-    partly = text(machine.host_rows(replace(silent, disk_free=2**40, net_in=7.0), [], 90))
+    partly = text(machine.host_rows(replace(silent, disk_free=2**40, net_in=7.0), 90))
     assert "free 1.0 TiB" in partly and "read" not in partly and "out –" in partly
 
 
 def test_bars_are_as_long_as_there_is_room_for() -> None:
-    host, recent = views.running().report.host, [100.0] * 40
-    drawn = [text(machine.host_rows(host, recent, width)).count("█") for width in (62, 90, 98, 110)]
+    host = views.running().report.host
+    drawn = [text(machine.host_rows(replace(host, cpu=100.0), width)[:1]).count("━") for width in (62, 90, 98, 110)]
     assert drawn == sorted(drawn) and drawn[0] == 0 and drawn[-1] == 24
     gpus = [views.gpu(3), views.gpu(4)]  # of which one has its power capped
     meters = {text([machine.gpu_line(gpu, 96, 7)]).rindex("─" if gpu.utilization != 100 else "━") for gpu in gpus}
@@ -341,3 +343,34 @@ def test_in_the_bar_of_the_whole_run_a_larger_part_never_gets_fewer_cells() -> N
 def test_the_longest_bar_leaves_room_for_the_number_of_its_steps(look: Look) -> None:
     table = [phases.Line("test_generation", "accent", 1.0, ("1 s", "50 %", "1 s"), (12, 200))]
     assert "█ in 12" in text(phases.phase_rows(table, 60))
+
+
+def test_bars_of_gpus_are_alike_whatever_holds_them_back() -> None:
+    plain = views.gpu(3)
+    for width in range(40, 120):
+        rows = [machine.gpu_line(each, width, 7) for each in (plain, replace(plain, reasons=["power cap"]))]
+        assert len({len(re.findall("[━─]", text([row]))) for row in rows}) == 1, width
+        assert all(row_width(row) <= width for row in rows)
+    assert "─ 84 % busy  64.2/139 GiB" in text([machine.gpu_line(plain, 44, 7)])
+
+
+def test_what_is_written_to_the_disk_comes_before_what_is_free() -> None:
+    host = replace(views.running().report.host, disk_read=388 * 1024.0, disk_write=19.9 * 2**20)
+    disk = text(machine.host_rows(host, 37)).split("\n")[2]
+    assert "read 388 KiB/s write 19.9 MiB/s" in disk and "free" not in disk
+
+
+def test_the_cause_of_what_cannot_be_read_is_left_out_where_it_would_be_cut() -> None:
+    view = views.running(gpus=0)
+    host = replace(view.report.host, note="no NVIDIA driver: libnvidia-ml.so.1 not found")
+    view = replace(view, report=replace(view.report, host=host))
+    assert text(machine.machine_rows(view, 38, 5)).endswith("\n no NVIDIA driver")
+    assert "not found" in text(machine.machine_rows(view, 38, 8))
+
+
+def test_an_episode_without_an_end_tells_how_long_it_was_seen(look: Look) -> None:
+    view = views.running()
+    held = HeldBack("u", 1, "hardware thermal", "HW thermal", "thermal", 25.0, None, 24.0)
+    details = replace(view.details, held_back=(held,), wall_offset=view.report.run.started)
+    shown = text(alerts.entries(replace(view, details=details), look))
+    assert "■ at 25 s, seen for 24 s  GPU 1 hardware thermal" in shown

@@ -28,6 +28,7 @@ from monitor.tui.rows import (
 HOST_ROWS = 4
 LEAST_METER, MOST_METER = 3, 20  # cells; its number stands beside it
 LEAST_PICTURE, MOST_PICTURE = 8, 24  # cells beside a figure of the host
+_BUSY = " busy"
 _HOT = 85.0  # degrees; most data-centre GPUs begin to slow down between 83 and 90
 
 
@@ -64,6 +65,11 @@ def names_width(gpus: Sequence[GpuRow]) -> int:
     return max((len(f" GPU {gpu.index} ") for gpu in gpus), default=0)
 
 
+def _meter_room(free: int) -> int:
+    """Alike in all rows: so what only some of them tell is left room for, but not at the cost of a short bar."""
+    return min(MOST_METER, max(free - 2 - len(POWER_CAP), min(10, free)))
+
+
 def gpu_line(gpu: GpuRow, width: int, names: int) -> Row:
     """One line a GPU, the least important facts left out where there is no room.
 
@@ -78,14 +84,19 @@ def gpu_line(gpu: GpuRow, width: int, names: int) -> Row:
         [(column(temperature, 5, right=True), tone)],
         [(column(_power(gpu, "/"), 9, right=True), "text")],
         [(column(_clock(gpu), 9, right=True), "text")],
-        *([[(POWER_CAP, "muted")]] if POWER_CAP in gpu.reasons else []),
     ]
     head: Row = [(column(f" GPU {gpu.index}", names), "text bold")]
     left = max(1, width - row_width(head) - LEAST_METER)
     tail = separated(facts, left, ("  ", "text"))
-    # Alike in all rows: so what only some of them tell is left room for.
-    room = width - row_width(head) - row_width(tail) + (0 if POWER_CAP in gpu.reasons else -2 - len(POWER_CAP))
-    room = min(MOST_METER, max(room, min(10, width - row_width(head) - row_width(tail))))
+    free = width - row_width(head) - row_width(tail)
+    room = _meter_room(free)
+    if _meter_room(free - len(_BUSY)) >= LEAST_METER:
+        facts[0].append((_BUSY, "muted"))
+        tail, room = separated(facts, left, ("  ", "text")), _meter_room(free - len(_BUSY))
+    if POWER_CAP in gpu.reasons:
+        spare = width - row_width(head) - room - row_width(tail) - 2
+        cap = next((words for words in (POWER_CAP, "cap") if len(words) <= spare), "")
+        tail += [("  ", "text"), (cap, "muted")] if cap else []
     if held:  # in place of what is less important; the columns stay where they are in all rows
         reason: Row = [("  ", "text"), (fit(held, min(40, left // 2)), "warning")]
         used = row_width(head) + max(0, room) + row_width(reason)
@@ -135,7 +146,7 @@ def _labelled(label: str, value: str) -> Row:
     return [] if value == fmt.UNKNOWN else [(f"{label} ", "muted"), (value, "text")]
 
 
-def _host_cells(host: HostRow, recent: Sequence[float], narrow: bool, pictures: int) -> list[tuple[str, list[Row]]]:
+def _host_cells(host: HostRow, narrow: bool, pictures: int) -> list[tuple[str, list[Row]]]:
     """A table: the host first, then the training's own part of it, then what is worth knowing beside.
 
     Args:
@@ -145,7 +156,7 @@ def _host_cells(host: HostRow, recent: Sequence[float], narrow: bool, pictures: 
     cpu: Row = [(fmt.percent(host.cpu), "text bold"), (cores, "muted")]
     memory: Row = [(fmt.size_of(host.memory_used, host.memory_total, "/" if narrow else " of "), "text")]
     if pictures:
-        cpu = [(sparkline(recent, pictures, 100.0), "accent"), (" ", "text"), *cpu]
+        cpu = [*meter(_fraction(host.cpu, 100.0), pictures), (" ", "text"), *cpu]
         memory = [*meter(_fraction(host.memory_used, host.memory_total), pictures), (" ", "text"), *memory]
     tree = fmt.UNKNOWN if host.tree_cpu is None else f"{host.tree_cpu / 100:.1f} cores"
     processes = fmt.plural(host.tree_processes, "process", "processes") if host.tree_processes else ""
@@ -175,22 +186,18 @@ def _columns(table: list[tuple[str, list[Row]]], room: int) -> tuple[int, list[i
     return next((number for number in (3, 2) if sum(widths[:number]) - 2 <= room), 0), widths
 
 
-def host_rows(host: HostRow, recent: Sequence[float], width: int) -> list[Row]:
-    """CPU, RAM, disk and network in columns; ragged, and without their labels' frills, where columns do not fit.
-
-    Args:
-        recent: how busy the CPUs were lately, in percent.
-    """
+def host_rows(host: HostRow, width: int) -> list[Row]:
+    """CPU, RAM, disk and network in columns; ragged, and without their labels' frills, where columns do not fit."""
     names = 7 if width >= 46 else 6
     # Pictures beside the figures where there is room; but a figure more is worth more than they.
     pictures = (LEAST_PICTURE, 0) if width >= 60 else (0,)
-    tables = [_host_cells(host, recent, width < 46, wide) for wide in pictures]
+    tables = [_host_cells(host, width < 46, wide) for wide in pictures]
     fits = [_columns(table, width - names) for table in tables]
     columns, widths = max(fits, key=lambda each: each[0])
     at = fits.index((columns, widths))
     table, spare = tables[at], width - names - sum(widths) + 2
     if pictures[at] and columns == len(widths) and spare > 0:
-        table = _host_cells(host, recent, False, min(MOST_PICTURE, pictures[at] + spare))
+        table = _host_cells(host, False, min(MOST_PICTURE, pictures[at] + spare))
         widths = _columns(table, width - names)[1]
     rows = []
     for label, cells in table:
@@ -201,18 +208,25 @@ def host_rows(host: HostRow, recent: Sequence[float], width: int) -> list[Row]:
             ]
             row += [span for cell in padded[: columns - 1] for span in cell] + cells[columns - 1]
         else:
-            row += separated([cell for cell in cells if cell], max(1, width - names), ("  ", "text"))
+            row += _ragged([cell for cell in cells if cell], max(1, width - names))
         rows.append(cut(row, width))
     return rows
 
 
+def _ragged(cells: list[Row], width: int) -> Row:
+    """The first two closer together where they need it: what is written is worth more than what is free."""
+    two = sum(map(row_width, cells[:2]))
+    return separated(cells if two + 2 <= width else cells[:2], width, (" " if two + 1 == width else "  ", "text"))
+
+
 class Machine(ScrollPanel):
     number = 7
+    short = "GPUs"  # beside how many of them are seen
 
     def data(self, view: View, look: Look) -> object:
         report = view.report
         beside = report.run.ranks, report.outcome.state
-        return report.gpus, report.host, view.details.host, view.details.gpus, beside
+        return report.gpus, report.host, view.details.gpus, beside
 
     def heading(self, view: View, look: Look) -> str:
         return "GPUs and host" if view.report.gpus else "Host"
@@ -243,14 +257,16 @@ def machine_rows(view: View, width: int, height: int) -> list[Row]:
     else:
         rows = [*together(gpus, width), *(gpu_line(gpu, width, names) for gpu in gpus if limits(gpu))]
     if is_known(view.report.host):
-        rows += host_rows(view.report.host, figure_of(view.details.host[-width:], "cpu"), width)
+        rows += host_rows(view.report.host, width)
     else:
         running = view.report.outcome.state == "running"
         why = "no reading of the host yet" if running else "nobody watched the host: `trainmon run` does"
         rows += wrap([(f" {why}", "muted")], width - 1, 1)
-    note = view.report.host.note
+    note = printable((view.report.host.note or "")[:400])
     if note:
-        rows += wrap([(" ", "text"), (printable(note[:400]), "muted")], width - 1, 1, 3)
+        whole = wrap([(" ", "text"), (note, "muted")], width - 1, 1, 3)
+        brief = wrap([(" ", "text"), (note.partition(":")[0], "muted")], width - 1, 1, 3)  # without the cause
+        rows += whole if len(rows) + len(whole) <= height else brief
     elif not gpus:
         rows.append([(" no GPU has been seen", "muted")])
     return rows

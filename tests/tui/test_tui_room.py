@@ -357,7 +357,7 @@ def test_bars_of_gpus_are_alike_whatever_holds_them_back() -> None:
 def test_what_is_written_to_the_disk_comes_before_what_is_free() -> None:
     host = replace(views.running().report.host, disk_read=388 * 1024.0, disk_write=19.9 * 2**20)
     disk = text(machine.host_rows(host, 37)).split("\n")[2]
-    assert "read 388 KiB/s write 19.9 MiB/s" in disk and "free" not in disk
+    assert "r 388 KiB/s  w 19.9 MiB/s" in disk and "free" not in disk
 
 
 def test_the_cause_of_what_cannot_be_read_is_left_out_where_it_would_be_cut() -> None:

@@ -162,7 +162,8 @@ def _host_cells(host: HostRow, narrow: bool, pictures: int) -> list[tuple[str, l
     processes = fmt.plural(host.tree_processes, "process", "processes") if host.tree_processes else ""
     load = "" if host.load1 is None else f"load {host.load1:.1f}"
     swap = f"swap {fmt.size(host.swap_used)}" if host.swap_used else ""
-    disk: list[Row] = _flows(("read", host.disk_read), ("write", host.disk_write))
+    read, write = ("r", "w") if narrow else ("read", "write")  # as iostat does: both are worth more than what is free
+    disk: list[Row] = _flows((read, host.disk_read), (write, host.disk_write))
     net: list[Row] = _flows(("in", host.net_in), ("out", host.net_out))
     rows = [
         ("CPU", [cpu, _labelled("training", tree), [(load, "muted")]]),
@@ -208,15 +209,9 @@ def host_rows(host: HostRow, width: int) -> list[Row]:
             ]
             row += [span for cell in padded[: columns - 1] for span in cell] + cells[columns - 1]
         else:
-            row += _ragged([cell for cell in cells if cell], max(1, width - names))
+            row += separated([cell for cell in cells if cell], max(1, width - names), ("  ", "text"))
         rows.append(cut(row, width))
     return rows
-
-
-def _ragged(cells: list[Row], width: int) -> Row:
-    """The first two closer together where they need it: what is written is worth more than what is free."""
-    two = sum(map(row_width, cells[:2]))
-    return separated(cells if two + 2 <= width else cells[:2], width, (" " if two + 1 == width else "  ", "text"))
 
 
 class Machine(ScrollPanel):

@@ -17,7 +17,7 @@ from monitor.tui.screens.page import Body, PageScreen
 LEAST_WIDTH = 37  # cells of one rank: its number, its time, its waiting, and that it is slowest
 GAP = 2
 EXPLAINED = " each rank's median step, and how much of it is waiting"
-ORDER = "; the slowest first, then those that wait least"
+ORDER = "; those that wait least first"
 
 
 def _columns(ranks: list[RankRow], width: int, height: int) -> int:
@@ -82,11 +82,13 @@ class Ranks(Body):
             head = [
                 (" who waits for whom cannot be told yet: too few steps in common, or no collectives seen", "muted")
             ]
-        told = wrap(head, width - 1, 1)
-        room = self.size.height - 2 - len(told)
-        table = rank_table(report.ranks, slow.rank if slow is not None else None, width, room)
-        order = ORDER if len(table) > room else ""
-        return [*told, cut([(EXPLAINED + order, "muted")], width), *table]
+        who = slow.rank if slow is not None else None
+        told = [*wrap(head, width - 1, 1), *wrap([(EXPLAINED, "muted")], width - 1, 1)]
+        room = self.size.height - 1 - len(told)
+        table = rank_table(report.ranks, who, width, room)
+        if len(table) > room:
+            told = [*wrap(head, width - 1, 1), *wrap([(EXPLAINED + ORDER, "muted")], width - 1, 1)]
+        return [*told, *table]
 
 
 class RanksScreen(PageScreen):

@@ -46,21 +46,6 @@ class Details:
     wall_offset: float | None = None  # Unix time minus monotonic time
 
 
-def from_step_to_step(steps: Sequence[Step]) -> dict[int, float]:
-    """Seconds from the end of the step before to the end of each: what every rate is made of, pauses included.
-
-    Of steps in a row of the main loop; the first one has its own duration alone.
-    """
-    found: dict[int, float] = {}
-    before: float | None = None
-    for step in steps:
-        if step.thread is None and step.duration > 0:
-            end = step.start + step.duration
-            found[step.index] = end - (step.start if before is None else min(before, step.start))
-            before = end
-    return found
-
-
 def figure_of(readings: Sequence[Gpu] | Sequence[Host], name: str) -> list[float]:
     """One figure of readings; nan where a reading lacks it."""
     values = [getattr(each, name) for each in readings]

@@ -2,8 +2,6 @@
 
 import math
 
-from monitor.model.curves import curves
-from monitor.model.detail_rows import from_step_to_step
 from monitor.model.details import MAX_BARS, details, distribution
 from monitor.model.fold import fold
 from monitor.model.open_step import MAX_PARTS, OpenStep
@@ -13,16 +11,6 @@ from monitor.sources.arrivals import Arrivals
 from trainhooks.events import Gpu, Hello, Metrics, Pulse, Span, Step
 
 from .conftest import Story, folded
-
-
-def test_the_tokens_a_second_of_a_step_are_those_of_the_chart() -> None:
-    story = Story()
-    for _ in range(5):
-        story.step_with({"tokens": 100}, forward=1.0).wait(0.25)
-    state = folded(story)
-    taken = from_step_to_step(details(state, over=False).steps)
-    assert list(taken.values()) == [1.0, 1.25, 1.25, 1.25, 1.25]
-    assert curves(state)["tokens_per_second"].mean == [100 / seconds for seconds in taken.values()]
 
 
 def test_metrics_logged_after_the_end_of_a_step_are_that_step_s() -> None:

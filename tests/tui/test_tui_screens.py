@@ -19,6 +19,7 @@ from monitor.tui.screens.page import PageScreen
 from monitor.tui.screens.ranks import rank_table
 from monitor.tui.screens.setup import flattened
 from monitor.tui.screens.step_rows import columns, ordered, step_lines
+from monitor.tui.screens.steps import KINDS, STATUS, StepTable
 from monitor.tui.timeline import CHECKPOINT, EVAL, SLOW, held_back, marked
 
 BIG = (160, 45)
@@ -201,7 +202,7 @@ async def test_an_opened_step_shows_all_that_is_known_and_says_what_is_not(app_o
     async with app.run_test(size=(160, 60)) as pilot:
         await press(pilot, "s", "enter")
         shown = screen_text(app)
-        for words in ("step 214", "generation", "median of its role and stage", "reward", "GPU 0   busy", "[step 214]",
+        for words in ("step 214", "generation", "median of its stage", "reward", "GPU 0   busy", "[step 214]",
                       "rl_code.py:118 sample", "of all steps so far"):  # fmt: skip
             assert words in shown
         app_on.feed.push(old_and_new())
@@ -252,6 +253,53 @@ def test_an_opened_step_tells_what_the_run_has_had_and_whose_it_is(look: Look) -
     same = {"generation": [("a.py:1", 3)], "training": [("a.py:1", 9)], "execution": [("a.py:1", 3), ("b.py:2", 1)]}
     shown = text(step_detail(line, replace(view, details=replace(view.details, frames=same)), look, 120))
     assert "   generation, training\n      100 % a.py:1" in shown and shown.count("a.py:1") == 2
+
+
+def test_the_statistics_beside_a_value_are_of_its_series(look: Look) -> None:
+    view = views.running()
+    last = replace(view.details.steps[-1], role="trainer", metrics={"calls": 1, "reward": 0.5})
+    curves = {"trainer/calls": views.curve_at({last.index: 4.0}), "calls": views.curve_at({last.index: 1.0}),
+              "trainer/reward": views.curve_at({last.index: 0.5})}  # fmt: skip
+    rows = {name: views.metric_row(each.mean) for name, each in curves.items()}
+    detail = replace(view.details, steps=(last,))
+    view = replace(view, report=replace(view.report, metrics=rows), metrics=curves, details=detail)
+    shown = [row.split() for row in text(step_detail(step_lines(view)[-1], view, look, 120)).split("\n")]
+    assert ["calls", *("1" * 4), *["logged", "without", "a", "role"]] in shown
+    assert ["reward", *["0.5000"] * 4] in shown
+
+
+@pytest.mark.parametrize("width", range(40, 120))
+def test_no_row_ends_between_a_number_and_its_unit(look: Look, width: int) -> None:
+    view = views.eight_ranks()
+    line = step_lines(view)[-1]
+    shown = text(step_detail(line, view, look, width))
+    assert all(words in shown for words in ("7,614 tokens", "16 samples", f"{line.rate:.0f} tok/s"))
+    assert line.tokens is not None and line.rate == line.tokens / line.seconds, "a pause before it is none of its work"
+
+
+@pytest.mark.parametrize("width", [36, 58, 78, 118, 158, 238])
+def test_a_long_name_is_shortened_before_a_column_goes(look: Look, width: int) -> None:
+    view = views.running()
+    table = StepTable()
+    table._take(view)
+    shown, status = table._placed(width)
+    names = [each.column.title for each in shown]
+    every = [each.title for each in table._columns]
+    assert names == every[: len(names)], "the largest phases first"
+    assert 4 + sum(each.width for each in shown) + status <= width
+    assert status >= STATUS or width < 40
+    hidden = len(every) - len(names) + (status < len(KINDS))
+    assert table._hidden(view, width) == hidden
+    assert (hidden == 0) == (width >= 158)
+
+
+def test_the_state_of_a_step_has_a_place_on_a_narrow_screen_too(look: Look) -> None:
+    view = views.running()
+    table = StepTable()
+    for width in (58, 78, 118):
+        rows = [text(table.entry(key, view, look, width, False)) for key in table.keys(view, look)]
+        assert sum("skipped" in row for row in rows) == 3 and sum("▲ " in row[10:] for row in rows) == 3
+        assert all(len(row) <= width for row in rows)
 
 
 async def test_nothing_to_open_is_not_offered(app_on, screen_text) -> None:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from statistics import fmean
 
 from monitor import units as fmt
 from monitor.model.reasons import reasons_in_words
-from monitor.model.report import View
+from monitor.model.report import Curve, View
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.console import elsewhere
 from monitor.tui.panels.header import shown_rank
 from monitor.tui.rows import Row, bar, column, fit, printable, wrap
 from monitor.tui.screens.step_rows import StepLine
-from trainhooks.events import Gpu, Number
+from trainhooks.events import Gpu, Number, Step
 
 AROUND = 1.0  # seconds; GPUs are read once a second, and the console is looked at more often
 MAX_LINES = 40  # of the console
 MAX_METRICS = 40
 NAME, FIGURE = 24, 12  # cells of a metric's name, and of a figure
 _OF_THE_RUN = ("mean", "min", "max")
+GLUE = "\u00a0"  # drawn as a space: no row ends between a number and its unit
 
 
 def _head(text: str) -> Row:
@@ -53,16 +55,33 @@ def _metrics(line: StepLine, view: View, width: int) -> list[Row]:
     if not step.metrics:
         return [_head("Metrics"), *_why_not("this step logged none", width)]
     beside = _OF_THE_RUN if width >= NAME + 4 + FIGURE * 4 else ()
-    whose, prefix = ("role's", f"{step.role}/") if step.role else ("run's", "")  # as the report names them
+    whose = "role's" if step.role else "run's"
     rows: list[Row] = [[(column(" Metrics", NAME + 4 + FIGURE), "text bold")]]
     rows[0] += [(column(f"{whose} {name}", FIGURE, right=True), "muted") for name in beside]
     for name, value in list(step.metrics.items())[:MAX_METRICS]:
         row: Row = [(f"   {column(name, NAME)} ", "muted"), (column(_value(value), FIGURE, right=True), "text bold")]
-        whole = view.report.metrics.get(f"{prefix}{name}")
+        series = _series(step, name, value, view)
+        whole = view.report.metrics.get(series)
         for each in beside if whole is not None else ():
             row.append((column(_value(getattr(whole, each)), FIGURE, right=True), "muted"))
+        row.append(("  logged without a role", "muted") if step.role and beside and series == name else ("", "text"))
         rows.append(row)
     return rows
+
+
+def _series(step: Step, name: str, value: Number, view: View) -> str:
+    """The name of the series that the value is of: what is logged after a step's end may have no role."""
+    own = f"{step.role}/{name}" if step.role else name  # as the report names them
+    return next((each for each in (own, name) if _holds(view.metrics.get(each), step.index, value)), own)
+
+
+def _holds(curve: Curve | None, step: int, value: Number) -> bool:
+    """Whether the series can have had this value at this step."""
+    index = bisect_right(curve.x, step) - 1 if curve is not None else -1
+    if curve is None or index < 0 or step >= curve.x[index] + curve.width or isinstance(value, str):
+        return False
+    slack = 1e-6 * abs(value)
+    return curve.low[index] - slack <= value <= curve.high[index] + slack
 
 
 def _title(line: StepLine, view: View, width: int) -> Row:
@@ -80,8 +99,10 @@ def _title(line: StepLine, view: View, width: int) -> Row:
         row.append((f"  {of}", "muted") if (of := shown_rank(view.report)) else ("", "text"))
         for label, value in (("role", step.role), ("stage", step.stage), ("epoch", step.epoch)):
             row.append((f"  {label} {fit(str(value), 24)}", "muted") if value is not None else ("", "text"))
-        for label, number in (("tokens", step.tokens), ("with padding", step.padded_tokens), ("samples", step.samples)):
-            row.append((f"  {number:,} {label}", "muted") if number is not None else ("", "text"))
+        told = (("tokens", step.tokens), ("with padding", step.padded_tokens), ("samples", step.samples))
+        words = [f"{number:,} {label}" for label, number in told if number is not None]
+        words += [fmt.rate(line.rate, "tok/s")] if math.isfinite(line.rate) else []
+        row += [(f"  {each.replace(' ', GLUE)}", "muted") for each in words]
     return row
 
 
@@ -109,7 +130,8 @@ def _usual(line: StepLine, view: View) -> tuple[dict[str, float], str]:
     step = line.event
     for kind in view.details.kinds:
         if step is not None and (kind.role, kind.stage) == (step.role, step.stage) and kind.phases:
-            return kind.phases, "median of its role and stage"
+            own = [name for name, value in (("role", kind.role), ("stage", kind.stage)) if value]
+            return kind.phases, f"median of its {' and '.join(own)}" if own else "median of the latest steps"
     return {row.name: row.p50 for row in view.report.phases}, "median of the run"
 
 
@@ -153,7 +175,7 @@ def _console(line: StepLine, view: View, look: Look, width: int) -> list[Row]:
         step = line.event
         if step is not None and seen and seen[0] <= step.start:
             return _why_not("nothing", width)
-        unknown = "not known: when lines came is noted only while this dashboard looks on, for the newest ones"
+        unknown = "not known: line times are kept only while a dashboard is open, for the newest lines"
         return _why_not(elsewhere(view, look) or unknown, width)
     rows: list[Row] = [[("   " + fit(text, width - 4), "muted")] for text in lines[-MAX_LINES:]]
     return [*_why_not("seen from a second before to a second after", width), *rows]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from monitor import units as fmt
-from monitor.model.detail_rows import from_step_to_step
 from monitor.model.report import Curve, SlowStep, View
 from monitor.model.speed_classes import Bounds
 from trainhooks.events import Step
 
 MAX_PHASE_COLUMNS = 8
 LEAST_NAME = 4  # cells: so wide is the title
+LEAST_PHASE = 10  # cells: a time, and the beginning of the phase's name
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,11 @@ class StepLine:
     @property
     def name(self) -> str:
         return f"{self.step:,}" if self.count == 1 else f"{self.step:,}–{self.step + self.count - 1:,}"
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second of its own time: a pause before it is none of its work. nan: unknown."""
+        return self.tokens / self.seconds if self.tokens is not None and self.seconds > 0 else math.nan
 
 
 def of_event(step: Step, slow: SlowStep | None) -> StepLine:
@@ -99,18 +104,44 @@ class Column:
     width: int
     cell: Callable[[StepLine], str]
     value: Callable[[StepLine], float]
-    phase: str = field(default="")
+    phase: str = ""
+
+    @property
+    def least(self) -> int:
+        """Cells that it needs: a phase's long name is shortened before a column is left out."""
+        return LEAST_PHASE if self.phase else self.width
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A column that is in sight."""
+
+    column: Column
+    width: int
+    sorts: bool
+
+
+def placed(columns: list[Column], sort: int, room: int) -> tuple[list[Placed], int]:
+    """The columns that fit, the first of them and the one that sorts; and the cells that are left of `room`."""
+    chosen = {sort}
+    left = room - columns[sort].least
+    for index, each in enumerate(columns):
+        if index == sort:
+            continue
+        if each.least > left:
+            break
+        chosen.add(index)
+        left -= each.least
+    shown = []
+    for index in sorted(chosen):
+        more = max(0, min(columns[index].width - columns[index].least, left))
+        left -= more
+        shown.append(Placed(columns[index], columns[index].least + more, index == sort))
+    return shown, max(0, left)
 
 
 def columns(view: View, lines: list[StepLine]) -> list[Column]:
     """The columns of the table; the first as wide as the longest name among `lines`."""
-
-    taken = from_step_to_step(view.details.steps)  # as the chart has it, and the head
-
-    def rate(line: StepLine) -> float:
-        seconds = taken.get(line.step, 0.0)
-        return line.tokens / seconds if line.tokens is not None and seconds > 0 else math.nan
-
     newest = [*lines[-1:], *[line for line in reversed(lines) if line.count > 1][:1]]  # none before has more digits
     names = max([LEAST_NAME, *(len(line.name) for line in newest)]) + 2
     table = [
@@ -125,7 +156,7 @@ def columns(view: View, lines: list[StepLine]) -> list[Column]:
     table += [_phase_column(phase.name) for phase in phases]
     if any(step.tokens is not None for step in view.details.steps):
         tokens = Column("tokens", 9, lambda line: fmt.count(line.tokens), lambda line: _number(line.tokens))
-        table += [tokens, Column("tok/s", 9, lambda line: fmt.rate(rate(line), "").strip(), rate)]
+        table += [tokens, Column("tok/s", 9, lambda line: fmt.rate(line.rate, "").strip(), lambda line: line.rate)]
     return table
 
 
@@ -135,7 +166,7 @@ def _class(line: StepLine, bounds: Bounds) -> str:
 
 
 def _phase_column(name: str) -> Column:
-    wide = max(10, min(len(name), 15) + 3)
+    wide = max(LEAST_PHASE, min(len(name), 15) + 3)
     return Column(
         name,
         wide,

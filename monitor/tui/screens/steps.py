@@ -15,9 +15,12 @@ from monitor.tui.panels.steps import silence
 from monitor.tui.rows import Row, Span, column, fit, row_width, text_width
 from monitor.tui.screens.one_step import step_detail
 from monitor.tui.screens.page import ListBody, PageScreen
-from monitor.tui.screens.step_rows import Column, StepLine, columns, ordered, step_lines
+from monitor.tui.screens.step_rows import Column, Placed, StepLine, columns, ordered, placed, step_lines
 
-LEAST_STATUS = 12  # cells; a shorter column says nothing
+STATUS = 9  # cells that the status always has: `skipped`
+MOST_STATUS = 42
+NARROW = 36  # cells below which the sign before the row is its status
+KINDS = "  status, role / stage"
 BESIDE = 12  # cells of the title's rule that the title and its ends take
 
 
@@ -28,7 +31,8 @@ class StepTable(ListBody):
     about = (
         "A row is one step where single steps are kept: the latest ones, and every slow one. ▲ before it means"
         " that it was slow, - that it was skipped. Further back a row is a stretch of steps with their means, and its"
-        " first column names both ends. – is unknown, or a phase that did not occur.",
+        " first column names both ends. – is unknown, or a phase that did not occur. tok/s is by the step's own time,"
+        " without the pause before it.",
         "→ and ← choose the column that sorts, v turns the order round, x leaves only slow and skipped steps. Enter"
         " opens a row: its phases beside the usual ones, metrics, GPUs, what was printed meanwhile, and where the"
         " program stood.",
@@ -72,9 +76,14 @@ class StepTable(ListBody):
         words += f" of {of}" if (of := shown_rank(view.report)) else ""
         stretches = len(self._lines) - single
         told: Row = [(words + (f", {stretches:,} stretches before them" if stretches else ""), "muted")]
-        hidden = len(self._columns) - len(self._shown(self.size.width))
-        more: Row = [(f"{fmt.plural(hidden, 'more column', 'more columns')}  ", "muted")]
+        hidden = self._hidden(view, self.size.width)
+        more: Row = [("→", "accent"), (f" {fmt.plural(hidden, 'more column', 'more columns')}  ", "muted")]
         return [*more, *told] if hidden and row_width(more) + row_width(told) + BESIDE <= self.size.width else told
+
+    def _hidden(self, view: View, width: int) -> int:
+        """Columns out of sight."""
+        shown, status = self._placed(width)
+        return len(self._columns) - len(shown) + (_kinds(view) and status < len(KINDS))
 
     def keys(self, view: View, look: Look) -> list[object]:
         self._take(view)
@@ -88,37 +97,33 @@ class StepTable(ListBody):
     def fixed(self, view: View, look: Look, width: int) -> list[Row]:
         arrow = "↓" if self._falling else "↑"
         row: Row = [("  ", "text")]
-        for index, each in enumerate(self._shown(width)):
-            mine = index == self._sort
-            title = fit(each.title, each.width - 2) + (arrow if mine else "")
-            tone = "accent bold" if mine else look.phases[each.phase] if each.phase else "muted"
+        shown, status = self._placed(width)
+        for each in shown:
+            title = fit(each.column.title, each.width - 2 - each.sorts) + (arrow if each.sorts else "")
+            phase = each.column.phase
+            tone = "accent bold" if each.sorts else look.phases[phase] if phase else "muted"
             row.append((column(title, each.width, right=True), tone))
-        kinds = ", role / stage" if any(step.role or step.stage for step in view.details.steps) else ""
-        left = width - row_width(row)
-        return [[*row, (fit(f"  status{kinds}", left) if left >= LEAST_STATUS else "", "muted")]]
+        words = KINDS if _kinds(view) and status >= len(KINDS) else "  status"
+        return [[*row, (words if status else "", "muted")]]
 
-    def _shown(self, width: int) -> list[Column]:
-        """The columns that fit; the one that sorts is among them."""
-        shown: list[Column] = []
+    def _placed(self, width: int) -> tuple[list[Placed], int]:
+        """The columns in sight, and cells for the status behind them."""
         room = width - 4  # before them the cursor, behind them the arrow that says that there is more
-        for index, each in enumerate(self._columns):
-            needed = each.width + (self._columns[self._sort].width if index < self._sort else 0)
-            if needed <= room or index == self._sort:
-                shown.append(each)
-                room -= each.width
-        return shown
+        status = STATUS if room >= NARROW else 0
+        shown, left = placed(self._columns, self._sort, room - status)
+        return shown, min(MOST_STATUS, status + left) if status else 0
 
     def entry(self, key: object, view: View, look: Look, width: int, chosen: bool) -> list[Row]:
         line = next(each for each in self._lines if each.key == key)
         tone = "bad" if line.slow is not None else "muted" if line.count > 1 or line.status != "ok" else "text"
         row: Row = [("▶" if chosen else " ", "accent bold"), _sign(line)]
-        for each in self._shown(width):
-            bold = " bold" if chosen or each is self._columns[self._sort] else ""
-            row.append((column(each.cell(line), each.width, right=True), tone + bold))
-        room = width - row_width(row) - 2
-        if room + 2 >= LEAST_STATUS:
-            said = _status(line, min(room, 40))
-            row.append((f"  {fit(said, min(room, 40))}", "warning" if line.status.startswith("skipped") else tone))
+        shown, status = self._placed(width)
+        for each in shown:
+            bold = " bold" if chosen or each.sorts else ""
+            row.append((column(each.column.cell(line), each.width, right=True), tone + bold))
+        if status:
+            said = _status(line, status - 2, status >= len(KINDS))
+            row.append((f"  {said}", "warning" if line.status.startswith("skipped") else tone))
         return [row]
 
     def opened_rows(self, key: object, view: View, look: Look, width: int) -> list[Row]:
@@ -137,16 +142,23 @@ class StepTable(ListBody):
         self._only_slow = not self._only_slow
 
 
-def _status(line: StepLine, room: int) -> str:
-    """What became of it, and its role and stage; in fewer words where `room` asks for that."""
+def _kinds(view: View) -> bool:
+    return any(step.role or step.stage for step in view.details.steps)
+
+
+def _status(line: StepLine, room: int, kinds: bool) -> str:
+    """What became of it, and with `kinds` its role and stage; in fewer words where `room` asks for that."""
     kind = ""
-    if line.event is not None and (line.event.role or line.event.stage):
+    if kinds and line.event is not None and (line.event.role or line.event.stage):
         kind = ", " + " / ".join(part for part in (line.event.role, line.event.stage) if part)
-    if line.slow is None:
-        return ("mean of the stretch" if line.count > 1 else line.status) + kind
-    culprit = line.slow.culprit
-    ways = (f"▲ slow: {culprit} grew most{kind}", f"▲ {culprit}{kind}", f"▲ {culprit}")
-    return next((words for words in ways if text_width(words) <= room), ways[-1])
+    if line.slow is not None:
+        culprit = line.slow.culprit
+        ways = [f"▲ slow: {culprit} grew most{kind}", f"▲ {culprit}{kind}", f"▲ {culprit}", "▲ slow"]
+    elif line.count > 1:
+        ways = ["mean of the stretch", "mean"]
+    else:
+        ways = [line.status + kind, line.status, line.status.partition(":")[0]]
+    return fit(next((words for words in ways if text_width(words) <= room), ways[-1]), room)
 
 
 def _sign(line: StepLine) -> Span:

@@ -7,10 +7,14 @@ import sample_views as views
 
 from monitor.diagnosis.explain import page
 from monitor.model.report import Finding, Report, Suggestion, View
-from monitor.tui.rows import row_width
-from monitor.tui.screens.findings import below, finding_rows, page_rows
+from monitor.tui.rows import Row, row_width
+from monitor.tui.screens.findings import below, finding_rows, page_rows, try_rows
 
 BIG = (160, 45)
+
+
+def text_of(rows: list[Row]) -> str:
+    return "\n".join("".join(part for part, _ in row) for row in rows)
 
 
 async def press(pilot, *keys: str) -> None:
@@ -37,12 +41,17 @@ async def test_a_finding_opens_its_page_and_alerts_tell_when_they_came_and_went(
 async def test_what_to_try_stands_apart_from_what_was_measured(app_on, screen_text) -> None:
     view = views.running()
     idea = Suggestion(text="Try a fused optimizer", memory="none", because="optimizer steps take 9 % [/b]")
-    app = app_on(replace(view, report=replace(view.report, to_try=[idea])))
+    dear = replace(idea, text="Try a larger batch", memory="more, with the batch")
+    app = app_on(replace(view, report=replace(view.report, to_try=[idea, dear])))
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "w")
         shown = screen_text(app)
         assert "To try: what may help" in shown
-        assert "Try a fused optimizer  optimizer steps take 9 % [/b]  memory: none" in shown
+        assert "Try a fused optimizer  optimizer steps take 9 % [/b]" in shown and "memory: none" not in shown
+        assert "[/b]  memory: more, with the batch" in shown
+        assert all(
+            "memory: more, with the batch" in text_of(try_rows(dear, True, False, width)) for width in range(36, 120)
+        )
         lines = [line.strip() for line in shown.split("\n")]
         assert lines[lines.index("─ Alerts, the newest first") - 1] == ""
 
@@ -129,6 +138,7 @@ async def test_the_verdict_stands_on_the_screen_once_also_where_it_is_no_finding
             await press(pilot, "w")
             assert screen_text(app).count(shown.verdict.title[:28]) == 1
             assert "─ About this verdict" in screen_text(app) or shown is view or size != BIG
+            assert (" verdict" in screen_text(app).split(shown.verdict.title[:28])[1][:140]) == (shown is not view)
             await press(pilot, "enter")
             assert screen_text(app).count(shown.verdict.title[:28]) == 1
             await press(pilot, "escape", "s")

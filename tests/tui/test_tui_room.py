@@ -110,6 +110,27 @@ def test_a_phase_that_did_not_occur_leaves_a_gap_over_the_run(look: Look) -> Non
     assert drawn.count("█") == len(drawn[drawn.index("█") : drawn.rindex("█") + 1]) and "2.00 s" in drawn
 
 
+@pytest.mark.parametrize(
+    ("steps", "window", "told"),
+    [(67, 64, "67 steps, without the first 3"), (40, 40, "40 steps"),
+     (900, 128, "900 steps, medians of the latest 128"),
+     (2, 0, "2 steps, too few for a median yet")],
+)  # fmt: skip
+def test_the_medians_of_a_role_say_which_steps_they_leave_out(look: Look, steps: int, window: int, told: str) -> None:
+    rows = text(breakdown._kinds((KindRow("trainer", "2", steps, window, 21.0, {}),), look, 118)).split("\n")
+    assert rows[2].endswith(f"  {told}")
+
+
+@pytest.mark.parametrize("width", [58, 78, 118, 158])
+def test_a_phase_of_some_steps_says_of_how_many_at_every_width(look: Look, width: int) -> None:
+    view = views.running()
+    heads = text(breakdown._table(view.report.phases, view, look, width)).split("\n")[0]
+    assert "steps" in heads and len(heads) <= width
+    alike = [replace(row, count=214) for row in view.report.phases]
+    assert ("steps" in text(breakdown._table(alike, view, look, width)).split("\n")[0]) == (width >= 118)
+    assert breakdown.Breakdown().aside(views.many_ranks(), look) == [("214 steps of rank 0", "muted")]
+
+
 @pytest.mark.parametrize("width", [58, 78, 118])
 def test_the_usual_phases_of_a_role_keep_their_times(look: Look, width: int) -> None:
     phases_ = {f"phase number {index}": 1.0 + index for index in range(6)}

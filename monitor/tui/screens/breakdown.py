@@ -10,11 +10,13 @@ from typing import ClassVar
 from textual.binding import BindingType
 
 from monitor import units as fmt
+from monitor.model.baseline import WARM_UP
 from monitor.model.detail_rows import KindRow
 from monitor.model.report import Curve, PhaseRow, View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.columns import across, fold_means, grid
 from monitor.tui.panels.base import Look
+from monitor.tui.panels.header import shown_rank
 from monitor.tui.panels.phases import wall_account
 from monitor.tui.panels.plot import steps_axis
 from monitor.tui.panels.steps import silence
@@ -27,6 +29,7 @@ _ALL = tuple(range(7))
 _TIMED = (0, 1, 7, 2, 3, 4, 5, 6)  # where the GPU clock is on
 _NARROW = (0, 1, 3)  # of them, where there is no room for all
 _NARROW_TIMED = (0, 1, 7)
+_OF_STEPS = 5
 _LEAST_CHART = 16
 LEAST_COMB = 5  # cells: fewer are no comb, whatever lies between them
 MOST_JOINED = 8  # cells
@@ -41,9 +44,7 @@ def _names(rows: list[PhaseRow]) -> int:
 
 def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row]:
     names = _names(rows)
-    shown = _ALL if view.report.gpu_clock is None else _TIMED
-    if width < names + sum(_WIDTHS[index] for index in shown) + 4:
-        shown = _NARROW if view.report.gpu_clock is None else _NARROW_TIMED
+    shown = _shown(rows, view.report.gpu_clock is not None, width - names - 4)
     used = names + 3 + sum(_WIDTHS[index] for index in shown)
     room = width - used - 3 if view.details.distributions else 0
     title: Row = [(" " * (names + 3), "text")]
@@ -69,6 +70,14 @@ def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row
             line += [("   ", "text"), (spread_of(bars, low, high, room), look.phases[row.name])]
         out.append(line)
     return out
+
+
+def _shown(rows: list[PhaseRow], timed: bool, room: int) -> tuple[int, ...]:
+    """The columns for which there is room. A mean tells little without the number of steps where that is not all."""
+    narrow = _NARROW_TIMED if timed else _NARROW
+    seldom = len({row.count for row in rows}) > 1
+    ways = [_TIMED if timed else _ALL, *([(*narrow, _OF_STEPS), (*narrow[:2], _OF_STEPS)] if seldom else []), narrow]
+    return next((way for way in ways if sum(_WIDTHS[index] for index in way) <= room), narrow)
 
 
 def _range(rows: list[PhaseRow], view: View) -> tuple[float, float]:
@@ -115,8 +124,8 @@ def _kinds(kinds: tuple[KindRow, ...], look: Look, width: int) -> list[Row]:
             (f"   {column(name, wide)}", "text bold"),
             (column(fmt.duration(kind.seconds), 10, right=True), "text"),
         ]
-        told = f"medians of {kind.window:,}" if kind.window else "too few for a median yet"
-        counted = [[(fmt.plural(kind.steps, "step", "steps"), "muted")], [(told, "muted")]]
+        counted: list[Row] = [[(fmt.plural(kind.steps, "step", "steps"), "muted")]]
+        counted += [[(told, "muted")]] if (told := _of_which(kind)) else []
         rows.append([*row, ("  ", "text"), *separated(counted, width - row_width(row) - 2, (", ", "muted"))])
         parts = sorted(kind.phases.items(), key=lambda item: -item[1])
         words: list[Row] = [
@@ -126,6 +135,15 @@ def _kinds(kinds: tuple[KindRow, ...], look: Look, width: int) -> list[Row]:
         ]
         rows += [[("     ", "text"), *line] for line in flow(words, width - 7, ("   ", "text"), limit=4)]
     return rows
+
+
+def _of_which(kind: KindRow) -> str:
+    """The steps of which the medians are, where that is not all of them."""
+    if not kind.window:
+        return "too few for a median yet"
+    if kind.steps - kind.window == WARM_UP:
+        return f"without the first {WARM_UP}"
+    return f"medians of the latest {kind.window:,}" if kind.steps != kind.window else ""
 
 
 def _tall(phases: int, free: int) -> int:
@@ -202,7 +220,8 @@ class Breakdown(Body):
         )
 
     def aside(self, view: View, look: Look) -> Row:
-        return [(f"{fmt.plural(view.report.progress.steps_done, 'step', 'steps')}", "muted")]
+        steps = fmt.plural(view.report.progress.steps_done, "step", "steps")
+        return [(steps + (f" of {rank}" if (rank := shown_rank(view.report)) else ""), "muted")]
 
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
         if not view.report.phases:

@@ -17,12 +17,14 @@ from monitor.tui.panels.alerts import entries
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.header import SEVERITY
 from monitor.tui.rows import Row, cut, printable, row_width, spread, wrap
-from monitor.tui.screens.page import ListBody, PageScreen
+from monitor.tui.screens.page import ListBody, PageScreen, glued
 
 WORDS = {"info": "info", "warning": "warning", "critical": "CRITICAL"}  # severity is said, not only coloured
 KINDS_OF_ALERT = "slow steps, GPUs held back, and what went wrong are told here with their time"
 SEVERITY_WIDTH = max(map(len, WORDS.values()))
 NO_FINDING = "none"  # the code of a verdict that only says where the time goes
+SHORT = 40  # characters that need not be broken on any screen
+NO_MEMORY = "none"  # what a suggestion costs
 _MARKS = re.compile(r"[`*]")
 
 known_page = lru_cache(maxsize=16)(page)  # drawn again with every change of the list
@@ -31,7 +33,7 @@ known_page = lru_cache(maxsize=16)(page)  # drawn again with every change of the
 def at_the_end(finding: Finding, width: int) -> Row:
     """`at most 1.9x faster  warning`, as much of it as half the width holds."""
     tone = SEVERITY.get(finding.severity, "accent")
-    word = WORDS.get(finding.severity, finding.severity)
+    word = "verdict" if finding.code == NO_FINDING else WORDS.get(finding.severity, finding.severity)
     most = gain(finding.recoverable)
     column = f" {word:>{SEVERITY_WIDTH}} "  # below each other in a list
     row: Row = [(f" {most} faster ", tone), (column, f"{tone} bold")]
@@ -69,7 +71,8 @@ def finding_rows(finding: Finding, width: int, chosen: bool, without: str | None
 
 def page_rows(shown: Page, width: int) -> list[Row]:
     """The page of a code; its marks of Markdown are left out."""
-    rows: list[Row] = wrap([(f" {shown.code}", "accent bold"), (f"  {shown.line}", "text bold")], width)
+    code = "" if shown.code == NO_FINDING else f" {shown.code} "
+    rows: list[Row] = wrap([(code, "accent bold"), (f" {shown.line}", "text bold")], width)
     for heading, body in shown.sections:
         rows += [[], [(f" {heading}", "text bold")]]
         for block in re.split(r"\n(?=- |\n)", body):
@@ -98,7 +101,9 @@ def try_rows(suggestion: Suggestion, first: bool, chosen: bool, width: int) -> l
     heading: list[Row] = [[("─ To try: what may help, without a loss measured here", "muted")]] if first else []
     row: Row = [("▶ " if chosen else "  ", "accent bold"), (printable(suggestion.text[:400]), "text bold")]
     row += [(f"  {printable(suggestion.because[:400])}", "muted")] if suggestion.because else []
-    row += [(f"  memory: {printable(suggestion.memory[:200])}", "muted")] if suggestion.memory else []
+    if suggestion.memory not in ("", NO_MEMORY):
+        words = f"memory: {printable(suggestion.memory[:200])}"
+        row.append((f"  {glued(words) if len(words) <= SHORT else words}", "muted"))
     return [*heading, *wrap(row, width, 4)]
 
 

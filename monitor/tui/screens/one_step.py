@@ -13,6 +13,7 @@ from monitor.tui.panels.base import Look
 from monitor.tui.panels.console import elsewhere
 from monitor.tui.panels.header import shown_rank
 from monitor.tui.rows import Row, bar, column, fit, printable, wrap
+from monitor.tui.screens.page import glued
 from monitor.tui.screens.step_rows import StepLine
 from trainhooks.events import Gpu, Number, Step
 
@@ -21,7 +22,6 @@ MAX_LINES = 40  # of the console
 MAX_METRICS = 40
 NAME, FIGURE = 24, 12  # cells of a metric's name, and of a figure
 _OF_THE_RUN = ("mean", "min", "max")
-GLUE = "\u00a0"  # drawn as a space: no row ends between a number and its unit
 
 
 def _head(text: str) -> Row:
@@ -102,7 +102,7 @@ def _title(line: StepLine, view: View, width: int) -> Row:
         told = (("tokens", step.tokens), ("with padding", step.padded_tokens), ("samples", step.samples))
         words = [f"{number:,} {label}" for label, number in told if number is not None]
         words += [fmt.rate(line.rate, "tok/s")] if math.isfinite(line.rate) else []
-        row += [(f"  {each.replace(' ', GLUE)}", "muted") for each in words]
+        row += [(f"  {glued(each)}", "muted") for each in words]
     return row
 
 

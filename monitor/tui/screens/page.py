@@ -23,6 +23,7 @@ from monitor.tui.rows import Row, Span, fit, row_width, spread
 _CALL = re.compile(r"(\w+)(?:\((-?\d+)\))?")
 _OVERVIEW_ONLY = ("maximise", "next_metric")
 LONGEST_WANTED = 80  # characters that may be typed into a filter
+GLUE = "\u00a0"  # drawn as a space
 
 
 def head_height(height: int, judged: bool = True) -> int:
@@ -32,6 +33,11 @@ def head_height(height: int, judged: bool = True) -> int:
         judged: with the verdict in its last row, where there is room.
     """
     return 3 + judged if height >= 30 else 2 if height >= 12 else 1
+
+
+def glued(text: str) -> str:
+    """`text` that no row breaks: a number and its unit."""
+    return text.replace(" ", GLUE)
 
 
 def with_arrow(row: Row, arrow: str, width: int) -> Row:

@@ -126,9 +126,11 @@ class RunsList(Widget):
                 rows.append(runs_rows.row(line, placed, line is here, self.marked))
             if here is not None and here.run is not None:
                 rows += preview(here.run, width, height - 1 - len(rows))
+        chosen = self.at()
+        living = chosen is not None and chosen.run is not None and chosen.run.living
         rows = rows[: max(1, height - 1)]
         rows += [[] for _ in range(height - 1 - len(rows))]
-        return [*rows, runs_rows.footer(width, len(self.marked))][:height]
+        return [*rows, runs_rows.footer(width, len(self.marked), living)][:height]
 
     def render_line(self, y: int) -> Strip:
         if y < len(self._strips) and self._strips[y].cell_length == self.size.width:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from monitor import units as fmt
 from monitor.diagnosis.gain import gain
-from monitor.model.report import Report
+from monitor.model.pace import SINCE
+from monitor.model.report import Rates, Report
 from monitor.runs.fleet import Row as RunRow
 from monitor.runs.fleet import outline
 from monitor.tui.columns import top_limit
@@ -41,10 +42,8 @@ def _facts(run: RunRow, width: int, high: bool) -> Iterator[tuple[str, list[Row]
         if report.outcome.error:
             yield "error", wrap([(printable(report.outcome.error[:400]), "bad")], width, 0, 2)
         yield from _judged(run, width)
-        steps: Row = [(step_of_total(report.progress), "text")]
-        yield "steps", flow([steps, skipped(report.progress)], width, ("   ", "text"))
-        parts: list[Row] = [[(f"{value} ", "text bold"), (label, "muted")] for value, _, label in speeds(report)]
-        yield "speed", [separated(parts, width)]
+        yield "steps", _steps(report, width)
+        yield "speed", [separated(_speeds(report), width)]
         if len(run.pace) > 1:
             yield "step time", _course(run.pace, width, 3 if high else 1)
         yield "phases", _phases(report, width)
@@ -70,9 +69,37 @@ def _judged(run: RunRow, width: int) -> Iterator[tuple[str, list[Row]]]:
         yield "also", [[(fit(each.title, width), "text")] for each in others[:OTHERS]]
 
 
+def _steps(report: Report, width: int) -> list[Row]:
+    """How far it is; the reasons of skipped steps where all of it fits into a row."""
+    done: Row = [(step_of_total(report.progress), "text")]
+    elapsed: Row = [(f"{fmt.age(report.progress.elapsed_seconds)} ", "text bold"), ("elapsed", "muted")]
+    gap: Span = ("   ", "text")
+    whole, brief = (flow([done, elapsed, skipped(report.progress, why)], width, gap) for why in (True, False))
+    return whole if len(whole) == 1 else brief
+
+
+def _speeds(report: Report) -> Iterator[Row]:
+    """The speed now, and since the first step where that is another; then what else the head of its screen has."""
+    whole = report.throughput
+    now = whole.recent if report.outcome.state == "running" else Rates()
+    for recent, mean in (
+        (fmt.pace(now.steps_per_second), fmt.pace(whole.steps_per_second)),
+        (fmt.rate(now.tokens_per_second, "tok/s"), fmt.rate(whole.tokens_per_second, "tok/s")),
+    ):
+        number, _, unit = mean.rpartition(" ")
+        if recent not in (fmt.UNKNOWN, mean):
+            told = number if recent.endswith(f" {unit}") else mean
+            yield [(recent, "text bold"), (f" now, {told} {SINCE}", "muted")]
+        elif mean != fmt.UNKNOWN:
+            yield [(mean, "text bold"), (f" {SINCE}", "muted")]
+    for value, _, label in speeds(report)[2:]:
+        if label != "elapsed":
+            yield [(f"{value} ", "text bold"), (label, "muted")]
+
+
 def _course(pace: tuple[float, ...], width: int, height: int) -> list[Row]:
     """The step times from the first step to the newest, and between which means they lie."""
-    ends = f"  {fmt.duration(min(pace))} – {fmt.duration(max(pace))}"
+    ends = f"  means {fmt.duration(min(pace))} – {fmt.duration(max(pace))}"
     shown = outline(pace, max(1, width - len(ends)))
     drawn: list[Row] = [[(line, "accent")] for line in skyline(shown, height, top_limit(list(shown)))]
     return [*drawn[:-1], [*drawn[-1], (ends, "muted")]]

@@ -24,6 +24,7 @@ STATE_WIDTH = 10
 BEST_WIDTH = 26  # at least; it takes what is left over
 MOST_STEPS = 26  # a million of a million
 _INDENT = 2  # of a run below the head of its group
+WORDS = {"highest": "max", "lowest": "min"}  # of its own values, and not of all runs
 FEW = 0.9  # of the expected speed: below it the share is shown as a warning
 
 
@@ -111,7 +112,7 @@ def _cost(run: RunRow) -> tuple[str, str]:
 def _best(run: RunRow) -> tuple[str, str]:
     if run.best is None:
         return "", "faint"
-    return f"{run.best.metric} {fmt.number(run.best.value)} ({run.best.word})", "text"
+    return f"{run.best.metric} {fmt.number(run.best.value)} ({WORDS[run.best.word]})", "text"
 
 
 def _age(run: RunRow) -> tuple[str, str]:
@@ -133,14 +134,14 @@ def _group_best(group: Group) -> str:
 _COLUMNS = (
     _Column("steps", MOST_STEPS, _steps),
     _Column("speed", 13, _speed),
-    _Column("of expected", 17, _against),
+    _Column("compared", 17, _against),
     _Column("left", 11, _eta, _group_eta),
     _Column("elapsed", 11, _elapsed),
     _Column("cost", 9, _cost, lambda group: fmt.money(group.cost) if group.cost is not None else ""),
     _Column("started", 15, _age),
     _Column("best", BEST_WIDTH, _best, _group_best),
 )
-_FIRST = ("steps", "left", "speed", "best", "cost", "elapsed", "of expected", "started")  # what gets its place first
+_FIRST = ("steps", "left", "speed", "best", "cost", "elapsed", "compared", "started")  # what gets its place first
 _LEFT = {"best"}  # columns of words
 
 
@@ -217,9 +218,13 @@ def top(groups: Sequence[Group], reading: bool, width: int) -> Row:
     return spread(left, right, width)
 
 
-def footer(width: int, marked: int) -> Row:
+def footer(width: int, marked: int, living: bool = True) -> Row:
+    """
+    Args:
+        living: whether the run at the cursor can be stopped.
+    """
     keys = [("Enter", "open"), ("Space", "mark"), ("c", f"compare {marked}" if marked > 1 else "compare")]
-    keys += [("q", "quit"), ("k", "stop"), ("r", "replay"), ("t", "theme")]
+    keys += [("q", "quit"), *([("k", "stop")] if living else []), ("r", "replay"), ("t", "theme")]
     out: Row = [(" ", "text")]
     for key, label in keys:
         part: Row = [(key, "accent bold"), (f" {label}   ", "muted")]

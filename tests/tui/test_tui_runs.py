@@ -66,6 +66,23 @@ async def test_what_it_shows(screen_text) -> None:
     assert "[/b]" in text
 
 
+async def test_only_a_living_run_offers_to_be_stopped(screen_text) -> None:
+    told = Told()
+    async with told.app.run_test(size=(160, 30)) as pilot:
+        await settled(told.app, pilot)
+        assert "k stop" in screen_text(told.app)
+        await pilot.press("end")
+        assert "k stop" not in screen_text(told.app) and "r replay" in screen_text(told.app)
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_the_preview_says_what_its_speeds_are_over_and_how_long_it_has_run(width: int) -> None:
+    pulsar = next(run for group in fleet() for run in group.rows if run.living)
+    shown = "\n".join("".join(part for part, _ in row) for row in preview(pulsar, width, 20))
+    assert "18.0 s/it now, 18.1 since the first step" in shown and "1 h 2 min elapsed" in shown
+    assert shown.count("elapsed") == 1 and "means 368 ms – 28.4 s" in shown
+
+
 @pytest.mark.parametrize(("width", "marked"), [(200, 3), (80, 0), (80, 3), (60, 12)])
 def test_how_to_leave_is_in_sight_and_how_many_are_compared(width: int, marked: int) -> None:
     shown = "".join(part for part, _ in footer(width, marked))

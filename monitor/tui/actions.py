@@ -12,11 +12,11 @@ from monitor.settings.keymap import DEFAULT
 PANELS: tuple[tuple[str, str], ...] = (
     ("steps", "Step time by phase"),
     ("phases", "Where the time goes"),
-    ("metric", "Metrics"),
+    ("metric", "A metric"),
     ("tokens", "Tokens a second"),
     ("alerts", "Alerts"),
     ("console", "Console"),
-    ("machine", "Machine"),
+    ("machine", "GPUs and host"),
     ("ranks", "Ranks"),
 )
 

@@ -181,6 +181,26 @@ async def test_what_is_simulated_is_never_cut_for_a_name(app_on, screen_text) ->
         assert titles and all("SIMULATED" in line and "hardware thermal" in line for line in titles[1:])
 
 
+@pytest.mark.parametrize("width", [58, 62, 66, 78, 118])
+async def test_a_model_is_told_of_each_gpu_or_of_none_and_always_where_one_is_opened(
+    app_on, screen_text, width: int
+) -> None:
+    app = app_on(views.throttled())
+    async with app.run_test(size=(width, 24)) as pilot:
+        await press(pilot, "u")
+        titles = [line for line in screen_text(app).split("\n") if re.search(r"GPU \d", line) and "SIM" in line][-2:]
+        assert len({"NVI" in line for line in titles}) == 1 and len(titles) == 2
+        await press(pilot, "enter")
+        assert "NVIDIA H200" in screen_text(app)
+
+
+async def test_gpus_of_one_host_of_several_say_so(app_on, screen_text) -> None:
+    app = app_on(views.many_ranks())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "u")
+        assert "8 of 64 GPUs: those of this host" in screen_text(app)
+
+
 def test_the_list_begins_at_the_gpu_in_trouble() -> None:
     calm, hot = views.running(gpus=8), views.throttled()
     assert gravest(calm) == calm.report.gpus[0].uuid, "a power cap is no trouble"
@@ -256,7 +276,7 @@ async def test_one_gpu_opened_tells_reasons_in_words_and_whose_processes(app_on,
     ("seconds", "now", "told", "is_was"),
     [
         (40.0, "hardware slowdown, hardware thermal", "; it goes on", "is too hot"),
-        (58.0, "hardware thermal until a moment ago", "; it let go a moment ago", "was too hot"),
+        (58.0, "hardware thermal until 7 s ago", "; it let go a moment ago", "was too hot"),
         (70.0, "nothing holds it back", "meanwhile", "was too hot"),
         (math.inf, "nothing held it back at the end", "meanwhile", "was too hot"),
     ],

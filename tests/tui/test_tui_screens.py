@@ -309,6 +309,33 @@ async def test_nothing_to_open_is_not_offered(app_on, screen_text) -> None:
         assert "Enter" not in screen_text(app).rstrip().split("\n")[-1]
 
 
+async def test_nothing_printed_is_not_searched(app_on, screen_text) -> None:
+    view = views.running()
+    for shown, offered in ((view, True), (replace(view, console=(), console_lines=0), False)):
+        app = app_on(shown)
+        async with app.run_test(size=BIG) as pilot:
+            await press(pilot, KEYS["log"])
+            foot = screen_text(app).rstrip().split("\n")[-1]
+            assert ("/ find" in foot, "n match" in foot) == (offered, offered)
+
+
+@pytest.mark.parametrize("size", [BIG, (60, 15)])
+async def test_the_help_says_that_there_is_more_below(app_on, screen_text, size) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=size) as pilot:
+        await press(pilot, "question_mark")
+        assert "↓ more   Esc closes" in screen_text(app)
+        await press(pilot, "end")
+        assert "Esc closes" in screen_text(app) and "↓ more" not in screen_text(app)
+
+
+async def test_keys_take_few_cells_on_a_narrow_screen(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=(60, 15)) as pilot:
+        await press(pilot, "colon")
+        assert "│      q  Detach: close the dashboard" in screen_text(app)
+
+
 async def test_only_slow_and_skipped_steps_on_demand(app_on, screen_text) -> None:
     app = app_on(views.running())
     async with app.run_test(size=BIG) as pilot:
@@ -423,14 +450,14 @@ async def test_the_console_is_searched_and_followed(app_on, screen_text) -> None
 
 async def test_the_setup_has_every_fact_and_finds_by_value(app_on, screen_text) -> None:
     view = views.running()
-    facts = {"versions": {"torch": "2.13"}, "training_arguments": {"fp16": False, "optim": "adamw_torch"}, "cpus": 16}
+    facts = {"versions": {"torch": "2.13"}, "training_arguments": {"fp16": False, "optim": "adamw_torch"}, "cpus": 12}
     run = replace(view.report.run, facts=facts)
     app = app_on(replace(view, report=replace(view.report, run=run)))
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "i")
         shown = screen_text(app)
         assert all(
-            word in shown for word in ("Training arguments", "Versions", "fp16", "False", "torch", "2.13", "cpus", "16")
+            word in shown for word in ("Training arguments", "Versions", "fp16", "False", "torch", "2.13", "cpus", "12")
         )
         await press(pilot, "slash", *"adamw", "enter")
         assert "optim" in screen_text(app) and "fp16" not in screen_text(app)

@@ -6,13 +6,20 @@ from typing import ClassVar, TypeVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
 Answer = TypeVar("Answer")
 WIDEST = 110  # cells of a wide box, as in trainmon.tcss
+KEYS, FEW_KEYS = 9, 5  # cells of the keys: what the longest needs, and most of them where there is little room
+NARROW = 80  # cells of such a screen
+
+
+def keyed(key: str, meaning: str, screen: int) -> str:
+    """A key and what it does, on a screen of so many cells."""
+    return f"{key:>{FEW_KEYS if screen < NARROW else KEYS}}  {meaning}"
 
 
 class Dialog(ModalScreen[Answer]):
@@ -29,6 +36,22 @@ class Dialog(ModalScreen[Answer]):
         box.border_title = Content(self.heading)
         box.border_subtitle = Content("Esc closes")
         yield box
+
+    def on_mount(self) -> None:
+        for each in self.query(VerticalScroll):
+            for what in ("scroll_y", "virtual_size"):
+                self.watch(each, what, self._look_for_more)
+
+    def on_resize(self) -> None:
+        self._look_for_more()
+
+    def _look_for_more(self) -> None:
+        self.call_after_refresh(self._say_more)
+
+    def _say_more(self) -> None:
+        """That there is more below, as lists say it."""
+        more = any(each.scroll_y < each.max_scroll_y for each in self.query(VerticalScroll))
+        self.query_one("#dialog").border_subtitle = Content("↓ more   Esc closes" if more else "Esc closes")
 
     def action_close(self) -> None:
         self.dismiss(None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from monitor import units as fmt
 from monitor.model.detail_rows import GpuDetail, figure_of
 from monitor.model.held_back import QUIET, HeldBack
-from monitor.model.reasons import BITS, BY_NAME
+from monitor.model.reasons import BITS, BY_NAME, reasons_in_words
 from monitor.model.report import GpuRow, View
 from monitor.model.throttle import NO_THROTTLE
 from monitor.tui.actions import screen_bindings
@@ -29,6 +29,7 @@ MAX_PROCESSES = 24
 USUAL_BARS, MOST_BARS = 40, 80  # cells of a bar, a reading each; and where nothing beside it has to give way
 ALL_TOLD = 74  # cells of the most that is told beside a bar
 LEAST_NAME = 6  # cells of a model's name: less tells none
+SIMULATED = "  SIMULATED"
 
 
 def _label(text: str) -> Row:
@@ -42,7 +43,8 @@ def held_now(gpu: GpuRow, detail: GpuDetail, episodes: Sequence[HeldBack], runni
         episodes: those of this GPU. One that is open may have let go a moment ago: it is over when it stays away.
     """
     if gpu.reasons:
-        return [(", ".join(fit(reason, 30) for reason in gpu.reasons), "warning" if limits(gpu) else "muted")]
+        reasons = ", ".join(fit(reason, 30) for reason in gpu.reasons)
+        return [(reasons if running else f"{reasons} at the end", "warning" if limits(gpu) else "muted")]
     untold = [each.short for each in episodes if each.end is None and each.reason not in (*NO_THROTTLE, *_BIT)]
     if untold:
         return [(", ".join(untold), "warning")]
@@ -50,20 +52,30 @@ def held_now(gpu: GpuRow, detail: GpuDetail, episodes: Sequence[HeldBack], runni
         return [("what holds it back is not told", "muted")]
     let_go = [each.reason for each in episodes if each.end is None and each.reason in _BIT]
     if let_go:
-        return [(f"{', '.join(let_go)} until a moment ago", "warning")]
+        return [(f"{', '.join(let_go)} {until(detail, let_go)}", "warning")]
     return [("nothing holds it back" if running else "nothing held it back at the end", "muted")]
+
+
+def until(detail: GpuDetail, reasons: Collection[str]) -> str:
+    """`until 9 s ago`, by the newest reading that shows one of the reasons."""
+    held = [each.t for each in detail.readings if set(reasons) & set(reasons_in_words(each.reasons))]
+    return f"until {fmt.age(detail.readings[-1].t - held[-1])} ago" if held else "until a moment ago"
 
 
 _BIT = frozenset(reason.name for reason in BITS.values())  # reasons of which each reading tells
 
 
-def title(gpu: GpuRow, right: Row, chosen: bool, width: int) -> Row:
+def model_room(gpu: GpuRow, right: Row, width: int) -> int:
+    """Cells for the model in its title: it gives way to what holds it back, and to what says that nothing is real."""
+    return width - len(f"  GPU {gpu.index}  " + (SIMULATED if gpu.simulated else "")) - row_width(right) - 2
+
+
+def title(gpu: GpuRow, right: Row, chosen: bool, width: int, model: bool = True) -> Row:
     whose = {True: "used by this run", False: "not used by this run", None: ""}[gpu.ours]
     left: Row = [("▶ " if chosen else "  ", "accent bold"), (f"GPU {gpu.index}", "text bold")]
-    simulated: Row = [("  SIMULATED", "warning bold")] if gpu.simulated else []
-    room = width - row_width([*left, *simulated, *right]) - 4  # the name gives way, not what says that nothing is real
-    name = fit(gpu.name or "unknown model", min(40, room)) if room >= LEAST_NAME else ""
-    left += [(f"  {name}" if name else "", "text"), *simulated]
+    name = fit(gpu.name or "unknown model", min(40, model_room(gpu, right, width))) if model else ""
+    left.append((f"  {name}" if name else "", "text"))
+    left += [(SIMULATED, "warning bold")] if gpu.simulated else []
     if whose and row_width(left) + row_width(right) + len(whose) + 6 <= width:
         left.append((f"  {whose}", "muted"))
     return spread(left, [*right, (" ", "text")], width)
@@ -166,15 +178,18 @@ def throttled(gpu: GpuRow, width: int) -> Row:
     return [*_label("held"), *separated(parts, max(1, width - LABEL))]
 
 
-def block(gpu: GpuRow, detail: GpuDetail, held: Row, chosen: bool, width: int, height: int, names: int) -> list[Row]:
+def block(
+    gpu: GpuRow, detail: GpuDetail, held: Row, chosen: bool, width: int, height: int, names: int, model: bool = True
+) -> list[Row]:
     """A GPU in `height` rows at most: the most important first, and two figures a row where that shows more.
 
     Args:
         names: cells of its name where it stands in a single row, as wide as those of all.
+        model: whether the title has the model.
     """
     if height <= 1:
         return [cut([("▶" if chosen else " ", "accent bold"), *gpu_line(gpu, width - 1, names)], width)]
-    head = title(gpu, held, chosen, width)
+    head = title(gpu, held, chosen, width, model)
     if height <= LOW:
         facts: Row = [("   ", "text"), *gpu_line(replace(gpu, reasons=[]), width - 1, names)[1:]]
         return [head, cut(facts, width)]
@@ -248,7 +263,9 @@ class Gpus(ListBody):
         if self.opened:
             return [("Enter or Esc", "accent"), (" back to all", "muted")]
         gpus = view.report.gpus
-        return [*self._legend(view), (fmt.plural(len(gpus), "GPU", "GPUs"), "muted")] if gpus else []
+        ranks, told = view.report.run.ranks, fmt.plural(len(gpus), "GPU", "GPUs")
+        told = f"{len(gpus)} of {ranks} GPUs: those of this host" if ranks > len(gpus) else told
+        return [*self._legend(view), (told, "muted")] if gpus else []
 
     def _legend(self, view: View) -> Row:
         """What the bars of this size mean, and over what time."""
@@ -290,19 +307,28 @@ class Gpus(ListBody):
 
     def entry(self, key: object, view: View, look: Look, width: int, chosen: bool) -> list[Row]:
         each = self._each(view)
-        rows = block(*_of(key, view), chosen, width, each, names_width(view.report.gpus))
+        rows = block(*_of(key, view), chosen, width, each, names_width(view.report.gpus), self._models(view, width))
         return [*rows, []] if len(rows) < each else rows
+
+    def _models(self, view: View, width: int) -> bool:
+        """Whether each title has room for the model: one that is missing in some would look like another one."""
+        return all(model_room(gpu, _of(gpu.uuid, view)[2], width) >= LEAST_NAME for gpu in view.report.gpus)
 
     def opened_rows(self, key: object, view: View, look: Look, width: int) -> list[Row]:
         gpu, detail, held = _of(key, view)
-        rows = [*block(gpu, detail, held, False, width, 99, names_width([gpu])), *([[]] if gpu.reasons else [])]
+        episodes = [each for each in view.details.held_back if each.uuid == gpu.uuid]
+        shown = replace(gpu, throttle={}) if episodes else gpu  # which are told below
+        named = model_room(gpu, held, width) >= len(gpu.name or "")
+        rows = block(shown, detail, held, False, width, 99, names_width([gpu]), named)
+        rows[1:1] = [] if named else [[*_label("model"), (printable(gpu.name or ""), "text")]]
+        rows += [[]] if gpu.reasons else []
         for reason in gpu.reasons:
             meaning = BY_NAME[reason].meaning if reason in BY_NAME else "this version has no word for it"
             rows += wrap([(f"   {fit(reason, 30)}", "warning"), (f"  {meaning}", "muted")], width - 1)
-        episodes = [each for each in view.details.held_back if each.uuid == gpu.uuid]
         rows += [[], [(" Held back", "text bold")]]
         for episode in reversed(episodes):
-            over = "" if episode.end is not None else "goes on: " if _shows(gpu, episode) else "let go just now: "
+            over = "" if episode.end is not None else "goes on: "
+            over = over if not over or _shows(gpu, episode) else f"{until(detail, [episode.reason])}: "
             text = f"{over}{fmt.duration(episode.seconds)}  {episode.line()}"
             rows += wrap([("   ", "text"), (printable(text[:600]), "text")], width - 1, 5)
         rows += [] if episodes else [[("   never for long, as far as it was watched", "muted")]]

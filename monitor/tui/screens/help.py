@@ -12,20 +12,20 @@ from textual.widgets import Static
 
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS, Action
 from monitor.tui.rows import fit, row_width, wrap
-from monitor.tui.screens.dialog import WIDEST, Dialog
+from monitor.tui.screens.dialog import KEYS, NARROW, WIDEST, Dialog, keyed
 from monitor.tui.screens.page import Body
 
 _NOTES = (
     ("–", "is unknown, never zero"),
     ("×", "a value that is not finite (nan, inf)"),
-    ("▲ ↑", "a slow step; a value beyond the chart's limits"),
+    ("▲", "a slow step"),
+    ("↑ ↓", "in a chart: a value beyond its limits; in a list: there is more"),
     ("C E B", "a checkpoint was written; an evaluation ran; both"),
     ("│", "in a chart: the time cursor"),
     ("━", "over the steps: a GPU was held back"),
 )
 
 
-MEANING = 12  # cells before the meaning of a key
 _OVERVIEW = (
     "The overview answers five questions: is it running, how fast, where does the time go, why, and what would make it"
     " faster. The coloured line below the head is the verdict, and the screen why has its evidence. A letter opens a"
@@ -33,22 +33,22 @@ _OVERVIEW = (
 )
 
 
-def help_text(body: Body | None = None, actions: tuple[Action, ...] = ACTIONS) -> str:
+def help_text(body: Body | None = None, actions: tuple[Action, ...] = ACTIONS, screen: int = NARROW) -> str:
     """What `?` says: of the screen that is open first, then all that works everywhere."""
     about = body.about if body is not None else _OVERVIEW
     own = SCREEN_ACTIONS[body.screen_name] if body is not None else ()
-    lines = [f"{action.shown:>10}  {action.help}" for action in own]
-    everywhere = [f"{action.shown:>10}  {action.help}" for action in actions]
-    signs = [f"{sign:>10}  {meaning}" for sign, meaning in _NOTES]
+    lines = [f" {keyed(action.shown, action.help, screen)}" for action in own]
+    everywhere = [f" {keyed(action.shown, action.help, screen)}" for action in actions]
+    signs = [f" {keyed(sign, meaning, screen)}" for sign, meaning in _NOTES]
     heading = ["On this screen", *lines, ""] if lines else []
     return "\n".join(["\n\n".join(about), "", *heading, "Everywhere", *everywhere, "", "Signs", *signs])
 
 
-def hanging(text: str, width: int) -> str:
-    """`text` broken into lines of `width`, those of a key's meaning below their beginning."""
+def hanging(text: str, width: int, meaning: int = KEYS + 3) -> str:
+    """`text` broken into lines of `width`, those of a key's meaning below their beginning, behind `meaning` cells."""
     lines: list[str] = []
     for line in text.split("\n"):
-        indent = MEANING if line.startswith(" ") else 0
+        indent = meaning if line.startswith(" ") else 0
         rows = wrap([(line, "text")], width, indent, 99)
         if row_width(rows[0]) < indent < len(line):  # the first word of a narrow line
             rows = [[(fit(line, width), "text")]]
@@ -66,10 +66,11 @@ class HelpScreen(Dialog[None]):
         self._body, self._actions = body, actions
 
     def parts(self) -> list[Widget]:
-        return [VerticalScroll(Static(Content(hanging(self.text(), self.room))))]
+        meaning = len(f" {keyed('', '', self.app.size.width)}")
+        return [VerticalScroll(Static(Content(hanging(self.text(), self.room, meaning))))]
 
     def text(self) -> str:
-        return help_text(self._body, self._actions)
+        return help_text(self._body, self._actions, self.app.size.width)
 
     @property
     def room(self) -> int:

@@ -78,6 +78,7 @@ class Log(Finder, Body):
     screen_name = "log"
     title = "Console"
     from_end = True
+    of_entries = ("find", "next(-1)", "next(1)")
     about = (
         "The newest lines that the training printed, its progress bars drawn to the width of the screen. It follows the"
         " end until you go up; End follows again. A line too long for the screen goes on in the next row.",
@@ -122,7 +123,8 @@ class Log(Finder, Body):
         return [*rows, *[[] for _ in range(height - len(foot) - len(rows))], *foot]
 
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
-        if not view.console:
+        self.empty = not view.console
+        if self.empty:
             return wrap([("  ", "text"), (nothing_printed(view, look), "muted")], width - 2)
         drawn = [self._drawn_line(line, width - 2) for line in view.console]
         self._heights = [len(rows) for rows in drawn]

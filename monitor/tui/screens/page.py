@@ -57,9 +57,10 @@ class Body(ScrollPanel):
     title: ClassVar[str] = ""
     about: ClassVar[tuple[str, ...]] = ()  # what `?` says of this screen, a paragraph each
     of_the_list: ClassVar[tuple[str, ...]] = ()  # actions without a meaning for an entry that is opened
+    of_entries: ClassVar[tuple[str, ...]] = ("open",)  # without one where there is none
     has_verdict: ClassVar[bool] = False  # the head need not say it, too
     opened = False  # one entry of a list takes all the room
-    empty = False  # there is no entry that could be opened
+    empty = False  # there is no entry
 
     def __init__(self) -> None:
         super().__init__("body")
@@ -257,7 +258,7 @@ class PageFooter(Footer):
         """The screen's own keys as they are now: Esc leads back by one, and Enter opens what is not opened yet."""
         body = self._body
         yield Action("restore", ("escape",), "Esc", "", "back" if body.opened else "overview")
-        idle = (*(("open",) if body.empty or body.opened else ()), *(body.of_the_list if body.opened else ()))
+        idle = (*(body.of_entries if body.empty else ()), *(("open", *body.of_the_list) if body.opened else ()))
         for row in SCREEN_ACTIONS[body.screen_name]:
             if row.name not in idle:
                 yield replace(row, name=f"screen.body({row.name!r})")

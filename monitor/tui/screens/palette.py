@@ -11,7 +11,7 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS, Action
-from monitor.tui.screens.dialog import Dialog
+from monitor.tui.screens.dialog import Dialog, keyed
 
 
 class PaletteScreen(Dialog[str]):
@@ -29,14 +29,14 @@ class PaletteScreen(Dialog[str]):
         own = [(f"screen.body({row.name!r})", row) for row in SCREEN_ACTIONS.get(screen or "", ())]
         self._rows = [*own, *((row.name, row) for row in actions if row.name != "palette")]
         self._shown = list(self._rows)
-        self._choices = OptionList(*self._options())
-        self._choices.highlighted = 0
 
     def parts(self) -> list[Widget]:
+        self._choices = OptionList(*self._options())  # here the size of the screen is known
+        self._choices.highlighted = 0
         return [Input(), self._choices]
 
     def _options(self) -> list[Option]:
-        return [Option(Content(f"{row.shown:>9}  {row.help}")) for _, row in self._shown]
+        return [Option(Content(keyed(row.shown, row.help, self.app.size.width))) for _, row in self._shown]
 
     def on_input_changed(self, event: Input.Changed) -> None:
         words = event.value.lower().split()

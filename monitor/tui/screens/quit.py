@@ -31,13 +31,10 @@ class QuitScreen(Dialog[str]):
         self._can_stop = can_stop
 
     def parts(self) -> list[Widget]:
-        stop = "s  Stop the training" if self._can_stop else "s  Stop the training (not possible from here)"
-        choices = OptionList(
-            Option(Content("d  Detach: close the dashboard, the training goes on"), id="detach"),
-            Option(Content(stop), id="stop", disabled=not self._can_stop),
-            Option(Content("c  Cancel: back to the dashboard"), id="cancel"),
-        )
-        return [choices, Static(Content("Ctrl-C again detaches."), classes="hint")]
+        choices = [Option(Content("d  Detach: close the dashboard, the training goes on"), id="detach")]
+        choices += [Option(Content("s  Stop the training"), id="stop")] if self._can_stop else []
+        choices.append(Option(Content("c  Cancel: back to the dashboard"), id="cancel"))
+        return [OptionList(*choices), Static(Content("Ctrl-C again detaches."), classes="hint")]
 
     def action_answer(self, answer: str) -> None:
         if answer == "detach" or self._can_stop:

@@ -43,6 +43,8 @@ def groups(view: View) -> list[tuple[str, list[tuple[str, str]]]]:
     run = view.report.run
     facts = {key: value for key, value in run.facts.items() if key not in _FIRST}
     single = {key: value for key, value in facts.items() if not isinstance(value, dict)}
+    if single.get("cpus") == view.report.host.cores:
+        single.pop("cpus", None)  # the hardware has it
     command = run.command or run.facts.get("command") or []
     told = (
         ("command", " ".join(map(str, command))), ("directory", str(run.facts.get("cwd") or "")), ("run", run.id or ""),
@@ -137,7 +139,7 @@ def setting(name: str, value: Row, width: int, names: int, limit: int) -> list[R
 
 def since_before(view: View, look: Look, width: int) -> Block:
     """What is not as it was in the run that this one is measured by."""
-    head: Row = [(" Not as in the run before", "text bold")]
+    head: Row = [(" Changed since the previous run", "text bold")]
     before = view.earlier
     if before is None:
         return Block(head, [wrap([("   ", "text"), (_no_comparison(view, look), "muted")], width - 2, 3)])
@@ -198,7 +200,7 @@ class Setup(Finder, Body):
         return rows
 
     def _blocks(self, view: View, look: Look, width: int) -> list[Block]:
-        blocks = [] if self.wanted else [since_before(view, look, width)]
+        blocks: list[Block] = []
         for title, facts in groups(view):
             names = names_width((name for name, _ in facts), width)
             entries = [
@@ -208,7 +210,8 @@ class Setup(Finder, Body):
             ]
             if entries:
                 blocks.append(Block([(f" {printable(title[:1].upper() + title[1:60])}", "text bold")], entries))
-        return blocks
+        before = [] if self.wanted else [since_before(view, look, width)]
+        return [*blocks, *before] if look.replay else [*before, *blocks]  # a replay has nothing to say there
 
 
 class SetupScreen(PageScreen):

@@ -99,7 +99,7 @@ class StepTable(ListBody):
         row: Row = [("  ", "text")]
         shown, status = self._placed(width)
         for each in shown:
-            title = fit(each.column.title, each.width - 2 - each.sorts) + (arrow if each.sorts else "")
+            title = fit(each.column.title, each.width - 2) + (arrow if each.sorts else "")
             phase = each.column.phase
             tone = "accent bold" if each.sorts else look.phases[phase] if phase else "muted"
             row.append((column(title, each.width, right=True), tone))

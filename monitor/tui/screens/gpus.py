@@ -28,7 +28,7 @@ ABREAST = 110  # cells from which on a GPU's figures stand two in a row where th
 MAX_PROCESSES = 24
 USUAL_BARS, MOST_BARS = 40, 80  # cells of a bar, a reading each; and where nothing beside it has to give way
 ALL_TOLD = 74  # cells of the most that is told beside a bar
-LEAST_NAME = 6  # cells of a model's name: less tells none
+LEAST_NAME = 12  # cells of a model's name: less tells none
 SIMULATED = "  SIMULATED"
 
 
@@ -312,7 +312,9 @@ class Gpus(ListBody):
 
     def _models(self, view: View, width: int) -> bool:
         """Whether each title has room for the model: one that is missing in some would look like another one."""
-        return all(model_room(gpu, _of(gpu.uuid, view)[2], width) >= LEAST_NAME for gpu in view.report.gpus)
+        gpus = view.report.gpus
+        least = {gpu.uuid: min(LEAST_NAME, len(gpu.name or "")) for gpu in gpus}
+        return all(model_room(gpu, _of(gpu.uuid, view)[2], width) >= least[gpu.uuid] for gpu in gpus)
 
     def opened_rows(self, key: object, view: View, look: Look, width: int) -> list[Row]:
         gpu, detail, held = _of(key, view)

@@ -22,6 +22,7 @@ MAX_LINES = 40  # of the console
 MAX_METRICS = 40
 NAME, FIGURE = 24, 12  # cells of a metric's name, and of a figure
 _OF_THE_RUN = ("mean", "min", "max")
+OTHER_SERIES = "  logged without a role"
 
 
 def _head(text: str) -> Row:
@@ -33,7 +34,7 @@ def _why_not(text: str, width: int) -> list[Row]:
 
 
 def step_detail(line: StepLine, view: View, look: Look, width: int) -> list[Row]:
-    rows: list[Row] = [*wrap(_title(line, view, width), width - 1), []]
+    rows: list[Row] = [*wrap(_title(line, view, width), width - 1, 1), []]
     rows += _phases(line, view, look, width)
     rows += [[], *_metrics(line, view, width)]
     rows += [[], _head("GPUs meanwhile"), *_gpus(line, view, width)]
@@ -62,10 +63,11 @@ def _metrics(line: StepLine, view: View, width: int) -> list[Row]:
         row: Row = [(f"   {column(name, NAME)} ", "muted"), (column(_value(value), FIGURE, right=True), "text bold")]
         series = _series(step, name, value, view)
         whole = view.report.metrics.get(series)
-        for each in beside if whole is not None else ():
+        other = OTHER_SERIES if step.role and series == name else ""
+        fits = NAME + 4 + FIGURE * (1 + len(beside)) + len(other) <= width
+        for each in beside if whole is not None and fits else ():
             row.append((column(_value(getattr(whole, each)), FIGURE, right=True), "muted"))
-        row.append(("  logged without a role", "muted") if step.role and beside and series == name else ("", "text"))
-        rows.append(row)
+        rows.append([*row, (other if beside and fits else "", "muted")])
     return rows
 
 

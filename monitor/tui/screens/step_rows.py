@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from monitor import units as fmt
-from monitor.model.report import Curve, SlowStep, View
+from monitor.model.report import Curve, PhaseRow, SlowStep, View
 from monitor.model.speed_classes import Bounds
 from trainhooks.events import Step
 
 MAX_PHASE_COLUMNS = 8
 LEAST_NAME = 4  # cells: so wide is the title
-LEAST_PHASE = 10  # cells: a time, and the beginning of the phase's name
+LEAST_PHASE, LEAST_LONG = 9, 13  # cells: a time, and the beginning of the phase's name; where it takes minutes
+MINUTE = 60.0
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,12 @@ class Column:
     cell: Callable[[StepLine], str]
     value: Callable[[StepLine], float]
     phase: str = ""
+    least: int = 0  # cells that it needs, where it can do with fewer
 
     @property
-    def least(self) -> int:
-        """Cells that it needs: a phase's long name is shortened before a column is left out."""
-        return LEAST_PHASE if self.phase else self.width
+    def needed(self) -> int:
+        """A phase's long name is shortened before a column is left out."""
+        return self.least or self.width
 
 
 @dataclass(frozen=True)
@@ -124,19 +126,19 @@ class Placed:
 def placed(columns: list[Column], sort: int, room: int) -> tuple[list[Placed], int]:
     """The columns that fit, the first of them and the one that sorts; and the cells that are left of `room`."""
     chosen = {sort}
-    left = room - columns[sort].least
+    left = room - columns[sort].needed
     for index, each in enumerate(columns):
         if index == sort:
             continue
-        if each.least > left:
+        if each.needed > left:
             break
         chosen.add(index)
-        left -= each.least
+        left -= each.needed
     shown = []
     for index in sorted(chosen):
-        more = max(0, min(columns[index].width - columns[index].least, left))
+        more = max(0, min(columns[index].width - columns[index].needed, left))
         left -= more
-        shown.append(Placed(columns[index], columns[index].least + more, index == sort))
+        shown.append(Placed(columns[index], columns[index].needed + more, index == sort))
     return shown, max(0, left)
 
 
@@ -153,7 +155,7 @@ def columns(view: View, lines: list[StepLine]) -> list[Column]:
         bounds = Bounds(classes.fast_seconds, classes.slow_seconds)
         table.append(Column("class", 9, lambda line: _class(line, bounds), lambda line: line.seconds))
     phases = sorted(view.report.phases, key=lambda phase: -phase.share)[:MAX_PHASE_COLUMNS]
-    table += [_phase_column(phase.name) for phase in phases]
+    table += [_phase_column(phase) for phase in phases]
     if any(step.tokens is not None for step in view.details.steps):
         tokens = Column("tokens", 9, lambda line: fmt.count(line.tokens), lambda line: _number(line.tokens))
         table += [tokens, Column("tok/s", 9, lambda line: fmt.rate(line.rate, "").strip(), lambda line: line.rate)]
@@ -165,14 +167,16 @@ def _class(line: StepLine, bounds: Bounds) -> str:
     return bounds.of(line.seconds) if line.count == 1 and math.isfinite(line.seconds) else fmt.UNKNOWN
 
 
-def _phase_column(name: str) -> Column:
-    wide = max(LEAST_PHASE, min(len(name), 15) + 3)
+def _phase_column(phase: PhaseRow) -> Column:
+    name = phase.name
+    least = LEAST_PHASE if phase.max < MINUTE else LEAST_LONG
     return Column(
         name,
-        wide,
+        max(least, min(len(name), 15) + 3),
         lambda line: fmt.duration(line.phases.get(name)),
         lambda line: line.phases.get(name, math.nan),
         name,
+        least,
     )
 
 

@@ -76,14 +76,17 @@ class StepTable(ListBody):
         words += f" of {of}" if (of := shown_rank(view.report)) else ""
         stretches = len(self._lines) - single
         told: Row = [(words + (f", {stretches:,} stretches before them" if stretches else ""), "muted")]
-        hidden = self._hidden(view, self.size.width)
-        more: Row = [("→", "accent"), (f" {fmt.plural(hidden, 'more column', 'more columns')}  ", "muted")]
-        return [*more, *told] if hidden and row_width(more) + row_width(told) + BESIDE <= self.size.width else told
+        more = self._more(view, self.size.width)
+        return [*more, *told] if more and row_width(more) + row_width(told) + BESIDE <= self.size.width else told
 
-    def _hidden(self, view: View, width: int) -> int:
-        """Columns out of sight."""
+    def _more(self, view: View, width: int) -> Row:
+        """How many columns are out of sight, and the key that leads to them."""
         shown, status = self._placed(width)
-        return len(self._columns) - len(shown) + (_kinds(view) and status < len(KINDS))
+        hidden = len(self._columns) - len(shown)
+        kinds = _kinds(view) and status < len(KINDS)
+        if hidden:
+            return [("→", "accent"), (f" {fmt.plural(hidden + kinds, 'more column', 'more columns')}  ", "muted")]
+        return [("Enter", "accent"), (" tells role and stage  ", "muted")] if kinds else []
 
     def keys(self, view: View, look: Look) -> list[object]:
         self._take(view)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import sample_views as views
 
-from monitor.model.report import Curve, Outcome, View
+from monitor.model.report import Curve, Outcome
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS, SCREENS
 from monitor.tui.columns import grid
 from monitor.tui.curve_forms import logarithms, smoothed
@@ -14,12 +14,9 @@ from monitor.tui.panels.base import Look
 from monitor.tui.rows import Row, row_width
 from monitor.tui.screens.every import SCREEN_CLASSES
 from monitor.tui.screens.log import progress_bar
-from monitor.tui.screens.one_step import step_detail
 from monitor.tui.screens.page import PageScreen
 from monitor.tui.screens.ranks import rank_table
 from monitor.tui.screens.setup import flattened
-from monitor.tui.screens.step_rows import columns, ordered, step_lines
-from monitor.tui.screens.steps import KINDS, STATUS, StepTable
 from monitor.tui.timeline import CHECKPOINT, EVAL, SLOW, held_back, marked
 
 BIG = (160, 45)
@@ -158,59 +155,6 @@ def test_the_timeline_marks_slow_steps_checkpoints_evaluations_and_throttling() 
     assert held_back(views.running(), layout, 80) == []
 
 
-# Steps
-
-
-def old_and_new() -> View:
-    """A long run: its first 600 steps are known as means of four, apart from a slow one."""
-    view = views.running()
-    curve = Curve([float(x) for x in range(0, 600, 4)], [2.0] * 150, [1.0] * 150, [3.0] * 150, 4, 640.0)
-    steps = tuple(replace(step, index=step.index + 400) for step in view.details.steps)
-    slow = [replace(view.report.slow_steps[0], step=90)]
-    report = replace(view.report, slow_steps=slow)
-    detail = replace(view.details, steps=steps)
-    return replace(view, report=report, details=detail, step_seconds=curve, phase_seconds={"generation": curve})
-
-
-def test_a_row_says_whether_it_is_a_step_or_a_stretch() -> None:
-    lines = step_lines(old_and_new())
-    single = [line for line in lines if line.count == 1]
-    assert len(single) == 128 + 1 and single[0].step == 90 and single[0].slow is not None
-    assert single[1].step == 487
-    stretches = [line for line in lines if line.count > 1]
-    assert stretches[0].name == "1–4" and stretches[1].name == "4–7"
-    assert all(line.step + line.count <= 487 for line in stretches), "nothing is told twice"
-    assert stretches[5].phases == {"generation": 2.0}
-
-
-@pytest.mark.parametrize("falling", [False, True])
-def test_the_table_sorts_by_any_column_and_unknown_comes_last(falling: bool) -> None:
-    view = old_and_new()
-    lines = step_lines(view)
-    for by in columns(view, lines):
-        values = [by.value(line) for line in ordered(lines, by, falling)]
-        known = [value for value in values if value == value]
-        assert known == sorted(known, reverse=falling)
-        assert all(value != value for value in values[len(known) :])
-
-
-async def test_an_opened_step_shows_all_that_is_known_and_says_what_is_not(app_on, screen_text) -> None:
-    view = views.running()
-    last = view.details.steps[-1]
-    times = tuple(last.start + 0.2 * index for index in range(5))
-    app = app_on(replace(view, console=view.console[-5:], console_times=times))
-    async with app.run_test(size=(160, 60)) as pilot:
-        await press(pilot, "s", "enter")
-        shown = screen_text(app)
-        for words in ("step 214", "generation", "median of its stage", "reward", "GPU 0   busy", "[step 214]",
-                      "rl_code.py:118 sample", "of all steps so far"):  # fmt: skip
-            assert words in shown
-        app_on.feed.push(old_and_new())
-        await press(pilot, "escape", "home", "end", "enter")
-        shown = screen_text(app)
-        assert "the mean of" in shown and "not kept" in shown
-
-
 @pytest.mark.parametrize("screen", ["findings", "steps", "gpus", "charts"])
 async def test_enter_is_told_by_what_it_does_now(app_on, screen_text, screen: str) -> None:
     app = app_on(views.running())
@@ -234,72 +178,6 @@ async def test_a_screen_does_not_offer_itself(app_on, screen_text, screen: str) 
         assert [name for name, words in labels.items() if words not in foot + " "] == [
             row.label for row in SCREENS if row.name == screen
         ]
-
-
-def test_the_first_column_is_as_wide_as_its_names() -> None:
-    view = views.running()
-    short, long = columns(view, step_lines(view)), columns(old_and_new(), step_lines(old_and_new()))
-    assert short[0].width == len("step") + 2 and long[0].width == len("483–486") + 2
-
-
-def test_an_opened_step_tells_what_the_run_has_had_and_whose_it_is(look: Look) -> None:
-    view = views.eight_ranks()
-    line = step_lines(view)[-1]
-    shown = text(step_detail(line, view, look, 120))
-    assert "  rank 0  stage hard  7,614 tokens" in shown and "run's max" in shown
-    row = next(row for row in shown.split("\n") if " reward" in row).split()
-    assert row == ["reward", *(f"{value:.4f}" for value in (views.reward(214), 0.3789, 0.1152, 0.5950))]
-    assert "run's max" not in text(step_detail(line, view, look, 60))
-    same = {"generation": [("a.py:1", 3)], "training": [("a.py:1", 9)], "execution": [("a.py:1", 3), ("b.py:2", 1)]}
-    shown = text(step_detail(line, replace(view, details=replace(view.details, frames=same)), look, 120))
-    assert "   generation, training\n      100 % a.py:1" in shown and shown.count("a.py:1") == 2
-
-
-def test_the_statistics_beside_a_value_are_of_its_series(look: Look) -> None:
-    view = views.running()
-    last = replace(view.details.steps[-1], role="trainer", metrics={"calls": 1, "reward": 0.5})
-    curves = {"trainer/calls": views.curve_at({last.index: 4.0}), "calls": views.curve_at({last.index: 1.0}),
-              "trainer/reward": views.curve_at({last.index: 0.5})}  # fmt: skip
-    rows = {name: views.metric_row(each.mean) for name, each in curves.items()}
-    detail = replace(view.details, steps=(last,))
-    view = replace(view, report=replace(view.report, metrics=rows), metrics=curves, details=detail)
-    shown = [row.split() for row in text(step_detail(step_lines(view)[-1], view, look, 120)).split("\n")]
-    assert ["calls", *("1" * 4), *["logged", "without", "a", "role"]] in shown
-    assert ["reward", *["0.5000"] * 4] in shown
-
-
-@pytest.mark.parametrize("width", range(40, 120))
-def test_no_row_ends_between_a_number_and_its_unit(look: Look, width: int) -> None:
-    view = views.eight_ranks()
-    line = step_lines(view)[-1]
-    shown = text(step_detail(line, view, look, width))
-    assert all(words in shown for words in ("7,614 tokens", "16 samples", f"{line.rate:.0f} tok/s"))
-    assert line.tokens is not None and line.rate == line.tokens / line.seconds, "a pause before it is none of its work"
-
-
-@pytest.mark.parametrize("width", [36, 58, 78, 118, 158, 238])
-def test_a_long_name_is_shortened_before_a_column_goes(look: Look, width: int) -> None:
-    view = views.running()
-    table = StepTable()
-    table._take(view)
-    shown, status = table._placed(width)
-    names = [each.column.title for each in shown]
-    every = [each.title for each in table._columns]
-    assert names == every[: len(names)], "the largest phases first"
-    assert 4 + sum(each.width for each in shown) + status <= width
-    assert status >= STATUS or width < 40
-    hidden = len(every) - len(names) + (status < len(KINDS))
-    told = {118: "Enter tells role and stage  "}.get(width, f"→ {hidden} more columns  " if hidden else "")
-    assert text([table._more(view, width)]) == told and (hidden == 0) == (width >= 158)
-
-
-def test_the_state_of_a_step_has_a_place_on_a_narrow_screen_too(look: Look) -> None:
-    view = views.running()
-    table = StepTable()
-    for width in (58, 78, 118):
-        rows = [text(table.entry(key, view, look, width, False)) for key in table.keys(view, look)]
-        assert sum("skipped" in row for row in rows) == 3 and sum("▲ " in row[10:] for row in rows) == 3
-        assert all(len(row) <= width for row in rows)
 
 
 async def test_nothing_to_open_is_not_offered(app_on, screen_text) -> None:
@@ -334,25 +212,6 @@ async def test_keys_take_few_cells_on_a_narrow_screen(app_on, screen_text) -> No
     async with app.run_test(size=(60, 15)) as pilot:
         await press(pilot, "colon")
         assert "│      q  Detach: close the dashboard" in screen_text(app)
-
-
-async def test_only_slow_and_skipped_steps_on_demand(app_on, screen_text) -> None:
-    app = app_on(views.running())
-    async with app.run_test(size=BIG) as pilot:
-        await press(pilot, "s", "x")
-        shown = screen_text(app)
-        assert "skipped: empty code generated" in shown and "slow: generation grew most" in shown
-        assert " 213 " not in shown and "6 single steps" in shown
-
-
-async def test_the_selected_step_stays_while_others_come(app_on, screen_text) -> None:
-    app = app_on(views.running(200))
-    async with app.run_test(size=BIG) as pilot:
-        await press(pilot, "s", "down", "down")
-        app_on.feed.push(views.running(205))
-        await press(pilot)
-        chosen = next(line for line in screen_text(app).split("\n") if "▶" in line)
-        assert " 198 " in chosen
 
 
 # Phases, metrics

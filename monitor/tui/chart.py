@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from monitor.tui.axis import Axis, linear
 from monitor.tui.columns import Bucket, Grid
 from monitor.tui.rows import Row
 
@@ -29,11 +30,10 @@ _FAR = 3.0  # values further than this many spreads from the usual range would f
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawn line: rows of braille, the limits they span, and the columns in which something is missing."""
+    """A drawn line: rows of braille, the axis they lie on, and the columns in which something is missing."""
 
     rows: list[Row]
-    low: float
-    high: float
+    axis: Axis
     gaps: frozenset[int]  # every value was nan or infinite
     above: frozenset[int]  # cut at the upper limit
     below: frozenset[int]
@@ -63,23 +63,7 @@ def limits(values: Iterable[float], least: float = 0.0) -> tuple[float, float]:
     if high / 4 - low / 4 < least / 4:
         room = (least - (high - low)) / 2
         low, high = (0.0, least) if 0 <= low < room else (low - room, high + room)  # no count is below nothing
-    return _rounded(low, high)
-
-
-def _rounded(low: float, high: float) -> tuple[float, float]:
-    """Limits a little further out, with few digits: they read well, and seldom move."""
-    span = 0.4 * (high / 4 - low / 4)  # a tenth: little room is lost at either end
-    if not 1e-300 < span < 1e300:
-        return max(low, -1.7e308), min(high, 1.7e308)
-    step = nice(span)
-    first, last = math.floor(low / step) * step, math.ceil(high / step) * step
-    return (first, last) if first < last else (low, high)
-
-
-def nice(value: float) -> float:
-    """The next round number: 1, 2, 2.5 or 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(value))
-    return power * next(part for part in (1, 2, 2.5, 5, 10) if part * power >= value * 0.999)
+    return max(low, -1.7e308), min(high, 1.7e308)
 
 
 def line(
@@ -92,16 +76,19 @@ def line(
     over: Sequence[Bucket | None] = (),
     over_tone: str = "",
     least: float = 0.0,
+    upright: Callable[[float, float, int], Axis] = linear,
 ) -> Picture:
     """The means of `buckets` as a line over the band of their lows and highs, in width x height cells.
 
     Args:
         over: a second line on the same grid, between limits of its own.
         least: how far the limits are apart at least.
+        upright: makes the axis of the values that have to have room, and of the rows.
     """
     known = [bucket for bucket in buckets if bucket is not None and math.isfinite(bucket.mean)]
-    low, high = limits([value for bucket in known for value in (bucket.low, bucket.high, bucket.mean)], least)
-
+    ends = limits([value for bucket in known for value in (bucket.low, bucket.high, bucket.mean)], least)
+    axis = upright(*ends, max(1, height))
+    low, high = axis.low, axis.high
     dots = max(1, 4 * height - 1)
 
     def scaled(value: float) -> float:
@@ -129,7 +116,7 @@ def line(
     second = ((_OVER, over_tone, _line_alone(over, grid, width, dots)),) if over else ()
     series = ((_BAND, band, tuple(map(tuple, bars))), *second, (_LINE, tone, tuple(map(tuple, runs))))
     rows = list(_braille(series, width, height))
-    return Picture(rows, low, high, frozenset(gaps), frozenset(above), frozenset(below))
+    return Picture(rows, axis, frozenset(gaps), frozenset(above), frozenset(below))
 
 
 def _line_alone(buckets: Sequence[Bucket | None], grid: Grid, width: int, dots: int) -> tuple[tuple[Point, ...], ...]:

@@ -39,39 +39,41 @@ def _edges(layers: Sequence[Layer], column: int, top: float, levels: int) -> lis
     return edges
 
 
-def _cell(edges: Sequence[Edge], bottom: int, ranks: dict[str, int]) -> tuple[str, str]:
-    """The character and tone of the cell that spans the levels bottom..bottom+8. It can hold two colours.
+def _parts(edges: Sequence[Edge], bottom: int) -> list[tuple[int, int, str]]:
+    """The layers of the cell that spans the levels bottom..bottom+8: where each begins and ends in it, and its tone."""
+    parts = []
+    start = 0
+    for edge, tone in edges:
+        end = min(8, edge - bottom)
+        if end > start:
+            parts.append((start, end, tone))
+            start = end
+    return parts
 
-    Where more layers meet in a cell, those that are largest overall are shown, so that neighbours agree.
+
+def _cell(parts: Sequence[tuple[int, int, str]], ranks: dict[str, int], owed: dict[str, int]) -> tuple[str, str]:
+    """The character and tone of a cell. It can hold two colours, and one where the top of the column lies in it.
+
+    Where more layers meet, the largest parts are shown. What a layer loses is owed to it in the next cell: so no layer
+    that is higher than half a cell is lost. Of equal ones that which is larger overall is shown: so neighbours agree.
     """
-    inside = [(edge, tone) for edge, tone in edges if edge > bottom]
-    if not inside:
+    if not parts:
         return " ", "text"
-    edge, tone = inside[0]
-    if edge >= bottom + 8:
-        return "█", tone
-    if len(inside) == 1:
-        return _LEVELS[edge - bottom], tone
-    spans = []
-    start = bottom
-    for edge, tone in inside:
-        end = min(edge, bottom + 8)
-        spans.append((start, end, tone))
-        start = end
-        if end == bottom + 8:
-            break
-    if start < bottom + 8:  # the top of the column lies in this cell: the free part above it stays free
-        return _LEVELS[start - bottom], min(spans, key=lambda span: ranks[span[2]])[2]
-    if len(spans) > 2:
-        spans = sorted(sorted(spans, key=lambda span: (span[1] - span[0] < 2, ranks[span[2]]))[:2])
-    return _LEVELS[max(1, min(7, spans[0][1] - bottom))], f"{spans[0][2]}/{spans[1][2]}"
+    top = parts[-1][1]
+    by_size = sorted(parts, key=lambda part: (part[0] - part[1] - owed.get(part[2], 0), ranks[part[2]]))
+    shown = sorted(by_size[: 1 if top < 8 else 2])
+    owed.clear()
+    owed.update({tone: end - start for start, end, tone in parts if (start, end, tone) not in shown})
+    if len(shown) == 1:
+        return _LEVELS[top], shown[0][2]
+    return _LEVELS[shown[0][1]], f"{shown[0][2]}/{shown[1][2]}"
 
 
 @lru_cache(maxsize=1024)  # from one picture to the next, all columns but the last are the same
 def _column(edges: tuple[Edge, ...], height: int, order: tuple[tuple[str, int], ...]) -> list[tuple[str, str]]:
     """The cells of a column, the highest first."""
-    ranks = dict(order)
-    return [_cell(edges, 8 * (height - 1 - line), ranks) for line in range(height)]
+    ranks, owed = dict(order), dict[str, int]()
+    return [_cell(_parts(edges, 8 * line), ranks, owed) for line in range(height)][::-1]
 
 
 def stacked(layers: Sequence[Layer], width: int, height: int, top: float) -> list[Row]:

@@ -14,8 +14,8 @@ from textual.theme import Theme
 class Palette:
     """The colours of one theme. `phases` are told apart on charts; the named ones carry meaning everywhere.
 
-    Words have a contrast of 4.5 to what is behind them, and what fills bars and charts one of 3, as WCAG 2 asks for;
-    `faint` and `rule` are for what may be overlooked, and are never words.
+    Words have a contrast of 4.5 to what is behind them, and what fills bars and charts one of 3, as WCAG 2 asks for:
+    `faint`, too, which is never a word. `rule` is for what may be overlooked.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Palette:
 
 MIDNIGHT = Palette(
     "midnight", True,
-    background="#10141b", raised="#1a212c", text="#dbe2ea", muted="#8794a5", faint="#4b5767", rule="#2c3644",
+    background="#10141b", raised="#1a212c", text="#dbe2ea", muted="#8794a5", faint="#586577", rule="#2c3644",
     accent="#7cc4f8", good="#6fd06f", warning="#e8b64c", bad="#f2706b", other="#7d8998", between="#5d6a7c",
     phases=(
         "#5a94d8", "#62c4b8", "#e0a84e", "#a98bdc", "#dd7d6a",
@@ -52,7 +52,7 @@ MIDNIGHT = Palette(
 )  # fmt: skip
 PAPER = Palette(
     "paper", False,
-    background="#fbfaf7", raised="#f0eee8", text="#23272e", muted="#5f6772", faint="#a3a9b1", rule="#d5d4cd",
+    background="#fbfaf7", raised="#f0eee8", text="#23272e", muted="#5f6772", faint="#8a9098", rule="#d5d4cd",
     accent="#0b66b0", good="#007a1f", warning="#8f5b00", bad="#c02a26", other="#6b727c", between="#8a9098",
     phases=(
         "#3a77bd", "#2b9c8f", "#b8780f", "#7f5fc0", "#c75b45",
@@ -71,7 +71,7 @@ CONTRAST = Palette(
 # The hues of Okabe and Ito, told apart in every common kind of colour blindness; good and bad are blue and vermilion.
 OKABE = Palette(
     "colour-blind", True,
-    background="#12151a", raised="#1d222a", text="#e6e6e6", muted="#9aa3ad", faint="#565f6a", rule="#333b45",
+    background="#12151a", raised="#1d222a", text="#e6e6e6", muted="#9aa3ad", faint="#5f6974", rule="#333b45",
     accent="#56b4e9", good="#56b4e9", warning="#f0e442", bad="#ee7733", other="#7d858e", between="#606a76",
     phases=(
         "#0072b2", "#56b4e9", "#e69f00", "#cc79a7", "#d55e00",

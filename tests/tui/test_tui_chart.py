@@ -9,9 +9,9 @@ from itertools import pairwise
 import pytest
 
 from monitor.model.report import Curve
-from monitor.tui.chart import limits
+from monitor.tui.axis import Axis, grounded, linear, logarithmic
+from monitor.tui.chart import limits, line
 from monitor.tui.columns import fold, grid
-from monitor.tui.panels.plot import labelled, log_ticks, scale, ticks
 
 PROGRAM = """
 import math, resource, sys
@@ -30,7 +30,8 @@ for width, height in ((60, 8), (1, 1), (2, 1), (3, 40), (200, 2)):
     picture = line(fold(curve, layout), layout, width, height, "accent", "faint")
     assert len(picture.rows) == height, (width, height)
     assert all(row_width(row) == width for row in picture.rows), (width, height)
-    assert math.isfinite(picture.low) and math.isfinite(picture.high) and picture.low < picture.high
+    low, high = picture.axis.low, picture.axis.high
+    assert math.isfinite(low) and math.isfinite(high) and low < high
     if width == 60:
         dots = sum(text.count(c) for row in picture.rows for text, _ in row for c in text if c != " ")
         print(bool(dots), len(picture.gaps), len(picture.above), len(picture.below))
@@ -138,31 +139,73 @@ def test_noise_does_not_fill_the_height() -> None:
     assert limits([0.0, 500.0], least=10.0) == limits([0.0, 500.0])
 
 
+def number(label: str) -> float:
+    factors = {"k": 1e3, "M": 1e6, "G": 1e9}
+    return float(label.rstrip("kMG").replace(",", "")) * factors.get(label[-1], 1.0)
+
+
+def told(axis: Axis) -> dict[int, float]:
+    """The value at each row that has a label, counted from below."""
+    return {row: number(label) for row, label in enumerate(reversed(axis.labels)) if label}
+
+
+def place(axis: Axis, value: float) -> float:
+    """In rows from the lower edge: the dots of a row begin at its edge."""
+    return (value - axis.low) / (axis.high - axis.low) * (len(axis.labels) - 0.25)
+
+
+ENDS = [(0.0, 1.0), (1.75, 2.6), (-0.3, 12.5), (2e-6, 1e-5), (18_600.0, 20_600.0), (0.0, 7e9), (7.0, 8.6), (65, 87)]
+
+
 @pytest.mark.parametrize("height", range(2, 40))
-@pytest.mark.parametrize(
-    "ends", [(0.0, 1.0), (1.75, 2.6), (-0.3, 12.5), (2e-6, 1e-5), (18_600.0, 20_600.0), (0.0, 7e9)]
-)
-def test_an_axis_has_round_labels_where_there_is_room(ends: tuple[float, float], height: int) -> None:
-    low, high = ends
-    told = labelled(ticks(low, high, height))
-    rows = scale(told, low, high, height)
-    shown = [label for label in rows if label]
-    assert len(rows) == height and len(shown) == len(told), "no two in one row"
-    assert all(low - 1e-9 <= value <= high * (1 + 1e-9) and len(label) <= 7 for value, label in told)
-    assert 2 <= len(shown) <= 8 and len(set(shown)) == len(shown)
-    if height >= 9:
-        assert len(shown) >= 3
+@pytest.mark.parametrize("ends", ENDS)
+def test_the_labels_of_an_axis_stand_beside_their_values_as_far_apart_as_these(ends, height: int) -> None:
+    axis = linear(*ends, height)
+    values = told(axis)
+    assert axis.low <= ends[0] and ends[1] <= axis.high and len(axis.labels) == height
+    assert (3 if height >= 6 else 2) <= len(values) <= 7 and all(len(label) <= 7 for label in axis.labels)
+    assert all(abs(place(axis, value) - (row + 0.375)) <= 0.25 for row, value in values.items())
+    rows, apart = sorted(values), (values[max(values)] - values[min(values)]) / (max(values) - min(values))
+    assert len({above - below for below, above in pairwise(rows)}) == 1
+    assert all(values[row] - values[rows[0]] == pytest.approx(apart * (row - rows[0])) for row in rows)
+    assert axis.high - axis.low <= 2.5 * (ends[1] - ends[0])
+    assert ends[0] < 0 or min(values.values()) >= 0, "no count is below nothing"
+
+
+def test_a_curve_ends_beside_the_label_of_its_value_on_a_small_chart_too() -> None:
+    values = [1.0 - 0.039 * step for step in range(11)]  # down to 0.61
+    curve = Curve([float(step) for step in range(1, 12)], values, values, values)
+    layout = grid(curve, 11)
+    assert layout is not None
+    picture = line(fold(curve, layout), layout, 11, 3, "accent", "faint")
+    ends = [
+        row for row, spans in enumerate(reversed(picture.rows)) if "".join(text for text, _ in spans)[10:].strip(" ⠀")
+    ]
+    assert [round(place(picture.axis, 0.61) - 0.375)] == ends
+    assert picture.axis.labels == ("1.0", "", "0.6")
 
 
 @pytest.mark.parametrize(("low", "high"), [(-1.7e308, 1.7e308), (0.0, 1e-310), (5.0, 5.0 + 1e-9)])
 def test_an_axis_takes_any_limits(low: float, high: float) -> None:
-    assert len(ticks(low, high, 12)) >= 2
-    assert len(labelled(ticks(low, high, 12))) >= 2
+    for height in (1, 2, 5, 12):
+        axis = linear(low, high, height)
+        assert math.isfinite(axis.low) and math.isfinite(axis.high)
+        assert sum(map(bool, axis.labels)) >= min(2, height)
 
 
-@pytest.mark.parametrize(("low", "high"), [(-2.0, 3.0), (0.4, 2.1), (-300.0, 300.0), (-5.5, -4.0)])
-def test_a_logarithmic_axis_has_round_labels(low: float, high: float) -> None:
-    found = log_ticks(low, high, 12)
-    assert 3 <= len(found) <= 8
-    assert all(f"{10**each:.0e}"[0] in "1235" for each in found)
-    assert all(two - one >= 2 * (high - low) / 12 for one, two in pairwise(found))
+@pytest.mark.parametrize(("high", "height"), [(0.42, 7), (52.0, 3), (8.1, 9), (250.0, 12), (1.0, 2), (3.0, 1)])
+def test_columns_stand_on_nothing_and_the_feet_of_rows_are_round(high: float, height: int) -> None:
+    top, feet = grounded(high, height)
+    assert high <= top <= 2.1 * high and feet[0] == 0.0
+    assert all(value == pytest.approx(row * top / height) for row, value in feet.items())
+    assert len(feet) >= (3 if height >= 6 else 2 if height > 1 else 1)
+
+
+@pytest.mark.parametrize("height", [3, 6, 12])
+@pytest.mark.parametrize(("low", "high"), [(-2.0, 3.0), (0.4, 2.1), (-300.0, 300.0), (-5.5, -4.0), (0.1, 0.3)])
+def test_the_labels_of_a_logarithmic_axis_stand_beside_their_values(low: float, high: float, height: int) -> None:
+    axis = logarithmic(low, high, height)
+    values = {row: math.log10(value) for row, value in told(axis).items() if value}
+    assert axis.low <= low and high <= axis.high
+    assert len(values) >= (3 if height >= 6 else 2) or low < -299
+    assert all(abs(place(axis, value) - (row + 0.25)) <= 0.3 for row, value in values.items())

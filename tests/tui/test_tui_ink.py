@@ -69,7 +69,7 @@ def contrast(one: str, other: str) -> float:
 def test_words_and_charts_stand_out_from_the_ground(palette: Palette) -> None:
     for tone in ("text", "muted", "accent", "good", "warning", "bad"):
         assert min(contrast(palette.colour(tone), ground) for ground in (palette.background, palette.raised)) >= 4.5
-    for tone in ("other", "between", *(f"phase{number}" for number in range(len(palette.phases)))):
+    for tone in ("faint", "other", "between", *(f"phase{number}" for number in range(len(palette.phases)))):
         assert contrast(palette.colour(tone), palette.background) >= 3
 
 

@@ -73,10 +73,36 @@ def test_the_memory_of_many_gpus_is_told_with_its_limit_where_there_is_room(look
 def test_letters_over_the_steps_are_explained_in_a_single_row_too(look: Look) -> None:
     layers = {"generation": [2.0], "execution": [1.0]}
     of = [timeline.SLOW, timeline.BOTH, timeline.EVAL, timeline.CHECKPOINT]
-    assert text(steps.legend(look, layers, of, 30, 1)) == "C checkpoint  E eval  B both"
+    assert text(steps.legend(look, layers, of, 32, 1)) == "▲ slow  C saved  E eval  B both"
+    assert text(steps.legend(look, layers, of[1:], 32, 1)) == "C checkpoint  E eval  B both"
     alone = text(steps.legend(look, layers, [timeline.BOTH], 44, 1))
     assert alone == "B checkpoint and evaluation  ■ generation"
     assert text(steps.legend(look, layers, (), 30, 1)) == "■ generation  ■ execution"
+
+
+def test_a_legend_tells_phases_then_signs_and_first_what_is_large_enough_to_be_drawn(look: Look) -> None:
+    layers = {"data": [0.01] * 9, "optimizer": [0.0] * 8 + [0.05], "generation": [2.0] * 9, "execution": [1.0] * 9}
+    rows = steps.legend(look, layers, [timeline.SLOW, timeline.EVAL], 60, 2, 0.03)
+    assert text(rows) == ("■ generation  ■ execution  ■ optimizer  ■ data  ▲ slow step\nE evaluation")
+    narrow = text(steps.legend(look, layers, [timeline.SLOW, timeline.EVAL, timeline.CHECKPOINT], 34, 2))
+    assert narrow == "■ generation  ■ execution  ■ data\n▲ slow step  C checkpoint  E eval"
+
+
+def test_signs_over_the_steps_are_explained_where_there_is_no_room_for_a_legend(look: Look) -> None:
+    shown = text(steps.chart(views.throttled(), look, 60, 4)).split("\n")
+    assert shown[-1].split() == ["step", "1", "▲", "slow", "C", "saved", "E", "eval", "214"]
+    assert "▲" not in text(steps.chart(views.throttled(), look, 34, 4)).split("\n")[-1], "no room for them"
+
+
+async def test_the_title_says_of_how_many_steps_a_column_is_the_mean(app_on, screen_text) -> None:
+    for size, words in (((160, 45), "each column: mean of 3 steps"), ((80, 24), "mean of")):
+        async with app_on(views.running()).run_test(size=size) as pilot:
+            await pilot.pause()
+            title = next(line for line in screen_text(pilot.app).split("\n") if " 1 Step time" in line)
+            assert words in title
+        async with app_on(views.running(20)).run_test(size=size) as pilot:
+            await pilot.pause()
+            assert "mean of" not in screen_text(pilot.app), "a column is a step"
 
 
 def test_phases_are_drawn_over_the_run_each_on_a_scale_of_its_own(look: Look) -> None:

@@ -1,5 +1,9 @@
 """Stacked columns in block characters."""
 
+import random
+
+import pytest
+
 from monitor.tui.rows import row_width
 from monitor.tui.stack import Layer, stacked
 
@@ -32,3 +36,24 @@ def test_anything_above_zero_is_visible() -> None:
 def test_nothing_is_nothing() -> None:
     assert picture([], 3, 1, 1.0) == ["   "]
     assert picture([Layer("a", [float("nan")])], 1, 1, 1.0) == [" "]
+
+
+def tones(heights: list[float], height: int, top: float) -> list[str]:
+    """The colours of a column's cells, the highest first."""
+    layers = [Layer(f"phase{index}", [each]) for index, each in enumerate(heights)]
+    return [row[0][1].removesuffix(" fill") for row in stacked(layers, 1, height, top)]
+
+
+def test_the_top_of_a_column_has_the_colour_of_most_of_it() -> None:
+    assert tones([1.2, 0.7], 3, 3.0) == ["text", "phase1", "phase0"], "not of the largest layer, which ends below"
+
+
+@pytest.mark.parametrize("height", [2, 3, 4, 5])
+def test_no_layer_of_more_than_half_a_cell_is_lost(height: int) -> None:
+    choice = random.Random(height)
+    for _ in range(500):
+        eighths = [choice.choice((1, 2, 3, 5, 6, 9)) for _ in range(5)]
+        if sum(eighths) > 8 * height:
+            continue
+        drawn = "/".join(tones([each / 8 for each in eighths], height, float(height)))
+        assert all(f"phase{index}" in drawn for index, each in enumerate(eighths) if each > 4), eighths

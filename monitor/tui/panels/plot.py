@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 
 from monitor.model.report import Curve
-from monitor.tui.chart import Picture, line, nice
-from monitor.tui.columns import Grid, fold, grid
+from monitor.tui.axis import LABEL, Axis, linear
+from monitor.tui.axis import logarithmic as log_axis
+from monitor.tui.chart import Picture, line
+from monitor.tui.columns import Bucket, Grid, fold, grid
 from monitor.tui.cursor import column_of, crossed, footed
-from monitor.tui.rows import Row, column, text_width
+from monitor.tui.rows import Row, column, merged, row_width, text_width
 
-GUTTER = 9  # cells before a line chart
-LEAST_SCALE = 5  # rows from which on there is room for more labels than those of the limits
-MOST_TICKS = 6
-_CLOSE = 1e-6  # of a tick's distance: what arithmetic leaves of none
+GUTTER = LABEL + 2  # cells before a line chart
+ABOVE, BELOW = "▴", "▾"  # beyond the limits; `↑` and `↓` say that more can be scrolled to
 
 
 def framed(picture: Sequence[Row], labels: Sequence[str], gutter: int) -> list[Row]:
@@ -33,10 +31,10 @@ def _marks(columns: frozenset[int], sign: str, tone: str, cells: dict[int, tuple
 
 
 def marks(picture: Picture, width: int) -> Row:
-    """A row of `×` where the value was not finite, `↑` and `↓` where it lies beyond the limits."""
+    """A row of `×` where the value was not finite, `▴` and `▾` where it lies beyond the limits."""
     cells: dict[int, tuple[str, str]] = {}
-    _marks(picture.below, "↓", "warning", cells)
-    _marks(picture.above, "↑", "warning", cells)
+    _marks(picture.below, BELOW, "warning", cells)
+    _marks(picture.above, ABOVE, "warning", cells)
     _marks(picture.gaps, "×", "bad bold", cells)
     row: Row = []
     at = 0
@@ -46,70 +44,33 @@ def marks(picture: Picture, width: int) -> Row:
     return row
 
 
-def steps_axis(layout: Grid, gutter: int, width: int) -> Row:
-    """`step 1 ... 214`: the last step's number ends below its column."""
+def steps_axis(layout: Grid, gutter: int, width: int, between: Sequence[Row] = ()) -> Row:
+    """`step 1 ... 214`: the last step's number ends below its column.
+
+    Args:
+        between: what may stand between the two: the first that has room.
+    """
     first = f"step {max(1, layout.start):,}"
     if layout.last <= max(1, layout.start):
         return [(" " * gutter + first, "muted")]
     final = f"{layout.last:,}"
-    end = max(min(width, layout.columns), text_width(first) + 2 + text_width(final))
-    return [(" " * gutter + first, "muted"), (final.rjust(end - text_width(first)), "muted")]
+    room = max(min(width, layout.columns) - text_width(first) - text_width(final), 2)
+    words = next((row for row in between if row and row_width(row) + 4 <= room), [])
+    left = (room - row_width(words)) // 2
+    right = room - row_width(words) - left
+    return merged([(" " * gutter + first + " " * left, "muted"), *words, (" " * right + final, "muted")])
 
 
-def ticks(low: float, high: float, height: int) -> list[float]:
-    """Round values between two limits, about two rows apart at least; the limits where there are not three of them."""
-    span = high / 4 - low / 4  # so that it cannot overflow
-    if height < LEAST_SCALE or not 1e-300 < span < 1e300:
-        return [low, high]
-    for gap in (max(2.0, (height - 1) / MOST_TICKS), 1.5):
-        step = nice(4 * span * gap / (height - 1))
-        first, last = math.ceil(low / step - _CLOSE), math.floor(high / step + _CLOSE)
-        if last - first >= 2:
-            return [step * number for number in range(first, last + 1)]
-    return [low, high]
-
-
-def log_ticks(low: float, high: float, height: int) -> list[float]:
-    """The same between decimal logarithms: powers of ten, and where there are few of them what lies between."""
-    gap = 2.0 * (high - low) / max(1, height - 1)
-    every = max(1, math.ceil(gap))
-    powers = range(math.floor(low), math.ceil(high) + 1, every)
-    for parts in ((1,), (1, 3), (1, 2, 5), tuple(range(1, 10))):
-        found = [power + math.log10(part) for power in powers for part in parts]
-        found = [each for each in found if low - _CLOSE <= each <= high + _CLOSE]
-        if len(found) >= 3 and all(two - one >= gap for one, two in pairwise(found)):
-            return found
-    return [low, high]
-
-
-def scale(told: Sequence[tuple[float, str]], low: float, high: float, height: int) -> list[str]:
-    """A label a row: each of `told` beside the row in which its value lies."""
-    labels = [""] * height
-    for value, label in told:
-        part = (value / 4 - low / 4) / (high / 4 - low / 4)
-        labels[height - 1 - round(min(1.0, max(0.0, part)) * (4 * height - 1)) // 4] = label
-    return labels
-
-
-def labelled(values: Sequence[float]) -> list[tuple[float, str]]:
-    """Values with as many digits as tell them apart."""
-    step = min((two - one for one, two in pairwise(values)), default=0.0)
-    return [(value, _label(value, step)) for value in values]
-
-
-def _label(value: float, step: float = 0.0) -> str:
-    if abs(value) < step / 1000:
-        return "0"
-    if step > 1e-4 and abs(value) < 1e5:
-        digits = next((digits for digits in range(5) if abs(round(step, digits) - step) < step / 1000), 5)
-        if len(text := f"{value:,.{digits}f}") <= GUTTER - 2:
-            return text
-    if 100 <= abs(value) < 1e5:
-        return f"{value:,.0f}"
-    for unit, factor in (("k", 1e3), ("M", 1e6), ("G", 1e9)):
-        if 1e5 <= abs(value) < 1000 * factor:
-            return f"{value / factor:,.4g}{unit}"
-    return f"{value:.3g}".replace("e-0", "e-")
+def _drawn(
+    buckets: Sequence[Bucket | None], over: Sequence[Bucket | None], layout: Grid, width: int, height: int,
+    upright: Callable[[float, float, int], Axis],
+) -> tuple[Picture, Row]:  # fmt: skip
+    """A line and the signs below it: these need a row, so that it is drawn again in what is left."""
+    picture = line(buckets, layout, width, height, "accent", "faint", over, "warning", upright=upright)
+    signs = marks(picture, width)
+    if signs and height > 1:
+        picture = line(buckets, layout, width, height - 1, "accent", "faint", over, "warning", upright=upright)
+    return picture, signs
 
 
 def line_chart(
@@ -132,17 +93,10 @@ def line_chart(
         return []
     buckets = fold(curve, layout)
     second = fold(over, layout) if over is not None else []
-    picture = line(buckets, layout, width - gutter, height - 1, "accent", "faint", second, "warning")
-    signs = marks(picture, width - gutter)
-    if signs:  # they need a row: the line is drawn again in what is left
-        picture = line(buckets, layout, width - gutter, height - 2, "accent", "faint", second, "warning")
-    low, high, tall = picture.low, picture.high, len(picture.rows)
-    if logarithmic:
-        told = [(each, _label(10.0 ** min(each, 300.0))) for each in log_ticks(low, high, tall)]
-    else:
-        told = labelled(ticks(low, high, tall))
+    upright = log_axis if logarithmic else linear
+    picture, signs = _drawn(buckets, second, layout, width - gutter, height - 1, upright)
     column = column_of(layout, pointed, width - gutter)
-    rows = framed(crossed(picture.rows, column), scale(told, low, high, tall), gutter)
+    rows = framed(crossed(picture.rows, column), picture.axis.labels, gutter)
     if signs:
         rows.append([(" " * gutter, "text"), *signs])
     foot = None if column is None else gutter + column

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from monitor import units as fmt
 from monitor.model.report import View
+from monitor.tui.axis import beside_rows, grounded
 from monitor.tui.columns import Grid, across, fold_means, grid, top_limit
 from monitor.tui.cursor import at, column_of, crossed, footed
 from monitor.tui.panels.base import Look, Panel
-from monitor.tui.panels.plot import framed, scale, steps_axis, ticks
+from monitor.tui.panels.plot import ABOVE, framed, steps_axis
 from monitor.tui.panels.ranks import of_rank
-from monitor.tui.rows import Row, Span, fit, flow, printable, separated, wrap
+from monitor.tui.rows import Row, Span, fit, flow, printable, row_width, separated, text_width, wrap
 from monitor.tui.stack import Layer, stacked
 from monitor.tui.themes import OTHER
 from monitor.tui.timeline import BOTH, CHECKPOINT, EVAL, SLOW, WORDS, held_back, marked
 
+ORDER = (SLOW, CHECKPOINT, EVAL, BOTH)  # in which signs are explained
+GUTTER = 8  # cells before the columns
 TALL = 10  # rows of a panel from which on the legend may take two
 
 
@@ -37,14 +40,14 @@ def phase_layers(view: View, layout: Grid) -> dict[str, list[float]]:
 
 
 def _marks(signs: dict[int, Span], layout: Grid, totals: list[float], top: float, width: int) -> Row:
-    """A sign above each step that has one, `↑` where a column was merely cut."""
+    """A sign above each step that has one, `▴` where a column was merely cut."""
     cut_off = {index for index, total in enumerate(totals) if total > top}
     row: Row = []
     at = 0
     for index in sorted(signs.keys() | cut_off):
         middle = layout.column(index) - layout.bars
         if at <= middle < width:
-            row += [(" " * (middle - at), "text"), signs.get(index, ("↑", "muted"))]
+            row += [(" " * (middle - at), "text"), signs.get(index, (ABOVE, "muted"))]
             at = middle + 1
     return [*row, (" " * (width - at), "text")]
 
@@ -61,27 +64,41 @@ def pointed_phases(view: View, cursor: int) -> dict[str, str]:
 
 
 def legend(
-    look: Look, layers: dict[str, list[float]], signs: Iterable[Span], width: int, rows: int,
+    look: Look, layers: dict[str, list[float]], signs: Collection[Span], width: int, rows: int, least: float = 0.0,
     told: dict[str, str] | None = None,
 ) -> list[Row]:  # fmt: skip
-    """What the colours and signs mean; with the cursor, the time of each phase in place of the signs."""
-    seen = sorted((name for name, values in layers.items() if any(values)), key=lambda name: -sum(layers[name]))
+    """What the colours and signs mean; with the cursor, the time of each phase in place of the signs.
+
+    Args:
+        least: the seconds that are drawn: a phase that never takes so long comes after the others.
+    """
+    seen = [name for name, values in layers.items() if any(values)]
+    seen.sort(key=lambda name: (max(layers[name]) < least, -sum(layers[name])))
     parts: list[Row] = [[("■ ", look.phases[name]), (fit(name, 24), "muted")] for name in seen]
     if told is not None:
         parts = [[*part, (f" {told.get(name, fmt.UNKNOWN)}", "text")] for name, part in zip(seen, parts, strict=True)]
         signs = ()
-    signs = set(signs)
-    if rows == 1:  # letters first: the panel beside has the colours, and nothing else has them
-        return [separated([*_short(signs), *parts[:3]], width, ("  ", "text"))]
-    marks: list[Row] = [[sign, (f" {words}", "muted")] for sign, words in WORDS.items() if sign in signs]
-    parts[3:3] = marks  # the largest phases come first: of the others some may have no room
-    return flow(parts, width, limit=2)
+    if rows == 1:  # signs first: the panel beside has the colours, and nothing else has them
+        return [separated([*_brief(signs, width), *parts[:3]], width, ("  ", "text"))]
+    for kept in range(len(parts), 0, -1):  # the signs come last, and each has its place
+        for marks in _wordings(signs):
+            if len(lines := flow([*parts[:kept], *marks], width, limit=3)) <= 2:
+                return lines
+    return flow([*_brief(signs, width), *parts], width, limit=2)
 
 
-def _short(signs: Collection[Span]) -> list[Row]:
-    """The signs in few words."""
-    words = {**WORDS, EVAL: "eval"} | ({BOTH: "both"} if {CHECKPOINT, EVAL} <= set(signs) else {})
-    return [[sign, (f" {words[sign]}", "muted")] for sign in (CHECKPOINT, EVAL, BOTH, SLOW) if sign in signs]
+def _wordings(signs: Collection[Span]) -> list[list[Row]]:
+    """What the signs mean, the fewest words last."""
+    both = {BOTH: "both"} if {CHECKPOINT, EVAL} <= set(signs) else {}
+    short = {**WORDS, EVAL: "eval", **both}
+    found = [WORDS, short, {**short, SLOW: "slow", CHECKPOINT: "saved"}]
+    return [[[sign, (f" {words[sign]}", "muted")] for sign in ORDER if sign in signs] for words in found]
+
+
+def _brief(signs: Collection[Span], width: int) -> list[Row]:
+    """What the signs mean, in so many words as fit into a row."""
+    *longer, shortest = _wordings(signs)[1:]
+    return next((row for row in longer if sum(row_width(part) + 2 for part in row) - 2 <= width), shortest)
 
 
 def silence(view: View, width: int, height: int) -> list[Row]:
@@ -99,42 +116,44 @@ def silence(view: View, width: int, height: int) -> list[Row]:
     return rows
 
 
-def seconds_scale(top: float, height: int) -> list[str]:
-    """A label a row from 0 to `top`, all in the unit of the top."""
-    number, unit = fmt.axis_seconds(top).split(" ")
-    whole = float(number)
-    told = [(each, f"{each:g} {unit}" if each else "0") for each in ticks(0.0, whole, height)]
-    return scale(told, 0.0, whole, height)
+def seconds_axis(highest: float, height: int) -> tuple[float, list[str]]:
+    """What the top edge stands for, and a label a row, all in one unit. The foot of a labelled row is its value."""
+    number, unit = fmt.axis_seconds(highest).split(" ")
+    top, told = grounded(float(number), height)
+    labels = [f"{value:.6g} {unit}" if value else "0" for value in told.values()]
+    return max(highest, top * (highest / float(number))), list(beside_rows(labels, list(told), height))
 
 
 def chart(view: View, look: Look, width: int, height: int) -> list[Row]:
-    gutter = 8
-    layout = grid(view.step_seconds, width - gutter)
+    layout = grid(view.step_seconds, width - GUTTER)
     if layout is None or height < 3:
         return silence(view, width, height)
+    room = width - GUTTER
     layers = phase_layers(view, layout)
     totals = [sum(column) for column in zip(*layers.values(), strict=True)]
-    top = top_limit(totals)
+    highest = min(top_limit(totals), max(totals, default=0.0) or 1.0)
     signs = marked(view, layout)
     told = pointed_phases(view, look.cursor) if look.cursor is not None else None
     lines = 2 if height >= TALL else 1
-    words = legend(look, layers, signs.values(), width - gutter, lines, told) if height >= 6 else []
-    held = held_back(view, layout, width - gutter) if height >= 8 else []
-    plot_height = height - 2 - len(words) - bool(held)
+    half_a_cell = highest / (2 * height)
+    words = legend(look, layers, signs.values(), room, lines, half_a_cell, told) if height >= 6 else []
+    held = held_back(view, layout, room) if height >= 8 else []
+    plot_height = max(1, height - 2 - len(words) - bool(held))
+    top, labels = seconds_axis(highest, plot_height)
     bars = [Layer(look.phases[name], across(values, layout, apart=True)) for name, values in layers.items()]
-    room = width - gutter
-    picture = stacked(bars, room, max(1, plot_height), top)
     above = [*([held] if held else []), _marks(signs, layout, totals, top, room)]
     column = column_of(layout, look.cursor, room)
-    labels = [*[""] * len(above), *seconds_scale(top, len(picture))]
-    rows = framed(crossed([*above, *picture], column), labels, gutter)
-    foot = None if column is None else gutter + column
-    rows.append(footed(steps_axis(layout, gutter, room), foot))
-    return [*rows, *([(" " * gutter, "text"), *row] for row in words)]
+    picture = crossed([*above, *stacked(bars, room, plot_height, top)], column)
+    rows = framed(picture, [*[""] * len(above), *labels], GUTTER)
+    foot = None if column is None else GUTTER + column
+    between = [] if words else [separated(row, room, ("  ", "text")) for row in _wordings(signs.values())[1:]]
+    rows.append(footed(steps_axis(layout, GUTTER, room, between), foot))
+    return [*rows, *([(" " * GUTTER, "text"), *row] for row in words)]
 
 
 class Steps(Panel):
     number = 1
+    short = "Step time"
 
     def data(self, view: View, look: Look) -> object:
         slow = [slow.step for slow in view.report.slow_steps]
@@ -150,7 +169,23 @@ class Steps(Panel):
         if moment is not None:
             return [(f"{moment.name} ", "accent"), (fmt.duration(moment.value), "text")]
         last = next((value for value in reversed(curve.mean) if math.isfinite(value)), None)
-        return [("last ", "muted"), (fmt.duration(last), "text")] if last is not None and curve.width == 1 else []
+        newest: Row = (
+            [("last ", "muted"), (fmt.duration(last), "text")] if last is not None and curve.width == 1 else []
+        )
+        layout = grid(curve, self.size.width - GUTTER)
+        if layout is None or layout.steps == 1:
+            return newest
+        number = f"{layout.steps:,}"
+        wordings = (f"each column: mean of {number} steps", f"mean of {number} steps", f"mean of {number}")
+        gap: Row = [("  ", "text")] if newest else []
+        asides: list[Row] = [[(words, "muted"), *gap, *newest] for words in wordings]
+        asides.append([(wordings[1], "muted")])
+        for title in (self.heading(view, look), self.short):
+            room = self.size.width - text_width(title) - 9  # what the title's rule and number leave
+            for aside in asides:
+                if row_width(aside) <= room:
+                    return aside
+        return asides[-1]
 
     def body(self, view: View, look: Look, width: int, height: int) -> list[Row]:
         return chart(view, look, width, height)

@@ -29,7 +29,8 @@ class Charts(Finder, ListBody):
     title = "Metrics"
     about = (
         "Every metric that was logged, each with its own scale; the pale band behind a line is the range between the"
-        " lowest and the highest value where a column stands for several steps. × marks values that are not finite.",
+        " lowest and the highest value where a column stands for several steps. × marks values that are not finite, ▴"
+        " and ▾ those above and below the scale.",
         "/ finds by name. y draws logarithms (what is not above zero is left out), n smooths, d marks the chosen metric"
         " and draws it, in a second colour and between limits of its own, into each other one. Enter makes one large.",
     )
@@ -46,7 +47,8 @@ class Charts(Finder, ListBody):
         return view.metrics, view.report.metrics, ends(view.step_seconds), own, look.cursor
 
     def aside(self, view: View, look: Look) -> Row:
-        number = f"{len(self.keys(view, look)):,} of {len(view.metrics):,}"
+        found, every = len(self.keys(view, look)), len({*view.metrics, *view.report.metrics})
+        number = f"{found:,} of {every:,}" if self.wanted else f"{every:,} metric{'s' * (every != 1)}"
         forms = ["logarithmic"] if self._logarithmic else []
         forms += [SMOOTH_WORDS[self._smooth]] if self._smooth else []
         room = self.size.width - len(self.title) - 6  # what a scale means has its place before how many there are
@@ -85,7 +87,8 @@ class Charts(Finder, ListBody):
         self._across = across
         shown = max(1, min(lines, height // LEAST_HEIGHT))
         first = min(max(0, at // across - shown // 2), lines - shown)
-        wide = (width - GAP * (across - 1)) // across
+        beyond = GAP if shown < lines else 0  # the arrows that say so have cells of their own
+        wide = (width - beyond - GAP * (across - 1)) // across
         roomy = height // shown > LEAST_HEIGHT + 1  # for all of them, so that they are alike
         rows: list[Row] = []
         for number in range(first, first + shown):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from statistics import fmean
 
 from monitor import units as fmt
 from monitor.model.curves import stretches
 from monitor.model.detail_rows import GpuDetail, figure_of
 from monitor.model.report import Curve, GpuRow
+from monitor.tui.axis import linear
 from monitor.tui.chart import line
 from monitor.tui.columns import fold, grid
-from monitor.tui.panels.plot import GUTTER, framed, labelled, scale, ticks
+from monitor.tui.panels.plot import GUTTER, framed
 from monitor.tui.rows import Row, row_width
 from monitor.tui.screens.charts import GAP, beside
 
@@ -63,12 +65,12 @@ def _curve(values: list[float], span: str, width: int, height: int, least: float
     layout = grid(curve, width - GUTTER)
     if layout is None or not any(math.isfinite(value) for value in values):
         return [[("   the driver does not tell it", "muted")]]
-    picture = line(fold(curve, layout), layout, width - GUTTER, height - 1, "accent", "faint", least=least)
-    low, high = picture.low, picture.high
-    labels = scale(labelled(ticks(low, high, height - 1)), low, high, height - 1)
+    upright = partial(linear, whole=True)  # no figure is known to fractions of its unit
+    buckets = fold(curve, layout)
+    picture = line(buckets, layout, width - GUTTER, height - 1, "accent", "faint", least=least, upright=upright)
     foot: Row = [(" " * GUTTER + f"{span} ago", "muted")]
     newest = GUTTER + layout.columns - row_width(foot)
-    return [*framed(picture.rows, labels, GUTTER), [*foot, (f"{'newest':>{newest}}", "muted")]]
+    return [*framed(picture.rows, picture.axis.labels, GUTTER), [*foot, (f"{'newest':>{newest}}", "muted")]]
 
 
 def _spread(values: list[float], columns: int) -> Curve:

@@ -308,16 +308,12 @@ def test_what_is_to_come_is_told_in_whole_seconds_and_what_has_just_begun_withou
 
 
 def test_the_steps_have_a_scale_in_one_unit() -> None:
-    assert [label for label in steps.seconds_scale(1.0, 13) if label] == [
-        "1 s",
-        "0.8 s",
-        "0.6 s",
-        "0.4 s",
-        "0.2 s",
-        "0",
-    ]
-    assert [label for label in steps.seconds_scale(150.0, 7) if label] == ["2 min", "1 min", "0"]
-    assert steps.seconds_scale(25.0, 2) == ["25 s", "0"] and steps.seconds_scale(25.0, 1) != [""]
+    top, labels = steps.seconds_axis(1.0, 13)
+    assert [label for label in labels if label] == ["1 s", "0.75 s", "0.5 s", "0.25 s", "0"]
+    assert top == pytest.approx(0.25 * 13 / 3), "the foot of a row is what its label says"
+    assert [label for label in steps.seconds_axis(0.42, 7)[1] if label] == ["400 ms", "200 ms", "0"]
+    assert all(label.endswith(" min") or label in ("", "0") for label in steps.seconds_axis(150.0, 7)[1])
+    assert steps.seconds_axis(25.0, 2)[1] == ["15 s", "0"] and steps.seconds_axis(25.0, 1)[1] == ["0"]
 
 
 def slow_run(steps: list[int], seconds: float = 60.0, baseline: float = 18.0) -> View:

@@ -232,12 +232,12 @@ async def test_metrics_are_found_overlaid_and_drawn_as_logarithms(app_on, screen
     app = app_on(views.running())
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "c")
-        assert all(name in screen_text(app) for name in ("reward", "loss", "kl", "learning_rate", "5 of 5"))
+        assert all(name in screen_text(app) for name in ("reward", "loss", "kl", "learning_rate", "5 metrics"))
         await press(pilot, "slash", *"lo", "enter")
         shown = screen_text(app)
         assert "1 of 5" in shown and "loss" in shown and "learning_rate" not in shown
         await press(pilot, "d", "y", "n", "slash", "escape")
-        assert "5 of 5, logarithmic, a little smoothed  with loss" in screen_text(app)
+        assert "5 metrics, logarithmic, a little smoothed  with loss" in screen_text(app)
         await press(pilot, "slash", "q", "w", "enter")
         assert "no metric has this in its name" in screen_text(app) and app.is_running
 

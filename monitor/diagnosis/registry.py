@@ -123,6 +123,8 @@ LEAVES_IDLE = (
 )
 
 SEVERITIES = ("critical", "warning", "info")
+SHOWN_KINDS, SHOWN_PHASES = 4, 3  # more are a table, which the screens have
+WORTH_SHOWING = 0.01  # of step time
 ENOUGH_STEPS = 5
 
 
@@ -200,4 +202,25 @@ def _where_the_time_goes(evidence: Evidence, quiet: bool) -> Finding:
     slowest = max(report.phases, key=lambda row: row.share)
     name = "time in no named phase" if slowest.name == OTHER else slowest.name
     title = f"{share(slowest.share)} of step time is {name}, {duration(slowest.mean)} a step"
-    return Finding("none", "info", f"{title}; nothing stands out" if quiet else title)
+    return Finding(
+        "none", "info", f"{title}; nothing stands out" if quiet else title, _in_numbers(evidence, slowest.name)
+    )
+
+
+def _in_numbers(evidence: Evidence, slowest: str) -> list[str]:
+    """How long the kinds of step usually take, where there are a few; and the phases that come next."""
+    kinds = [
+        f"{duration(baseline.usual())} ({called})"
+        for kind, baseline in evidence.state.main.baselines.items()
+        if baseline.limit and (called := _called(kind))
+    ]
+    lines = [f"usual steps: {', '.join(kinds)}"] if 1 < len(kinds) <= SHOWN_KINDS else []
+    others = sorted((row for row in evidence.report.phases if row.name != slowest), key=lambda row: -row.share)
+    told = [f"{row.name} {share(row.share)}" for row in others[:SHOWN_PHASES] if row.share >= WORTH_SHOWING]
+    return [*lines, f"then {', '.join(told)}"] if told else lines
+
+
+def _called(kind: str) -> str:
+    """`generator, stage 2`; empty for steps that tell neither."""
+    role, _, stage = kind.partition("\n")
+    return ", ".join(filter(None, (role, stage and f"stage {stage}")))

@@ -295,3 +295,14 @@ def test_less_than_expected(wanted: float | None, fires: bool) -> None:
     """1,000 tokens in steps of 0.3 s, about."""
     found, _ = judged_state(folded(padded(0.0)), alive=False, expect_tps=wanted)
     assert ("below-expected" in [each.code for each in found]) == fires
+
+
+def test_where_the_time_goes_is_told_by_kinds_of_step_and_the_phases_that_come_next() -> None:
+    told = Story()
+    for _ in range(30):
+        told.step_with({"role": "generator", "stage": "1"}, generation=2.0, training=0.9)
+        told.step_with({"role": "discriminator"}, generation=3.0, training=1.0, data=0.001)
+    line = judged(told)[1]
+    assert line.code == "none"
+    assert line.evidence == ["usual steps: 2.90 s (generator, stage 1), 4.00 s (discriminator)", "then training 28 %"]
+    assert not any("usual" in each for each in judged(healthy())[1].evidence), "of one kind the whole run tells more"

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.e2e.conftest import Terminal
 from tests.faults.checker import differences, journalled
 from tests.faults.place import HERE, TRAINMON, Place, done_by, recorder_of, steps_told, wait_for
-from tests.soak.measures import ENOUGH, WARM_UP, Frames, Life, own_memory, slope
+from tests.soak.measures import ENOUGH, WARM_UP, Frames, Life, resident, slope
 from tests.soak.mischief import Mischief
 from trainhooks import rundir
 
@@ -75,7 +75,7 @@ class Soak:
 
     def _sample(self, at: float) -> None:
         for name, pid in (("dashboard", self.screen.pid), ("recorder", recorder_of(self.run))):
-            size = own_memory(pid)
+            size = resident(pid)
             if size is not None:
                 self.lives[name].setdefault(pid, Life()).add(at, size)
 

@@ -72,9 +72,8 @@ def slope(samples: list[tuple[float, float]]) -> float:
     return 3600 * sum((t - middle) * (size - mean) for t, size in samples) / spread
 
 
-def own_memory(pid: int) -> float | None:
-    """MiB that are its own: pages of files come and go as the system likes. None for a process that is gone."""
+def resident(pid: int) -> float | None:
+    """MiB in memory; None for a process that is gone."""
     with suppress(OSError, ValueError), open(f"/proc/{pid}/statm") as source:
-        _, resident, shared, *_ = map(int, source.read().split())
-        return (resident - shared) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        return int(source.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
     return None

@@ -146,10 +146,11 @@ def _by_place(text: str, into: Reading) -> None:
             for each in row:
                 figure(into, each.name, each.value, each.unit, each.seconds)
         elif into.elapsed is None and into.seconds is None and _BARE_TIME.fullmatch(segment):
+            told = seconds(segment)
             if _SHORT.search(segment):
-                into.seconds = seconds(segment)
-            else:
-                into.spare.setdefault(ALL, seconds(segment) or 0.0)
+                into.seconds = told
+            elif told is not None:
+                into.spare.setdefault(ALL, told)
 
 
 def _spaced(segment: str) -> list[_Figure]:

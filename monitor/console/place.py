@@ -24,7 +24,7 @@ _STEP_TIME = words(
 _ELAPSED = words(
     "elapsed elapsed_time time_elapsed time/time_elapsed runtime wall_time walltime wall_clock cum_time time_total_s"
 )
-_TRAINED = words("train train_time training_time")  # a phase beside other ones; alone it is what has passed
+_TRAINED = words("train train_time")  # a phase beside other ones; alone it is what has passed
 _ALL = words("t total total_time")  # of a step whose phases are told, if they add up to it; else what has passed
 TRAINED, ALL = "training", "all"  # times of which the other figures of the line say what they are
 ADDS_UP = 0.75, 1.02  # the phases of a step are most of it; the digits that are left out may make them a bit more
@@ -146,12 +146,10 @@ def settle(into: Reading) -> None:
     if trained is not None and into.phases.keys() - {"data"}:
         into.phases[TRAINED] = into.phases.get(TRAINED, 0.0) + trained
         trained = None
-    if (
-        whole is not None
-        and into.seconds is None
-        and ADDS_UP[0] * whole <= sum(into.phases.values()) <= ADDS_UP[1] * whole
-    ):
-        into.seconds, whole = whole, None
+    if whole is not None and into.phases and into.seconds is None:
+        least, most = (share * whole for share in ADDS_UP)
+        if least <= sum(into.phases.values()) <= most:
+            into.seconds, whole = whole, None
     passed = trained if trained is not None else whole
     if into.elapsed is None and passed is not None and into.family != "bar":  # a bar has a time of its own, or none
         into.elapsed = passed

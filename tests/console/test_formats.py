@@ -185,6 +185,7 @@ def test_phases_by_their_short_names_and_the_total_that_they_add_up_to(number: i
         ("step:3/1770 train_time:250ms step_avg:125ms", {}, None, 0.25),
         ("step 9 loss 0.3 data_time: 0.1s train_time: 84s", {"data": 0.1}, None, 84.0),
         ("step 9 loss 0.3 forward: 0.4s backward: 0.5s total: 84s", {"forward": 0.4, "backward": 0.5}, None, 84.0),
+        ("step 9 | loss 0.3 | 0s", {}, None, 0.0),
         ("step 9 loss 0.3 forward: 0.4s backward: 0.5s | 1.0s", {"forward": 0.4, "backward": 0.5}, 1.0, None),
     ],
 )

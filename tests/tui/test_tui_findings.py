@@ -4,24 +4,12 @@ from dataclasses import replace
 
 import pytest
 import sample_views as views
+from by_hand import BIG, press, text
 
 from monitor.diagnosis.explain import page
 from monitor.model.report import Finding, Report, Suggestion, View
-from monitor.tui.rows import Row, row_width
+from monitor.tui.rows import row_width
 from monitor.tui.screens.findings import below, finding_rows, page_rows, try_rows
-
-BIG = (160, 45)
-
-
-def text_of(rows: list[Row]) -> str:
-    return "\n".join("".join(part for part, _ in row) for row in rows)
-
-
-async def press(pilot, *keys: str) -> None:
-    for key in keys:
-        await pilot.press(key)
-        for _ in range(3):
-            await pilot.pause()
 
 
 async def test_a_finding_opens_its_page_and_alerts_tell_when_they_came_and_went(app_on, screen_text) -> None:
@@ -50,7 +38,7 @@ async def test_what_to_try_stands_apart_from_what_was_measured(app_on, screen_te
         assert "Try a fused optimizer  optimizer steps take 9 % [/b]" in shown and "memory: none" not in shown
         assert "[/b]  memory: more, with the batch" in shown
         assert all(
-            "memory: more, with the batch" in text_of(try_rows(dear, True, False, width)) for width in range(36, 120)
+            "memory: more, with the batch" in text(try_rows(dear, True, False, width)) for width in range(36, 120)
         )
         lines = [line.strip() for line in shown.split("\n")]
         assert lines[lines.index("─ Alerts, the newest first") - 1] == ""

@@ -6,29 +6,17 @@ from dataclasses import replace
 
 import pytest
 import sample_views as views
+from by_hand import BIG, press, text
 from pictures import RECORDINGS
 
 from monitor.diagnosis.gpu import gpu_evidence, thermal_throttle
 from monitor.model.detail_rows import GpuDetail
 from monitor.runs.replay import open_player
 from monitor.tui.panels import machine
-from monitor.tui.rows import Row, row_width
+from monitor.tui.rows import row_width
 from monitor.tui.screens.gpu_past import past
 from monitor.tui.screens.gpus import Gpus, block, gravest
 from trainhooks.events import Gpu
-
-BIG = (160, 45)
-
-
-def text(rows: list[Row]) -> str:
-    return "\n".join("".join(part for part, _ in row) for row in rows)
-
-
-async def press(pilot, *keys: str) -> None:
-    for key in keys:
-        await pilot.press(key)
-    await pilot.pause()
-
 
 # On the overview
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import sample_views as views
+from by_hand import BIG, press, text
 
 from monitor.model.report import Curve, Outcome
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS, SCREENS
@@ -11,7 +12,7 @@ from monitor.tui.columns import grid
 from monitor.tui.curve_forms import logarithms, smoothed
 from monitor.tui.panels import header
 from monitor.tui.panels.base import Look
-from monitor.tui.rows import Row, row_width
+from monitor.tui.rows import row_width
 from monitor.tui.screens.every import SCREEN_CLASSES
 from monitor.tui.screens.log import progress_bar
 from monitor.tui.screens.page import PageScreen
@@ -19,20 +20,8 @@ from monitor.tui.screens.ranks import rank_table
 from monitor.tui.screens.setup import flattened
 from monitor.tui.timeline import CHECKPOINT, EVAL, SLOW, held_back, marked
 
-BIG = (160, 45)
 SIZES = [BIG, (80, 24), (20, 5)]
 KEYS = {row.name: row.key for row in SCREENS}
-
-
-def text(rows: list[Row]) -> str:
-    return "\n".join("".join(part for part, _ in row) for row in rows)
-
-
-async def press(pilot, *keys: str) -> None:
-    for key in keys:
-        await pilot.press(key)
-        for _ in range(3):
-            await pilot.pause()
 
 
 def test_one_registry_names_every_screen_and_its_keys() -> None:

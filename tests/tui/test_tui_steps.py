@@ -4,26 +4,13 @@ from dataclasses import replace
 
 import pytest
 import sample_views as views
+from by_hand import BIG, press, text
 
 from monitor.model.report import Curve, View
 from monitor.tui.panels.base import Look
-from monitor.tui.rows import Row
 from monitor.tui.screens.one_step import step_detail
 from monitor.tui.screens.step_rows import columns, ordered, step_lines
 from monitor.tui.screens.steps import KINDS, STATUS, StepTable
-
-BIG = (160, 45)
-
-
-def text(rows: list[Row]) -> str:
-    return "\n".join("".join(part for part, _ in row) for row in rows)
-
-
-async def press(pilot, *keys: str) -> None:
-    for key in keys:
-        await pilot.press(key)
-        for _ in range(3):
-            await pilot.pause()
 
 
 def old_and_new() -> View:

@@ -12,7 +12,7 @@ ROOM = 0.50  # of the memory never in use: twice the batch fits, and the longest
 BUSY = 0.80  # of the time in which the GPU ran something; one that is idle needs other help than memory
 ENOUGH_LENGTHS = 100  # steps, so that long batches have been among them
 RECOMPUTED = 0.33  # of backward: one forward more, and a backward is about two
-CHECKPOINTING_WORTH = 0.05  # of the time
+CHECKPOINTING_WORTH = 0.05  # of the time since the first step
 TWICE = 1.5  # times forward that a backward takes at least if the layers are computed again inside it
 
 
@@ -40,9 +40,9 @@ def checkpointing_unneeded(evidence: Evidence) -> Finding | None:
     if not checkpoints(evidence) or memory is None or backward is None or backward.count < ENOUGH:
         return None
     used, whole, kind = memory
-    lost = RECOMPUTED * evidence.of_wall(backward.mean * backward.count)
+    recomputed = RECOMPUTED * backward.mean * backward.count
     forward = evidence.phase("forward")
-    if 1 - used / whole < ROOM or lost < CHECKPOINTING_WORTH:
+    if 1 - used / whole < ROOM or evidence.of_loop(recomputed) < CHECKPOINTING_WORTH:
         return None
     # On a GPU the host's clock tells nothing of the two: it waits wherever it next needs a result.
     slow = hardware.place(evidence) == "cuda" or (forward is not None and backward.mean >= TWICE * forward.mean)
@@ -57,7 +57,7 @@ def checkpointing_unneeded(evidence: Evidence) -> Finding | None:
             f"backward, with the layers computed again inside it: {duration(backward.mean)} a step",
         ],
         "gradient_checkpointing=False. Try it on the longest batch: activations of all layers are then kept.",
-        lost,
+        evidence.of_wall(recomputed),
     )
 
 

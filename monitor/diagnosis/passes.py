@@ -21,7 +21,7 @@ MOST_STEPS = 0.8  # that are made of such calls
 SHORT_CALL = 0.02
 LEFT = 0.4  # of the memory: room for twice the activations, whatever the weights take
 FILLS = 2048  # positions of one sequence, which keep a GPU busy by themselves
-CALLS_WORTH = 0.30  # of step time in forward and backward
+CALLS_WORTH = 0.30  # of the time since the first step in forward and backward
 
 
 def duplicate_forward(evidence: Evidence) -> Finding | None:
@@ -59,7 +59,7 @@ def sequential_batching(evidence: Evidence) -> Finding | None:
         return None
     seconds = hardware.computing(evidence)
     per_call = seconds / max(1, main.pace.samples)
-    if evidence.of_wall(seconds) < CALLS_WORTH or not _room(evidence, per_call):
+    if evidence.of_loop(seconds) < CALLS_WORTH or not _room(evidence, per_call):
         return None
     lines = [f"{samples:.1f} calls a step on one sample each, in {main.called_singly} of {done} steps"]
     lines.append(f"forward and backward take {duration(per_call)} a call")

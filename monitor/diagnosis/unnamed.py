@@ -13,8 +13,8 @@ BETWEEN = "between steps"  # the sampler's name for it
 # meet only in the sum of both.
 NOWHERE = (OTHER, BETWEEN)
 MOST = 0.5  # of the looks at the stack: a part that is seen less often does not name the whole
-# Of the elapsed time. Looks come when the interpreter lets go, and writing lets go more often than computing does:
-# what is seen is no exact share, and a small one proves little.
+# Of the time since the first step. Looks come when the interpreter lets go, and writing lets go more often than
+# computing does: what is seen is no exact share, and a small one proves little.
 SEEN_WORTH = 0.20
 
 
@@ -42,7 +42,7 @@ def seen(evidence: Evidence, what: str) -> float:
     if tells_phases(evidence):  # forward is what lies between the data and backward, printing included
         rows.append((evidence.named("forward"), ("forward",)))
     seconds = sum(whole * _part(evidence.looks(*where), what) for whole, where in rows)
-    return seconds if evidence.of_wall(seconds) >= SEEN_WORTH else 0.0
+    return seconds if evidence.of_loop(seconds) >= SEEN_WORTH else 0.0
 
 
 def seen_nowhere(evidence: Evidence) -> tuple[str, float] | None:
@@ -51,7 +51,7 @@ def seen_nowhere(evidence: Evidence) -> tuple[str, float] | None:
     whole = inside(evidence) + outside(evidence)
     for what in {each for place in looks if (each := activity(place)) is not None}:
         seconds = whole * _part(looks, what)
-        if seconds and evidence.of_wall(seconds) >= SEEN_WORTH:
+        if seconds and evidence.of_loop(seconds) >= SEEN_WORTH:
             return what, seconds
     return None
 

@@ -255,7 +255,8 @@ def _words(process: psutil.Process) -> list[str]:
 @contextlib.contextmanager
 def _burners(count: int) -> Iterator[None]:
     """So many programs of others that take a core each, at normal priority."""
-    burners = [subprocess.Popen([sys.executable, "-c", BURNER]) for _ in range(count)]
+    # Each in a session of its own, as other people's programs are: Linux shares the cores out by session first.
+    burners = [subprocess.Popen([sys.executable, "-c", BURNER], start_new_session=True) for _ in range(count)]
     try:
         yield
     finally:

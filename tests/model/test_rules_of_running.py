@@ -221,3 +221,19 @@ def test_a_habit_is_measured_by_the_time_since_the_first_step(saves: int, second
         if step >= 30 - saves:
             told.span("checkpoint", seconds)
     assert [each.code for each in judged(told, alive=False)[0] if each.code == "checkpoint-stall"] == found
+
+
+@pytest.mark.parametrize("looks", [12, 11])
+def test_a_dozen_looks_tell_what_a_short_run_spends_its_time_with(looks: int) -> None:
+    told = Story().span("import", 20)
+    for _ in range(30):
+        told.step(forward=0.01, backward=0.02, other=0.2)
+    found, _ = judged(told.tell(Frames, rows=[(*AT_AN_EVALUATION[:2], looks)]), alive=False)
+    assert ("eval-heavy" in [each.code for each in found]) is (looks == 12)
+
+
+def test_batches_of_one_are_told_of_a_short_run_whose_start_was_long() -> None:
+    told = Story().span("import", 20)
+    for _ in range(40):
+        told.step_with({"samples": 16, "forwards": 16}, forward=jitter(0.02), backward=jitter(0.03))
+    assert [each.code for each in judged(told, alive=False)[0]][:1] == ["sequential-batching"]

@@ -7,6 +7,7 @@ stands on screen may be old, but nothing older is on its way.
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import IO, Any
 
 from textual.driver import Driver
@@ -15,7 +16,12 @@ from textual.drivers.linux_driver import LinuxDriver
 BUSY_LINK = 5_600.0  # bytes a second: at most 6 KB/s with what cursor and synchronisation cost
 SLOW_LINK = 1_350.0  # with --low-bandwidth: at most 1.5 KB/s
 SAVED = 2.0  # seconds of the budget that a quiet spell may save up
-OWED = 4.0  # seconds of the budget that one big picture can cost: a key's answer is sent whatever it takes
+OWED = 4.0  # seconds of the budget that can be owed: a key's answer, and a first picture, are sent whatever they take
+# Seconds from the View after a big picture until the next picture: what it owes is paid back while the usual small
+# ones go on. Where a link is said to be slow, it is paid back first.
+INSTALMENT = 0.45
+USUAL = 10  # pictures, the middle of which is a usual one
+NO_PICTURE = 32  # bytes: a question to the terminal, or the cursor
 LOOK_AGAIN = 0.1  # seconds until the next look at a link that is still busy
 GIVE_UP = 10.0  # seconds after which an answer does not come any more
 INSTANT = 0.001  # seconds that are not worth a timer
@@ -23,21 +29,29 @@ ASK = "\x1b[?2026$p"  # "do you know synchronised output?": terminals answer in 
 
 
 class Budget:
-    """Bytes a second, on average over some seconds. Pure: the moments are passed in."""
+    """Bytes a second, on average over some seconds. Pure: the moments are passed in.
 
-    def __init__(self, bytes_per_second: float, now: float) -> None:
-        self._rate = bytes_per_second
+    Args:
+        instalment: seconds after which a usual picture may follow a big one, whatever is owed.
+    """
+
+    def __init__(self, bytes_per_second: float, now: float, instalment: float = INSTALMENT) -> None:
+        self._rate, self._instalment = bytes_per_second, instalment
         self._left = bytes_per_second * SAVED
         self._at = now
         self._counted = 0
+        self._costs = deque([0] * USUAL, maxlen=USUAL)
+        self._next = now  # when a picture may follow the last one, whatever is owed
 
     def wait(self, now: float, sent: int) -> float:
         """Seconds until another picture is affordable, when so many bytes have been sent in all."""
-        earned = (now - self._at) * self._rate
-        self._left = min(self._left + earned, self._rate * SAVED) - (sent - self._counted)
-        self._left = max(self._left, -self._rate * OWED)
+        earned, cost = (now - self._at) * self._rate, sent - self._counted
+        self._left = max(min(self._left + earned, self._rate * SAVED) - cost, -self._rate * OWED)
         self._at, self._counted = now, sent
-        wait = -self._left / self._rate
+        if cost > NO_PICTURE:
+            self._costs.append(cost)
+            self._next = now + max(self._instalment, sorted(self._costs)[USUAL // 2] / self._rate)
+        wait = min(-self._left / self._rate, self._next - now)
         return wait if wait > INSTANT else 0.0
 
 
@@ -80,7 +94,7 @@ class Pacer:
     """Says when the next picture may be drawn. Where there is no terminal to count for, always."""
 
     def __init__(self, slow: bool) -> None:
-        self._rate = SLOW_LINK if slow else BUSY_LINK
+        self._terms = (SLOW_LINK, OWED) if slow else (BUSY_LINK, INSTALMENT)
         self._budget: Budget | None = None
         self._asked: float | None = None  # when the terminal was asked, while it owes an answer
 
@@ -90,7 +104,8 @@ class Pacer:
             return 0.0
         now = time.monotonic()
         if self._budget is None:
-            self._budget = Budget(self._rate, now)
+            rate, instalment = self._terms
+            self._budget = Budget(rate, now, instalment)
         unaffordable = self._budget.wait(now, driver.given)
         owes = self._asked is not None and now - self._asked < GIVE_UP
         return max(unaffordable, LOOK_AGAIN if driver.waiting or owes else 0.0)

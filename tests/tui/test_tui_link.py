@@ -23,7 +23,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from monitor.tui.economy import Pen
-from monitor.tui.link import ASK, BUSY_LINK, OWED, SAVED, SLOW_LINK, Budget
+from monitor.tui.link import ASK, BUSY_LINK, INSTALMENT, OWED, SAVED, SLOW_LINK, USUAL, Budget
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = (160, 45)
@@ -40,14 +40,36 @@ def test_on_average_no_more_than_the_budget_goes_out() -> None:
 
 
 def test_a_quiet_spell_saves_up_a_little_only() -> None:
-    budget = Budget(1000.0, 0.0)
+    budget = Budget(1000.0, 0.0, OWED)
     assert budget.wait(3600.0, 0) == 0
     assert budget.wait(3600.0, int(1000 * SAVED)) == 0
     assert budget.wait(3600.0, int(1000 * SAVED) + 500) == pytest.approx(0.5)
 
 
-def test_one_big_picture_costs_a_limited_wait() -> None:
-    assert Budget(1000.0, 0.0).wait(0.0, 10**6) == OWED
+def test_a_big_picture_is_paid_back_while_the_usual_ones_go_on() -> None:
+    """The first picture is one: nobody waits for seconds until the second comes."""
+    budget, now, sent, latest = Budget(1000.0, 0.0), 0.0, 40_000, 0.0
+    while now < 60:
+        begun, sent = now, sent + (20_000 if 30 < now < 31 else 400)
+        while (wait := budget.wait(now, sent)) > 0:
+            now += wait
+        now = max(now, begun + 0.5)
+        latest = max(latest, now - begun)
+    assert latest == 0.5 > INSTALMENT
+    assert sent <= 40_000 + 20_000 + 1000 * (60 + SAVED)
+
+
+def test_on_a_slow_link_a_big_picture_is_paid_back_first() -> None:
+    assert Budget(1000.0, 0.0, OWED).wait(0.0, 10**6) == OWED
+
+
+def test_many_big_pictures_wait_until_each_is_paid_for() -> None:
+    budget, now, sent = Budget(1000.0, 0.0), 0.0, 0
+    while now < 600:
+        sent += 3000
+        while (wait := budget.wait(now, sent)) > 0:
+            now += wait
+    assert sent <= 1000 * (600 + SAVED + OWED) + 3000 * USUAL
 
 
 def drawn(pieces: list[tuple[int, int, Strip]], system: ColorSystem | None = ColorSystem.TRUECOLOR) -> tuple[str, str]:

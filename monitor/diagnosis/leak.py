@@ -34,7 +34,7 @@ def _climb(evidence: Evidence, what: str, steady: bool = True) -> Climb | None:
     since = max(first + WARM_SECONDS, first + WARM_SHARE * (end - first))
     if end - since < WATCHED:
         return None
-    return trend.climb(since) if steady else trend.rise(since)
+    return trend.climb(since, evidence.state.main.pace.done) if steady else trend.rise(since)
 
 
 def _host_leak(evidence: Evidence) -> Finding | None:

@@ -18,6 +18,7 @@ WAITED = 0.20  # seconds of waiting a second; who hardly runs may wait for half 
 OTHERS_PART = 25.0  # percent of the machine that others use then; with less, its own threads wait for each other
 MOSTLY = 0.6  # of the readings: neighbours come and go in turns
 AT_TIMES = 0.2  # of the readings: enough of the run to make any single step long
+NEAR = 1.5  # seconds from a moment to the reading that tells of it: they come once a second
 AT_LEAST_EACH = 3  # readings of each third of the run, to compare them
 STOLEN = 10.0  # percent of the machine that its hypervisor gave to others: whole cores stand still, for slices of time
 # Where nobody tells how long threads waited: the machine is full, and others hold the larger part of it.
@@ -69,6 +70,19 @@ def crowded(evidence: Evidence, often: float = AT_TIMES) -> str | None:
     if times < often * len(readings):
         return None
     return f"in {times} of {len(readings)} readings of the host, others held the cores: they may be the reason"
+
+
+def crowded_then(evidence: Evidence, moments: list[float]) -> str | None:
+    """In words, that others held the cores at most of these moments; None where they did not, or nobody knows."""
+    readings, cores = _readings(evidence), evidence.report.host.cores
+    if not readings or not cores:
+        return None
+    nearest = [min(readings, key=lambda each: abs(each.t - t)) for t in moments]
+    known = [each for each, t in zip(nearest, moments, strict=True) if abs(each.t - t) <= NEAR]
+    held = sum(_held_by_others(each, cores) for each in known)
+    if not known or len(known) < MOSTLY * len(moments) or held < MOSTLY * len(known):
+        return None
+    return f"others held the cores in {held} of {len(known)} of them, by the host's readings: they may be the reason"
 
 
 def held_up(evidence: Evidence) -> float | None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from monitor.diagnosis.evidence import Evidence
-from monitor.diagnosis.neighbours import crowded
+from monitor.diagnosis.neighbours import crowded, crowded_then
 from monitor.model.report import Finding, SlowStep
 from monitor.units import age, duration, pace, plural, share
 
@@ -90,7 +90,8 @@ def slow_steps(evidence: Evidence) -> Finding | None:
     worst = max(main.slow_steps, key=lambda slow: slow.seconds - slow.baseline)
     shown = len(main.slow_steps)
     far = [each for each in main.slow_steps if each.seconds >= max(FAR_LEAST, FAR_RATIO * each.baseline)]
-    crowd = None if _comes_back(far, culprit) else crowded(evidence)
+    moments = [each.ended for each in main.slow_steps if each.ended is not None]
+    crowd = None if _comes_back(far, culprit) else crowded(evidence) or crowded_then(evidence, moments)
     return Finding(
         "slow-steps",
         "warning" if lost >= SLOW_WORTH and comes_back and crowd is None else "info",

@@ -105,6 +105,9 @@ HELD_BACK = (
 )
 # Nor is what longer sequences take: there is more to do in those steps.
 MORE_WORK = ("length-outliers",)
+# Memory that fills costs time as well: fresh pages in each step, retries, at last the disk. What gets slower with it
+# has that name.
+MEMORY = ("oom-risk", "memory-leak")
 COMPUTING = ("forward", "backward", "optimizer", "training", "generation", "log_probs")
 
 # What leaves a GPU idle has one name: the cause.
@@ -156,6 +159,8 @@ def _once(findings: list[Finding]) -> list[Finding]:
     explained |= {("unaccounted-time", each.culprit) for each in findings if _grows_unnamed(each, findings)}
     if any(finding.code in (*HELD_BACK, *MORE_WORK) for finding in findings):
         explained |= {(code, phase) for code in ("slow-steps", "slow-drift") for phase in COMPUTING}
+    if any(finding.code in MEMORY and finding.severity != "info" for finding in findings):
+        explained |= {("slow-drift", phase) for phase in (*COMPUTING, OTHER)}
     if any(finding.code == "cpu-starved" for finding in findings):  # a drift beyond the neighbours' was told as such
         findings = [each for each in findings if each.code != "slow-steps" or each.severity != "info"]
     if any(finding.code in LEAVES_IDLE and finding.severity != "info" for finding in findings):

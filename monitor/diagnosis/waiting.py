@@ -13,6 +13,10 @@ ENOUGH = 20  # steps; the first ones of a loader start its workers and fill its 
 # A perfect loader would gain this share of the wall time: 1.18x at 0.15, which is worth changing an argument for.
 INPUT_WORTH = 0.15
 INPUT_GRAVE = 0.30
+# Seconds that a batch of anything takes: put together in the process itself, or handed over by a worker through a queue
+# and shared memory. Waits as short as that are those of a small step, and of no slow loader.
+FETCHED = 0.0005
+HANDED_OVER = 0.002
 # Logging, moving averages and progress bars around the phases take some percent everywhere.
 UNNAMED_WORTH = 0.20
 UNNAMED_GRAVE = 0.35
@@ -39,20 +43,28 @@ def input_bound(evidence: Evidence) -> Finding | None:
     if cpus is not None:
         lines.append(f"{cpus[1]} CPU cores are usable")
     lines += evidence.places("data")
+    small = row.mean < (HANDED_OVER if workers is not None and workers[1] else FETCHED)
+    if small:
+        lines.append("a batch of anything takes about as long to be fetched: the step is small")
     # Workers wait for cores, too: on a crowded machine a lesser wait may be the neighbours' doing.
     crowd = crowded(evidence) if row.share < INPUT_GRAVE else None
     lines += [crowd] if crowd else []
     return Finding(
         "input-bound",
-        "critical" if row.share >= INPUT_GRAVE else "info" if crowd else "warning",
+        "info" if small or crowd else "critical" if row.share >= INPUT_GRAVE else "warning",
         f"Input-bound: {share(row.share)} of step time waits for data" + (", in bursts" if in_bursts else ""),
         lines,
-        _input_advice(workers, cpus[1] if cpus is not None else None, in_bursts),
+        _input_advice(workers, cpus[1] if cpus is not None else None, in_bursts, small),
         lost,
     )
 
 
-def _input_advice(workers: tuple[str, object] | None, cpus: object, in_bursts: bool) -> str:
+def _input_advice(workers: tuple[str, object] | None, cpus: object, in_bursts: bool, small: bool) -> str:
+    if small:
+        return (
+            "Larger batches wait less often; data that fits into memory can be kept as tensors there, and indexed"
+            " without a loader."
+        )
     if in_bursts:
         return (
             "The waits come in bursts: keep workers alive between epochs (persistent_workers=True), raise"

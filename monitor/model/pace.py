@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -74,6 +75,14 @@ class Pace:
         if len(self.whole) > MAX_MARKS:
             self.whole = self.whole[:1] + [each for each in self.whole[1:] if each[1] % (2 * self.stride) == 0]
             self.stride *= 2
+
+    def done(self, t: float) -> float:
+        """Steps that were done by then, by a line between the marks of the whole run."""
+        at = bisect([mark[0] for mark in self.whole], t)
+        if at == 0 or at == len(self.whole):
+            return float(self.whole[at - 1][1]) if at else 0.0
+        (before, few, *_), (after, more, *_) = self.whole[at - 1 : at + 1]
+        return few + (more - few) * (t - before) / (after - before)
 
     def whole_run(self) -> Rates:
         """From the first step's begin to the last step's end, pauses between steps included."""

@@ -148,6 +148,7 @@ class SlowStep:
     usual_phases: dict[str, float] = field(default_factory=dict)
     role: str | None = None
     stage: str | None = None
+    ended: float | None = None  # on the clock of its machine
 
     def __str__(self) -> str:
         """The line people know from their own logs: `Slow step 214 (65.3 s): generation 45.2 s, ...; usual 18.0 s`."""

@@ -196,15 +196,15 @@ def _judge(figures: Figures, slab: Slab, groups: list[Parts]) -> None:
 def _slow(figures: Figures, slab: Slab, at: int, phases: dict[str, float], baseline: Baseline) -> None:
     usual = baseline.usual_phases()
     culprit = max(phases, key=lambda name: phases[name] - usual.get(name, 0.0))
-    duration, first = float(slab.duration[at]), slab.first
-    times = (duration, baseline.usual())
-    slow = SlowStep(slab.index[at], figures.rank, *times, culprit, phases, usual, role=first.role, stage=first.stage)
+    duration, ended, first = float(slab.duration[at]), float(slab.t[at]), slab.first
+    times, kind = (duration, baseline.usual()), (first.role, first.stage)
+    slow = SlowStep(slab.index[at], figures.rank, *times, culprit, phases, usual, *kind, ended)
     figures.slow_count += 1
     figures.slow_excess += duration - slow.baseline
     figures.slow_steps.append(slow)
     if len(figures.slow_steps) > MAX_SLOW_STEPS:
         del figures.slow_steps[0]
-    alert(figures.alerts, float(slab.t[at]), "slow-steps", str(slow))
+    alert(figures.alerts, ended, "slow-steps", str(slow))
 
 
 # Metrics

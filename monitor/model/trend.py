@@ -5,14 +5,16 @@ What leaks is what is still held when everything else has been given back: so th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
 MAX_STRETCHES = 256  # at the coarsest sixteen for each part; more only fill memory for longer
 PARTS = 8  # that the time is cut into, and that have to rise one after the other
-STEADY = 0.25  # of the mean rise, which each part has to rise by: what comes in one jump is no leak
+STEADY = 0.25  # of the mean rise a step, which each part has to rise by: what comes in one jump is no leak
 GOES_ON = 0.5  # likewise the last two together: what levels off is a cache
+FEW = 0.1  # of the usual steps from one part to the next: fewer tell nothing of what a step keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,20 @@ class Trend:
             self.low.append(low)
             self.high.append(high)
 
-    def climb(self, since: float) -> Climb | None:
-        """How its floor rose since that moment, where it did so steadily and goes on to."""
-        floors = [median(low for _, low in part) for part in self._parts(since)]
-        rises = [after - before for before, after in pairwise(floors)]
-        mean = sum(rises) / len(rises) if rises else 0.0
+    def climb(self, since: float, done: Callable[[float], float]) -> Climb | None:
+        """How its floor rose since that moment, where it did so steadily and goes on to.
+
+        Args:
+            done: the steps that were done at a moment. What is kept is kept by steps: where they become slower, and
+                while there are none, it rises more slowly, or not at all.
+        """
+        rows = [(done(median(t for t, _ in part)), median(low for _, low in part)) for part in self._parts(since)]
+        if not rows or rows[-1][0] <= rows[0][0]:
+            return None
+        mean = (rows[-1][1] - rows[0][1]) / (rows[-1][0] - rows[0][0])
+        least = FEW * (rows[-1][0] - rows[0][0]) / len(rows)
+        worked = [(a, b) for a, b in pairwise(rows) if b[0] - a[0] >= least]
+        rises = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in worked]
         if mean <= 0 or min(rises) < STEADY * mean or sum(rises[-2:]) / 2 < GOES_ON * mean:
             return None
         return self.rise(since)

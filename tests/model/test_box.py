@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainhooks.events import Host, Metrics
+from trainhooks.events import Facts, Host, Metrics
 
 from .conftest import Story, around, folded, judged, judged_state
 
@@ -64,6 +64,31 @@ def test_other_virtual_machines_are_neighbours_too() -> None:
 
 def test_spikes_of_ten_times_a_step_in_one_phase_are_not_the_neighbours() -> None:
     assert said(beside(spikes(4.0), 0.6)) == {"cpu-starved": "warning", "slow-steps": "warning"}
+
+
+def test_spikes_while_neighbours_were_there_are_theirs_though_they_were_gone_for_most_of_the_run() -> None:
+    def spiking(waiting: float) -> dict[str, str]:
+        told = Story()
+        for _ in range(300):
+            beside(told.step(forward=0.1, backward=0.2), 0.01, 1)
+        for i in range(40):
+            beside(told.step(forward=0.1, backward=0.9 if i % 2 else 0.2), waiting, 1)
+        return said(told)
+
+    assert spiking(0.5) == {"slow-steps": "info"}
+    assert spiking(0.01) == {"slow-steps": "warning"}
+
+
+def test_a_wait_that_any_batch_costs_is_no_alarm() -> None:
+    def waiting(data: float, workers: int | None) -> str:
+        told = Story().tell(Facts, facts={"config": {"num_workers": workers}} if workers is not None else {})
+        for _ in range(3000):
+            told.step(data=data, forward=data, backward=data)
+        return said(told)["input-bound"]
+
+    assert [waiting(data, None) for data in (0.0003, 0.0008)] == ["info", "critical"]
+    assert [waiting(data, 0) for data in (0.0003, 0.0008)] == ["info", "critical"]
+    assert [waiting(data, 2) for data in (0.001, 0.004)] == ["info", "critical"]
 
 
 def test_a_lesser_wait_for_data_beside_neighbours_is_no_alarm_and_a_great_one_is() -> None:

@@ -20,6 +20,13 @@ def pace_of(*stretches: tuple[int, float], pause: float = 0.0, tokens: int = 0, 
     return pace
 
 
+def test_steps_done_by_a_moment_lie_on_a_line_between_the_marks() -> None:
+    pace = pace_of((1000, 1.0))
+    assert [pace.done(t) for t in (0.0, 50.0, 10**6)] == [0.0, 0.0, pace.whole[-1][1]]
+    assert pace.done(550.5) == pytest.approx(500.5, abs=0.01)
+    assert Pace().done(3.0) == 0.0
+
+
 @given(st.integers(2, 3000), st.floats(0.001, 100), st.integers(1, 5000))
 def test_a_constant_speed_is_told_as_it_is(steps: int, seconds: float, left: int) -> None:
     pace = pace_of((steps, seconds), tokens=100, samples=4)

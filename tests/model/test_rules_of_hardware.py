@@ -362,6 +362,37 @@ def test_a_leak_shows_beside_neighbours_that_come_and_go() -> None:
     assert "memory-leak" in codes(shared)
 
 
+def leaking(seconds: Callable[[int], float], rss: Callable[[int], float], n: int = 300) -> Story:
+    told = Story()
+    for i in range(n):
+        told.step(forward=seconds(i))
+        in_use = int(rss(i) * GIB)
+        told.tell(Host, tree_rss=in_use, memory_used=in_use + 2 * GIB, memory_total=64 * GIB)
+    return told
+
+
+def test_a_leak_is_one_by_steps_also_where_they_become_slower() -> None:
+    """What each step keeps takes longer to come together; a cache that fills does so by steps as well."""
+    assert "memory-leak" in codes(leaking(lambda i: 0.4 if i < 250 else 1.6, lambda i: 2 + 0.05 * i))
+    assert "memory-leak" not in codes(leaking(lambda i: 1.6 if i < 100 else 0.4, lambda i: 2 + min(0.05 * i, 8)))
+
+
+def test_an_evaluation_in_which_nothing_is_kept_hides_no_leak() -> None:
+    told = leaking(lambda i: 0.4, lambda i: 2 + 0.05 * i, 200)
+    for _ in range(40):
+        told.span("eval", 0.4).tell(Host, tree_rss=12 * GIB, memory_used=14 * GIB, memory_total=64 * GIB)
+    for i in range(200, 300):
+        told.step(forward=0.4)
+        told.tell(Host, tree_rss=int((2 + 0.05 * i) * GIB), memory_used=20 * GIB, memory_total=64 * GIB)
+    assert "memory-leak" in codes(told)
+
+
+def test_what_gets_slower_while_memory_fills_is_told_as_that() -> None:
+    slowing = leaking(lambda i: 0.4 + 0.001 * i, lambda i: 2 + 0.05 * i)
+    assert [each for each in codes(slowing) if each in ("memory-leak", "slow-drift")] == ["memory-leak"]
+    assert "slow-drift" in codes(leaking(lambda i: 0.4 + 0.001 * i, lambda i: 2))
+
+
 def test_memory_of_a_gpu_that_climbs_is_a_leak() -> None:
     climbing = on_gpu(autocast="bfloat16", used=lambda i: 10 + 0.2 * i, n=200)
     assert "memory-leak" in codes(climbing)

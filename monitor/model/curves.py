@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from monitor.columns import Floats
 from monitor.model.metric_order import ordered
 from monitor.model.report import Curve
 from monitor.model.series import Column
@@ -38,5 +39,5 @@ def _curve(column: Column) -> Curve:
 def _tokens_per_second(main: Figures) -> Curve:
     """Tokens by the time from step to step, pauses between steps included."""
     tokens, seconds = _curve(main.tokens), _curve(main.pace_seconds)
-    rates = [a / b if b > 0 else math.nan for a, b in zip(tokens.mean, seconds.mean, strict=False)]
-    return Curve(tokens.x, rates, list(rates), list(rates), tokens.width, tokens.end)
+    rates = Floats(a / b if b > 0 else math.nan for a, b in zip(tokens.mean, seconds.mean, strict=False))
+    return Curve(tokens.x, rates, rates, rates, tokens.width, tokens.end)

@@ -6,6 +6,7 @@ Times are seconds, shares are fractions of 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -311,10 +312,10 @@ class Curve:
     A mean of nan is a gap: every value of that bucket was missing or non-finite.
     """
 
-    x: list[float] = field(default_factory=list)
-    mean: list[float] = field(default_factory=list)
-    low: list[float] = field(default_factory=list)
-    high: list[float] = field(default_factory=list)
+    x: Sequence[float] = ()
+    mean: Sequence[float] = ()
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
     width: int = 1  # steps a bucket
     end: float | None = None  # the last x: the last bucket may not be full yet
 

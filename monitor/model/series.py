@@ -189,8 +189,9 @@ class Series:
 
     def curve(self) -> Curve:
         """The whole run as a curve; a bucket without a finite value is a gap (nan)."""
-        x = [float(number * self.width) for number in self.index]
-        return Curve(x, list(self.mean), list(self.low), list(self.high), self.width, float(self.newest) if x else None)
+        x = Floats(number * self.width for number in self.index)
+        means = Floats(self.mean), Floats(self.low), Floats(self.high)
+        return Curve(x, *means, self.width, float(self.newest) if x else None)
 
 
 STEP = 1.02  # a quantile is right within 1 %

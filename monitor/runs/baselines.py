@@ -44,7 +44,7 @@ def keep(run: Path, side: Side) -> None:
     # What a comparison looks at: none of the lists that grow with a run.
     slim = replace(report, slow_steps=[], findings=[], alerts=[])
     kept = _Kept(caches.shape(Side), _size(run), Side(slim, side.step_seconds))
-    caches.write(run / NAME, msgspec.msgpack.encode(kept))
+    caches.write(run / NAME, msgspec.msgpack.encode(kept, enc_hook=list))
 
 
 def recall(run: Path) -> Side | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from monitor.model.report import Curve
 
@@ -10,7 +11,7 @@ from monitor.model.report import Curve
 def logarithms(curve: Curve) -> Curve:
     """Decimal logarithms; what is not above zero has none, and becomes a gap."""
 
-    def each(values: list[float]) -> list[float]:
+    def each(values: Sequence[float]) -> list[float]:
         return [math.log10(value) if value > 0 and math.isfinite(value) else math.nan for value in values]
 
     means = each(curve.mean)
@@ -26,4 +27,4 @@ def smoothed(curve: Curve, weight: float) -> Curve:
             kept = weight * kept + (1 - weight) * mean
             share = weight * share + (1 - weight)
         out.append(kept / share if math.isfinite(mean) else math.nan)
-    return Curve(curve.x, out, list(out), list(out), curve.width, curve.end)
+    return Curve(curve.x, out, out, out, curve.width, curve.end)

@@ -101,7 +101,7 @@ def test_edges_are_aligned_and_never_move() -> None:
 def test_a_bucket_without_a_finite_value_is_a_gap() -> None:
     curve = column_of([(0, 1.0), (1, math.nan), (2, math.inf), (3, 4.0)]).series.curve()
     assert [math.isnan(mean) for mean in curve.mean] == [False, True, True, False]
-    assert curve.x == [0, 1, 2, 3]
+    assert list(curve.x) == [0, 1, 2, 3]
 
 
 def test_sums_beyond_a_float_stay_within_the_values() -> None:

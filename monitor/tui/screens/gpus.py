@@ -26,7 +26,7 @@ LABEL = 10
 LOW = 3  # rows of a GPU below which its figures stand in one row
 ABREAST = 110  # cells from which on a GPU's figures stand two in a row where there are not enough rows
 MAX_PROCESSES = 24
-USUAL_BARS, MOST_BARS = 40, 80  # cells of a bar, a reading each; and where nothing beside it has to give way
+LEAST_BARS, USUAL_BARS, MOST_BARS = 8, 40, 80  # cells of a bar, a reading each; and where nothing beside it has to give way
 ALL_TOLD = 74  # cells of the most that is told beside a bar
 LEAST_NAME = 12  # cells of a model's name: less tells none
 SIMULATED = "  SIMULATED"
@@ -209,7 +209,7 @@ def bars(gpu: GpuRow, detail: GpuDetail, width: int, height: int) -> int:
 
 
 def _room(width: int) -> int:
-    return max(8, min(USUAL_BARS, width - LABEL - 54), min(MOST_BARS, width - LABEL - ALL_TOLD))
+    return max(LEAST_BARS, min(USUAL_BARS, width - LABEL - 54), min(MOST_BARS, width - LABEL - ALL_TOLD))
 
 
 def _abreast(figures: list[Row], last: Row, each: int) -> list[Row]:
@@ -223,7 +223,7 @@ def _abreast(figures: list[Row], last: Row, each: int) -> list[Row]:
 
 
 def _figures(gpu: GpuRow, detail: GpuDetail, width: int) -> list[Row]:
-    room = _room(width)
+    room = min(_room(width), max(LEAST_BARS, len(detail.readings)))  # bars of nothing would look like readings of 0
     told = [
         busy(gpu, detail, room), memory(gpu, detail, room, width), clock(gpu, detail, room, width),
         power(gpu, detail, room, width), throttled(gpu, width), link(detail, width),
@@ -260,19 +260,20 @@ class Gpus(ListBody):
         return told, self.selected, self.opened, self._away
 
     def aside(self, view: View, look: Look) -> Row:
-        if self.opened:
-            return [("Enter or Esc", "accent"), (" back to all", "muted")]
         gpus = view.report.gpus
+        if self.opened:
+            return [*self._legend(view, look), ("Enter or Esc", "accent"), (" back to all", "muted")]
         ranks, told = view.report.run.ranks, fmt.plural(len(gpus), "GPU", "GPUs")
         told = f"{len(gpus)} of {ranks} GPUs: those of this host" if ranks > len(gpus) else told
-        return [*self._legend(view), (told, "muted")] if gpus else []
+        return [*self._legend(view, look), (told, "muted")] if gpus else []
 
-    def _legend(self, view: View) -> Row:
+    def _legend(self, view: View, look: Look) -> Row:
         """What the bars of this size mean, and over what time."""
-        width, height = self.size.width, self._each(view)
+        width, height = self.size.width, self.size.height if self.opened else self._each(view)
         if height <= LOW:
             return [("━", "accent"), (" busy, ", "muted")]
-        gpu, detail, _ = _of(view.report.gpus[0].uuid, view)
+        keys = self.keys(view, look)
+        gpu, detail, _ = _of(keys[self.choice(keys)] if self.opened else keys[0], view)
         readings = detail.readings[-bars(gpu, detail, width, height) :]
         return [(f"bars: the last {fmt.age(readings[-1].t - readings[0].t)}, ", "muted")] if len(readings) > 1 else []
 

@@ -96,7 +96,7 @@ class Figures:
     unpadded_tokens: int = 0  # tokens of these steps
     lengths: Lengths = field(default_factory=Lengths)  # of steps that tell how long their sequences are
     called_often: int = 0  # steps that call the model more than once
-    called_singly: int = 0  # of these the ones whose calls get one sample each
+    called_singly: int = 0  # of these the ones whose calls get one sample each, though all were at hand
     pace_seconds: Column = field(default_factory=Column)  # from the end of the step before to this one's end, likewise
     metrics: dict[str, Column] = field(default_factory=dict)
     baselines: dict[str, Baseline] = field(default_factory=dict)

@@ -166,7 +166,15 @@ def _rare(figures: Figures, slab: Slab) -> None:
             figures.lengths.take(step)
         if step.forwards is not None and step.samples is not None:  # told of steps with several calls only
             figures.called_often += 1
-            figures.called_singly += step.samples <= step.forwards
+            figures.called_singly += step.samples == step.forwards and _fed(step)
+
+
+def _fed(step: Step) -> bool:
+    """Whether the inputs were there before the calls: fetched, or learnt from one by one.
+
+    An agent's next input is what came of its last output, and nobody can put these together.
+    """
+    return any(name == "data" or (name == "backward" and times == step.forwards) for name, _, _, times in step.phases)
 
 
 def _phases(table: dict[str, PhaseStats], groups: list[Parts], index: Sequence[int]) -> None:

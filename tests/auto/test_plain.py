@@ -131,7 +131,10 @@ def test_gradients_from_which_nothing_is_learnt_are_no_training(tmp_path: Path) 
     assert both(tmp_path, "no_loader.py", "looked_at").journals == []
 
 
-@pytest.mark.parametrize(("kind", "steps", "samples"), [("agent", 20, 640), ("again", 30, 240), ("sharpness", 10, 80)])
+@pytest.mark.parametrize(
+    ("kind", "steps", "samples"),
+    [("agent", 20, 640), ("one_state", 20, 0), ("again", 30, 240), ("sharpness", 10, 80)],
+)
 def test_what_a_step_learns_from(tmp_path: Path, kind: str, steps: int, samples: int) -> None:
     run = both(tmp_path, "no_loader.py", kind)
     assert (len(run.steps()), run.counted("samples")) == (steps, samples)

@@ -120,6 +120,14 @@ def called(forwards: int | None, samples: int, seconds: float, n: int = 60, **kn
     return told
 
 
+def acting(moves: int) -> Story:
+    told = facts(Story(), optimizer=optimizer("cpu"))
+    for _ in range(60):
+        told.step_with({"forwards": moves, "samples": moves}, forward=jitter(0.1), backward=jitter(0.2))
+        told.tell(Host, tree_rss=GIB, memory_used=2 * GIB, memory_total=16 * GIB)
+    return told
+
+
 def attending(length: int, attention: str = "eager", **more: Any) -> Story:
     told = facts(Story(), model={**LLAMA, "attention": attention, **more})
     for _ in range(40):
@@ -198,6 +206,8 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
         lambda: called(16, 16, 8.0),  # half a second a call: there is enough to do in each
         lambda: called(2, 2, 0.02),
         lambda: called(16, 16, 0.3, optimizer=optimizer("cuda"), devices=["GPU-1"]),  # what memory is left is not known
+        lambda: called(40, 8, 0.3),  # eight environments, and forty moves in each: a move follows from the one before
+        lambda: acting(16),  # as many environments as moves, and nothing was fetched
         lambda: called(None, 1, 0.01),  # a batch of one, and a step for each: that is another training
     ],
     "training-on-cpu": [

@@ -235,5 +235,5 @@ def test_a_dozen_looks_tell_what_a_short_run_spends_its_time_with(looks: int) ->
 def test_batches_of_one_are_told_of_a_short_run_whose_start_was_long() -> None:
     told = Story().span("import", 20)
     for _ in range(40):
-        told.step_with({"samples": 16, "forwards": 16}, forward=jitter(0.02), backward=jitter(0.03))
+        told.step_with({"samples": 16, "forwards": 16}, data=0.001, forward=jitter(0.02), backward=jitter(0.03))
     assert [each.code for each in judged(told, alive=False)[0]][:1] == ["sequential-batching"]

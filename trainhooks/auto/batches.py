@@ -42,6 +42,13 @@ class Batches:
             return self._of_mapping(batch)
         return None
 
+    def called_on(self, inputs: Any) -> Optional[Counts]:
+        """The same of a model's inputs. A row of numbers may be one sample as well as many, and is not counted."""
+        first = inputs[0] if isinstance(inputs, tuple) and inputs else None
+        if isinstance(first, self._tensor) and first.dim() == 1 and first.is_floating_point():
+            return None
+        return self.counts(inputs)
+
     def _of_tensor(self, tensor: Any) -> Optional[Counts]:
         shape = tensor.shape
         if len(shape) == 2 and not tensor.is_floating_point() and tensor.dtype in self._ids:

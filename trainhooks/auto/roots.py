@@ -30,7 +30,7 @@ class Roots:
         self._module = torch.nn.Module
         self._torch = torch
         self._watched = watched
-        self._counts = Batches(torch).counts
+        self._counts = Batches(torch).called_on
         self._hooked: Dict[int, Any] = {}  # those alive, by id
         self._leader = 0  # the id of the one whose inputs are counted
         self._passed_over = 0  # calls of others since the leader's last

@@ -53,6 +53,21 @@ def agent() -> None:
         optimizer.step()
 
 
+def one_state() -> None:
+    """REINFORCE: the policy is asked for one action after the other, each time on a single row of numbers."""
+    policy = nn.Linear(4, 2)
+    optimizer = torch.optim.Adam(policy.parameters())
+    for _ in range(20):
+        chances = []
+        for _ in range(8):
+            choice = torch.distributions.Categorical(logits=policy(torch.randn(4)))
+            chances.append(choice.log_prob(choice.sample()))
+        loss = -torch.stack(chances).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 def again() -> None:
     """A cell of a notebook that is run again, and again: each time a new model, six in all."""
     for _ in range(6):

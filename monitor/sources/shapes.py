@@ -94,6 +94,10 @@ class _Phase(msgspec.Struct, gc=False, array_like=True, forbid_unknown_fields=Tr
     clock: str
     times: _Count
 
+    def __iter__(self) -> Iterator[Any]:
+        """As the tuple that a step's event has in its place."""
+        return iter(msgspec.structs.astuple(self))
+
 
 class _Phases(msgspec.Struct, gc=False, array_like=True, forbid_unknown_fields=True):
     """The phases of steps that all go through the same ones: names and clocks are checked while a line is read."""

@@ -32,6 +32,7 @@ FIELDS: list[dict[str, Any]] = [
     {"tokens": 100, "samples": 4, "metrics": {"loss": 0.25, "n": 2, "eval": 1.5}},
     {"tokens": 90, "padded_tokens": 128, "samples": 4, "lengths": (10.0, 20.0, 32.0), "metrics": {"loss": 1}},
     {"samples": 2, "forwards": 4},
+    {"samples": 4, "forwards": 4},
     {"metrics": {"loss": "nan"}},
     {"metrics": {"loss": 1e308, "n": 2**60}},  # the order of the first step: the columns keep no other one
     {"status": "skipped", "reason": "no code"},
@@ -218,7 +219,7 @@ def long_story(steps: int, **fields: Any) -> list[bytes]:
     return told_lines(told)
 
 
-@pytest.mark.parametrize("fields", [{}, {"padded_tokens": 128}])
+@pytest.mark.parametrize("fields", [{}, {"padded_tokens": 128}, {"forwards": 4}])
 def test_batches_of_a_long_history_become_one_slab_and_the_same_state(fields: dict[str, Any]) -> None:
     lines = long_story(3000, **fields)
     cuts = list(range(300, len(lines), 300))

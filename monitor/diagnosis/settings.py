@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 from monitor.diagnosis.evidence import Evidence
 from monitor.model.report import Finding
+from monitor.units import share
 
 ENOUGH = 20  # steps
 READINGS = 30  # host readings, one a second, before the host is blamed
 CPU_FULL = 97.0  # percent of the whole machine
+# Of the time in which its threads could run: two to a core. Threads that wait for each other at the end of each
+# operation leave gaps, and the machine does not look full.
+THREADS_WAITING = 0.5
 SWAP_GROWTH = 256 * 2**20  # bytes within the readings kept: the run, and no leftover of earlier days
 
 
@@ -39,7 +44,7 @@ def debug_settings(evidence: Evidence) -> Finding | None:
 
 
 def oversubscribed(evidence: Evidence) -> Finding | None:
-    """More compute threads than cores, in a run whose cores are full."""
+    """More compute threads than cores, in a run whose cores are full or whose threads wait for them."""
     facts = evidence.state.facts
     threads, cpus = _table(evidence, "torch").get("threads"), facts.get("cpus")
     ranks = evidence.report.run.ranks or 1
@@ -49,14 +54,20 @@ def oversubscribed(evidence: Evidence) -> Finding | None:
     if threads * local <= cpus or threads * local < 1.5 * cpus:
         return None
     busy = [each.cpu for each in evidence.state.host if each.cpu is not None]
-    if len(busy) < READINGS or sorted(busy)[len(busy) // 2] < CPU_FULL:
+    waited = [each.tree_waiting for each in evidence.state.host if each.tree_waiting is not None]
+    crowded = len(waited) >= READINGS and median(waited) >= THREADS_WAITING
+    if len(busy) < READINGS or (median(busy) < CPU_FULL and not crowded):
         return None
     per = max(1, cpus // local)
+    lines = [f"{threads} threads (torch.get_num_threads) in each of {local} processes", f"{cpus} usable cores"]
+    lines[-1] += ", all busy" if median(busy) >= CPU_FULL else ""
+    if crowded:
+        lines.append(f"its threads waited for a core in {share(median(waited))} of the time in which they could run")
     return Finding(
         "oversubscribed",
         "warning",
         f"{threads * local} compute threads share {cpus} cores",
-        [f"{threads} threads (torch.get_num_threads) in each of {local} processes", f"{cpus} usable cores, all busy"],
+        lines,
         f"OMP_NUM_THREADS={per} (or torch.set_num_threads({per})): threads beyond the cores wait for each other.",
     )
 

@@ -222,7 +222,9 @@ INNOCENT = {
     "oversubscribed": [
         lambda: facts(healthy(), cpus=4, torch={"threads": 16}),
         lambda: host_readings(facts(healthy(), cpus=4, torch={"threads": 4}), cpu=lambda i: 100.0),
-        lambda: host_readings(facts(healthy(), cpus=4, torch={"threads": 16}), cpu=lambda i: 50.0),
+        lambda: host_readings(
+            facts(healthy(), cpus=4, torch={"threads": 16}), cpu=lambda i: 50.0, tree_waiting=lambda i: 0.2
+        ),
     ],
 }
 
@@ -268,6 +270,14 @@ def test_a_healthy_run_is_left_in_peace(alive: bool) -> None:
     found, said = judged(healthy(200), alive)
     assert found == []
     assert "nothing stands out" in said.title
+
+
+def test_threads_that_wait_for_each_other_do_not_fill_the_machine() -> None:
+    told = host_readings(
+        facts(healthy(), cpus=2, torch={"threads": 16}), cpu=lambda i: 80.0, tree_waiting=lambda i: 0.78
+    )
+    found = [each for each in judged(told, alive=False)[0] if each.code == "oversubscribed"]
+    assert "78 %" in found[0].evidence[-1] and "all busy" not in found[0].evidence[1]
 
 
 def test_waiting_in_bursts_is_told_apart() -> None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
-from textual._compositor import ChopsUpdate, Compositor
+from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
 from textual.screen import Screen
 from textual.strip import Strip
 
@@ -86,7 +86,22 @@ class CroppedUpdate(ChopsUpdate):
         return pen.finish()
 
 
+class WholeUpdate(LayoutUpdate):
+    def render_segments(self, console: Console) -> str:
+        pen = Pen(console._color_system)
+        for y, strips in enumerate(self.strips, self.region.y):
+            x = self.region.x
+            for strip in strips:
+                pen.write(x, y, strip)
+                x += strip.cell_length
+        return pen.finish()
+
+
 class CroppingCompositor(Compositor):
+    def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
+        update = super().render_full_update(simplify)
+        return WholeUpdate(update.strips, update.region)
+
     def render_partial_update(self) -> ChopsUpdate | None:
         update = super().render_partial_update()
         return None if update is None else CroppedUpdate(update.chops, update.spans, update.chop_ends)

@@ -18,11 +18,14 @@ from pathlib import Path
 import pyte
 import pytest
 from rich.color import ColorSystem
+from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
+from textual._compositor import LayoutUpdate
+from textual.geometry import Region
 from textual.strip import Strip
 
-from monitor.tui.economy import Pen
+from monitor.tui.economy import Pen, WholeUpdate
 from monitor.tui.link import ASK, BUSY_LINK, INSTALMENT, OWED, SAVED, SLOW_LINK, USUAL, Budget
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,6 +115,19 @@ def test_the_pen_draws_what_whole_styles_would() -> None:
     cells = [screen.buffer[y][x] for y in range(3) for x in range(20)]
     assert [(c.data, c.fg if c.data != " " else "", c.bg, c.bold if c.data != " " else "") for c in cells] == wanted
     assert len(sent) < len(plain)
+
+
+def test_a_whole_picture_is_drawn_with_the_same_pen() -> None:
+    rows = [[strip, strip] for _, _, strip in strips()]
+    region = Region(0, 0, 2 * rows[0][0].cell_length, len(rows))
+    console = Console(color_system="truecolor", force_terminal=True, width=40)
+    cells = []
+    for update in (LayoutUpdate(rows, region), WholeUpdate(rows, region)):
+        screen = pyte.Screen(40, len(rows))
+        pyte.Stream(screen).feed(update.render_segments(console))
+        told = [screen.buffer[y][x] for y in range(len(rows)) for x in range(region.width)]
+        cells.append([(c.data, c.fg if c.data != " " else "", c.bg, c.bold if c.data != " " else "") for c in told])
+    assert cells[0] == cells[1]
 
 
 def test_no_colours_means_no_codes() -> None:

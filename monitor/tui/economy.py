@@ -7,17 +7,23 @@ cropped at both ends, and drawn with one pen for all of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from time import monotonic
 
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
+from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
 
 Codes = tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]  # attributes, text colour, background
 
+Rows = Sequence[Iterable[Strip]]
+
+AT_ONCE = 0.05  # seconds in which nothing else than this program has written to the terminal, or cleared it
 PLAIN: Codes = (frozenset(), (), ())
 RESET = "\x1b[0m"
 _ATTRIBUTES = (
@@ -87,29 +93,60 @@ class CroppedUpdate(ChopsUpdate):
 
 
 class WholeUpdate(LayoutUpdate):
+    """A whole picture; rows that stand there already are left out."""
+
+    def __init__(self, rows: Rows, region: Region, there: Rows = ()) -> None:
+        super().__init__(list(rows), region)
+        self._there = there or [()] * len(rows)
+
     def render_segments(self, console: Console) -> str:
         pen = Pen(console._color_system)
-        for y, strips in enumerate(self.strips, self.region.y):
+        for y, (row, there) in enumerate(zip(self.strips, self._there, strict=True), self.region.y):
+            if row == there:
+                continue
             x = self.region.x
-            for strip in strips:
+            for strip in row:
                 pen.write(x, y, strip)
                 x += strip.cell_length
         return pen.finish()
 
 
 class CroppingCompositor(Compositor):
+    _painted: tuple[float, Region, Rows] | None = None  # the last whole picture, and when
+
     def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
+        """Textual paints a new layout twice in a row: the second time only what is not as the first one left it."""
         update = super().render_full_update(simplify)
-        return WholeUpdate(update.strips, update.region)
+        if simplify:  # a picture for a file
+            return update
+        rows, now, before = [list(strips) for strips in update.strips], monotonic(), self._painted
+        self._painted = now, update.region, rows
+        same = before is not None and now - before[0] < AT_ONCE and before[1] == update.region
+        return WholeUpdate(rows, update.region, before[2] if same and before is not None else ())
+
+    def forget(self) -> None:
+        """Something else is painted over it."""
+        self._painted = None
 
     def render_partial_update(self) -> ChopsUpdate | None:
+        self.forget()
         update = super().render_partial_update()
         return None if update is None else CroppedUpdate(update.chops, update.spans, update.chop_ends)
 
 
-class BoardScreen(Screen[None]):
+class LeanScreen(Screen[None]):
+    """A screen that is drawn so."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._compositor: CroppingCompositor = CroppingCompositor()
+
+    def on_screen_suspend(self) -> None:
+        self._compositor.forget()
+
+
+class BoardScreen(LeanScreen):
     """The screen of the dashboard."""
 
     def __init__(self) -> None:
         super().__init__(id="_default")
-        self._compositor = CroppingCompositor()

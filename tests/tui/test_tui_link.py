@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import re
@@ -22,10 +23,12 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import LayoutUpdate
+from textual.app import App, ComposeResult
 from textual.geometry import Region
 from textual.strip import Strip
+from textual.widgets import Static
 
-from monitor.tui.economy import Pen, WholeUpdate
+from monitor.tui.economy import CroppingCompositor, LeanScreen, Pen, WholeUpdate
 from monitor.tui.link import ASK, BUSY_LINK, INSTALMENT, OWED, SAVED, SLOW_LINK, USUAL, Budget
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,6 +131,33 @@ def test_a_whole_picture_is_drawn_with_the_same_pen() -> None:
         told = [screen.buffer[y][x] for y in range(len(rows)) for x in range(region.width)]
         cells.append([(c.data, c.fg if c.data != " " else "", c.bg, c.bold if c.data != " " else "") for c in told])
     assert cells[0] == cells[1]
+
+
+def test_a_picture_that_is_painted_twice_at_once_goes_out_once() -> None:
+    class Painted(App[None]):
+        def get_default_screen(self) -> LeanScreen:
+            return LeanScreen()
+
+        def compose(self) -> ComposeResult:
+            yield Static("first\nsecond\nthird")
+
+    async def paint() -> list[str]:
+        app = Painted()
+        async with app.run_test(size=(20, 5)):
+            console = Console(color_system="truecolor", force_terminal=True, width=20)
+            compositor = app.screen._compositor
+            assert isinstance(compositor, CroppingCompositor)
+
+            def whole() -> str:
+                return compositor.render_full_update().render_segments(console)
+
+            compositor.forget()
+            one, two = whole(), whole()
+            compositor.forget()  # as where another screen was opened over it, or a part was drawn anew
+            return [one, two, whole()]
+
+    one, two, three = asyncio.run(paint())
+    assert "second" in one and two == "" and three == one
 
 
 def test_no_colours_means_no_codes() -> None:

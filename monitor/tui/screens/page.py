@@ -9,11 +9,10 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.events import Key, Resize
-from textual.screen import Screen
 
 from monitor.model.report import View
 from monitor.tui.actions import SCREEN_ACTIONS, Action
-from monitor.tui.economy import CroppingCompositor
+from monitor.tui.economy import LeanScreen
 from monitor.tui.layout import MARGIN
 from monitor.tui.panels.base import Look, Rows, ScrollPanel
 from monitor.tui.panels.footer import Footer
@@ -269,14 +268,13 @@ class PageFooter(Footer):
         return [*self._own(), *(action for action in super().actions if action.name not in elsewhere)]
 
 
-class PageScreen(Screen[None]):
+class PageScreen(LeanScreen):
     """A screen that takes the place of the overview."""
 
     AUTO_FOCUS = None
 
     def __init__(self, body: Body) -> None:
         super().__init__()
-        self._compositor = CroppingCompositor()
         self.body = body
         self.parts: tuple[Rows, ...] = (PageHeader("header"), body, PageFooter(body))
 

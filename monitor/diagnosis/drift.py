@@ -45,6 +45,9 @@ def slow_drift(evidence: Evidence) -> Finding | None:
         fewer, more, _ = _ends(tokens.series.curve().mean)
         if fewer > 0 and late / early < SLOWER * more / fewer:
             return None  # the steps have more work
+    lost = _lost(evidence, early, between)
+    if between and lost <= 0:
+        return None  # what grows there has a name of its own: evaluations, checkpoints, logging
     grown = {name: late_ - early_ for name, (early_, late_, _) in _phases(evidence).items()}
     culprit = BETWEEN if between else max(grown, key=lambda name: grown[name], default=None)
     newest = _newest(evidence, between)
@@ -65,7 +68,7 @@ def slow_drift(evidence: Evidence) -> Finding | None:
         lines,
         "Look for what grows with the run: a list that is kept, sequence lengths, a cache, a filling disk; and for"
         " clocks that fell (heat, power) or new neighbours on the box.",
-        _lost(evidence, early, between),
+        lost,
         culprit=culprit,
         over=over,
     )

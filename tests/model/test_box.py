@@ -177,3 +177,10 @@ def generated(calls: int) -> Story:
 def test_what_is_generated_between_the_steps_counts_as_theirs() -> None:
     assert said(generated(8))["sequential-generation"] == "warning"
     assert "sequential-generation" not in said(generated(1))
+
+
+def test_what_grows_between_the_steps_under_a_name_is_told_by_that_name() -> None:
+    told = Story()
+    for i in range(240):
+        told.step(forward=0.02).span("logging", 0.02 + 0.04 * i / 240)
+    assert [code for code in said(told) if code != "slow-steps"] == ["logging-overhead"]

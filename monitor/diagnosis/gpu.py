@@ -37,7 +37,7 @@ class GpuEvidence:
     def of(self, code: str) -> list[HeldBack]:
         """The episodes that lead to this finding: those that go on first, then by what they took."""
         rows = [each for each in self.episodes if each.code == code]
-        return sorted(rows, key=lambda each: (each.end is not None, -(lost_seconds(each) or 0.0), -each.seconds))
+        return sorted(rows, key=lambda each: (each.let_go is not None, -(lost_seconds(each) or 0.0), -each.seconds))
 
     def shown(self, row: HeldBack) -> bool:
         """Whether the newest readings of its GPU show the episode; an open one may have let go a moment ago."""
@@ -151,7 +151,7 @@ def _finding(
     if not rows:
         return None
     worst = rows[0]
-    open_gpus = {row.uuid for row in rows if row.end is None and evidence.shown(row)}
+    open_gpus = {row.uuid for row in rows if row.let_go is None}
     gpus = open_gpus or {row.uuid for row in rows}
     if len(gpus) == 1:
         title = f"GPU {worst.index} " + (f"is {said[0]}" if open_gpus else said[1])
@@ -171,7 +171,7 @@ def _finding(
         advice,
         lost_fraction(evidence, rows),
         steps,
-        over=all(row.end is not None for row in rows),
+        over=not open_gpus,  # it may come back: until then the steps to come gain nothing
     )
 
 

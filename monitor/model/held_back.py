@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from monitor.model.episodes import Episode
+from monitor.model.episodes import MISSED, Episode
 from monitor.model.overlap import Effect, Timelines
 from monitor.model.reasons import BY_NAME
 from monitor.model.throttle import NO_THROTTLE, GpuWatch, Throttles
@@ -38,6 +38,7 @@ class HeldBack:
     bits: int = 0
     detail: str = ""
     effect: Effect = field(default_factory=Effect)
+    let_go: float | None = None  # the last reading that shows it, where it is over, or open and the newest ones do not
 
     def line(self, since: str = "") -> str:
         """`GPU 3 hardware thermal since 14:02, 1,980 → 1,290 MHz, steps +18 %`; `since` tells the time."""
@@ -102,4 +103,5 @@ def told(watch: GpuWatch, episode: Episode, effect: Effect | None = None, over: 
         bits=episode.bits,
         detail=episode.detail,
         effect=effect or Effect(),
+        let_go=episode.last if over or not episode.open or episode.missed >= MISSED else None,
     )

@@ -92,6 +92,22 @@ def test_a_cause_is_over_once_no_gpu_is_held_back_any_more(code: str) -> None:
     assert finding.over and finding.lost_fraction is not None, "what it has cost is still told"
 
 
+@pytest.mark.parametrize("code", sorted(set(TABLE) - {"gpu-error", "gpu-shared", "pcie-downtrained"}))
+def test_an_episode_that_has_let_go_promises_nothing_though_it_may_come_back(code: str) -> None:
+    play = Play().read(60).read(40, **TABLE[code][0]).read(4)
+    [row], [finding] = play.evidence().episodes, play.findings()
+    assert row.end is None and row.let_go == 100.0 and finding.over and " was " in finding.title
+    assert finding.lost_fraction is not None, "what it has cost is still told"
+    [again], [row] = play.read(2, **TABLE[code][0]).findings(), play.evidence().episodes
+    assert row.let_go is None and not again.over
+
+
+def test_the_gpu_that_is_held_back_is_named_and_not_the_one_that_has_let_go() -> None:
+    hot: dict[str, Any] = {"reasons": 0x40, "sm_clock": 1290}
+    play = Play(2).read(60).read(50, gpu=0, **hot).read(8, gpu=1, **hot)
+    assert play.findings()[0].title.startswith("GPU 1 is too hot") and not play.findings()[0].over
+
+
 def test_half_of_the_clock_gone_is_critical() -> None:
     assert Play().read(60).read(40, reasons=0x20, sm_clock=900).findings()[0].severity == "critical"
     assert Play().read(60).read(40, reasons=0x20, sm_clock=1200).findings()[0].severity == "warning"

@@ -276,11 +276,16 @@ async def test_finding_and_gpu_tell_the_same(app_on, screen_text, seconds, now: 
     view = player.view()
     (finding,) = [each for each in view.report.findings if each.code == "thermal-throttle"]
     assert is_was in finding.title and finding.evidence[0].endswith(told)
+    promised = is_was == "is too hot" or view.report.outcome.state != "running"
+    assert (finding.recoverable is not None) is promised, "the steps to come gain nothing from what is over"
     app = app_on(view)
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "u")
         (line,) = [line for line in screen_text(app).split("\n") if "GPU 1 " in line and "NVIDIA" in line]
         assert line.rstrip().endswith(now)
+        await press(pilot, "escape", "w")
+        assert ("it is over: it has cost " in screen_text(app)) is not promised, "and that is said in the list"
+        assert ("x faster" in screen_text(app)) is promised
 
 
 def test_an_episode_that_the_end_cut_off_lasted_until_the_end() -> None:

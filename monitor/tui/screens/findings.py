@@ -12,6 +12,7 @@ from monitor import units as fmt
 from monitor.diagnosis.explain import CODES, Page, page
 from monitor.diagnosis.gain import gain, without_it
 from monitor.model.report import Finding, Suggestion, View
+from monitor.model.what_if import is_past
 from monitor.tui.actions import screen_bindings
 from monitor.tui.panels.alerts import entries
 from monitor.tui.panels.base import Look
@@ -137,7 +138,8 @@ class Findings(ListBody):
     def entry(self, key: object, view: View, look: Look, width: int, chosen: bool) -> list[Row]:
         if not isinstance(key, tuple):
             finding = next(each for each in told(view) if each.code == key)
-            return finding_rows(finding, width - 1, chosen)
+            past = without_it(view.report, finding) if is_past(view.report, finding) else None
+            return finding_rows(finding, width - 1, chosen, past)
         if key[0] == "try":
             return try_rows(view.report.to_try[key[1]], key[1] == 0, chosen, width - 2)
         alerts = entries(view, look)

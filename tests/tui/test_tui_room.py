@@ -421,3 +421,6 @@ def test_an_episode_without_an_end_tells_how_long_it_was_seen(look: Look) -> Non
     details = replace(view.details, held_back=(held,), wall_offset=view.report.run.started)
     shown = text(alerts.entries(replace(view, details=details), look))
     assert "■ at 25 s, seen for 24 s  GPU 1 hardware thermal" in shown
+    details = replace(details, held_back=(replace(held, let_go=49.0),))
+    shown = text(alerts.entries(replace(view, details=details), look))
+    assert "■ at 25 s until 49 s  GPU 1 hardware thermal" in shown and "seen for" not in shown, "it may come back"

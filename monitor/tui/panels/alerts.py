@@ -125,9 +125,10 @@ def before_all(view: View) -> list[Row]:
 
 
 def _stretch(report: Report, held: HeldBack, offset: float) -> Row:
-    """`■ at 25 s until 49 s  GPU 1 HW thermal, 1980 -> 1318 MHz, steps +54 %`; without an end how long so far."""
-    when = _when(report, held.start + offset, None if held.end is None else held.end + offset)
-    if when and held.end is None and held.seconds >= 1:
+    """`■ at 25 s until 49 s  GPU 1 HW thermal, 1980 -> 1318 MHz, steps +54 %`; while it goes on how long so far."""
+    last = held.let_go if held.end is None else held.end
+    when = _when(report, held.start + offset, None if last is None else last + offset)
+    if when and last is None and held.seconds >= 1:
         when = f"{when.rstrip()}, seen for {fmt.age(held.seconds)}  "
     return [("■ ", "bad bold"), (when, "muted"), (printable(held.line()[:600]), "text")]
 

@@ -25,6 +25,7 @@ from monitor.tui.panels import alerts, header, machine, metric, phases, ranks, s
 from monitor.tui.panels.base import Look
 from monitor.tui.rows import Row, row_width
 from monitor.tui.themes import PALETTES, PhaseTones
+from monitor.units import plural
 
 
 def text(rows: list[Row]) -> str:
@@ -333,7 +334,25 @@ def test_slow_steps_in_a_row_are_one_alert(look: Look) -> None:
     assert "generation 60.0 s" in stretch and "usual 18.0 s" in stretch and "since" not in stretch
     panel = alerts.Alerts("alerts")
     panel.everything(view, look, 158)
-    assert text([panel.aside(view, look)]) == "2 alerts, 22 slow steps"
+    assert text([panel.aside(view, look)]) == "2 alerts", "at a narrow width"
+    assert alerts.of_them(2, view.report.slow_steps) == ", of 22 slow steps"
+
+
+@pytest.mark.parametrize(
+    ("slow", "others", "words"),
+    [
+        ([], 1, "1 alert"), ([], 2, "2 alerts"), ([3], 0, "1 alert, a slow step"),
+        ([3], 1, "2 alerts, one of them a slow step"), ([3, 9], 0, "2 alerts, all slow steps"),
+        ([3, 9, 19], 1, "4 alerts, 3 of them slow steps"), ([3, 4, 5], 1, "2 alerts, one of 3 slow steps"),
+        ([3, 4, 5], 0, "1 alert, of 3 slow steps"), ([3, 4, 5, 9], 1, "3 alerts, 2 of them of 4 slow steps"),
+    ],
+)  # fmt: skip
+def test_the_title_of_the_alerts_is_no_sum(look: Look, slow: list[int], others: int, words: str) -> None:
+    view = slow_run(slow)
+    more = [Alert(views.STARTED + 9.0 + index, "steps-skipped", f"x{index}") for index in range(others)]
+    view = replace(view, report=replace(view.report, alerts=[*view.report.alerts, *more]))
+    number = len(alerts.told(view, look))
+    assert f"{plural(number, 'alert', 'alerts')}{alerts.of_them(number, view.report.slow_steps)}" == words
 
 
 def test_it_is_told_when_a_new_usual_began(look: Look) -> None:

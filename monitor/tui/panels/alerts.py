@@ -49,6 +49,22 @@ def in_a_row(slow: Sequence[SlowStep]) -> list[list[SlowStep]]:
     return stretches
 
 
+def of_them(alerts: int, slow: Sequence[SlowStep]) -> str:
+    """Behind `4 alerts` how many of these tell of slow steps, so that nobody adds them up: `, 3 of them slow steps`."""
+    if not slow:
+        return ""
+    stretches = len(in_a_row(slow))
+    if len(slow) == stretches:
+        steps = "a slow step" if stretches == 1 else "slow steps"
+        one, every = "one of them ", "all " if stretches > 1 else ""
+    else:
+        steps = f"of {len(slow):,} slow steps"
+        one, every = "one ", ""
+    if alerts == stretches:
+        return f", {every}{steps}"
+    return f", {one if stretches == 1 else f'{stretches:,} of them '}{steps}"
+
+
 def slow_stretch(slow: Sequence[SlowStep], look: Look, when: str = "", since: int | None = None) -> Row:
     """One row for slow steps in a row, with the breakdown of the longest; a single one is told as it is.
 
@@ -193,10 +209,12 @@ class Alerts(ScrollPanel):
         return "Alerts"
 
     def aside(self, view: View, look: Look) -> Row:
-        slow = len(view.report.slow_steps)
-        words = [fmt.plural(len(self._told), "alert", "alerts")] if self._told else []
-        words += [fmt.plural(slow, "slow step", "slow steps")] if slow else []
-        return [(", ".join(words), "muted")] if words else []
+        if not self._told:
+            return []
+        words = fmt.plural(len(self._told), "alert", "alerts")
+        among = of_them(len(self._told), view.report.slow_steps)
+        beside = len(f"─ {self.number} {self.heading(view, look)} {words}") + 4
+        return [(words + (among if beside + len(among) <= self.size.width else ""), "muted")]
 
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
         """The gravest first; of like gravity alerts, the newest first, and then what else was found."""

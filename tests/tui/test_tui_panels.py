@@ -36,7 +36,7 @@ def test_the_head_answers_the_first_questions(look: Look) -> None:
     shown = text(header.header(views.running(), look, 160, 8))
     for part in (
         "● RUNNING", "rl-code-rft", "step 214 of 600", "36 %", "211 ok, 3 skipped (empty code generated 3)",
-        "20.9 s/it", "last 10 steps, since 1st step 18.2", "365 tok/s", "1 h 48 min – 2 h 5 min", "1 h 6 min",
+        "20.9 s/it", "last 10 steps (18.2 since 1st step)", "365 tok/s", "last 10 steps (408 since 1st step)", "1 h 48 min – 2 h 5 min", "1 h 6 min",
         "$2.75", "of about $7.57", "step 215: generation for 42 s",
         "Generation takes 59 %", "at most 1.92x faster", "one batched generate()", "usual 18.0 s",
     ):  # fmt: skip
@@ -292,9 +292,22 @@ def test_the_step_gives_its_place_to_a_long_badge_and_finds_another(look: Look) 
 
 def test_figures_of_one_rank_among_many_say_so(look: Look) -> None:
     shown = text(header.header(views.eight_ranks(), look, 160, 8))
-    assert "since 1st step 408, rank 0" in shown
+    assert "rank 0: 365 tok/s" in shown and "rank 0: 0.767 samples/s" in shown, "beside the number itself"
     assert "rank 0: 365 tok/s" in text(header.header(views.eight_ranks(), look, 100, 4))
     assert "rank" not in text(header.header(views.running(), look, 160, 8))
+
+
+@pytest.mark.parametrize("width", range(30, 170, 7))
+def test_each_big_number_has_its_own_time_below_it(look: Look, width: int) -> None:
+    view = views.eight_ranks()
+    values, labels = header._tiles(view, width)
+    assert row_width(values) - 3 <= width or len(values) == 1
+    told = [(value.strip(), label.strip()) for (value, _), (label, _) in zip(values, labels, strict=True)][1:]
+    for value, label in told:
+        assert value.endswith("/s") is label.startswith("last 10 steps") or value.endswith("s/it")
+    means = [label for _, label in told if "since 1st step)" in label]
+    assert width < 90 or means[0] == "last 10 steps (18.2 since 1st step)"
+    assert width < 66 or "remaining (ETA)" in text([labels])
 
 
 def test_what_is_to_come_is_told_in_whole_seconds_and_what_has_just_begun_without() -> None:

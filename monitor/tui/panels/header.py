@@ -14,7 +14,7 @@ from monitor.tui.rows import Row, column, fit, meter, printable, row_width, sepa
 
 LEAST_NAME = 6  # cells
 ETA = "ETA "
-SINCE_BRIEF = "since 1st step"  # in a label, which is as wide as its tile
+SINCE_BRIEF = " since 1st step)"  # the end of a label, which is as wide as its tile
 LEAST_ADVICE = 24  # cells; a shorter piece of advice says nothing
 SILENT_AFTER = 10.0  # seconds; pulses come once a second, and a busy box may swallow a few
 
@@ -125,14 +125,16 @@ Fact = tuple[str, str, str]  # value, short label before it, long label below it
 
 def speeds(report: Report) -> list[Fact]:
     """Everything that has a place in the head; the most important first."""
-    whole, progress, of = report.throughput, report.progress, shown_rank(report)
+    whole, progress, rank = report.throughput, report.progress, shown_rank(report)
+    of = f"{rank}: " if rank else ""  # before the number, which would be taken for that of all
     running = report.outcome.state == "running"
     recent = whole.recent if running else Rates()  # of a run that has ended its last half minute is no news
     lately = recent_over(whole)
-    facts: list[Fact] = [
-        _rate(fmt.pace(recent.steps_per_second), fmt.pace(whole.steps_per_second), "it/s", over=lately),
-        _rate(fmt.rate(recent.tokens_per_second, "tok/s"), fmt.rate(whole.tokens_per_second, "tok/s"), "tok/s", of),
-    ]
+    value, label = _rate(fmt.pace(recent.steps_per_second), fmt.pace(whole.steps_per_second), "it/s", lately)
+    facts: list[Fact] = [(value, f"{lately} " if lately and lately in label else "", label)]
+    told = [fmt.rate(each.tokens_per_second, "tok/s") for each in (recent, whole)]
+    value, label = _rate(*told, "tok/s", lately)
+    facts.append((of + value, "", label))
     if running:
         known = progress.steps_total is not None
         facts.append((_eta(progress), ETA, "remaining (ETA)" if known else "ETA: total unknown"))
@@ -143,9 +145,10 @@ def speeds(report: Report) -> list[Fact]:
         facts.append((fmt.money(progress.cost), "cost ", "cost" if total == fmt.UNKNOWN else f"of about {total}"))
     if whole.samples_per_second is not None:
         told = [fmt.rate(each.samples_per_second, "samples/s") for each in (recent, whole)]
-        facts.append(_rate(told[0], told[1], "samples/s", of))
+        value, label = _rate(*told, "samples/s", lately)
+        facts.append((of + value, "", label))
     if whole.mfu is not None:
-        value, _, label = _rate(fmt.share(recent.mfu), fmt.share(whole.mfu), "MFU")
+        value, label = _rate(fmt.share(recent.mfu), fmt.share(whole.mfu), "MFU", lately)
         facts.append((value, "MFU ", f"MFU, {label}"))
     return facts
 
@@ -165,21 +168,15 @@ def shown_rank(report: Report) -> str:
     return f"rank {min(each.rank for each in report.ranks)}" if len(report.ranks) > 1 else ""
 
 
-def _rate(recent: str, whole: str, unit: str, of: str = "", over: str = "") -> Fact:
-    """The recent rate, and in its label the one since the first step, where that is another figure.
-
-    Args:
-        of: the rank whose rate it is.
-        over: what the recent rate is over; said once, with the first.
-    """
-    before, behind = f"{of}: " if of else "", f", {of}" if of else ""
+def _rate(recent: str, whole: str, unit: str, over: str) -> tuple[str, str]:
+    """The recent rate, and a label: what it is over, and the one since the first step where that is another figure."""
     if whole == fmt.UNKNOWN and recent == fmt.UNKNOWN:
-        return f"{fmt.UNKNOWN} {unit}", "", "not known yet"
+        return f"{fmt.UNKNOWN} {unit}", "not known yet"
     if recent in (fmt.UNKNOWN, whole):
-        return whole, before, SINCE + behind
+        return whole, SINCE
     number, _, its = whole.rpartition(" ")
-    since = f"{SINCE_BRIEF} {number if recent.endswith(f' {its}') and its != '%' else whole}"
-    return recent, f"{over} " if over else before, (f"{over}, " if over else "") + since + behind
+    mean = number if recent.endswith(f" {its}") and its != "%" else whole
+    return recent, f"{over or 'lately'} ({mean}{SINCE_BRIEF}"
 
 
 def _eta(progress: Progress) -> str:
@@ -251,17 +248,28 @@ def _progress(view: View, width: int) -> Row:
 
 
 def _tiles(view: View, width: int) -> list[Row]:
-    values: Row = [(" ", "text")]
-    labels: Row = [(" ", "text")]
-    used = 1
-    for value, _, label in speeds(view.report):
-        wide = max(text_width(value), text_width(label)) + 4
-        if used + wide - 3 > width:
-            break
-        values.append((column(value, wide), "text bold"))
-        labels.append((column(label, wide), "muted"))
-        used += wide
-    return [values, labels]
+    """The facts above their labels, of which all but the first leave out the mean where one more has room then."""
+    told = [(value, label) for value, _, label in speeds(view.report)]
+    brief = [(value, label.partition(" (")[0] if label.endswith(SINCE_BRIEF) else label) for value, label in told]
+    if _tiled([*told[:1], *brief[1:3]]) <= width:  # the time left is worth more than any mean
+        brief[0] = told[0]
+    most = next((number for number in range(len(told), 0, -1) if _tiled(brief[:number]) <= width), 0)
+    wordings = [[*told[:whole], *brief[whole:most]] for whole in range(most, -1, -1)]
+    shown = next((facts for facts in wordings if _tiled(facts) <= width), [])
+    wide = [_tile(fact) for fact in shown]
+    return [
+        [(" ", "text"), *((column(value, each), "text bold") for (value, _), each in zip(shown, wide, strict=True))],
+        [(" ", "text"), *((column(label, each), "muted") for (_, label), each in zip(shown, wide, strict=True))],
+    ]
+
+
+def _tile(fact: tuple[str, str]) -> int:
+    return max(map(text_width, fact)) + 4
+
+
+def _tiled(facts: list[tuple[str, str]]) -> int:
+    """Cells of so many tiles."""
+    return sum(map(_tile, facts)) - 2
 
 
 def verdict(view: View, width: int, whole: bool = False) -> Row:

@@ -339,6 +339,7 @@ class OpenWork:
     # What the open step did so far, as far as pulses saw it: seconds of each phase in turn; None is time nobody saw.
     parts: list[tuple[str | None, float]] = field(default_factory=list)
     usual: float | None = None  # seconds that such a step usually takes
+    limit: float | None = None  # seconds beyond which it will be a slow one
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,10 +258,11 @@ def open_work(state: RunState, around: Surroundings, outcome: Outcome) -> OpenWo
     aged = [None if each is None else each + age for each in (pulse.step_open, pulse.phase_open)]
     done = _done(main, pulse, aged[0])
     baseline = main.baselines.get(f"{pulse.role or ''}\n{pulse.stage or ''}")
-    usual = baseline.usual() or None if baseline is not None else None
+    usual, limit = (baseline.usual() or None, baseline.limit or None) if baseline is not None else (None, None)
     return OpenWork(
-        pulse.step, aged[0], pulse.phase, aged[1], pulse.role, pulse.stage, spans, silent, restarting, done, usual
-    )
+        pulse.step, aged[0], pulse.phase, aged[1], pulse.role, pulse.stage, spans, silent, restarting, done, usual,
+        limit,
+    )  # fmt: skip
 
 
 def _done(main: Figures, pulse: Pulse, age: float | None) -> list[tuple[str | None, float]]:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.model.report import Report
+from monitor.model.baseline import LEAST_RATIO
 from monitor.model.summary import open_work, report
 from trainhooks.events import Exit
 
@@ -84,6 +85,17 @@ def test_killed_in_the_middle_of_a_step() -> None:
     dead = report_of(told)
     check(dead)
     assert dead.outcome.state == "lost" and dead.wall.total == pytest.approx(told.now - 99)
+
+
+def test_the_open_step_knows_from_when_on_it_will_be_a_slow_one() -> None:
+    told = Story()
+    for _ in range(20):
+        told.step(forward=1.0)
+    told.wait(1.2).pulse(step=21, step_open=1.2, phase="forward", phase_open=1.2)
+    state = folded(told)
+    about = around(state, alive=True, now=told.now)
+    now = open_work(state, about, report(state, about).outcome)
+    assert (now.usual, now.limit) == (1.0, LEAST_RATIO)
 
 
 @pytest.mark.parametrize("passed", [0.5, 10.0, 60.0])

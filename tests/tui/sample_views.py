@@ -33,6 +33,7 @@ from sample_run import (
 )
 
 from monitor.diagnosis.silence import BY_HAND, CODE, NOT_PYTHON, OUT_OF_REACH, STARTING
+from monitor.model.baseline import LEAST_RATIO
 from monitor.model.detail_rows import Details, GpuDetail
 from monitor.model.held_back import HeldBack
 from monitor.model.overlap import Effect
@@ -151,6 +152,7 @@ def running(steps: int = 214, gpus: int = 1, extra_seconds: float = 42.0, pace: 
         open=OpenWork(
             steps + 1, open_for, "generation", extra_seconds, silent_for=0.4,
             parts=[(None, 1.5), ("generation", extra_seconds)], usual=course.usual_step,
+            limit=LEAST_RATIO * course.usual_step,
         ),
         step_seconds=curve(course.totals),
         phase_seconds={name: curve_at({step: each[name] for step, each in numbered if name in each})

@@ -7,7 +7,6 @@ import sample_views as views
 
 from monitor.model.report import (
     Alert,
-    Curve,
     Finding,
     MetricRow,
     OpenWork,
@@ -36,7 +35,8 @@ def test_the_head_answers_the_first_questions(look: Look) -> None:
     shown = text(header.header(views.running(), look, 160, 8))
     for part in (
         "● RUNNING", "rl-code-rft", "step 214 of 600", "36 %", "211 ok, 3 skipped (empty code generated 3)",
-        "20.9 s/it", "last 10 steps (18.2 since 1st step)", "365 tok/s", "last 10 steps (408 since 1st step)", "1 h 48 min – 2 h 5 min", "1 h 6 min",
+        "20.9 s/it", "last 10 steps (18.2 since 1st step)", "365 tok/s",
+        "last 10 steps (408 since 1st step)", "1 h 48 min – 2 h 5 min", "1 h 6 min",
         "$2.75", "of about $7.57", "step 215: generation for 42 s",
         "Generation takes 59 %", "at most 1.92x faster", "one batched generate()", "usual 18.0 s",
     ):  # fmt: skip
@@ -76,6 +76,13 @@ def test_states_are_told_apart(outcome: Outcome, words: str) -> None:
     assert header.state(outcome)[0].startswith(words)
 
 
+def quick() -> View:
+    """Three steps a second, of which the pulse of each second sees none."""
+    view = replace(views.running(), open=OpenWork(step=214))
+    pace = replace(view.report.throughput, recent=Rates(3.0))
+    return replace(view, report=replace(view.report, throughput=pace))
+
+
 @pytest.mark.parametrize(
     ("view", "words"),
     [
@@ -84,8 +91,16 @@ def test_states_are_told_apart(outcome: Outcome, words: str) -> None:
         (views.silent(), "silent for 35 s"),
         (views.replayed(), "loading history 43 %"),
         (views.waiting(), "waiting for the first step"),
-        (replace(views.running(), open=OpenWork()), "step 214 has ended"),
-        (replace(views.running(), open=OpenWork(), step_seconds=Curve()), "between steps"),
+        (replace(views.running(), open=OpenWork()), "between steps"),
+        (replace(views.from_console(), open=OpenWork()), "its output does not tell what it is doing now"),
+        (replace(views.running(), open=OpenWork(step=214)), "a step has just ended"),
+        (replace(views.running(), open=OpenWork(step=213)), "a step has just ended"),
+        (replace(views.running(), open=OpenWork(step=814)), "step 814 has ended"),
+        (quick(), "steps are too short to be watched one by one"),
+        (
+            replace(views.running(), open=OpenWork(step=214, silent_for=12.0)),
+            "silent for 12 s  ·  last seen after step 214",
+        ),
         (replace(views.running(), open=OpenWork(step=7, step_seconds=3.2)), "step 7: open for 3 s"),
         (
             replace(views.running(), open=OpenWork(spans=[("checkpoint", 9.0), ("upload", 4.0)])),

@@ -47,7 +47,7 @@ def test_the_time_that_is_left_finds_a_place_on_a_small_screen(look: Look) -> No
     _, numbers, doing, _ = text(header.header(view, look, 80, 4)).split("\n")
     assert "ETA 1 h 48 min" in numbers and "ETA" not in doing, "told once"
     _, numbers, doing, _ = text(header.header(view, look, 60, 4)).split("\n")
-    assert "ETA" not in numbers and "step 214 has ended  ·  ETA 1 h 48 min – 2 h 5 min" in doing
+    assert "ETA" not in numbers and "between steps  ·  ETA 1 h 48 min – 2 h 5 min" in doing
     _, numbers, doing, _ = text(header.header(views.running(), look, 60, 4)).split("\n")
     assert "steps 20.9 s/it  ·  ETA 1 h 48 min" in numbers and "ETA" not in doing, "before other speeds"
     assert all(row_width(row) < 60 for row in header.header(view, look, 60, 4)[1:3]), "it does not touch the edge"
@@ -369,7 +369,7 @@ def test_the_keys_that_scroll_and_those_of_the_panels_are_told_in_the_foot(look:
 
 def test_a_screen_with_a_brief_head_tells_the_step_below_a_long_badge(look: Look) -> None:
     view = replace(views.running(), open=OpenWork(), label="REPLAY · SIMULATED GPU · 1x 0:58/1:24")
-    assert "step 214 of 600  ·  step 214 has ended" in text(header.header(view, look, 60, 2))
+    assert "step 214 of 600  ·  between steps" in text(header.header(view, look, 60, 2))
     assert "  ·  " not in text(header.header(replace(view, label=None), look, 60, 2, reasons=False)[:1])
 
 

@@ -127,7 +127,10 @@ def test_the_open_step_fills_up_by_phase(look: Look) -> None:
     assert "so far generation 6 s" in shown and "9 s, usual 18.0 s" in shown
     bar = shown[shown.index("▕") + 1 : shown.index("▏")]
     assert abs(bar.count("─") - len(bar) / 2) <= 1, "half of the usual time is still to come"
-    assert bar.count("█") > 2 * bar.count("·") > 0
+    assert bar.count("█") > 2 * bar.count(" ") > 0
+    assert header.filling(replace(view, open=work), look, [], 120)[-1][1] == "muted"
+    late = replace(work, step_seconds=28.0, limit=27.0)
+    assert header.filling(replace(view, open=late), look, [], 120)[-1] == (" 28 s, usual 18.0 s ", "warning bold")
     quick = replace(work, step_seconds=0.4, parts=[("generation", 0.4)])
     assert header.filling(replace(view, open=quick), look, [(" now", "text")], 120) == [(" now", "text")]
 

@@ -26,7 +26,8 @@ def filling(view: View, look: Look, row: Row, width: int) -> Row:
     ]
     so_far: Row = [(f"  so far {', '.join(done[:6])}", "muted")] if done else []
     usual = f" {fmt.age(work.step_seconds)}" + (f", usual {fmt.duration(work.usual)}" if work.usual else "")
-    tail: Row = [(usual + " ", "muted")]
+    slow = work.limit is not None and work.step_seconds > work.limit
+    tail: Row = [(usual + " ", "warning bold" if slow else "muted")]
     room = min(48, width - row_width(row) - row_width(tail) - 4)
     if row_width(so_far) + 20 <= room:
         room -= row_width(so_far)
@@ -38,7 +39,7 @@ def filling(view: View, look: Look, row: Row, width: int) -> Row:
 
 
 def _filled(view: View, look: Look, room: int) -> Row:
-    """The bar: a block is a phase that was seen, a dot is time in which none was, a line is still to come."""
+    """The bar: a block is a phase that was seen, nothing is time in which none was, a line is still to come."""
     work = view.open
     whole = max(work.step_seconds or 0.0, work.usual or 0.0)
     cells: Row = [("▕", "rule")]
@@ -46,7 +47,7 @@ def _filled(view: View, look: Look, room: int) -> Row:
     for name, seconds in work.parts:
         at += seconds
         end = min(room, round(at / whole * room))
-        sign, tone = ("·", "faint") if name is None else ("█", look.phases[name] + FILL)
+        sign, tone = (" ", "text") if name is None else ("█", look.phases[name] + FILL)
         cells.append((sign * (end - filled), tone))
         filled = max(filled, end)
     return [*cells, ("─" * (room - filled), "rule"), ("▏", "rule")]

@@ -7,7 +7,6 @@ from monitor.diagnosis.gain import gain
 from monitor.diagnosis.shortened import shortened
 from monitor.model.pace import SINCE, recent_over
 from monitor.model.report import Outcome, Progress, Rates, Report, View
-from monitor.tui.columns import ends
 from monitor.tui.panels.base import Look, Rows
 from monitor.tui.panels.filling import filling
 from monitor.tui.rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width, wrap
@@ -16,7 +15,8 @@ LEAST_NAME = 6  # cells
 ETA = "ETA "
 SINCE_BRIEF = " since 1st step)"  # the end of a label, which is as wide as its tile
 LEAST_ADVICE = 24  # cells; a shorter piece of advice says nothing
-SILENT_AFTER = 10.0  # seconds; pulses come once a second, and a busy box may swallow a few
+PULSE = 1.0  # seconds from one to the next
+SILENT_AFTER = 10.0  # seconds; a busy box may swallow a few pulses
 
 _STATES = {
     "running": ("● RUNNING", "good"),
@@ -25,6 +25,7 @@ _STATES = {
     "killed": ("✖ KILLED", "bad"),
     "lost": ("? LOST", "warning"),
 }
+_UNTOLD = "its output does not tell what it is doing now"
 _UNSEEN = "the program has ended by itself; with which exit code, nobody saw"
 SEVERITY = {"info": "accent", "warning": "warning", "critical": "bad"}
 
@@ -61,7 +62,7 @@ def now(view: View) -> Row:
     again: Row = [(f"no step since the restart, {fmt.age(work.restarting)}", "warning"), (" › ", "faint")]
     role = "".join(f" {printable(part[:60])}" for part in (work.role, work.stage) if part)
     if work.step is not None and work.step_seconds is None:
-        row = [(f"step {work.step:,} has ended", "muted")]
+        row = [(_after(work.step, view.report), "muted")]
     elif work.step is not None:
         row = [(f"step {work.step:,}{role}: ", "muted")]
         if work.phase is not None:
@@ -78,16 +79,25 @@ def now(view: View) -> Row:
     elif view.report.progress.steps_done == 0:
         row = [("waiting for the first step", "muted")]
     else:
-        done = ends(view.step_seconds)
-        row = [("between steps" if done is None else f"step {done[1]:,} has ended", "muted")]
+        row = [(_UNTOLD if view.report.run.source == "console" else "between steps", "muted")]
     if view.usual_startup is not None and not view.report.progress.steps_done:
         row.append((f"; the first step usually begins after {fmt.age(view.usual_startup)}", "muted"))
     if work.restarting is not None:
         row = [*again, *row]
     if work.silent_for is not None and work.silent_for >= SILENT_AFTER:
         silence = f"silent for {fmt.age(work.silent_for)}"
-        row = [(silence, "warning bold"), ("  ·  ", "faint"), ("last seen in ", "muted"), *row]
+        ended = work.step is not None and work.step_seconds is None
+        last: Row = [(f"after step {work.step:,}", "muted")] if ended else [("in ", "muted"), *row]
+        row = [(silence, "warning bold"), ("  ·  ", "faint"), ("last seen ", "muted"), *last]
     return row
+
+
+def _after(step: int, report: Report) -> str:
+    """What is to be said once a step has ended and nothing is known yet of what came after it."""
+    if (report.throughput.recent.steps_per_second or 0.0) > 1 / PULSE:
+        return "steps are too short to be watched one by one"
+    told_above = report.progress.steps_done - step in (0, 1)  # steps are counted from 0 or from 1
+    return "a step has just ended" if told_above else f"step {step:,} has ended"
 
 
 def _for(seconds: float | None) -> str:

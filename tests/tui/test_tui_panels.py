@@ -149,7 +149,7 @@ def test_the_start_up_is_broken_down_while_there_is_nothing_else(look: Look) -> 
 
 def test_the_wall_account_names_all_its_parts(look: Look) -> None:
     rows = phases.wall_account(Wall(100.0, 10.0, 70.0, {"eval": 15.0}, 4.0, 1.0), look, 120)
-    words = "■ steps 70 %  ■ eval 15 %  ■ start-up 10 %  ■ between steps 4.0 %  ■ teardown 1.0 %"
+    words = "■ start-up 10 %  ■ steps 70 %  ■ eval 15 %  ■ between steps 4.0 %  ■ teardown 1.0 %"
     assert text(rows[2:]).strip() == words
     assert row_width(rows[1]) == 118, "it ends where the numbers above it do"
 

@@ -220,8 +220,31 @@ def test_what_rounding_leaves_of_a_time_is_none(look: Look) -> None:
     report = views.running().report
     report = replace(report, wall=replace(report.wall, between_steps=1e-12))
     [*_, between] = phases.lines(report, look)
-    assert between.cells == ("0 s", "0 %", "–")
+    assert between.cells == ("0 s", "", "–")
     assert "between" not in text(phases.wall_account(report.wall, look, 60))
+
+
+def test_the_shares_of_a_step_are_those_of_its_phases(look: Look) -> None:
+    *inside, between = phases.lines(views.running().report, look)
+    assert sum(float(line.cells[1].split(" ")[0]) for line in inside) == pytest.approx(100, abs=1.5)
+    assert between.cells[:2] == ("310 ms", ""), "it is no part of a step; the bar of the whole run has its share"
+
+
+@pytest.mark.parametrize(
+    ("width", "lines", "words"),
+    [
+        (98, 2, ["start-up", "steps", "eval", "checkpoint", "between steps"]),
+        (50, 1, ["steps", "between steps", "3 more"]),
+        (33, 2, ["start-up", "steps", "between steps", "2 more"]),
+    ],
+)
+def test_the_parts_of_the_whole_run_stand_in_the_order_of_its_bar_and_none_is_dropped_without_a_word(
+    look: Look, width: int, lines: int, words: list[str]
+) -> None:
+    title, _, *below = phases.wall_account(views.running().report.wall, look, width, lines)
+    told = [name.strip() for row in below for name, tone in row if tone == "muted" and name.strip(" ■")]
+    assert told == words and len(below) <= lines
+    assert text([title]) == " whole run 1 h 6 min, summed up"
 
 
 def test_who_is_slowest_is_told_once_on_the_overview(look: Look) -> None:
@@ -271,7 +294,8 @@ def test_a_phase_of_few_steps_says_of_how_many(look: Look) -> None:
     report = views.running().report
     seldom = [replace(row, count=12) if row.name == "test_generation" else row for row in report.phases]
     table = phases.lines(replace(report, phases=seldom), look)
-    for width, words in ((98, "in 12 of 214 steps"), (63, "in 12 of 214"), (50, "██▍ in 12"), (38, "test_ge… in 12")):
+    wordings = ((98, "in 12 of 214 steps"), (63, "in 12 of 214"), (50, "██▍ in 12"), (45, "test_gen… in 12 █"))
+    for width, words in (*wordings, (38, "test_ge… in 12")):
         rows = phases.phase_rows(table, width)
         shown = text(rows)
         assert words in shown and shown.count("12 of 214") <= 1, width

@@ -33,7 +33,7 @@ class Line:
 
 
 def lines(report: Report, look: Look) -> list[Line]:
-    """The phases, the largest first, and the time between steps."""
+    """The phases, the largest first, and the time between steps: no part of a step, so it has no share of one."""
     ordered = sorted(report.phases, key=lambda phase: -phase.share)
     steps = report.progress.steps_done
     largest = max((phase.share for phase in ordered), default=1.0) or 1.0
@@ -49,7 +49,7 @@ def lines(report: Report, look: Look) -> list[Line]:
     if steps and wall.steps > 0:
         between = wall.between_steps if wall.between_steps > _DUST else 0.0
         beside = between / wall.steps
-        cells = (fmt.duration(between / steps), fmt.share(beside), fmt.UNKNOWN)
+        cells = (fmt.duration(between / steps), "", fmt.UNKNOWN)
         table.append(Line(BETWEEN, "between", min(1.0, beside / largest), cells))
     return table
 
@@ -86,9 +86,10 @@ def phase_rows(table: list[Line], width: int) -> list[Row]:
     for line in table:
         row: Row = [(" ", "text")]
         if bars >= _LEAST_BAR:
-            row += [(column(line.name, names), "text"), (" ", "text")]
             drawn = bar(line.length, longest)
-            row += [(drawn, line.tone + FILL), (column(_seldom(line, bars - len(drawn)), bars - len(drawn)), "muted")]
+            words = _seldom(line, bars - len(drawn))
+            row += [(_name(line, names, bool(words)), "text"), (" ", "text")]
+            row += [(drawn, line.tone + FILL), (column(words, bars - len(drawn)), "muted")]
         else:
             row += _name_on_bar(line, max(0, room))
         for index in shown:
@@ -118,10 +119,15 @@ def _seldom(line: Line, room: int) -> str:
     return next((each for each in words if len(each) <= room), "")
 
 
-def _name_on_bar(line: Line, width: int) -> Row:
-    words = f" in {line.seldom[0]:,}" if line.seldom is not None else ""
+def _name(line: Line, width: int, told: bool = False) -> str:
+    """Its name, and in how many steps it occurs where that is not told yet: its mean is that of these."""
+    words = f" in {line.seldom[0]:,}" if line.seldom is not None and not told else ""
     words = words if len(words) + _LEAST_NAME <= width else ""
-    name = column(fit(line.name, width - len(words)) + words, width)
+    return column(fit(line.name, width - len(words)) + words, width)
+
+
+def _name_on_bar(line: Line, width: int) -> Row:
+    name = _name(line, width)
     filled = max(1, round(line.length * width))
     if text_width(name) != len(name):  # a wide character could be cut in two: a mark instead of a bar
         return [("▌", line.tone), (column(name, width - 1), "text")]
@@ -159,12 +165,26 @@ def wall_account(wall: Wall, look: Look, width: int, lines: int = 2) -> list[Row
     shares = [seconds / whole for _, seconds, _ in parts]
     for (_, _, tone), wide in zip(parts, _largest_remainder(shares, room), strict=True):
         cells += [("▄" * wide, tone + FILL)] if wide else []
-    words: list[Row] = [
-        [("■ ", tone), (f"{fit(name, 24)} ", "muted"), (fmt.share(seconds / total), "text")]
-        for name, seconds, tone in sorted(parts, key=lambda part: -part[1])
-    ]
     title: Row = [(" whole run ", "muted"), (fmt.age(total), "text")]
-    return [title, cells, *([(" ", "text"), *row] for row in flow(words, room, limit=lines))]
+    title += [(", summed up", "muted")] if row_width(title) + 11 <= width else []  # it looks like a course of time
+    return [title, cells, *([(" ", "text"), *row] for row in _legend(parts, total, room, lines))]
+
+
+def _legend(parts: list[tuple[str, float, str]], total: float, room: int, lines: int) -> list[Row]:
+    """The parts in the order of the bar; where not all have a place, the largest, and how many are left out."""
+    rows: list[Row] = []
+    for most in range(len(parts), 0, -1):
+        least = sorted((part[1] for part in parts), reverse=True)[most - 1]
+        words: list[Row] = [
+            [("■ ", tone), (f"{fit(name, 24)} ", "muted"), (fmt.share(seconds / total), "text")]
+            for name, seconds, tone in parts
+            if seconds >= least
+        ]
+        words += [[(f"{len(parts) - len(words)} more", "muted")]] if len(words) < len(parts) else []
+        rows = flow(words, room, limit=len(words))
+        if len(rows) <= lines:
+            break
+    return rows[:lines]
 
 
 def startup_bars(report: Report, view: View, width: int) -> list[Row]:

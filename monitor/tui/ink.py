@@ -21,7 +21,7 @@ FILL = " fill"  # behind the tone of cells whose colour alone says which phase t
 _PATTERNS = {
     "phase0": "█", "phase1": "▒", "phase2": "=", "phase3": "o", "phase4": "/", "phase5": "+", "phase6": "x",
     "phase7": "░", "phase8": "$", "phase9": "&", "other": "·", "between": "-", "accent": "#",
-    "muted": ":", "faint": "-",
+    "muted": ":", "faint": "-", "text": "%",
 }  # fmt: skip
 _KEYS = {" ": 0, **{sign: level for level, sign in enumerate("▁▂▃▄▅▆▇█", 1)}}
 _KEYS |= {sign: level for level, sign in enumerate("▏▎▍▌▋▊▉", 1)}

@@ -74,7 +74,7 @@ OKABE = Palette(
     background="#12151a", raised="#1d222a", text="#e6e6e6", muted="#9aa3ad", faint="#5f6974", rule="#333b45",
     accent="#56b4e9", good="#56b4e9", warning="#f0e442", bad="#ee7733", other="#7d858e", between="#606a76",
     phases=(
-        "#0072b2", "#56b4e9", "#e69f00", "#cc79a7", "#d55e00",
+        "#0072b2", "#4fc3a1", "#e69f00", "#cc79a7", "#d55e00",
         "#009e73", "#f0e442", "#a6d8f5", "#b8860b", "#8c5a7a",
     ),
 )  # fmt: skip
@@ -118,10 +118,13 @@ def style(palette: Palette, tone: str) -> Style:
 
 # The phases most runs have get hues of their own, so that two runs look alike; a clash moves to the next free hue.
 _PREFERRED = {
-    "generation": 0, "forward": 0, "training": 5, "optimizer": 5, "execution": 2, "data": 2, "log_probs": 3,
-    "backward": 3, "test_generation": 7, "eval": 7, "reward": 4, "advantage": 6, "checkpoint": 1, "weight_sync": 8,
-    "h2d": 9, "logging": 9,
+    "generation": 0, "forward": 0, "training": 5, "optimizer": 5, "execution": 1, "data": 1, "log_probs": 3,
+    "backward": 3, "test_generation": 7, "reward": 8, "advantage": 6, "weight_sync": 9, "h2d": 9, "logging": 9,
 }  # fmt: skip
+# What stands beside the steps in the account of the whole run has one colour in every run. These were chosen as those
+# that are furthest apart in each theme, for eyes of every common kind: two hues and the steps' own, and three greys.
+_RESERVED = {"eval": "phase2", "checkpoint": "phase4"}
+STEPS, STARTUP, TEARDOWN = "accent", "muted", "text"
 OTHER = "other"
 BETWEEN = "between steps"
 
@@ -130,13 +133,13 @@ class PhaseTones:
     """The one mapping from phase to colour, for charts, bars and alerts. A phase keeps its colour for good."""
 
     def __init__(self) -> None:
-        self._tones: dict[str, str] = {OTHER: "other", BETWEEN: "between"}
-        self._used: set[int] = set()
+        self._tones: dict[str, str] = {OTHER: "other", BETWEEN: "between", **_RESERVED}
+        self._used: set[int] = {int(tone[5:]) for tone in _RESERVED.values()}
 
     def learn(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self._tones:
-                slot = _PREFERRED.get(name, len(self._tones) - 2)
+                slot = _PREFERRED.get(name, len(self._tones) - 2 - len(_RESERVED))
                 hues = len(MIDNIGHT.phases)
                 free = (index % hues for index in range(slot, slot + hues) if index % hues not in self._used)
                 chosen = next(free, slot % hues)

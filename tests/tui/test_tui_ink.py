@@ -1,5 +1,9 @@
 """Terminals with few colours, none, or only ASCII: what is told apart by colour is told apart by signs as well."""
 
+from itertools import combinations
+from math import dist
+from operator import mul
+
 import pytest
 import sample_views as views
 from rich.color import Color, ColorSystem
@@ -7,7 +11,7 @@ from rich.color import Color, ColorSystem
 from monitor.tui.ink import Ink, ink, patterned, plain
 from monitor.tui.rows import meter, text_width
 from monitor.tui.screens.every import SCREEN_CLASSES
-from monitor.tui.themes import PALETTES, Palette
+from monitor.tui.themes import BETWEEN, PALETTES, STARTUP, STEPS, TEARDOWN, Palette, PhaseTones
 
 MANY, FEW = ColorSystem.EIGHT_BIT, ColorSystem.STANDARD
 UTF = {"LANG": "en_US.UTF-8"}
@@ -71,6 +75,39 @@ def test_words_and_charts_stand_out_from_the_ground(palette: Palette) -> None:
         assert min(contrast(palette.colour(tone), ground) for ground in (palette.background, palette.raised)) >= 4.5
     for tone in ("faint", "other", "between", *(f"phase{number}" for number in range(len(palette.phases)))):
         assert contrast(palette.colour(tone), palette.background) >= 3
+
+
+# What eyes see that lack one kind of cone (Machado, Oliveira and Fernandes 2009), in linear light; and all eyes.
+EYES = {
+    "all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protan": ((0.1523, 1.0526, -0.2049), (0.1145, 0.7863, 0.0992), (-0.0039, -0.0481, 1.0520)),
+    "deutan": ((0.3673, 0.8606, -0.2280), (0.2801, 0.6725, 0.0474), (-0.0118, 0.0429, 0.9690)),
+    "tritan": ((1.2555, -0.0767, -0.1788), (-0.0784, 0.9308, 0.1476), (0.0047, 0.6914, 0.3039)),
+}
+APART = 12.0  # in CIELAB, where 2.3 is the least that eyes tell apart in two fields beside each other
+
+
+def seen(colour: str, eyes: str) -> tuple[float, float, float]:
+    """A colour in CIELAB as these eyes see it."""
+    parts = [part / 255 for part in Color.parse(colour).triplet or ()]
+    light = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    r, g, b = (min(1.0, max(0.0, sum(map(mul, row, light)))) for row in EYES[eyes])
+    xyz = (0.4339 * r + 0.3762 * g + 0.1899 * b, 0.2126 * r + 0.7152 * g + 0.0722 * b,
+           0.0177 * r + 0.1095 * g + 0.8728 * b)  # fmt: skip
+    x, y, z = (part ** (1 / 3) if part > 0.008856 else 7.787 * part + 16 / 116 for part in xyz)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+@pytest.mark.parametrize("eyes", EYES)
+@pytest.mark.parametrize("palette", PALETTES, ids=lambda palette: palette.name)
+def test_the_parts_of_a_whole_run_are_told_apart_by_all_eyes(palette: Palette, eyes: str) -> None:
+    tones = PhaseTones()
+    tones.learn(["test_generation", "generation", "execution", "reward", "weight_sync", "eval", "checkpoint"])
+    kinds = (STARTUP, STEPS, tones["eval"], tones["checkpoint"], tones[BETWEEN], TEARDOWN)
+    colours = [seen(palette.colour(tone), eyes) for tone in kinds]
+    assert min(dist(one, other) for one, other in combinations(colours, 2)) >= APART
+    assert all(PhaseTones()[name] == tones[name] for name in ("eval", "checkpoint")), "the same in every run"
+    assert not {tones["eval"], tones["checkpoint"]} & {tones[name] for name in ("execution", "reward", "weight_sync")}
 
 
 @pytest.mark.parametrize("palette", PALETTES, ids=lambda palette: palette.name)

@@ -13,6 +13,7 @@ from monitor.model.held_back import HeldBack
 from monitor.model.report import Curve, OpenWork, Outcome, RankRow
 from monitor.tui import timeline
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS
+from monitor.tui.ink import FILL
 from monitor.tui.layout import place
 from monitor.tui.panels import alerts, footer, header, machine, phases, ranks, steps
 from monitor.tui.panels.base import Look
@@ -241,10 +242,13 @@ def test_the_shares_of_a_step_are_those_of_its_phases(look: Look) -> None:
 def test_the_parts_of_the_whole_run_stand_in_the_order_of_its_bar_and_none_is_dropped_without_a_word(
     look: Look, width: int, lines: int, words: list[str]
 ) -> None:
-    title, _, *below = phases.wall_account(views.running().report.wall, look, width, lines)
+    title, bar, *below = phases.wall_account(views.running().report.wall, look, width, lines)
     told = [name.strip() for row in below for name, tone in row if tone == "muted" and name.strip(" ■")]
     assert told == words and len(below) <= lines
     assert text([title]) == " whole run 1 h 6 min, summed up"
+    tones = [tone for row in below for name, tone in row if name == "■ "]
+    drawn = [tone.removesuffix(FILL) for _, tone in bar[1:]]
+    assert width < 98 or drawn == [tone for tone in tones if tone in drawn], "and each part has its own colour"
 
 
 def test_who_is_slowest_is_told_once_on_the_overview(look: Look) -> None:

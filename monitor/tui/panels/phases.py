@@ -10,7 +10,7 @@ from monitor.tui.ink import FILL
 from monitor.tui.panels.base import Look, ScrollPanel
 from monitor.tui.panels.ranks import of_rank
 from monitor.tui.rows import Row, bar, column, fit, flow, row_width, text_width
-from monitor.tui.themes import BETWEEN
+from monitor.tui.themes import BETWEEN, STARTUP, STEPS, TEARDOWN
 
 _LEAST_BAR = 5
 _LEAST_NAME = 6  # cells of a name that stand before other words
@@ -136,10 +136,10 @@ def _name_on_bar(line: Line, width: int) -> Row:
 
 
 def _wall_parts(wall: Wall, look: Look) -> list[tuple[str, float, str]]:
-    parts = [("start-up", wall.startup or 0.0, "muted"), ("steps", wall.steps, "accent")]
+    parts = [("start-up", wall.startup or 0.0, STARTUP), ("steps", wall.steps, STEPS)]
     spans = sorted(wall.spans.items(), key=lambda item: -item[1])
     parts += [(name, seconds, look.phases[name]) for name, seconds in spans]
-    parts += [(BETWEEN, wall.between_steps, "between"), ("teardown", wall.teardown, "faint")]
+    parts += [(BETWEEN, wall.between_steps, "between"), ("teardown", wall.teardown, TEARDOWN)]
     return [part for part in parts if part[1] > _DUST]
 
 

@@ -20,10 +20,11 @@ def straggler(evidence: Evidence) -> Finding | None:
     return Finding(
         "straggler",
         "warning" if found.share >= GRAVE else "info",
-        f"Rank {found.rank} is slowest: the others wait {share(found.share)} of each step for it, at least",
+        f"Rank {found.rank} is slowest: the others wait for it {share(found.share)} of the time from step to step,"
+        " at least",
         [
             f"usually {duration(found.seconds)} a step in backward and other collectives, over the last {found.steps}"
-            " steps; shares are of the time from step to step",
+            " steps",
             f"rank {longest.rank} waits longest: {duration(longest.usual_wait)} a step, {share(longest.wait_share)}",
         ],
         f"Compare rank {found.rank}'s data wait, clocks, and neighbours on its host with the others'; give each rank"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.model.report import Report
 from monitor.model.baseline import LEAST_RATIO
+from monitor.model.report import Report
 from monitor.model.summary import open_work, report
 from trainhooks.events import Exit
 

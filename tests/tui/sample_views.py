@@ -250,7 +250,7 @@ def of_ranks(number: int, slowest: int) -> View:
     rows = [RankRow(rank, step, each * step, done, each * step, each) for rank, each in enumerate(waits)]
     part = fmean(each for rank, each in enumerate(waits) if rank != slowest)
     slow = Straggler(slowest, part, part * step, 63)
-    title = f"Rank {slowest} is slowest: the others wait {share(part)} of each step for it, at least"
+    title = f"Rank {slowest} is slowest: the others wait for it {share(part)} of the time from step to step, at least"
     evidence = [f"{brief(slow.seconds)} a step in training, over the last {slow.steps} steps"]
     finding = Finding("straggler", "warning", title, evidence, "Compare its data wait", part)
     run = replace(view.report.run, ranks=number)

@@ -158,7 +158,7 @@ def test_ranks_are_told_by_who_waits_for_whom_or_by_their_spread() -> None:
     rows = [RankRow(0, 1.2), RankRow(1, 1.0), RankRow(2, 1.4)]
     assert text([phases.rank_line(rows, None)]) == " 3 ranks: a step takes 1.00 s – 1.40 s in the median"
     clear = text([phases.rank_line(rows, Straggler(2, 0.12, 0.13, 60))])
-    assert clear == " 3 ranks: rank 2 is slowest, others wait 12 % of each step"
+    assert clear == " 3 ranks: rank 2 is slowest, others wait 12 % of the time"
     assert phases.rank_line([RankRow(0, 1.2)], None) == []
 
 
@@ -174,6 +174,16 @@ def test_a_line_a_rank(width: int) -> None:
     if width == 120:
         assert abs(text(shown[:1]).count("░") - text(shown[:1]).count("▇")) <= 1
         assert "░" not in text(shown[1:2])
+
+
+def test_ranks_that_wait_alike_have_bars_alike() -> None:
+    waits = [0.0, *(0.1330 + 0.0002 * rank for rank in range(22))]
+    rows = [RankRow(rank, 0.812 + rank * 1e-5, 0.0, 100, wait, 0.15) for rank, wait in enumerate(waits)]
+    for width in range(50, 140):
+        slowest, *others = text(ranks.rank_rows(rows, 0, width)).split("\n")
+        assert len({(row.count("░"), row.count("▇")) for row in others}) == 1, width
+        assert "░" not in slowest and "waits   0 ms" in slowest, "a nothing in the unit of the others"
+    assert ranks.like([0.0, 3.4, 3.6, 5.2]) == [0, 4, 4, 5] and ranks.like([]) == []
 
 
 def test_silence_is_explained_where_the_steps_would_be(look: Look) -> None:

@@ -214,7 +214,7 @@ def rank_line(ranks: list[RankRow], straggler: Straggler | None) -> Row:
     row: Row = [(f" {len(ranks)} ranks: ", "muted")]
     if straggler is not None:
         row += [(f"rank {straggler.rank} is slowest", "text bold"), (", others wait ", "muted")]
-        return [*row, (fmt.share(straggler.share), "text bold"), (" of each step", "muted")]
+        return [*row, (fmt.share(straggler.share), "text bold"), (" of the time", "muted")]
     low, high = fmt.duration(min(known)), fmt.duration(max(known))
     row += [("a step takes ", "muted"), (low if low == high else f"{low} – {high}", "text")]
     return [*row, (" in the median", "muted")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import fmean
 
 from monitor import units as fmt
 from monitor.model.report import RankRow, Report, View
@@ -11,10 +12,11 @@ from monitor.tui.panels.header import shown_rank
 from monitor.tui.rows import Row, column, row_width
 
 _LEAST_BAR = 8
+NO_OTHER = 0.5  # of a cell: what is apart by less is drawn alike
 WORKS, WAITS = "▇", "░"  # a gap between the rows, so that they do not grow together
 LEGEND: Row = [(WORKS, "accent"), (f" works  {WAITS} waits for others", "muted")]
 STEPS_TOO = 60  # cells from which on the number of steps has a place
-_NUMBERS, _STEPS = 22, 15  # cells of a rank's figures, and of their number of steps
+_HEAD, _NUMBERS, _STEPS = 6, 22, 15  # cells of a rank's number, of its figures, and of their number of steps
 _SLOWEST = "  slowest"
 
 
@@ -26,25 +28,44 @@ def of_rank(title: str, report: Report) -> str:
 def rank_rows(ranks: list[RankRow], slowest: int | None, width: int) -> list[Row]:
     """A line a rank: its median step as a bar, of which the waiting is the pale end."""
     longest = max((row.step_seconds or 0.0 for row in ranks), default=0.0)
-    return [_rank(row, slowest, longest, width) for row in ranks]
+    room = width - _HEAD - _NUMBERS - (_STEPS if width >= STEPS_TOO else 0) - len(_SLOWEST)
+    scale = room / longest if room >= _LEAST_BAR and longest else 0.0
+    whole = like([(row.step_seconds or 0.0) * scale for row in ranks])
+    waits = like([(row.usual_wait or 0.0) * scale for row in ranks])
+    none = "0 " + fmt.duration(max((row.usual_wait or 0.0 for row in ranks), default=0.0)).rpartition(" ")[2]
+    rows: list[Row] = []
+    for row, filled, waiting in zip(ranks, whole, waits, strict=True):
+        drawn = _bar(max(1, filled), min(filled, waiting), room) if scale and row.step_seconds else []
+        wait = none if row.usual_wait == 0 else fmt.duration(row.usual_wait)
+        rows.append(_rank(row, row.rank == slowest, drawn, wait, width))
+    return rows
 
 
-def _rank(row: RankRow, slowest: int | None, longest: float, width: int) -> Row:
-    is_slowest = row.rank == slowest
-    head: Row = [(column(f" {row.rank}", 6), "warning bold" if is_slowest else "text")]
+def like(lengths: list[float]) -> list[int]:
+    """Whole cells for lengths in cells: the same for those that are less than half a cell apart."""
+    groups: list[list[float]] = []
+    for length in sorted(set(lengths)):
+        if groups and length - groups[-1][0] < NO_OTHER:
+            groups[-1].append(length)
+        else:
+            groups.append([length])
+    cells = {length: round(fmean(group)) for group in groups for length in group}
+    return [cells[length] for length in lengths]
+
+
+def _bar(filled: int, waiting: int, room: int) -> Row:
+    return [(WORKS * (filled - waiting), "accent"), (WAITS * waiting, "muted"), (" " * (room - filled), "text")]
+
+
+def _rank(row: RankRow, is_slowest: bool, drawn: Row, wait: str, width: int) -> Row:
+    head: Row = [(column(f" {row.rank}", _HEAD), "warning bold" if is_slowest else "text")]
     tail: Row = [(column(fmt.duration(row.step_seconds), 8, right=True), "text")]
-    tail += [("  waits ", "muted"), (column(fmt.duration(row.usual_wait), 6, right=True), "text")]
+    tail += [("  waits ", "muted"), (column(wait, 6, right=True), "text")]
     if width >= STEPS_TOO:
         tail.append((column(f"{row.steps:,} steps", _STEPS, right=True), "muted"))
     if is_slowest and row_width(head) + row_width(tail) + len(_SLOWEST) <= width:
         tail.append((_SLOWEST, "warning"))
-    room = width - row_width(head) - _NUMBERS - (_STEPS if width >= STEPS_TOO else 0) - len(_SLOWEST)
-    if room < _LEAST_BAR or not longest or not row.step_seconds:
-        return [*head, *tail]
-    filled = max(1, round(row.step_seconds / longest * room))
-    waiting = min(filled, round((row.usual_wait or 0.0) / row.step_seconds * filled))
-    bar: Row = [(WORKS * (filled - waiting), "accent"), (WAITS * waiting, "muted"), (" " * (room - filled), "text")]
-    return [*head, *bar, *tail]
+    return [*head, *drawn, *tail]
 
 
 def by_interest(ranks: list[RankRow], slowest: int | None) -> list[RankRow]:

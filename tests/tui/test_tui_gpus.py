@@ -15,7 +15,7 @@ from monitor.runs.replay import open_player
 from monitor.tui.panels import machine
 from monitor.tui.rows import row_width
 from monitor.tui.screens.gpu_past import past
-from monitor.tui.screens.gpus import Gpus, block, gravest
+from monitor.tui.screens.gpus import Gpus, block, gravest, title
 from trainhooks.events import Gpu
 
 # On the overview
@@ -186,7 +186,17 @@ async def test_gpus_of_one_host_of_several_say_so(app_on, screen_text) -> None:
     app = app_on(views.many_ranks())
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "u")
-        assert "8 of 64 GPUs: those of this host" in screen_text(app)
+        assert "8 GPUs seen, 64 ranks train" in screen_text(app)
+
+
+def test_a_power_cap_alone_is_called_normal_where_that_fits() -> None:
+    capped = replace(views.gpu(3), reasons=["power cap"])
+    for width in range(30, 160):
+        shown = text([title(capped, [("power cap", "muted")], False, width)])
+        assert ("power cap (normal on a busy GPU)" in shown) or "normal" not in shown
+        assert len(shown) <= width and ("normal" in shown) >= (width >= 70)
+    hot = replace(capped, reasons=["power cap", "software thermal"])
+    assert "normal" not in text([title(hot, [("power cap, software thermal", "warning")], False, 120)])
 
 
 def test_the_list_begins_at_the_gpu_in_trouble() -> None:

@@ -319,7 +319,7 @@ def test_whose_figures_these_are_is_said_where_there_are_several_ranks(look: Loo
     assert all(panel.heading(views.many_ranks(), look).endswith(", rank 0") for panel in panels)
     assert not any("rank" in panel.heading(views.running(), look) for panel in panels)
     gpus = machine.Machine("machine")
-    assert text([gpus.aside(views.many_ranks(), look)]) == "8 GPUs seen of 64 ranks"
+    assert text([gpus.aside(views.many_ranks(), look)]) == "8 GPUs seen, 64 ranks train"
     assert gpus.aside(views.eight_ranks(), look) == []
 
 

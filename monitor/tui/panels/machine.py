@@ -231,14 +231,18 @@ class Machine(ScrollPanel):
         return bool(report.gpus) or is_known(report.host) or report.outcome.state == "running"
 
     def aside(self, view: View, look: Look) -> Row:
-        """Where more processes train than GPUs are seen, these may be one host's only."""
-        seen, ranks = len(view.report.gpus), view.report.run.ranks
-        return [(f"{fmt.plural(seen, 'GPU', 'GPUs')} seen of {ranks:,} ranks", "muted")] if 0 < seen < ranks else []
+        return [(few, "muted")] if (few := fewer_seen(view)) else []
 
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
         room = self.size.height - 1
         rows = machine_rows(view, width, room)
         return rows if len(rows) <= room else machine_rows(view, width - 2, room)  # beside the arrow
+
+
+def fewer_seen(view: View) -> str:
+    """Where more processes train than GPUs are seen: these may be one host's only, or processes may share them."""
+    seen, ranks = len(view.report.gpus), view.report.run.ranks
+    return f"{fmt.plural(seen, 'GPU', 'GPUs')} seen, {ranks:,} ranks train" if 0 < seen < ranks else ""
 
 
 def machine_rows(view: View, width: int, height: int) -> list[Row]:

@@ -11,12 +11,12 @@ from textual.binding import BindingType
 from monitor import units as fmt
 from monitor.model.detail_rows import GpuDetail, figure_of
 from monitor.model.held_back import QUIET, HeldBack
-from monitor.model.reasons import BITS, BY_NAME, reasons_in_words
+from monitor.model.reasons import BITS, BY_NAME, POWER_CAP, reasons_in_words
 from monitor.model.report import GpuRow, View
 from monitor.model.throttle import NO_THROTTLE
 from monitor.tui.actions import screen_bindings
 from monitor.tui.panels.base import Look
-from monitor.tui.panels.machine import gpu_line, limits, names_width
+from monitor.tui.panels.machine import fewer_seen, gpu_line, limits, names_width
 from monitor.tui.rows import Row, column, cut, fit, meter, printable, row_width, separated, sparkline, spread, wrap
 from monitor.tui.screens.gpu_past import past
 from monitor.tui.screens.page import ListBody, PageScreen
@@ -30,6 +30,7 @@ LEAST_BARS, USUAL_BARS, MOST_BARS = 8, 40, 80  # cells of a bar, a reading each;
 ALL_TOLD = 74  # cells of the most that is told beside a bar
 LEAST_NAME = 12  # cells of a model's name: less tells none
 SIMULATED = "  SIMULATED"
+NORMAL = " (normal on a busy GPU)"  # a power cap is
 
 
 def _label(text: str) -> Row:
@@ -78,6 +79,8 @@ def title(gpu: GpuRow, right: Row, chosen: bool, width: int, model: bool = True)
     left += [(SIMULATED, "warning bold")] if gpu.simulated else []
     if whose and row_width(left) + row_width(right) + len(whose) + 6 <= width:
         left.append((f"  {whose}", "muted"))
+    if gpu.reasons == [POWER_CAP] and row_width(left) + row_width(right) + len(NORMAL) + 4 <= width:
+        right = [*right, (NORMAL, "muted")]
     return spread(left, [*right, (" ", "text")], width)
 
 
@@ -252,7 +255,8 @@ class Gpus(ListBody):
         " has under load when nothing holds it back, as this run itself has shown it. Reasons are the driver's: idle,"
         " application clocks and sync boost cost nothing, and a power cap is normal on a busy GPU.",
         "busy is the share of time in which any kernel ran: a GPU can be busy and slow. Processes are told apart by the"
-        " run's process tree; inside a container the driver may not tell whose they are.",
+        " run's process tree; inside a container the driver may not tell whose they are. Where more ranks train than"
+        " GPUs are seen, the others' are on hosts where no trainmon watches, or several ranks share one.",
     )
 
     def data(self, view: View, look: Look) -> object:
@@ -263,8 +267,7 @@ class Gpus(ListBody):
         gpus = view.report.gpus
         if self.opened:
             return [*self._legend(view, look), ("Enter or Esc", "accent"), (" back to all", "muted")]
-        ranks, told = view.report.run.ranks, fmt.plural(len(gpus), "GPU", "GPUs")
-        told = f"{len(gpus)} of {ranks} GPUs: those of this host" if ranks > len(gpus) else told
+        told = fewer_seen(view) or fmt.plural(len(gpus), "GPU", "GPUs")
         return [*self._legend(view, look), (told, "muted")] if gpus else []
 
     def _legend(self, view: View, look: Look) -> Row:

@@ -142,8 +142,8 @@ def speeds(report: Report) -> list[Fact]:
     lately = recent_over(whole)
     value, label = _rate(fmt.pace(recent.steps_per_second), fmt.pace(whole.steps_per_second), "it/s", lately)
     facts: list[Fact] = [(value, f"{lately} " if lately and lately in label else "", label)]
-    told = [fmt.rate(each.tokens_per_second, "tok/s") for each in (recent, whole)]
-    value, label = _rate(*told, "tok/s", lately)
+    now_, mean = (fmt.rate(each.tokens_per_second, "tok/s") for each in (recent, whole))
+    value, label = _rate(now_, mean, "tok/s", lately)
     facts.append((of + value, "", label))
     if running:
         known = progress.steps_total is not None
@@ -154,8 +154,8 @@ def speeds(report: Report) -> list[Fact]:
         total = fmt.money(progress.cost_total) if running else fmt.UNKNOWN
         facts.append((fmt.money(progress.cost), "cost ", "cost" if total == fmt.UNKNOWN else f"of about {total}"))
     if whole.samples_per_second is not None:
-        told = [fmt.rate(each.samples_per_second, "samples/s") for each in (recent, whole)]
-        value, label = _rate(*told, "samples/s", lately)
+        now_, mean = (fmt.rate(each.samples_per_second, "samples/s") for each in (recent, whole))
+        value, label = _rate(now_, mean, "samples/s", lately)
         facts.append((of + value, "", label))
     if whole.mfu is not None:
         value, label = _rate(fmt.share(recent.mfu), fmt.share(whole.mfu), "MFU", lately)

@@ -65,7 +65,7 @@ CONTRAST = Palette(
     accent="#ffff00", good="#00ff66", warning="#ffaf00", bad="#ff5f5f", other="#a0a0a0", between="#606060",
     phases=(
         "#4da3ff", "#00e5c8", "#ffb000", "#c79bff", "#ff7a5c",
-        "#8aff3c", "#ff7ad9", "#5ff0ff", "#f2f23a", "#e0a070",
+        "#8aff3c", "#f2f23a", "#5ff0ff", "#ff7ad9", "#e0a070",
     ),
 )  # fmt: skip
 # The hues of Okabe and Ito, told apart in every common kind of colour blindness; good and bad are blue and vermilion.
@@ -74,8 +74,8 @@ OKABE = Palette(
     background="#12151a", raised="#1d222a", text="#e6e6e6", muted="#9aa3ad", faint="#5f6974", rule="#333b45",
     accent="#56b4e9", good="#56b4e9", warning="#f0e442", bad="#ee7733", other="#7d858e", between="#606a76",
     phases=(
-        "#0072b2", "#4fc3a1", "#e69f00", "#cc79a7", "#d55e00",
-        "#009e73", "#f0e442", "#a6d8f5", "#b8860b", "#8c5a7a",
+        "#0072b2", "#56b4e9", "#e69f00", "#cc79a7", "#d55e00",
+        "#009e73", "#b8860b", "#a6d8f5", "#f0e442", "#8c5a7a",
     ),
 )  # fmt: skip
 
@@ -118,12 +118,12 @@ def style(palette: Palette, tone: str) -> Style:
 
 # The phases most runs have get hues of their own, so that two runs look alike; a clash moves to the next free hue.
 _PREFERRED = {
-    "generation": 0, "forward": 0, "training": 5, "optimizer": 5, "execution": 1, "data": 1, "log_probs": 3,
-    "backward": 3, "test_generation": 7, "reward": 8, "advantage": 6, "weight_sync": 9, "h2d": 9, "logging": 9,
+    "generation": 0, "forward": 0, "training": 5, "optimizer": 5, "execution": 2, "data": 2, "log_probs": 3,
+    "backward": 3, "test_generation": 7, "reward": 1, "advantage": 6, "weight_sync": 9, "h2d": 9, "logging": 9,
 }  # fmt: skip
-# What stands beside the steps in the account of the whole run has one colour in every run. These were chosen as those
-# that are furthest apart in each theme, for eyes of every common kind: two hues and the steps' own, and three greys.
-_RESERVED = {"eval": "phase2", "checkpoint": "phase4"}
+# What stands beside the steps in the account of the whole run has one colour in every run: two hues and the steps' own,
+# and three greys, which in each theme are far apart for eyes of every common kind.
+_RESERVED = {"eval": "phase8", "checkpoint": "phase4"}
 STEPS, STARTUP, TEARDOWN = "accent", "muted", "text"
 OTHER = "other"
 BETWEEN = "between steps"

@@ -136,6 +136,19 @@ async def test_dialogs_open_and_close(app_on, screen_text, key, screen, words) -
         assert not app.screen.is_modal
 
 
+async def test_enter_alone_in_the_palette_does_not_leave_the_dashboard(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "colon")
+        assert "↓ more" in screen_text(app), "the list is longer than its box"
+        await press(pilot, "up")
+        assert "Ctrl-C  Detach, or stop" in screen_text(app) and "↓ more" not in screen_text(app), "leaving comes last"
+        await press(pilot, *"full", "down")
+        assert "↓ more" not in screen_text(app)
+        await press(pilot, "escape", "colon", "enter")
+        assert app.is_running
+
+
 async def test_help_names_every_action(app_on, screen_text) -> None:
     app = app_on(views.running())
     async with app.run_test(size=BIG) as pilot:

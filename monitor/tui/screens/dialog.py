@@ -10,6 +10,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widget import Widget
+from textual.widgets import OptionList
 
 Answer = TypeVar("Answer")
 WIDEST = 110  # cells of a wide box, as in trainmon.tcss
@@ -37,8 +38,13 @@ class Dialog(ModalScreen[Answer]):
         box.border_subtitle = Content("Esc closes")
         yield box
 
+    @property
+    def _scrolled(self) -> list[Widget]:
+        """What can be longer than its box."""
+        return [*self.query(VerticalScroll), *self.query(OptionList)]
+
     def on_mount(self) -> None:
-        for each in self.query(VerticalScroll):
+        for each in self._scrolled:
             for what in ("scroll_y", "virtual_size"):
                 self.watch(each, what, self._look_for_more)
 
@@ -50,7 +56,7 @@ class Dialog(ModalScreen[Answer]):
 
     def _say_more(self) -> None:
         """That there is more below, as lists say it."""
-        more = any(each.scroll_y < each.max_scroll_y for each in self.query(VerticalScroll))
+        more = any(each.scroll_y < each.max_scroll_y for each in self._scrolled)
         self.query_one("#dialog").border_subtitle = Content("↓ more   Esc closes" if more else "Esc closes")
 
     def action_close(self) -> None:

@@ -13,6 +13,8 @@ from textual.widgets.option_list import Option
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS, Action
 from monitor.tui.screens.dialog import Dialog, keyed
 
+_LEAVING = ("detach", "ask_to_quit")  # last: what Enter alone runs must not close the dashboard
+
 
 class PaletteScreen(Dialog[str]):
     """Answers the action to run, or None."""
@@ -27,7 +29,8 @@ class PaletteScreen(Dialog[str]):
     def __init__(self, screen: str | None, actions: tuple[Action, ...] = ACTIONS) -> None:
         super().__init__()
         own = [(f"screen.body({row.name!r})", row) for row in SCREEN_ACTIONS.get(screen or "", ())]
-        self._rows = [*own, *((row.name, row) for row in actions if row.name != "palette")]
+        others = sorted((row for row in actions if row.name != "palette"), key=lambda row: row.name in _LEAVING)
+        self._rows = [*own, *((row.name, row) for row in others)]
         self._shown = list(self._rows)
 
     def parts(self) -> list[Widget]:

@@ -97,7 +97,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("scroll_end(-1)", ("home", "g"), "Home", "Scroll it to its start"),
     Action("scroll_end(1)", ("end", "G"), "End", "Scroll it to its end"),
     Action("restore", ("escape", "o"), "Esc", "Back to the overview; end the time cursor, full screen or a dialog"),
-    Action("ask_to_quit", ("ctrl+c",), "Ctrl-C", "Detach, or stop the training: asks first"),
+    Action("ask_to_quit", ("ctrl+c",), "Ctrl-C", "Detach, or stop the training: asks first while it runs"),
 )
 _ALWAYS = {"ask_to_quit"}  # works under dialogs too
 

@@ -64,7 +64,10 @@ def apps(named: list[str], ink: Ink) -> Iterator[tuple[str, Callable[[], Trainmo
                 yield name + end, lambda view=view, name=name: ReplayApp(Still(view), title=name, ink=ink)
     if not named:
         view = views.running(gpus=8)
-        yield "8-gpus", lambda: TrainmonApp(HandFeed(view), title="8-gpus", ink=ink)
+        yield (
+            "8-gpus",
+            lambda: TrainmonApp(HandFeed(view), title="8-gpus", ink=ink, stop_training=lambda say: None),
+        )  # as every dashboard of a run has it
 
 
 async def every_screen(pilot: Pilot[str], keep: Keep) -> None:

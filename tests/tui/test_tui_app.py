@@ -73,7 +73,7 @@ async def test_ctrl_c_asks_and_cancel_goes_back(app_on, screen_text) -> None:
         for key in ("c", "escape", "q"):
             await press(pilot, "ctrl+c")
             assert isinstance(app.screen, QuitScreen)
-            assert "Stop the training" in screen_text(app)
+            assert "Stop the training" in screen_text(app) and "trainmon stop" not in screen_text(app)
             await press(pilot, key)
             assert not app.screen.is_modal
         assert app.is_running
@@ -111,11 +111,11 @@ async def test_stopping_runs_in_a_thread_and_shows_what_is_said(app_on, screen_t
         assert not app.screen.is_modal
 
 
-async def test_where_stopping_is_not_possible_s_does_nothing(app_on) -> None:
+async def test_where_stopping_is_not_possible_it_says_what_is_and_s_does_nothing(app_on, screen_text) -> None:
     app = app_on(views.running())
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "ctrl+c", "s")
-        assert isinstance(app.screen, QuitScreen)
+        assert isinstance(app.screen, QuitScreen) and "trainmon stop RUN" in screen_text(app)
 
 
 @pytest.mark.parametrize(

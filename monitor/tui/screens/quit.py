@@ -15,6 +15,8 @@ from monitor.tui.feed import StopTraining
 from monitor.tui.rows import fit
 from monitor.tui.screens.dialog import Dialog
 
+NO_STOP = "It cannot be stopped from here: `trainmon stop RUN` does."
+
 
 class QuitScreen(Dialog[str]):
     """Answers `detach`, `stop`, or None for going back."""
@@ -34,7 +36,8 @@ class QuitScreen(Dialog[str]):
         choices = [Option(Content("d  Detach: close the dashboard, the training goes on"), id="detach")]
         choices += [Option(Content("s  Stop the training"), id="stop")] if self._can_stop else []
         choices.append(Option(Content("c  Cancel: back to the dashboard"), id="cancel"))
-        return [OptionList(*choices), Static(Content("Ctrl-C again detaches."), classes="hint")]
+        hint = "Ctrl-C again detaches." if self._can_stop else f"{NO_STOP} Ctrl-C again detaches."
+        return [OptionList(*choices), Static(Content(hint), classes="hint")]
 
     def action_answer(self, answer: str) -> None:
         if answer == "detach" or self._can_stop:

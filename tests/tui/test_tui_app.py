@@ -159,6 +159,18 @@ async def test_help_names_every_action(app_on, screen_text) -> None:
         assert all(action.help in shown for action in ACTIONS)
 
 
+@pytest.mark.parametrize("screen", [None, "s", "c"])
+async def test_help_has_the_signs_beside_the_keys_where_there_is_room(app_on, screen_text, screen: str | None) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=(200, 60)) as pilot:
+        await press(pilot, *([screen] if screen else []), "question_mark")
+        shown = screen_text(app)
+        assert "C E B  a checkpoint was written; an evaluation ran; both" in shown and "↓ more" not in shown
+        assert all(action.help in shown for action in ACTIONS)
+        first = next(line for line in shown.split("\n") if "Everywhere" in line)
+        assert ("On this screen" if screen else "Signs") in first
+
+
 async def test_pause_freezes_the_screen_and_goes_on_with_the_newest(app_on, screen_text) -> None:
     app = app_on(views.running(100))
     async with app.run_test(size=BIG) as pilot:

@@ -203,7 +203,7 @@ async def test_keys_take_few_cells_on_a_narrow_screen(app_on, screen_text) -> No
     app = app_on(views.running())
     async with app.run_test(size=(60, 15)) as pilot:
         await press(pilot, "colon")
-        assert "│      q  Detach: close the dashboard" in screen_text(app)
+        assert "│      w  Why is it slow: every" in screen_text(app)
 
 
 # Phases, metrics

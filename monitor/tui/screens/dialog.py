@@ -27,6 +27,7 @@ class Dialog(ModalScreen[Answer]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", show=False)]
     AUTO_FOCUS = "*"
     wide: ClassVar[bool] = False
+    widest: ClassVar[int] = WIDEST  # of a wide one
     heading: ClassVar[str] = ""
 
     def parts(self) -> list[Widget]:
@@ -34,6 +35,8 @@ class Dialog(ModalScreen[Answer]):
 
     def compose(self) -> ComposeResult:
         box = Vertical(*self.parts(), id="dialog", classes="wide" if self.wide else None)
+        if self.wide:
+            box.styles.width = self.widest
         box.border_title = Content(self.heading)
         box.border_subtitle = Content("Esc closes")
         yield box

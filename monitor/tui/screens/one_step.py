@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from statistics import fmean
 
 from monitor import units as fmt
@@ -12,7 +12,7 @@ from monitor.model.report import Curve, View
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.console import elsewhere
 from monitor.tui.panels.header import shown_rank
-from monitor.tui.rows import Row, bar, column, fit, printable, wrap
+from monitor.tui.rows import Row, bar, column, fit, printable, text_width, wrap
 from monitor.tui.screens.page import glued
 from monitor.tui.screens.step_rows import StepLine
 from trainhooks.events import Gpu, Number, Step
@@ -21,6 +21,7 @@ AROUND = 1.0  # seconds; GPUs are read once a second, and the console is looked 
 MAX_LINES = 40  # of the console
 MAX_METRICS = 40
 NAME, FIGURE = 24, 12  # cells of a metric's name, and of a figure
+USUAL = 14  # cells at least of the figures beside
 _OF_THE_RUN = ("mean", "min", "max")
 OTHER_SERIES = "  logged without a role"
 
@@ -57,17 +58,21 @@ def _metrics(line: StepLine, view: View, width: int) -> list[Row]:
         return [_head("Metrics"), *_why_not("this step logged none", width)]
     beside = _OF_THE_RUN if width >= NAME + 4 + FIGURE * 4 else ()
     whose = "role's" if step.role else "run's"
-    rows: list[Row] = [[(column(" Metrics", NAME + 4 + FIGURE), "text bold")]]
+    rows: list[Row] = [[(column(" Metrics", NAME + 4), "text bold")]]
+    rows[0].append((column(_whose(line), FIGURE, right=True), "muted"))
     rows[0] += [(column(f"{whose} {name}", FIGURE, right=True), "muted") for name in beside]
     for name, value in list(step.metrics.items())[:MAX_METRICS]:
         row: Row = [(f"   {column(name, NAME)} ", "muted"), (column(_value(value), FIGURE, right=True), "text bold")]
         series = _series(step, name, value, view)
         whole = view.report.metrics.get(series)
         other = OTHER_SERIES if step.role and series == name else ""
-        fits = NAME + 4 + FIGURE * (1 + len(beside)) + len(other) <= width
+        free = width - (NAME + 4 + FIGURE * (1 + len(beside)) + len(other))
+        fits = free >= 0
+        several = _one_of_several(view.metrics.get(series), step.index)
         for each in beside if whole is not None and fits else ():
             row.append((column(_value(getattr(whole, each)), FIGURE, right=True), "muted"))
-        rows.append([*row, (other if beside and fits else "", "muted")])
+        row.append((other if beside and fits else "", "muted"))
+        rows.append([*row, (several if len(several) <= free else "", "muted")])
     return rows
 
 
@@ -75,6 +80,16 @@ def _series(step: Step, name: str, value: Number, view: View) -> str:
     """The name of the series that the value is of: what is logged after a step's end may have no role."""
     own = f"{step.role}/{name}" if step.role else name  # as the report names them
     return next((each for each in (own, name) if _holds(view.metrics.get(each), step.index, value)), own)
+
+
+def _one_of_several(curve: Curve | None, step: int) -> str:
+    """That this step's value is not the only one logged at it: a chart's last value may be another of them."""
+    if curve is None or curve.width != 1:
+        return ""
+    place = bisect_left(curve.x, step)
+    if place == len(curve.x) or curve.x[place] != step or not curve.low[place] < curve.high[place]:
+        return ""
+    return f"  one of several: {fmt.number(curve.low[place])} – {fmt.number(curve.high[place])}"
 
 
 def _holds(curve: Curve | None, step: int, value: Number) -> bool:
@@ -103,7 +118,7 @@ def _title(line: StepLine, view: View, width: int) -> Row:
             row.append((f"  {label} {fit(str(value), 24)}", "muted") if value is not None else ("", "text"))
         told = (("tokens", step.tokens), ("with padding", step.padded_tokens), ("samples", step.samples))
         words = [f"{number:,} {label}" for label, number in told if number is not None]
-        words += [fmt.rate(line.rate, "tok/s")] if math.isfinite(line.rate) else []
+        words += [f"{fmt.rate(line.rate, 'tok/s')} within the step"] if math.isfinite(line.rate) else []
         row += [(f"  {glued(each)}", "muted") for each in words]
     return row
 
@@ -111,18 +126,27 @@ def _title(line: StepLine, view: View, width: int) -> Row:
 def _phases(line: StepLine, view: View, look: Look, width: int) -> list[Row]:
     usual, words = _usual(line, view)
     longest = max(line.phases.values(), default=0.0)
-    room = max(0, min(60, width - 58))
-    rows: list[Row] = [[*_head("Phases"), (" " * (17 + room), "text"), (f"{words:>32}", "muted")]]
+    beside = max(USUAL, min(text_width(words) + 2, width - 1 - 22 - FIGURE))
+    room = max(0, min(60, width - 26 - FIGURE - beside))
+    rows: list[Row] = [[
+        (column(" Phases", 22 + room), "text bold"), (column(_whose(line), FIGURE, right=True), "muted"),
+        (column(words, beside, right=True), "muted"),
+    ]]  # fmt: skip
     for name, seconds in sorted(line.phases.items(), key=lambda item: -item[1]):
         length = seconds / longest if longest > 0 else 0.0
         than = usual.get(name)
         tone = "bad bold" if line.slow is not None and name == line.slow.culprit else "text"
         rows.append([
             (f"   {column(name, 18)} ", tone), (column(bar(length, room), room), look.phases[name]),
-            (column(fmt.duration(seconds), 12, right=True), "text bold"),
-            (column(fmt.duration(than), 20, right=True), "muted"),
+            (column(fmt.duration(seconds), FIGURE, right=True), "text bold"),
+            (column(fmt.duration(than), beside, right=True), "muted"),
         ])  # fmt: skip
     return rows
+
+
+def _whose(line: StepLine) -> str:
+    """Over the first figures: whose they are."""
+    return "this step" if line.count == 1 else "mean step"
 
 
 def _usual(line: StepLine, view: View) -> tuple[dict[str, float], str]:
@@ -131,7 +155,7 @@ def _usual(line: StepLine, view: View) -> tuple[dict[str, float], str]:
         return line.slow.usual_phases, "usual then"
     step = line.event
     for kind in view.details.kinds:
-        if step is not None and (kind.role, kind.stage) == (step.role, step.stage) and kind.phases:
+        if step is not None and (kind.role, kind.stage) == (step.role, step.stage):
             own = [name for name, value in (("role", kind.role), ("stage", kind.stage)) if value]
             return kind.phases, f"median of its {' and '.join(own)}" if own else "median of the latest steps"
     return {row.name: row.p50 for row in view.report.phases}, "median of the run"
@@ -198,6 +222,8 @@ def _stack(line: StepLine, view: View, width: int) -> list[Row]:
         for share, place in told:
             head = f"     {column(share, 6, right=True)} "
             rows += wrap([(head, "text bold"), (printable(place[:400]), "muted")], width - 1, 13, 2)
+    if not view.details.frames:
+        return _why_not("nobody has looked at the stack in this run so far", width)
     if not rows:
         return _why_not("no phase of this step lasted long enough to be looked into", width)
     return [*_why_not("of all steps so far, not of this one alone", width), *rows]

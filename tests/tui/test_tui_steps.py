@@ -6,6 +6,7 @@ import pytest
 import sample_views as views
 from by_hand import BIG, press, text
 
+from monitor.model.detail_rows import KindRow
 from monitor.model.report import Curve, View
 from monitor.tui.panels.base import Look
 from monitor.tui.screens.one_step import step_detail
@@ -74,6 +75,11 @@ def test_an_opened_step_tells_what_the_run_has_had_and_whose_it_is(look: Look) -
     line = step_lines(view)[-1]
     shown = text(step_detail(line, view, look, 120))
     assert "  rank 0  stage hard  7,614 tokens" in shown and "run's max" in shown
+    assert "422 tok/s within the step" in shown.replace("\u00a0", " "), "the head's is from step to step"
+    phases = next(row for row in shown.split("\n") if row.startswith(" Phases"))
+    first = next(row for row in shown.split("\n") if row.startswith("   generation "))
+    assert phases.endswith("this step  median of its stage") and len(phases) == len(first)
+    assert next(row for row in shown.split("\n") if "run's max" in row).split()[:3] == ["Metrics", "this", "step"]
     row = next(row for row in shown.split("\n") if " reward" in row).split()
     assert row == ["reward", *(f"{value:.4f}" for value in (views.reward(214), 0.3789, 0.1152, 0.5950))]
     assert "run's max" not in text(step_detail(line, view, look, 60))
@@ -93,6 +99,34 @@ def test_the_statistics_beside_a_value_are_of_its_series(look: Look) -> None:
     shown = [row.split() for row in text(step_detail(step_lines(view)[-1], view, look, 120)).split("\n")]
     assert ["calls", *("1" * 4), *["logged", "without", "a", "role"]] in shown
     assert ["reward", *["0.5000"] * 4] in shown
+
+
+def test_a_metric_with_several_values_in_one_step_says_so(look: Look) -> None:
+    view = views.running()
+    line = step_lines(view)[-1]
+    curve = replace(views.curve_at({line.step: 0.4}), low=[0.2], high=[0.5])
+    shown = text(step_detail(line, replace(view, metrics={"reward": curve}), look, 120))
+    assert shown.count("one of several") == 1 and "one of several: 0.2000 – 0.5000" in shown
+    narrow = text(step_detail(line, replace(view, metrics={"reward": curve}), look, 80))
+    assert "one of several" not in narrow and "run's max" in narrow
+
+
+def test_a_step_that_is_the_only_one_of_its_kind_has_nothing_usual(look: Look) -> None:
+    view = views.running()
+    line = step_lines(view)[-1]
+    kind = KindRow(None, "hard", 1, 1, 18.0)
+    alone = replace(view, details=replace(view.details, kinds=(kind,)))
+    shown = text(step_detail(line, alone, look, 120)).split("\n")
+    assert next(row for row in shown if row.startswith("   generation ")).endswith("  –")
+
+
+def test_a_run_without_a_look_at_its_stack_says_that(look: Look) -> None:
+    view = views.running()
+    line = step_lines(view)[-1]
+    without = replace(view, details=replace(view.details, frames={}))
+    assert "nobody has looked at the stack" in text(step_detail(line, without, look, 120))
+    elsewhere = replace(view, details=replace(view.details, frames={"eval": [("a.py:1", 3)]}))
+    assert "lasted long enough" in text(step_detail(line, elsewhere, look, 120))
 
 
 @pytest.mark.parametrize("width", range(40, 120))
@@ -116,8 +150,24 @@ def test_a_long_name_is_shortened_before_a_column_goes(look: Look, width: int) -
     assert 4 + sum(each.width for each in shown) + status <= width
     assert status >= STATUS or width < 40
     hidden = len(every) - len(names) + (status < len(KINDS))
-    told = {118: "Enter tells role and stage  "}.get(width, f"→ {hidden} more columns  " if hidden else "")
-    assert text([table._more(view, width)]) == told and (hidden == 0) == (width >= 158)
+    assert text([table._more(view, width)]) == (f"→ {hidden} more columns  " if hidden else "")
+    assert (hidden == 0) == (width >= 158)
+    titles = text(table.fixed(view, look, width))
+    assert ("…" in titles) == (width < 118), "the room between titles goes before a part of one"
+    assert ("reward" in titles) == (width >= 158)
+    view = replace(view, details=replace(view.details, steps=(replace(view.details.steps[-1], metrics=None),)))
+    table = StepTable()
+    table._take(view)
+    assert text([table._more(view, 118)]) == "Enter: one step's role, stage and more  "
+
+
+async def test_the_table_sorts_by_what_the_training_is_about(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "s", "left")
+        rows = screen_text(app).split("\n")
+        at = next(index for index, row in enumerate(rows) if "reward↓" in row)
+        assert "0.5950" in rows[at + 1]
 
 
 def test_the_state_of_a_step_has_a_place_on_a_narrow_screen_too(look: Look) -> None:

@@ -8,13 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from monitor import units as fmt
+from monitor.model.metric_order import place
 from monitor.model.report import Curve, PhaseRow, SlowStep, View
 from monitor.model.speed_classes import Bounds
-from trainhooks.events import Step
+from monitor.tui.rows import fit, text_width
+from trainhooks.events import Number, Step
 
 MAX_PHASE_COLUMNS = 8
 LEAST_NAME = 4  # cells: so wide is the title
-LEAST_PHASE, LEAST_LONG = 9, 13  # cells: a time, and the beginning of the phase's name; where it takes minutes
+LEAST_PHASE, LEAST_LONG = 8, 13  # cells: a time, and the beginning of the phase's name; where it takes minutes
+LONGEST_TITLE = 15
+METRIC = 11  # cells of a metric's value, `-0.0001234` the longest usual one
+GAP = 2  # cells before a column: where there are few, its title takes one of them
 MINUTE = 60.0
 
 
@@ -107,6 +112,7 @@ class Column:
     value: Callable[[StepLine], float]
     phase: str = ""
     least: int = 0  # cells that it needs, where it can do with fewer
+    spare: bool = False  # it has its place where no other column is narrowed for it
 
     @property
     def needed(self) -> int:
@@ -130,25 +136,28 @@ def placed(columns: list[Column], sort: int, room: int) -> tuple[list[Placed], i
     for index, each in enumerate(columns):
         if index == sort:
             continue
-        if each.needed > left:
+        narrowed = sum(columns[one].width - columns[one].needed for one in chosen) if each.spare else 0
+        if each.needed + narrowed > left:
             break
         chosen.add(index)
         left -= each.needed
-    shown = []
-    for index in sorted(chosen):
-        more = max(0, min(columns[index].width - columns[index].needed, left))
-        left -= more
-        shown.append(Placed(columns[index], columns[index].needed + more, index == sort))
-    return shown, max(0, left)
+    widths = {index: columns[index].needed for index in sorted(chosen)}
+    for spared in (GAP - 1, 0):  # every title first, then the room between them
+        for index, width in widths.items():
+            more = max(0, min(columns[index].width - spared - width, left))
+            left -= more
+            widths[index] += more
+    return [Placed(columns[index], width, index == sort) for index, width in widths.items()], max(0, left)
 
 
 def columns(view: View, lines: list[StepLine]) -> list[Column]:
     """The columns of the table; the first as wide as the longest name among `lines`."""
     newest = [*lines[-1:], *[line for line in reversed(lines) if line.count > 1][:1]]  # none before has more digits
-    names = max([LEAST_NAME, *(len(line.name) for line in newest)]) + 2
+    names = max([LEAST_NAME, *(len(line.name) for line in newest)]) + GAP
+    long = any(line.seconds >= MINUTE for line in lines)
     table = [
         Column("step", names, lambda line: line.name, lambda line: line.step),
-        Column("time", 10, lambda line: fmt.duration(line.seconds), lambda line: line.seconds),
+        Column("time", LEAST_LONG if long else 9, lambda line: fmt.duration(line.seconds), lambda line: line.seconds),
     ]
     classes = view.report.speed_classes
     if classes is not None:
@@ -156,10 +165,31 @@ def columns(view: View, lines: list[StepLine]) -> list[Column]:
         table.append(Column("class", 9, lambda line: _class(line, bounds), lambda line: line.seconds))
     phases = sorted(view.report.phases, key=lambda phase: -phase.share)[:MAX_PHASE_COLUMNS]
     table += [_phase_column(phase) for phase in phases]
-    if any(step.tokens is not None for step in view.details.steps):
-        tokens = Column("tokens", 9, lambda line: fmt.count(line.tokens), lambda line: _number(line.tokens))
+    counts = [step.tokens for step in view.details.steps if step.tokens is not None]
+    if counts:
+        wide = max(len("tokens"), len(fmt.count(max(counts)))) + GAP
+        tokens = Column("tokens", wide, lambda line: fmt.count(line.tokens), lambda line: _number(line.tokens))
         table += [tokens, Column("tok/s", 9, lambda line: fmt.rate(line.rate, "").strip(), lambda line: line.rate)]
-    return table
+    return [*table, *_main_metric(view)]
+
+
+def _main_metric(view: View) -> list[Column]:
+    """What the training is about, as single steps logged it; a stretch has none."""
+    names = {name for step in view.details.steps for name in step.metrics or ()}
+    found = sorted((name for name in names if place(name)[0] < 2), key=lambda name: (place(name), name))
+    if not found:
+        return []
+    name = found[0]
+
+    def value(line: StepLine) -> Number | None:
+        return line.event.metrics.get(name) if line.event is not None and line.event.metrics else None
+
+    def sorts_by(line: StepLine) -> float:
+        known = value(line)
+        return math.nan if known is None or isinstance(known, str) else float(known)
+
+    width = max(METRIC, min(text_width(name), LONGEST_TITLE) + GAP)
+    return [Column(fit(name, LONGEST_TITLE), width, lambda line: fmt.number(value(line)), sorts_by, spare=True)]
 
 
 def _class(line: StepLine, bounds: Bounds) -> str:
@@ -172,7 +202,7 @@ def _phase_column(phase: PhaseRow) -> Column:
     least = LEAST_PHASE if phase.max < MINUTE else LEAST_LONG
     return Column(
         name,
-        max(least, min(len(name), 15) + 3),
+        max(least, min(text_width(name), LONGEST_TITLE) + GAP),
         lambda line: fmt.duration(line.phases.get(name)),
         lambda line: line.phases.get(name, math.nan),
         name,

@@ -31,8 +31,9 @@ class StepTable(ListBody):
     about = (
         "A row is one step where single steps are kept: the latest ones, and every slow one. ▲ before it means"
         " that it was slow, - that it was skipped. Further back a row is a stretch of steps with their means, and its"
-        " first column names both ends. – is unknown, or a phase that did not occur. tok/s is by the step's own time,"
-        " without the pause before it.",
+        " first column names both ends. – is unknown, or a phase that did not occur. tok/s is within the step: by its"
+        " own time, without the pause before it. Behind it, where there is room, stands what the training is about: its"
+        " reward, or its loss.",
         "→ and ← choose the column that sorts, v turns the order round, x leaves only slow and skipped steps. Enter"
         " opens a row: its phases beside the usual ones, metrics, GPUs, what was printed meanwhile, and where the"
         " program stood.",
@@ -86,7 +87,7 @@ class StepTable(ListBody):
         kinds = _kinds(view) and status < len(KINDS)
         if hidden:
             return [("→", "accent"), (f" {fmt.plural(hidden + kinds, 'more column', 'more columns')}  ", "muted")]
-        return [("Enter", "accent"), (" tells role and stage  ", "muted")] if kinds else []
+        return [("Enter", "accent"), (": one step's role, stage and more  ", "muted")] if kinds else []
 
     def keys(self, view: View, look: Look) -> list[object]:
         self._take(view)
@@ -102,7 +103,8 @@ class StepTable(ListBody):
         row: Row = [("  ", "text")]
         shown, status = self._placed(width)
         for each in shown:
-            title = fit(each.column.title, each.width - 2) + (arrow if each.sorts else "")
+            title = f"{fit(each.column.title, each.width - 2)}{arrow}" if each.sorts else each.column.title
+            title = fit(title, each.width - 1)  # a cell between two
             phase = each.column.phase
             tone = "accent bold" if each.sorts else look.phases[phase] if phase else "muted"
             row.append((column(title, each.width, right=True), tone))

@@ -73,6 +73,25 @@ async def test_many_settings_stand_in_columns_where_there_is_room(app_on, screen
         await pilot.press(*["pagedown"] * 9)
         await pilot.pause()
         assert "per_device_setting_149" in screen_text(app)
+        assert columns > 1 or "continued" not in screen_text(app)
+
+
+async def test_settings_are_read_column_by_column_of_what_is_in_sight(app_on, screen_text) -> None:
+    view = views.running()
+    run = replace(view.report.run, facts={"config": {f"name_{index:03}": index for index in range(200)}, "epochs": 1})
+    app = app_on(replace(view, report=replace(view.report, run=run)))
+    async with app.run_test(size=(160, 45)) as pilot:
+        await pilot.press("i")
+        await pilot.pause()
+        lines = screen_text(app).split("\n")
+        names = [[int(word[5:]) for word in line.split() if word.startswith("name_")] for line in lines]
+        left = [row[0] for row in names if len(row) == 2] or [row[0] for row in names if row]
+        right = [row[-1] for row in names if row and row[-1] not in left]
+        assert max(left) + 1 == min(right), "what follows is beside it, not below the fold"
+        assert "epochs to be run" in screen_text(app)
+        await pilot.press("end")
+        await pilot.pause()
+        assert "name_199" in screen_text(app)
 
 
 async def test_few_settings_stay_in_one_column(app_on, screen_text) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ LEAST_WIDTH = 72  # cells of a column of settings: less cuts long names, and wra
 GAP = 2
 # What has a place of its own above the facts.
 _FIRST = ("command", "cwd")
+# Trainers tell how many epochs their steps come to, whatever their arguments ask for: `max_steps` overrules those.
+_NAMED = {"epochs": "epochs to be run"}
 
 
 def flattened(facts: dict[str, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
@@ -42,7 +45,7 @@ def groups(view: View) -> list[tuple[str, list[tuple[str, str]]]]:
     """The facts by what they are about: those with parts make a group each, the others one together."""
     run = view.report.run
     facts = {key: value for key, value in run.facts.items() if key not in _FIRST}
-    single = {key: value for key, value in facts.items() if not isinstance(value, dict)}
+    single = {_NAMED.get(key, key): value for key, value in facts.items() if not isinstance(value, dict)}
     if single.get("cpus") == view.report.host.cores:
         single.pop("cpus", None)  # the hardware has it
     command = run.command or run.facts.get("command") or []
@@ -110,13 +113,23 @@ def flowed(blocks: list[Block], height: int) -> list[list[Row]]:
 
 
 def beside(blocks: list[Block], width: int, across: int, height: int) -> list[Row]:
-    """The blocks in as few columns as `height` rows need, in lower ones where even `across` do not suffice."""
-    total = sum(1 + sum(map(len, block.entries)) + 1 for block in blocks)
-    tall = max(height, total // across)
-    while len(columns := flowed(blocks, tall)) > across:
-        tall += 1
+    """The blocks in as few columns as `height` rows need; where even `across` do not suffice, in pages of so many.
+
+    A page is what is in sight: its columns are read to their ends before the next page below. A single column has none.
+    """
+    columns = flowed(blocks, height) if across > 1 else flowed(blocks, sys.maxsize)
+    if len(columns) > across:
+        columns = flowed(blocks, max(1, height - 1))  # and the rule below them
     rows: list[Row] = []
-    for y in range(max(map(len, columns))):
+    for first in range(0, len(columns), across):
+        rows += [[("─" * (across * width - GAP), "rule")]] if rows else []
+        rows += _abreast(columns[first : first + across], width)
+    return rows
+
+
+def _abreast(columns: list[list[Row]], width: int) -> list[Row]:
+    rows: list[Row] = []
+    for y in range(max(map(len, columns), default=0)):
         row: Row = []
         for index, cells in enumerate(each[y] if y < len(each) else [] for each in columns):
             if cells:

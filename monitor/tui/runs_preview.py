@@ -18,6 +18,7 @@ LABEL = 13
 LEAST = 6  # rows: fewer say less than the list
 HIGH = 18  # rows from which on the step times are drawn higher
 PHASES = 8
+DOT: Span = ("  ·  ", "faint")
 OTHERS = 3  # findings beside the verdict
 
 
@@ -41,17 +42,37 @@ def _facts(run: RunRow, width: int, high: bool) -> Iterator[tuple[str, list[Row]
     if report is not None:
         if report.outcome.error:
             yield "error", wrap([(printable(report.outcome.error[:400]), "bad")], width, 0, 2)
+        elif run.entry.state in ("failed", "killed"):
+            yield "ended", [[(f"{run.entry.state}: {_how(run)}, and no error was told", "bad")]]
         yield from _judged(run, width)
         yield "steps", _steps(report, width)
-        yield "speed", [separated(_speeds(report), width)]
+        yield "speed", flow(_speeds(report), width, DOT, 3) if high else [separated(_speeds(report), width)]
+        if high and run.speed_ratio is not None:
+            yield "against", [[(fit(_against(run), width), "text")]]
         if len(run.pace) > 1:
-            yield "step time", _course(run.pace, width, 3 if high else 1)
+            yield "step time", _course(run.pace, report.progress.steps_done, width, 3 if high else 1)
         yield "phases", _phases(report, width)
+    elif run.entry.state in ("failed", "killed"):
+        yield "ended", [[(f"{run.entry.state}: {_how(run)}", "bad")]]
     if run.entry.command:
         yield "command", wrap([(printable(" ".join(run.entry.command)[:600]), "text")], width, 2, 2)
     yield "run", [[(fit(run.entry.id, width), "text")]]
     if run.entry.host:
         yield "host", [[(fit(run.entry.host, width), "text")]]
+
+
+def _how(run: RunRow) -> str:
+    if run.entry.signal:
+        return fmt.signal_name(run.entry.signal)
+    return f"exit code {fmt.UNKNOWN if run.entry.exit_code is None else run.entry.exit_code}"
+
+
+def _against(run: RunRow) -> str:
+    """What the share in the list is of."""
+    share = fmt.share(run.speed_ratio)
+    if run.ratio_to == "usual":
+        return f"{share} of the steps a second that finished runs of this command have done (their median)"
+    return f"{share} of the tokens a second that were expected"
 
 
 def _judged(run: RunRow, width: int) -> Iterator[tuple[str, list[Row]]]:
@@ -86,10 +107,8 @@ def _speeds(report: Report) -> Iterator[Row]:
         (fmt.pace(now.steps_per_second), fmt.pace(whole.steps_per_second)),
         (fmt.rate(now.tokens_per_second, "tok/s"), fmt.rate(whole.tokens_per_second, "tok/s")),
     ):
-        number, _, unit = mean.rpartition(" ")
         if recent not in (fmt.UNKNOWN, mean):
-            told = number if recent.endswith(f" {unit}") else mean
-            yield [(recent, "text bold"), (f" now, {told} {SINCE}", "muted")]
+            yield [(recent, "text bold"), (f" now, {mean} {SINCE}", "muted")]
         elif mean != fmt.UNKNOWN:
             yield [(mean, "text bold"), (f" {SINCE}", "muted")]
     for value, _, label in speeds(report)[2:]:
@@ -97,12 +116,16 @@ def _speeds(report: Report) -> Iterator[Row]:
             yield [(f"{value} ", "text bold"), (label, "muted")]
 
 
-def _course(pace: tuple[float, ...], width: int, height: int) -> list[Row]:
-    """The step times from the first step to the newest, and between which means they lie."""
+def _course(pace: tuple[float, ...], steps: int, width: int, height: int) -> list[Row]:
+    """The step times from the first step to the newest, between which means they lie, and of how many steps each is."""
     ends = f"  means {fmt.duration(min(pace))} – {fmt.duration(max(pace))}"
     shown = outline(pace, max(1, width - len(ends)))
     drawn: list[Row] = [[(line, "accent")] for line in skyline(shown, height, top_limit(list(shown)))]
-    return [*drawn[:-1], [*drawn[-1], (ends, "muted")]]
+    drawn[-1].append((ends, "muted"))
+    each = round(steps / len(shown))
+    if len(drawn) > 1 and each > 1:
+        drawn[-2].append((f"  a bar: about {each:,} steps", "muted"))
+    return drawn
 
 
 def _phases(report: Report, width: int) -> list[Row]:

@@ -25,6 +25,7 @@ BEST_WIDTH = 26  # at least; it takes what is left over
 MOST_STEPS = 26  # a million of a million
 _INDENT = 2  # of a run below the head of its group
 WORDS = {"highest": "max", "lowest": "min"}  # of its own values, and not of all runs
+AGAINST = {"usual": "past runs"}  # what a speed is set against: the median of the finished runs of its command
 FEW = 0.9  # of the expected speed: below it the share is shown as a warning
 
 
@@ -94,7 +95,10 @@ def _speed(run: RunRow) -> tuple[str, str]:
 def _against(run: RunRow) -> tuple[str, str]:
     if run.speed_ratio is None:
         return "", "faint"
-    return f"{fmt.share(run.speed_ratio)} of {run.ratio_to}", "warning" if run.speed_ratio < FEW else "muted"
+    return (
+        f"{fmt.share(run.speed_ratio)} of {AGAINST.get(run.ratio_to, run.ratio_to)}",
+        "warning" if run.speed_ratio < FEW else "muted",
+    )
 
 
 def _eta(run: RunRow) -> tuple[str, str]:
@@ -106,7 +110,7 @@ def _elapsed(run: RunRow) -> tuple[str, str]:
 
 
 def _cost(run: RunRow) -> tuple[str, str]:
-    return (fmt.money(run.cost), "text") if run.cost is not None else ("", "faint")
+    return fmt.money(run.cost), "text" if run.cost is not None else "muted"
 
 
 def _best(run: RunRow) -> tuple[str, str]:
@@ -134,14 +138,14 @@ def _group_best(group: Group) -> str:
 _COLUMNS = (
     _Column("steps", MOST_STEPS, _steps),
     _Column("speed", 13, _speed),
-    _Column("compared", 17, _against),
+    _Column("speed against", 17, _against),
     _Column("left", 11, _eta, _group_eta),
     _Column("elapsed", 11, _elapsed),
     _Column("cost", 9, _cost, lambda group: fmt.money(group.cost) if group.cost is not None else ""),
     _Column("started", 15, _age),
     _Column("best", BEST_WIDTH, _best, _group_best),
 )
-_FIRST = ("steps", "left", "speed", "best", "cost", "elapsed", "compared", "started")  # what gets its place first
+_FIRST = ("steps", "left", "speed", "best", "cost", "elapsed", "speed against", "started")  # what gets its place first
 _LEFT = {"best"}  # columns of words
 
 
@@ -155,7 +159,7 @@ def layout(groups: Sequence[Group], width: int) -> tuple[int, list[_Column]]:
     chosen = set()
     columns = [replace(each, width=_steps_width(runs)) if each.head == "steps" else each for each in _COLUMNS]
     for each in sorted(columns, key=lambda each: _FIRST.index(each.head)):
-        if each.width + 2 <= rest and any(each.cell(run)[0] for run in runs):
+        if each.width + 2 <= rest and any(each.cell(run)[0] not in ("", fmt.UNKNOWN) for run in runs):
             chosen.add(each.head)
             rest -= each.width + 2
     shown = [each for each in columns if each.head in chosen]

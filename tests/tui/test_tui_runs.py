@@ -80,8 +80,24 @@ async def test_only_a_living_run_offers_to_be_stopped(screen_text) -> None:
 def test_the_preview_says_what_its_speeds_are_over_and_how_long_it_has_run(width: int) -> None:
     pulsar = next(run for group in fleet() for run in group.rows if run.living)
     shown = "\n".join("".join(part for part, _ in row) for row in preview(pulsar, width, 20))
-    assert re.search(r"1\d\.\d s/it now, 18\.1 since the first step", shown) and "1 h 2 min elapsed" in shown
+    assert re.search(r"1\d\.\d s/it now, 18\.1 s/it since the first step", shown) and "1 h 2 min elapsed" in shown
+    assert "99 % of the steps a second that" in shown and "$2.56 of about" in shown
+    assert "a bar: about" in shown and all(row_width(row) <= width for row in preview(pulsar, width, 20))
     assert shown.count("elapsed") == 1 and "means 368 ms – 28.4 s" in shown
+
+
+def test_the_preview_says_how_a_run_failed_where_no_error_was_told() -> None:
+    evil = next(run for group in fleet() for run in group.rows if run.entry.state == "failed")
+    assert "failed: exit code 1" in "\n".join("".join(part for part, _ in row) for row in preview(evil, 80, 20))
+
+
+async def test_what_is_unknown_has_one_sign_and_a_share_says_of_what_it_is(screen_text) -> None:
+    told = Told()
+    async with told.app.run_test(size=(160, 20)) as pilot:
+        await settled(told.app, pilot)
+        rows = screen_text(told.app).split("\n")
+    assert "speed against" in rows[2] and "99 % of past runs" in rows[3]
+    assert next(row for row in rows if "failed" in row).split()[-2:] == ["–", "–"], "elapsed, cost"
 
 
 @pytest.mark.parametrize(("width", "marked"), [(200, 3), (80, 0), (80, 3), (60, 12)])

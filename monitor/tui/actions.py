@@ -9,6 +9,8 @@ from textual.binding import Binding
 
 from monitor.settings.keymap import DEFAULT
 
+LEAP = 0.05  # of a recording: twenty presses lead through all of it
+LEAP_WORDS = f"by {LEAP * 100:.0f} %"
 PANELS: tuple[tuple[str, str], ...] = (
     ("steps", "Step time by phase"),
     ("phases", "Where the time goes"),

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 from textual.binding import BindingType
 
 from monitor.settings.keymap import DEFAULT
-from monitor.tui.actions import Action, bindings, key_of, with_keys
+from monitor.tui.actions import LEAP, LEAP_WORDS, Action, bindings, key_of, with_keys
 from monitor.tui.app import TrainmonApp
 from monitor.tui.feed import Feed
 
@@ -30,19 +30,17 @@ class Playback(Feed, Protocol):
         """Go forward or back by a share of the recording."""
 
 
-LEAP = 0.05  # of the recording: twenty presses lead through all of it
-
 ACTIONS: tuple[Action, ...] = (
     Action("pause", DEFAULT["pause"], "p", "Pause the replay, or go on; at its end begin anew", "pause", "pause"),
     Action("replay_step(1)", (".",), ".", "Replay: go on by one step", "step"),
     Action("replay_step(-1)", (",",), ",", "Replay: go back by one step"),
     Action("replay_faster(2)", ("+",), "+", "Replay: twice as fast", "faster"),
     Action("replay_faster(0.5)", ("-",), "-", "Replay: half as fast"),
-    Action(f"replay_seek({LEAP})", (")",), ")", "Replay: go on by a twentieth of the recording", "leap"),
+    Action(f"replay_seek({LEAP})", (")",), ")", "Replay: go on by a twentieth of the recording", f"on {LEAP_WORDS}"),
     Action(f"replay_seek(-{LEAP})", ("(",), "(", "Replay: go back by a twentieth of it"),
 )
 QUIT = "Quit the replay"
-HINT = "A replay: {} pauses, . and , go by a step, + and - change the speed, ( and ) leap"
+HINT = "A replay: {} pauses, . and , go by a step, + and - change the speed, ( and ) go by a twentieth of it"
 
 
 def of_replay(actions: Sequence[Action], own: Sequence[Action]) -> tuple[Action, ...]:

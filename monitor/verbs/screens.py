@@ -25,7 +25,7 @@ from monitor.terminal import can_draw, open_screen
 def replay(context: click.Context, run: str | None, speed: float, low_bandwidth: bool) -> None:
     """Play a run, or a journal in a file, as if it happened now. Every screen says that it is a replay.
 
-    p pauses and goes on; the full stop and the comma go by a step; + and - change the speed; ( and ) leap.
+    p pauses and goes on; the full stop and the comma go by a step; + and - change the speed; ( and ) by a twentieth.
     """
     from monitor.runs.replay import Playback, open_player
 

@@ -218,6 +218,20 @@ async def test_all_panels_hidden_leaves_head_and_footer(app_on, screen_text) -> 
         await press(pilot, "f", "escape", "tab")
 
 
+async def test_the_foot_offers_the_panels_that_there_are(app_on, screen_text) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=(200, 45)) as pilot:
+        await settled(pilot)
+        assert "1–7 panels" in screen_text(app), "one rank waits for none"
+        await press(pilot, "8")
+        assert "1–8 panels" in screen_text(app)
+        await press(pilot, "s")
+        assert "1–8 panels" in screen_text(app)
+        app_on.feed.push(views.many_ranks())
+        await press(pilot, "escape")
+        assert "1–8 panels" in screen_text(app)
+
+
 async def test_themes_cycle_and_recolour(app_on) -> None:
     app = app_on(views.running())
     async with app.run_test(size=BIG) as pilot:

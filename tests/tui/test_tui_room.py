@@ -180,7 +180,7 @@ def test_a_replay_shows_early_how_to_hold_it(look: Look) -> None:
     foot = footer.Footer("footer")
     foot.show(views.running(), replace(look, replay=True, actions=of_replay(ACTIONS, REPLAY_ACTIONS)))
     named = [action.footer for action in foot.actions if action.footer]
-    assert named[:8] == ["quit", "help", "pause", "why", "step", "faster", "leap", "steps"]
+    assert named[:8] == ["quit", "help", "pause", "why", "step", "faster", "on by 5 %", "steps"]
     assert len(named) == len({action.shown for action in foot.actions if action.footer}), "no key twice"
     foot.show(views.running(), look)
     assert [action.footer for action in foot.actions if action.footer][:3] == ["detach", "help", "why"]
@@ -385,7 +385,12 @@ def test_at_the_end_of_a_replay_the_foot_leads_back_only(look: Look) -> None:
     over = replace(view, report=replace(view.report, outcome=Outcome("finished", 0)))
     foot.show(over, replace(look, replay=True, actions=of_replay(ACTIONS, REPLAY_ACTIONS)))
     [row] = foot.rows(over, foot._look, 100, 1)
-    assert text([row]).startswith(" q quit   ? help   p again   w why   , back   ( leap back   s steps")
+    assert text([row]).startswith(" q quit   ? help   p start over   w why   , back   ( back by 5 %   s steps")
+
+
+def test_the_foot_names_the_panels_that_there_are() -> None:
+    assert footer.numbers(()) == "1–8" and footer.numbers({"ranks"}) == "1–7"
+    assert footer.numbers({"console", "ranks"}) == "1–5, 7" and footer.numbers({"phases", "alerts"}) == "1, 3, 4, 6–8"
 
 
 def test_the_keys_that_scroll_and_those_of_the_panels_are_told_in_the_foot(look: Look) -> None:

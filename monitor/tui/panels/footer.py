@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from itertools import groupby
 
 from textual.events import Click
 
 from monitor.model.report import View
-from monitor.tui.actions import ACTIONS, Action
+from monitor.tui.actions import ACTIONS, LEAP_WORDS, PANELS, Action
 from monitor.tui.panels.base import Look, Rows
 from monitor.tui.rows import Row, row_width, text_width
 
 GAP = 3  # cells between two keys
 MORE = " …"  # there are keys that had no place: the help has them
+_PANELS = "app.focus_next"
 _FOR_ALL = {  # one for many like it: a click on it does what the one does
-    "app.focus_next": ("1–8", "panels"),
+    _PANELS: ("1–8", "panels"),
     "screen.body('move(1)')": ("↑↓", "scroll"),
 }
 _AT_THE_END = {  # of a replay: how names of actions begin, and the words in their place; there it can only go back
-    "pause": "again", "replay_step(-": "back", "replay_seek(-": "leap back", "replay_": "",
+    "pause": "start over", "replay_step(-": "back", "replay_seek(-": f"back {LEAP_WORDS}", "replay_": "",
 }  # fmt: skip
 
 
@@ -30,8 +32,15 @@ def named(actions: Iterable[Action]) -> list[Action]:
 
 
 def _for_all(action: Action) -> Action:
-    keys, words = _FOR_ALL.get(action.name, (action.shown, action.footer))
+    keys, words = (action.shown, action.footer) if action.footer else _FOR_ALL.get(action.name, (action.shown, ""))
     return replace(action, shown=keys, footer=words)
+
+
+def numbers(absent: Collection[str]) -> str:
+    """The keys of the panels that there are: `1–5, 7`."""
+    there = [number for number, (name, _) in enumerate(PANELS, 1) if name not in absent]
+    runs = [[number for _, number in run] for _, run in groupby(enumerate(there), lambda pair: pair[1] - pair[0])]
+    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
 def keys(actions: Iterable[Action], width: int) -> list[tuple[int, int, Action]]:
@@ -75,10 +84,18 @@ class Footer(Rows):
         going_on = self._view is None or self._view.report.outcome.state == "running"
         actions = self._look.actions if self._look is not None else ACTIONS
         replay = self._look is not None and self._look.replay
-        return list(actions) if going_on else [_ended(action, replay) for action in actions]
+        shown = numbers(self._absent)
+        told = [replace(each, shown=shown, footer="panels") if each.name == _PANELS else each for each in actions]
+        return told if going_on else [_ended(action, replay) for action in told]
+
+    @property
+    def _absent(self) -> Collection[str]:
+        """The panels that have nothing to show."""
+        board = getattr(self.app, "board", None) if self.is_attached else None
+        return getattr(board, "absent", ())
 
     def data(self, view: View, look: Look) -> object:
-        return look.paused, look.actions, view.report.outcome.state
+        return look.paused, look.actions, view.report.outcome.state, sorted(self._absent)
 
     def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
         row: Row = [(" ", "text")]

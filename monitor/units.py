@@ -13,6 +13,7 @@ UNKNOWN = "–"
 _AXIS = (
     ("µs", 1e-6, 0.001), ("ms", 0.001, 1.0), ("s", 1.0, 120.0), ("min", 60.0, 7200.0), ("h", 3600.0, math.inf),
 )  # fmt: skip
+_ROUGH = ((1.0, "s"), (60.0, "min"), (3600.0, "h"), (86400.0, "d"))
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -65,6 +66,17 @@ def age(seconds: float | None) -> str:
     if seconds is None or not math.isfinite(seconds) or seconds < 0:
         return UNKNOWN
     return f"{int(seconds)} s" if seconds < 60 else duration(int(seconds))
+
+
+def rough(seconds: float | None) -> str:
+    """A duration in two figures and one unit, for what is estimated: `20 s`, `56 min`, `1.9 h`, `2.1 d`."""
+    if seconds is None or not math.isfinite(seconds) or seconds < 0:
+        return UNKNOWN
+    if seconds < 1:
+        return duration(seconds)
+    length, unit = next((one for one in _ROUGH if seconds < 99.5 * one[0]), _ROUGH[-1])
+    count = seconds / length
+    return f"{count:.1f} {unit}" if count < 9.95 else f"{count:,.0f} {unit}"
 
 
 def between(low: float | None, high: float | None, middle: float | None = None) -> str:

@@ -21,6 +21,15 @@ def test_durations(seconds: float | None, text: str) -> None:
     assert fmt.duration(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "–"), (0.4, "400 ms"), (8.37, "8.4 s"), (19.7, "20 s"), (99.4, "99 s"), (140, "2.3 min"), (3342, "56 min"),
+     (6700, "1.9 h"), (90 * 3600, "90 h"), (20 * 86400, "20 d")],
+)  # fmt: skip
+def test_a_rough_duration_has_two_figures(seconds: float | None, text: str) -> None:
+    assert fmt.rough(seconds) == text
+
+
 @pytest.mark.parametrize("seconds", [0.1 * 1.3**power for power in range(60)])
 def test_every_duration_names_its_units_and_has_no_colon(seconds: float) -> None:
     words = fmt.duration(seconds).split()

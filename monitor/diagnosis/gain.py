@@ -5,7 +5,7 @@ from __future__ import annotations
 from monitor.model.pace import SINCE
 from monitor.model.report import Finding, Report
 from monitor.model.what_if import is_past, without
-from monitor.units import age, duration, pace, times
+from monitor.units import duration, pace, rough, times
 
 LEAST_GAIN = 1.01  # times as fast: less is no news
 
@@ -19,7 +19,7 @@ def gain(recoverable: float | None) -> str:
 
 
 def without_it(report: Report, finding: Finding) -> str | None:
-    """`without it: at most 1.48x faster, 3.11 it/s instead of 2.10 it/s since the first step, done about 41 s earlier`.
+    """`without it: at most 1.48x faster, 3.11 it/s instead of 2.10 it/s since the first step; done about 41 s earlier`.
 
     None where there is nothing to tell.
     """
@@ -36,7 +36,7 @@ def without_it(report: Report, finding: Finding) -> str | None:
     now_left, then_left = told.now.eta_seconds, told.then.eta_seconds
     if now_left is not None and then_left is not None:
         if now_left - then_left >= 1.0:
-            parts.append(f"done about {age(now_left - then_left)} earlier")
+            parts.append(f"done about {rough(now_left - then_left)} earlier")
     elif told.saved_seconds is not None and told.saved_seconds >= 1.0:
-        parts.append(f"it would have taken {duration(told.saved_seconds)} less")
-    return f"without it: {', '.join(parts)}" if parts else None
+        parts.append(f"it would have taken about {rough(told.saved_seconds)} less")
+    return f"without it: {'; '.join(parts)}" if parts else None

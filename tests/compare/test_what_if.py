@@ -81,8 +81,8 @@ def test_an_unknown_part_is_refused() -> None:
 def test_the_line_of_a_finding() -> None:
     finding = Finding("input-bound", "warning", "t", lost_fraction=16 / 180)
     finding = replace(finding, recoverable=recoverable(told(), finding))
-    line = "at most 1.25x faster, 1.60 s/it instead of 2.00 s/it since the first step, it would have taken 16.0 s less"
-    assert without_it(told(), finding) == f"without it: {line}"
+    line = "at most 1.25x faster, 1.60 s/it instead of 2.00 s/it since the first step; it would have taken about 16 s"
+    assert without_it(told(), finding) == f"without it: {line} less"
     running = without_it(told(alive=True), finding)
     assert running is not None and running.endswith("earlier") and "done" in running
     slow_start = Finding("slow-startup", "info", "t", lost_fraction=0.5)

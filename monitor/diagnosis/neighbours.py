@@ -36,12 +36,13 @@ def cpu_starved(evidence: Evidence) -> Finding | None:
         return None
     used, others = sum(each.cpu or 0.0 for each in starved), sum(_of_others(each, cores) for each in starved)
     lines = [
-        f"others use {percent(others / len(starved))} of the machine, in {len(starved)} of {len(readings)} readings"
+        f"others use {percent(others / len(starved))} of what all cores can do, in {len(starved)} of {len(readings)}"
+        " readings"
     ]
     waits = [waited for each in readings if (waited := _waited(each)) is not None]
     waited = sum(waits) / len(waits) if waits else None
     if waited is not None:
-        lines.append(f"{share(waited)} of the time in which the training's threads could run, they waited for a core")
+        lines.append(f"the training's threads waited for a core in {share(waited)} of the time in which they had work")
     stolen = sum(each.cpu_stolen or 0.0 for each in readings) / len(readings)
     if stolen >= STOLEN:
         lines.append(f"{percent(stolen)} of the machine's time went to other virtual machines (steal)")
@@ -49,8 +50,8 @@ def cpu_starved(evidence: Evidence) -> Finding | None:
     return Finding(
         "cpu-starved",
         "warning" if grave else "info",
-        f"Others keep this machine's {cores} cores busy: the training gets {percent(100 - 100 * others / used)} of what"
-        " is used",
+        f"Others keep this machine's {cores} cores busy: of the CPU time that is used, the training gets"
+        f" {percent(100 - 100 * others / used)}",
         lines,
         "See who it is (top, by CPU). Timings of this run say more about the neighbours than about its code.",
         None if waited is None else waited * evidence.of_wall(evidence.report.wall.steps),

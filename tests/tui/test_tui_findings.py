@@ -59,7 +59,7 @@ async def test_gain_and_severity_stand_below_each_other(app_on, screen_text, siz
 async def test_why_steps_were_skipped_is_not_told_by_every_head(app_on, screen_text) -> None:
     app = app_on(views.running())
     async with app.run_test(size=BIG) as pilot:
-        assert "3 skipped (empty code generated 3)" in screen_text(app)
+        assert "3 skipped (empty code generated)" in screen_text(app)
         await press(pilot, "b")
         assert "211 ok, 3 skipped" in screen_text(app) and "empty code" not in screen_text(app)
         await press(pilot, "w")

@@ -34,7 +34,7 @@ def text(rows: list[Row]) -> str:
 def test_the_head_answers_the_first_questions(look: Look) -> None:
     shown = text(header.header(views.running(), look, 160, 8))
     for part in (
-        "● RUNNING", "rl-code-rft", "step 214 of 600", "36 %", "211 ok, 3 skipped (empty code generated 3)",
+        "● RUNNING", "rl-code-rft", "step 214 of 600", "36 %", "211 ok, 3 skipped (empty code generated)",
         "20.9 s/it", "last 10 steps (18.2 since 1st step)", "365 tok/s",
         "last 10 steps (408 since 1st step)", "1 h 48 min – 2 h 5 min", "1 h 6 min",
         "$2.75", "of about $7.57", "step 215: generation for 42 s",

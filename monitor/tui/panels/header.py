@@ -121,11 +121,12 @@ def step_of_total(progress: Progress) -> str:
 
 
 def skipped(progress: Progress, reasons: bool = True) -> Row:
-    """`37 ok, 3 skipped (empty code generated 3)`, or without the reasons; nothing where no step was skipped."""
+    """`37 ok, 3 skipped (empty code 2, no tests 1)`, or without the reasons; nothing where no step was skipped."""
     if not progress.steps_skipped:
         return []
     told = sorted(progress.skipped.items(), key=lambda item: -item[1])[: 4 * reasons]
-    named = ", ".join(f"{printable(reason[:80])} {number:,}" for reason, number in told)
+    alone = len(progress.skipped) == 1  # its number has been said
+    named = ", ".join(printable(reason[:80]) + ("" if alone else f" {number:,}") for reason, number in told)
     row: Row = [(f"{progress.steps_ok:,} ok, ", "muted"), (f"{progress.steps_skipped:,} skipped", "warning")]
     return [*row, (f" ({named})", "muted")] if named else row
 

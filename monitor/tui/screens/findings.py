@@ -99,7 +99,7 @@ def below(code: str, width: int, room: int) -> list[Row]:
 
 def try_rows(suggestion: Suggestion, first: bool, chosen: bool, width: int) -> list[Row]:
     """What may help, without a number of this run that says it does."""
-    heading: list[Row] = [[("─ To try: what may help, without a loss measured here", "muted")]] if first else []
+    heading: list[Row] = [[("─ To try: what may help; no finding by itself", "muted")]] if first else []
     row: Row = [("▶ " if chosen else "  ", "accent bold"), (printable(suggestion.text[:400]), "text bold")]
     row += [(f"  {printable(suggestion.because[:400])}", "muted")] if suggestion.because else []
     if suggestion.memory not in ("", NO_MEMORY):

@@ -358,7 +358,7 @@ def _shows(gpu: GpuRow, episode: HeldBack) -> bool:
 def processes(detail: GpuDetail, width: int) -> list[Row]:
     newest = detail.readings[-1].processes if detail.readings else None
     if newest is None:
-        return [[("   the driver does not tell them here", "muted")]]
+        return [[("   the driver does not tell which use this GPU", "muted")]]
     rows: list[Row] = []
     for pid, name, size, mine in newest[:MAX_PROCESSES]:
         whose = {True: "this run", False: "another's", None: "unknown whose"}[mine]

@@ -142,11 +142,11 @@ def steps_skipped(evidence: Evidence) -> Finding | None:
     lines = [f"then: {name} ({count:,})" for name, count in others]
     if rate is not None:
         lines.append(f"{pace(rate)} in all, {pace(rate * (1 - skipped))} that did work")
+    why = f": {reason}" if len(progress.skipped) == 1 else f"; most often: {reason} ({times:,})"
     return Finding(
         "steps-skipped",
         "warning" if skipped > 0.1 else "info",
-        f"{progress.steps_skipped:,} of {done:,} steps ({share(skipped)}) did no work;"
-        f" most often: {reason} ({times:,})",
+        f"{progress.steps_skipped:,} of {done:,} steps ({share(skipped)}) did no work{why}",
         lines,
         "Compare speeds by the steps that did work; mend the cause of the skips before anything else.",
     )

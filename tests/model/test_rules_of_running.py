@@ -162,6 +162,15 @@ INNOCENT: dict[str, list[Scene]] = {
 }
 
 
+def test_a_reason_has_a_number_of_its_own_where_there_are_others() -> None:
+    def title(told: Story) -> str:
+        return next(each.title for each in ended(told)() if each.code == "steps-skipped")
+
+    assert title(skipping(3)).endswith("did no work: empty code")
+    several = skipping(3).step_with({"status": "skipped", "reason": "no tests"}, forward=0.1)
+    assert title(several).endswith("did no work; most often: empty code (20)")
+
+
 @pytest.mark.parametrize("code", SICK)
 def test_it_fires_and_nothing_else_of_weight(code: str) -> None:
     found = SICK[code]()

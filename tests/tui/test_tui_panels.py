@@ -87,7 +87,7 @@ def quick() -> View:
     ("view", "words"),
     [
         (views.running(), "step 215: generation for 42 s"),
-        (views.starting(), "load models, 41 s"),
+        (views.starting(), "load models for 41 s"),
         (views.silent(), "silent for 35 s"),
         (views.replayed(), "loading history 43 %"),
         (views.waiting(), "waiting for the first step"),
@@ -104,7 +104,7 @@ def quick() -> View:
         (replace(views.running(), open=OpenWork(step=7, step_seconds=3.2)), "step 7: open for 3 s"),
         (
             replace(views.running(), open=OpenWork(spans=[("checkpoint", 9.0), ("upload", 4.0)])),
-            "checkpoint, 9 s › upload, 4 s",
+            "checkpoint for 9 s › upload for 4 s",
         ),
         (views.ended("failed", 3, error="ValueError: no such file"), "ended with an error: ValueError: no such file"),
         (views.ended("killed", signal=9), "was killed by SIGKILL"),
@@ -213,7 +213,7 @@ def test_a_log_that_was_imported_is_not_lost(look: Look) -> None:
 
 def test_a_restart_is_what_it_does_now() -> None:
     view = replace(views.running(), open=OpenWork(spans=[("load", 3.0)], restarting=9.0))
-    assert text([header.now(view)]) == "no step since the restart, 9 s › load, 3 s"
+    assert text([header.now(view)]) == "no step since the restart, 9 s › load for 3 s"
     view = replace(view, open=OpenWork(restarting=9.0))
     assert text([header.now(view)]) == "no step since the restart, 9 s"
 

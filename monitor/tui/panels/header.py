@@ -73,7 +73,7 @@ def now(view: View) -> Row:
         row = [] if view.report.progress.steps_done else [("starting: ", "muted")]
         for index, (name, seconds) in enumerate(work.spans[:3]):
             row += [(" › ", "faint")] if index else []
-            row += [(printable(name[:80]), "text bold"), (f", {fmt.age(seconds)}", "text")]
+            row += [(printable(name[:80]), "text bold"), (f" for {fmt.age(seconds)}", "text")]
     elif work.restarting is not None:
         again.pop()
     elif view.report.progress.steps_done == 0:

@@ -196,7 +196,7 @@ def _before_the_first_step(evidence: Evidence) -> Finding:
             title = f"The first step has been open for {age(now.step_seconds)}{where}"
         elif now.spans:
             name, seconds = now.spans[-1]
-            title = f"Starting: {name}, {age(seconds)}"
+            title = f"Starting: {name} for {age(seconds)}"
     return Finding("none", "info", title)
 
 

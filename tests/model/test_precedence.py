@@ -112,7 +112,7 @@ def test_a_log_in_which_nothing_was_read() -> None:
 
 def test_a_process_that_has_reported_in_is_not_out_of_reach() -> None:
     found, told = judged_state(folded(hooks().wait(300).pulse(spans=[("load", 9.0)])), now=405.0)
-    assert found == [] and told.title.startswith("Starting: load, ")
+    assert found == [] and told.title.startswith("Starting: load for ")
 
 
 def test_the_first_step_while_it_lasts() -> None:

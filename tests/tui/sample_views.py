@@ -290,7 +290,7 @@ def starting() -> View:
         startup=[NamedSeconds("load models", 41.3), NamedSeconds("import torch", 8.1), NamedSeconds("other", 0.8)],
         progress=Progress(steps_total=TOTAL, elapsed_seconds=50.2), wall=Wall(50.2, 50.2), host=host_row(NO_GPU),
     )  # fmt: skip
-    loading = Finding("none", "info", "Starting: load models, 41 s")
+    loading = Finding("none", "info", "Starting: load models for 41 s")
     return replace(view, report=report, verdict=loading, open=OpenWork(spans=[("load models", 41.3)], silent_for=0.2))
 
 

@@ -80,6 +80,7 @@ def test_an_opened_step_tells_what_the_run_has_had_and_whose_it_is(look: Look) -
     first = next(row for row in shown.split("\n") if row.startswith("   generation "))
     assert phases.endswith("this step  median of its stage") and len(phases) == len(first)
     assert next(row for row in shown.split("\n") if "run's max" in row).split()[:3] == ["Metrics", "this", "step"]
+    assert not any("stepm" in text(step_detail(line, view, look, width)) for width in range(30, 120))
     row = next(row for row in shown.split("\n") if " reward" in row).split()
     assert row == ["reward", *(f"{value:.4f}" for value in (views.reward(214), 0.3789, 0.1152, 0.5950))]
     assert "run's max" not in text(step_detail(line, view, look, 60))

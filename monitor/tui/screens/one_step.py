@@ -130,7 +130,7 @@ def _phases(line: StepLine, view: View, look: Look, width: int) -> list[Row]:
     room = max(0, min(60, width - 26 - FIGURE - beside))
     rows: list[Row] = [[
         (column(" Phases", 22 + room), "text bold"), (column(_whose(line), FIGURE, right=True), "muted"),
-        (column(words, beside, right=True), "muted"),
+        (column(fit(words, beside - 2), beside, right=True), "muted"),
     ]]  # fmt: skip
     for name, seconds in sorted(line.phases.items(), key=lambda item: -item[1]):
         length = seconds / longest if longest > 0 else 0.0

@@ -174,7 +174,9 @@ def _braille(series: tuple[Series, ...], width: int, height: int) -> tuple[Row, 
                 begin += len(run)
         figure.draw(signal)
     figure.ruler("x").lim(0, width - 1).frequency(0)
-    figure.ruler("y").lim(0, 1).frequency(0)
+    # plotext draws the limits in the middle of the lowest and of the highest cell: half a cell lies beyond each.
+    half = 1.5 / (4 * height - 1) if height > 1 else 0.0
+    figure.ruler("y").lim(half, 1 - half).frequency(0)
     rows = [_row(text, tones) for text in figure.build().string().split("\n")]
     return (*rows[:height], *blank[len(rows) :])
 

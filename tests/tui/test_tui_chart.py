@@ -185,6 +185,24 @@ def test_a_curve_ends_beside_the_label_of_its_value_on_a_small_chart_too() -> No
     assert picture.axis.labels == ("1.0", "", "0.6")
 
 
+@pytest.mark.parametrize("height", [2, 3, 4, 6, 10, 23])
+def test_a_value_is_drawn_in_the_dot_that_its_axis_gives_it(height: int) -> None:
+    """A label stands beside the second dot of its row: the curve must not contradict it."""
+    axis = linear(0.0, 1.0, height)
+    lifts = {0x80: 0, 0x20: 1, 0x10: 2, 0x08: 3}  # the right dots of a cell, from below
+    for dot in range(4 * height):
+        value = axis.low + (axis.high - axis.low) * dot / (4 * height - 1)
+        values = [0.0, 1.0, *[value] * 6]
+        curve = Curve([float(step) for step in range(8)], values, values, values)
+        layout = grid(curve, 8)
+        assert layout is not None
+        rows = line(fold(curve, layout), layout, 8, height, "accent", "faint").rows
+        cells = [ord("".join(text for text, _ in row)[6]) - 0x2800 for row in reversed(rows)]
+        assert [
+            4 * row + lift for row, cell in enumerate(cells) for bit, lift in lifts.items() if cell > 0 and cell & bit
+        ] == [dot]
+
+
 @pytest.mark.parametrize(("low", "high"), [(-1.7e308, 1.7e308), (0.0, 1e-310), (5.0, 5.0 + 1e-9)])
 def test_an_axis_takes_any_limits(low: float, high: float) -> None:
     for height in (1, 2, 5, 12):

@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from monitor.tui.axis import Axis, linear
@@ -25,6 +27,7 @@ Series = tuple[int, str, tuple[tuple[Point, ...], ...]]  # its number, its tone,
 _BAND, _OVER, _LINE = 16, 18, 17  # plotext's colour numbers carry which series a cell belongs to, and no colour at all
 _ANSI = re.compile(r"\x1b\[([0-9;]*)m|([^\x1b]+)")
 _SAME = 1e-9  # of a value: what differs by less is what arithmetic leaves of a constant
+_SILENT = 3  # times the usual distance between values: a longer one is not bridged by a line
 _FAR = 3.0  # values further than this many spreads from the usual range would flatten everything else
 
 
@@ -66,6 +69,18 @@ def limits(values: Iterable[float], least: float = 0.0) -> tuple[float, float]:
     return max(low, -1.7e308), min(high, 1.7e308)
 
 
+def silences(buckets: Sequence[Bucket | None]) -> set[int]:
+    """The buckets before which a curve says nothing for long: a line over that would tell of values nobody had.
+
+    What comes seldom but regularly, as an evaluation does, stays joined.
+    """
+    told = [index for index, bucket in enumerate(buckets) if bucket is not None]
+    if len(told) < 2:
+        return set()
+    usual = median(after - before for before, after in pairwise(told))
+    return {after for before, after in pairwise(told) if after - before > _SILENT * usual}
+
+
 def line(
     buckets: Sequence[Bucket | None],
     grid: Grid,
@@ -96,6 +111,7 @@ def line(
         return round(min(1.0, max(0.0, part)) * dots) / dots  # to the dot: small changes give the same picture
 
     runs: list[list[Point]] = [[]]
+    apart = silences(buckets)
     bars: list[list[Point]] = []
     gaps, above, below = set(), set(), set()
     for index, bucket in enumerate(buckets[:width]):
@@ -106,6 +122,8 @@ def line(
             gaps.add(at)
             runs.append([])
             continue
+        if index in apart:
+            runs.append([])
         runs[-1].append((float(at), scaled(bucket.mean)))
         if bucket.low < bucket.high:
             bars.append([(float(at), scaled(bucket.low)), (float(at), scaled(bucket.high))])
@@ -124,12 +142,14 @@ def _line_alone(buckets: Sequence[Bucket | None], grid: Grid, width: int, dots: 
     means = [None if bucket is None else bucket.mean for bucket in buckets[:width]]
     low, high = limits([mean for mean in means if mean is not None])
     runs: list[list[Point]] = [[]]
+    apart = silences(buckets)
     for index, mean in enumerate(means):
         at = grid.column(index)
         if mean is None or at >= width:
             continue
-        if not math.isfinite(mean):
+        if index in apart or not math.isfinite(mean):
             runs.append([])
+        if not math.isfinite(mean):
             continue
         part = min(1.0, max(0.0, (mean / 4 - low / 4) / (high / 4 - low / 4)))
         runs[-1].append((float(at), round(part * dots) / dots))

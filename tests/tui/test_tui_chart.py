@@ -203,6 +203,26 @@ def test_a_value_is_drawn_in_the_dot_that_its_axis_gives_it(height: int) -> None
         ] == [dot]
 
 
+def drawn(steps: list[int], columns: int = 120) -> str:
+    """The columns of a chart of steps 0..119 in which something is drawn."""
+    values = [float(step) for step in steps]
+    curve, run = Curve(values, values, values, values), [float(step) for step in range(120)]
+    layout = grid(curve, columns, Curve(run, run, run, run))
+    assert layout is not None
+    rows = ["".join(text for text, _ in row) for row in line(fold(curve, layout), layout, columns, 4, "a", "f").rows]
+    return "".join("x" if set(cells) - set(" ⠀") else " " for cells in zip(*rows, strict=True))
+
+
+def test_no_line_crosses_a_stretch_in_which_a_metric_had_no_value() -> None:
+    shown = drawn([*range(67), *range(106, 120)])
+    assert shown[:67] == "x" * 67 and shown[67:106] == " " * 39 and shown[106:] == "x" * 14
+    assert drawn([*range(50), *range(52, 120)]) == "x" * 120, "a skipped step or two"
+    assert drawn([*range(0, 120, 20), 119]).strip() == "x" * 120, "an evaluation each 20 steps"
+    assert drawn([*range(0, 41, 10), 115])[45:115] == " " * 70
+    assert drawn([*range(50), 100]).strip().endswith("x"), "a value of its own is a dot"
+    assert drawn([*range(67), *range(106, 120)], 60).count(" ") in range(16, 23)
+
+
 @pytest.mark.parametrize(("low", "high"), [(-1.7e308, 1.7e308), (0.0, 1e-310), (5.0, 5.0 + 1e-9)])
 def test_an_axis_takes_any_limits(low: float, high: float) -> None:
     for height in (1, 2, 5, 12):

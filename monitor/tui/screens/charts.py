@@ -30,7 +30,8 @@ class Charts(Finder, ListBody):
     about = (
         "Every metric that was logged, each with its own scale; the pale band behind a line is the range between the"
         " lowest and the highest value where a column stands for several steps. × marks values that are not finite, ▴"
-        " and ▾ those above and below the scale.",
+        " and ▾ those above and below the scale. A line ends where no value came for more than three times as long as"
+        " usual.",
         "/ finds by name. y draws logarithms (what is not above zero is left out), n smooths, d marks the chosen metric"
         " and draws it, in a second colour and between limits of its own, into each other one. Enter makes one large.",
     )

@@ -4,6 +4,9 @@ import random
 
 import pytest
 
+from monitor.tui.ink import plain
+from monitor.tui.panels.plot import framed
+from monitor.tui.panels.steps import seconds_axis
 from monitor.tui.rows import row_width
 from monitor.tui.stack import Layer, stacked
 
@@ -57,3 +60,12 @@ def test_no_layer_of_more_than_half_a_cell_is_lost(height: int) -> None:
             continue
         drawn = "/".join(tones([each / 8 for each in eighths], height, float(height)))
         assert all(f"phase{index}" in drawn for index, each in enumerate(eighths) if each > 4), eighths
+
+
+def test_the_mark_of_a_label_stands_where_a_column_of_its_value_ends() -> None:
+    top, labels = seconds_axis(0.42, 9)
+    row = labels.index("200 ms")
+    rows = framed(stacked([Layer("a", [0.2])], 1, 9, top), labels, 8, stands=True)
+    drawn = ["".join(text for text, _ in each) for each in rows]
+    assert drawn[row] == "200 ms▁│ " and drawn[row + 1].endswith("│█"), "at the lower edge of the row"
+    assert plain(drawn[row]) == "200 ms_| "

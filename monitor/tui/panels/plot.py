@@ -16,12 +16,16 @@ GUTTER = LABEL + 2  # cells before a line chart
 ABOVE, BELOW = "▴", "▾"  # beyond the limits; `↑` and `↓` say that more can be scrolled to
 
 
-def framed(picture: Sequence[Row], labels: Sequence[str], gutter: int) -> list[Row]:
-    """Every row of the picture behind its label and a thin upright line."""
+def framed(picture: Sequence[Row], labels: Sequence[str], gutter: int, stands: bool = False) -> list[Row]:
+    """Every row of the picture behind its label and a thin upright line.
+
+    Args:
+        stands: a label is the value of its row's lower edge, as for columns, and not of its middle, as for a line.
+    """
+    tick = "▁│" if stands else " ┤"
     rows = []
     for row, label in zip(picture, labels, strict=True):
-        tick = "┤" if label else "│"
-        rows.append([(column(label, gutter - 2, right=True), "muted"), (f" {tick}", "rule"), *row])
+        rows.append([(column(label, gutter - 2, right=True), "muted"), (tick if label else " │", "rule"), *row])
     return rows
 
 

@@ -144,7 +144,7 @@ def chart(view: View, look: Look, width: int, height: int) -> list[Row]:
     above = [*([held] if held else []), _marks(signs, layout, totals, top, room)]
     column = column_of(layout, look.cursor, room)
     picture = crossed([*above, *stacked(bars, room, plot_height, top)], column)
-    rows = framed(picture, [*[""] * len(above), *labels], GUTTER)
+    rows = framed(picture, [*[""] * len(above), *labels], GUTTER, stands=True)
     foot = None if column is None else GUTTER + column
     between = [] if words else [separated(row, room, ("  ", "text")) for row in _wordings(signs.values())[1:]]
     rows.append(footed(steps_axis(layout, GUTTER, room, between), foot))

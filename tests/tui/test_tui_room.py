@@ -95,15 +95,15 @@ def test_signs_over_the_steps_are_explained_where_there_is_no_room_for_a_legend(
     assert "▲" not in text(steps.chart(views.throttled(), look, 34, 4)).split("\n")[-1], "no room for them"
 
 
-async def test_the_title_says_of_how_many_steps_a_column_is_the_mean(app_on, screen_text) -> None:
-    for size, words in (((160, 45), "each column: mean of 3 steps"), ((80, 24), "mean of")):
+async def test_the_title_says_of_how_many_steps_a_bar_is_the_mean(app_on, screen_text) -> None:
+    for size, words in (((160, 45), "each bar: mean of 3 steps"), ((80, 24), "mean of")):
         async with app_on(views.running()).run_test(size=size) as pilot:
             await pilot.pause()
             title = next(line for line in screen_text(pilot.app).split("\n") if " 1 Step time" in line)
             assert words in title
         async with app_on(views.running(20)).run_test(size=size) as pilot:
             await pilot.pause()
-            assert "mean of" not in screen_text(pilot.app), "a column is a step"
+            assert "mean of" not in screen_text(pilot.app), "a bar is a step"
 
 
 def test_phases_are_drawn_over_the_run_each_on_a_scale_of_its_own(look: Look) -> None:
@@ -112,6 +112,9 @@ def test_phases_are_drawn_over_the_run_each_on_a_scale_of_its_own(look: Look) ->
     shown = next(line for line in rows if "■ generation" in line)
     assert "█" in shown and shown.endswith(" s"), "the stretch with the longest, and how long that is"
     assert "step 1" in rows[-1] and "214" in rows[-1]
+    assert rows[1] == " Over the run   means of 2 steps, each from 0 to the highest of them, at the right"
+    short = text(breakdown.over_the_run(view.report.phases, views.running(20), look, 158)).split("\n")
+    assert short[1] == " Over the run   step by step, each from 0 to the longest, at the right"
     assert breakdown.over_the_run(view.report.phases, view, look, 40) == [], "no room for a line"
     fresh = replace(view, phase_seconds={}, step_seconds=Curve())
     assert breakdown.over_the_run(view.report.phases, fresh, look, 158) == []
@@ -139,13 +142,13 @@ def test_a_phase_that_did_not_occur_leaves_a_gap_over_the_run(look: Look) -> Non
 
 @pytest.mark.parametrize(
     ("steps", "window", "told"),
-    [(67, 64, "67 steps, without the first 3"), (40, 40, "40 steps"),
-     (900, 128, "900 steps, medians of the latest 128"),
+    [(67, 64, "64 of 67 steps (the first 3 left out)"), (40, 40, "40 steps"),
+     (900, 128, "the latest 128 of 900 steps"),
      (2, 0, "2 steps, too few for a median yet")],
 )  # fmt: skip
 def test_the_medians_of_a_role_say_which_steps_they_leave_out(look: Look, steps: int, window: int, told: str) -> None:
     rows = text(breakdown._kinds((KindRow("trainer", "2", steps, window, 21.0, {}),), look, 118)).split("\n")
-    assert rows[2].endswith(f"  {told}")
+    assert rows[2].endswith(f"  {told}") and rows[1].endswith("medians of up to 128 latest steps")
 
 
 @pytest.mark.parametrize("width", [58, 78, 118, 158])

@@ -176,7 +176,7 @@ class Steps(Panel):
         if layout is None or layout.steps == 1:
             return newest
         number = f"{layout.steps:,}"
-        wordings = (f"each column: mean of {number} steps", f"mean of {number} steps", f"mean of {number}")
+        wordings = (f"each bar: mean of {number} steps", f"mean of {number} steps", f"mean of {number}")
         gap: Row = [("  ", "text")] if newest else []
         asides: list[Row] = [[(words, "muted"), *gap, *newest] for words in wordings]
         asides.append([(wordings[1], "muted")])

@@ -10,7 +10,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 
 from monitor import units as fmt
-from monitor.model.baseline import WARM_UP
+from monitor.model.baseline import WARM_UP, WINDOW
 from monitor.model.detail_rows import KindRow
 from monitor.model.report import Curve, PhaseRow, View
 from monitor.tui.actions import screen_bindings
@@ -20,7 +20,7 @@ from monitor.tui.panels.header import shown_rank
 from monitor.tui.panels.phases import wall_account
 from monitor.tui.panels.plot import steps_axis
 from monitor.tui.panels.steps import silence
-from monitor.tui.rows import Row, column, fit, flow, row_width, separated, skyline, sparkline, text_width, wrap
+from monitor.tui.rows import Row, column, cut, fit, flow, row_width, skyline, sparkline, text_width, wrap
 from monitor.tui.screens.page import Body, PageScreen
 
 _COLUMNS = ("share", "mean", "p50", "p95", "max", "steps", "clock", "GPU mean")
@@ -116,7 +116,8 @@ def _even(counts: list[float]) -> list[float]:
 
 
 def _kinds(kinds: tuple[KindRow, ...], look: Look, width: int) -> list[Row]:
-    rows: list[Row] = [[], [(" By role and stage", "text bold"), ("   medians of the latest steps of each", "muted")]]
+    which = f"   medians of up to {WINDOW} latest steps"
+    rows: list[Row] = [[], [(" By role and stage", "text bold"), (which, "muted")]]
     names = [" / ".join(fit(part, 30) for part in (kind.role, kind.stage) if part) or "no role" for kind in kinds]
     wide = min(26, max(map(text_width, names)))
     for kind, name in zip(kinds, names, strict=True):
@@ -124,9 +125,7 @@ def _kinds(kinds: tuple[KindRow, ...], look: Look, width: int) -> list[Row]:
             (f"   {column(name, wide)}", "text bold"),
             (column(fmt.duration(kind.seconds), 10, right=True), "text"),
         ]
-        counted: list[Row] = [[(fmt.plural(kind.steps, "step", "steps"), "muted")]]
-        counted += [[(told, "muted")]] if (told := _of_which(kind)) else []
-        rows.append([*row, ("  ", "text"), *separated(counted, width - row_width(row) - 2, (", ", "muted"))])
+        rows.append([*row, ("  ", "text"), *cut([(_of_which(kind), "muted")], width - row_width(row) - 2)])
         parts = sorted(kind.phases.items(), key=lambda item: -item[1])
         words: list[Row] = [
             [("■ ", look.phases[phase]), (f"{fit(phase, 20)} {fmt.duration(seconds)}", "muted")]
@@ -138,12 +137,13 @@ def _kinds(kinds: tuple[KindRow, ...], look: Look, width: int) -> list[Row]:
 
 
 def _of_which(kind: KindRow) -> str:
-    """The steps of which the medians are, where that is not all of them."""
+    """The steps of which the medians are."""
+    steps = fmt.plural(kind.steps, "step", "steps")
     if not kind.window:
-        return "too few for a median yet"
+        return f"{steps}, too few for a median yet"
     if kind.steps - kind.window == WARM_UP:
-        return f"without the first {WARM_UP}"
-    return f"medians of the latest {kind.window:,}" if kind.steps != kind.window else ""
+        return f"{kind.window:,} of {steps} (the first {WARM_UP} left out)"
+    return f"the latest {kind.window:,} of {steps}" if kind.steps != kind.window else steps
 
 
 def _tall(phases: int, free: int) -> int:
@@ -162,8 +162,10 @@ def over_the_run(rows: list[PhaseRow], view: View, look: Look, width: int, heigh
     layout = grid(view.step_seconds, width - gutter - tail)
     if layout is None or width - gutter - tail < _LEAST_CHART:
         return []
-    scale = ("   means, each from 0 to the highest, at the right", "muted")
-    out: list[Row] = [[], [(" Over the run", "text bold"), scale]]
+    means_of = f"means of {layout.steps:,} steps, each from 0 to the highest of them, at the right"
+    each_one = "step by step, each from 0 to the longest, at the right"
+    scale = cut([("   " + (means_of if layout.steps > 1 else each_one), "muted")], width - 14)
+    out: list[Row] = [[], [(" Over the run", "text bold"), *scale]]
     drawn = [row for row in rows if view.phase_seconds.get(row.name, _NOTHING).x]
     tall = _tall(len(drawn), height - len(out) - 1)
     for row in drawn:

@@ -13,6 +13,9 @@ from monitor.tui.rows import Row
 Edge = tuple[int, str]  # where a layer ends, in eighths of a cell from the bottom, and its tone
 
 _LEVELS = " ▁▂▃▄▅▆▇█"
+_THIN = 8  # eighths: a layer of less on average lies at the bottom
+_TOLD = 0.5  # eighths on average from which on a layer is shown in every column that has it
+_SPIKE = 2  # eighths: of the others, what is shown where it is seldom
 
 
 @dataclass(frozen=True)
@@ -21,69 +24,122 @@ class Layer:
     heights: Sequence[float]  # one a column; nan or nothing counts as 0
 
 
-def _edges(layers: Sequence[Layer], column: int, top: float, levels: int) -> list[Edge]:
-    """The upper edge of each layer of a column, in eighths of a cell from the bottom."""
-    edges: list[Edge] = []
-    total = 0.0
-    below = 0
+@dataclass(frozen=True)
+class _Part:
+    """A layer's part of a cell."""
+
+    start: int
+    end: int
+    tone: str
+    thick: int  # the whole layer, eighths
+    ends: bool  # it does not go on in the cell below
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+def _means(layers: Sequence[Layer], columns: int, scale: float) -> list[float]:
+    """The mean thickness of each layer, in eighths of a cell, over the columns that have it."""
+    found = []
+    for layer in layers:
+        known = [height for height in layer.heights[:columns] if height > 0]
+        found.append(sum(known) * scale / len(known) if known else 0.0)
+    return found
+
+
+def _edges(layers: Sequence[Layer], told: set[str], column: int, scale: float, levels: int) -> list[Edge]:
+    """The upper edge of each layer of a column, in eighths of a cell from the bottom.
+
+    What is too thin to be told goes to the layer above it, in every column; what is told has an eighth at least.
+    """
+    found: list[tuple[float, float, str]] = []  # where it ends, its height, its tone
+    total, largest = 0.0, (0.0, "")
     for layer in layers:
         height = layer.heights[column]
         if height > 0:
             total += height
-            edge = min(levels, round(total / top * levels))
-            if edge > below:
-                edges.append((edge, layer.tone))
-                below = edge
-    if total > 0 and not edges:
-        edges.append((1, max(layers, key=lambda layer: layer.heights[column]).tone))
+            largest = max(largest, (height, layer.tone), key=lambda each: each[0])
+            if layer.tone in told or height * scale >= _SPIKE:
+                found.append((total, height, layer.tone))
+    if total <= 0:
+        return []
+    top = max(1, min(levels, round(total * scale)))
+    found = found or [(total, *largest)]
+    if len(found) > top:  # no room for an eighth each
+        least = sorted((height for _, height, _ in found), reverse=True)[top - 1]
+        found = [each for each in found if each[1] >= least][:top]
+    edges: list[Edge] = []
+    below = 0
+    for index, (end, _, tone) in enumerate(found):
+        above = len(found) - 1 - index  # layers that need an eighth, too
+        below = max(below + 1, min(top - above, round(end * scale))) if above else top
+        edges.append((below, tone))
     return edges
 
 
-def _parts(edges: Sequence[Edge], bottom: int) -> list[tuple[int, int, str]]:
-    """The layers of the cell that spans the levels bottom..bottom+8: where each begins and ends in it, and its tone."""
+def _parts(edges: Sequence[Edge], bottom: int) -> list[_Part]:
+    """The layers of the cell that spans the levels bottom..bottom+8, the lowest first."""
     parts = []
-    start = 0
+    begin = 0
     for edge, tone in edges:
-        end = min(8, edge - bottom)
+        start, end = max(0, begin - bottom), min(8, edge - bottom)
         if end > start:
-            parts.append((start, end, tone))
-            start = end
+            parts.append(_Part(start, end, tone, edge - begin, begin >= bottom))
+        begin = edge
     return parts
 
 
-def _cell(parts: Sequence[tuple[int, int, str]], ranks: dict[str, int], owed: dict[str, int]) -> tuple[str, str]:
+def _cell(parts: Sequence[_Part], ranks: dict[str, int], seen: set[str]) -> tuple[str, str]:
     """The character and tone of a cell. It can hold two colours, and one where the top of the column lies in it.
 
-    Where more layers meet, the largest parts are shown. What a layer loses is owed to it in the next cell: so no layer
-    that is higher than half a cell is lost. Of equal ones that which is larger overall is shown: so neighbours agree.
+    Cells are drawn from the top. Where more layers meet, one that no other cell shows comes first, and keeps its
+    thickness: an edge between two others moves by a part of a cell, so that none comes and goes from column to column.
+    Of equal ones that which is larger overall is shown: so neighbours agree.
     """
     if not parts:
         return " ", "text"
-    top = parts[-1][1]
-    by_size = sorted(parts, key=lambda part: (part[0] - part[1] - owed.get(part[2], 0), ranks[part[2]]))
-    shown = sorted(by_size[: 1 if top < 8 else 2])
-    owed.clear()
-    owed.update({tone: end - start for start, end, tone in parts if (start, end, tone) not in shown})
+    by_size = sorted(parts, key=lambda part: (-part.size, ranks[part.tone]))
+    top = parts[-1].end
+    last = [part for part in by_size if part.ends and part.tone not in seen]  # it is shown here or nowhere
+    last.sort(key=lambda part: (part.thick <= 4, ranks[part.tone]))
+    if top < 8:
+        shown = [part for part in last if part.thick > 4][:1] or by_size[:1]
+    else:
+        sure = [part for index, part in enumerate(last) if not index or part.thick > 4]
+        shown = [*sure, *(part for part in by_size if part not in sure)][:2]
+    seen.update(part.tone for part in shown)
     if len(shown) == 1:
-        return _LEVELS[top], shown[0][2]
-    return _LEVELS[shown[0][1]], f"{shown[0][2]}/{shown[1][2]}"
+        return _LEVELS[top], shown[0].tone
+    low, high = sorted(shown, key=lambda part: part.start)
+    edge = low.size if low in last else 8 - high.size if high in last else low.end
+    return _LEVELS[edge], f"{low.tone}/{high.tone}"
 
 
 @lru_cache(maxsize=1024)  # from one picture to the next, all columns but the last are the same
 def _column(edges: tuple[Edge, ...], height: int, order: tuple[tuple[str, int], ...]) -> list[tuple[str, str]]:
     """The cells of a column, the highest first."""
-    ranks, owed = dict(order), dict[str, int]()
-    return [_cell(_parts(edges, 8 * line), ranks, owed) for line in range(height)][::-1]
+    ranks, seen = dict(order), set[str]()
+    return [_cell(_parts(edges, 8 * line), ranks, seen) for line in reversed(range(height))]
 
 
 def stacked(layers: Sequence[Layer], width: int, height: int, top: float) -> list[Row]:
-    """`height` rows of `width` cells, the highest first."""
+    """`height` rows of `width` cells, the highest first.
+
+    Thin layers lie at the bottom: the highest cell of a column can show one colour only, so on top of the others a
+    thin one would be seen in those columns alone that end at a suitable height.
+    """
     columns = min(width, min((len(layer.heights) for layer in layers), default=0))
     levels = 8 * height
+    scale = levels / top
+    means = _means(layers, columns, scale)
+    told = {layer.tone for layer, mean in zip(layers, means, strict=True) if mean >= _TOLD}
+    thin = {layer.tone for layer, mean in zip(layers, means, strict=True) if mean < _THIN}
+    layers = sorted(layers, key=lambda layer: layer.tone not in thin)
     by_size = sorted(layers, key=lambda layer: -sum(layer.heights))
     ranks = {layer.tone: rank for rank, layer in reversed(list(enumerate(by_size)))}
     order = tuple(ranks.items())
-    drawn = [_column(tuple(_edges(layers, column, top, levels)), height, order) for column in range(columns)]
+    drawn = [_column(tuple(_edges(layers, told, column, scale, levels)), height, order) for column in range(columns)]
     rows: list[Row] = []
     for line in range(height):
         cells = [column[line] for column in drawn]

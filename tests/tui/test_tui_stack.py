@@ -48,7 +48,7 @@ def tones(heights: list[float], height: int, top: float) -> list[str]:
 
 
 def test_the_top_of_a_column_has_the_colour_of_most_of_it() -> None:
-    assert tones([1.2, 0.7], 3, 3.0) == ["text", "phase1", "phase0"], "not of the largest layer, which ends below"
+    assert tones([0.9, 0.4, 0.5], 2, 2.0) == ["phase2", "phase0/phase1"], "not of the largest layer, which ends below"
 
 
 @pytest.mark.parametrize("height", [2, 3, 4, 5])
@@ -69,3 +69,42 @@ def test_the_mark_of_a_label_stands_where_a_column_of_its_value_ends() -> None:
     drawn = ["".join(text for text, _ in each) for each in rows]
     assert drawn[row] == "200 ms▁│ " and drawn[row + 1].endswith("│█"), "at the lower edge of the row"
     assert plain(drawn[row]) == "200 ms_| "
+
+
+def eighths(layers: list[Layer], height: int, top: float) -> list[dict[str, int]]:
+    """How much of each colour there is in every column."""
+    width = len(layers[0].heights)
+    found: list[dict[str, int]] = [{} for _ in range(width)]
+    for row in stacked(layers, width, height, top):
+        cells = [(sign, tone.removesuffix(" fill").split("/")) for text, tone in row for sign in text]
+        for column, (sign, tones_) in zip(found, cells, strict=True):
+            level = " ▁▂▃▄▅▆▇█".index(sign)
+            for tone, part in zip(tones_, (level, 8 - level), strict=False):
+                column[tone] = column.get(tone, 0) + part
+    return found
+
+
+@pytest.mark.parametrize("height", range(4, 20))
+@pytest.mark.parametrize(
+    "means", [(3e-6, 0.075, 0.151, 0.025, 8e-5), (0.0065, 0.21, 0.572, 0.03, 0.0006), (0.072, 0.055, 0.031, 0.03)]
+)
+def test_a_phase_is_shown_in_every_column_or_in_none(height: int, means: tuple[float, ...]) -> None:
+    noise = random.Random(height)
+    layers = [
+        Layer(f"phase{at}", [mean * noise.uniform(0.97, 1.03) for _ in range(60)]) for at, mean in enumerate(means)
+    ]
+    top = 1.4 * sum(means)
+    columns = eighths(layers, height, top)
+    for at, mean in enumerate(means):
+        sizes = [column.get(f"phase{at}", 0) for column in columns]
+        assert all(sizes) or not any(sizes), (at, sizes)
+        true = mean / top * 8 * height
+        assert any(sizes) or true < 2
+        assert max(sizes) - min(sizes) <= 8 + 0.1 * true
+    thinnest = min((mean for mean in means if mean / top * 8 * height >= 2), default=0.0)
+    sizes = [column.get(f"phase{means.index(thinnest)}", 0) for column in columns]
+    assert max(sizes) - min(sizes) <= 2, "and with the same share"
+    assert all(
+        abs(sum(column.values()) - column.get("text", 0) - sum(means) / top * 8 * height) < 3 + height / 4
+        for column in columns
+    )

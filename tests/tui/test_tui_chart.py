@@ -12,6 +12,7 @@ from monitor.model.report import Curve
 from monitor.tui.axis import Axis, grounded, linear, logarithmic
 from monitor.tui.chart import limits, line
 from monitor.tui.columns import fold, grid
+from monitor.tui.panels.plot import line_chart
 
 PROGRAM = """
 import math, resource, sys
@@ -247,3 +248,17 @@ def test_the_labels_of_a_logarithmic_axis_stand_beside_their_values(low: float, 
     assert axis.low <= low and high <= axis.high
     assert len(values) >= (3 if height >= 6 else 2) or low < -299
     assert all(abs(place(axis, value) - (row + 0.25)) <= 0.3 for row, value in values.items())
+
+
+def test_the_band_and_the_signs_of_a_chart_are_explained_where_there_is_room() -> None:
+    values = [float(step % 10) for step in range(120)]
+    values[40], values[100] = -1e6, 1e6
+    curve = Curve([float(step + 1) for step in range(120)], values, values, values)
+    for width, foot in ((70, "step 1  ⡇ lowest to highest of 2 steps  120"), (24, "step 1 120"), (140, "step 1 120")):
+        *_, signs, axis = ["".join(text for text, _ in row) for row in line_chart(curve, width, 8)]
+        assert " ".join(axis.split()) == " ".join(foot.split()), width
+        assert ("▾" in signs and "▴" in signs and " beyond the scale" in signs) == (width > 30)
+    assert "⡇" not in "".join(text for text, _ in line_chart(curve, 70, 8, explained=False)[-1])
+    late = Curve(curve.x, [1.0] * 118 + [1e9] * 2, [1.0] * 118 + [1e9] * 2, [1.0] * 118 + [1e9] * 2)
+    [*_, signs, _] = line_chart(late, 70, 8)
+    assert "".join(text for text, _ in signs).split() == ["above", "the", "scale", "▴▴"], "before them, at the right edge"

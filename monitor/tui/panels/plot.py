@@ -48,6 +48,26 @@ def marks(picture: Picture, width: int) -> Row:
     return row
 
 
+_SIGNS = {"×": "not finite", ABOVE: "above the scale", BELOW: "below the scale"}
+
+
+def told(signs: Row, width: int) -> Row:
+    """The row of signs with what they mean beside the last one, else before the first one, where there is room."""
+    kinds = {text for text, _ in signs} & _SIGNS.keys()
+    words = _SIGNS[min(kinds)] if len(kinds) == 1 else "beyond the scale"
+    words += " or not finite" * (len(kinds) > 1 and "×" in kinds)
+    if row_width(signs) + len(words) < width:
+        return [*signs, (f" {words}", "muted")]
+    before = row_width(signs[:1]) if not signs[0][0].strip() else 0
+    return [(f"{words:>{before - 1}} ", "muted"), *signs[1:]] if len(words) < before else signs
+
+
+def band_told(steps: int = 0) -> list[Row]:
+    """What the band behind a line is, the fewest words last."""
+    of_steps = [f"lowest to highest of {steps:,} steps"] if steps > 1 else []
+    return [[("⡇", "faint"), (f" {words}", "muted")] for words in (*of_steps, "lowest to highest", "low to high")]
+
+
 def steps_axis(layout: Grid, gutter: int, width: int, between: Sequence[Row] = ()) -> Row:
     """`step 1 ... 214`: the last step's number ends below its column.
 
@@ -79,7 +99,7 @@ def _drawn(
 
 def line_chart(
     curve: Curve, width: int, height: int, over: Curve | None = None, logarithmic: bool = False,
-    pointed: int | None = None, beside: Curve | None = None,
+    pointed: int | None = None, beside: Curve | None = None, explained: bool = True,
 ) -> list[Row]:  # fmt: skip
     """A curve as a line with its band of lows and highs, its limits and its first and last step.
 
@@ -88,6 +108,7 @@ def line_chart(
         pointed: the step that the time cursor points at.
         beside: a curve of the same steps in a chart beside this one.
         logarithmic: the curve holds decimal logarithms; its limits are labelled with what they stand for.
+        explained: what the band is stands below the chart, where there is room.
     """
     if height < 3 or not curve.x:
         return [[("  nothing yet", "muted")]]
@@ -102,7 +123,9 @@ def line_chart(
     column = column_of(layout, pointed, width - gutter)
     rows = framed(crossed(picture.rows, column), picture.axis.labels, gutter)
     if signs:
-        rows.append([(" " * gutter, "text"), *signs])
+        rows.append([(" " * gutter, "text"), *told(signs, width - gutter)])
     foot = None if column is None else gutter + column
-    rows.append(footed(steps_axis(layout, gutter, width - gutter), foot))
+    banded = explained and any(bucket is not None and bucket.low < bucket.high for bucket in buckets)
+    between = band_told(layout.steps) if banded else []
+    rows.append(footed(steps_axis(layout, gutter, width - gutter, between), foot))
     return rows

@@ -9,11 +9,11 @@ from textual.binding import BindingType
 from monitor import units as fmt
 from monitor.model.report import Curve, MetricRow, View
 from monitor.tui.actions import screen_bindings
-from monitor.tui.columns import ends
+from monitor.tui.columns import ends, grid
 from monitor.tui.curve_forms import logarithms, smoothed
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.metric import pointed_value, summary
-from monitor.tui.panels.plot import line_chart
+from monitor.tui.panels.plot import GUTTER, band_told, line_chart
 from monitor.tui.rows import Row, cut, fit, row_width, spread
 from monitor.tui.screens.page import Finder, ListBody, PageScreen, with_arrow
 
@@ -53,6 +53,7 @@ class Charts(Finder, ListBody):
         forms = ["logarithmic"] if self._logarithmic else []
         forms += [SMOOTH_WORDS[self._smooth]] if self._smooth else []
         room = self.size.width - len(self.title) - 6  # what a scale means has its place before how many there are
+        band = [[*words, ("   ", "text")] for words in band_told()] if self._banded(view, found) else []
         row: Row = []
         for words, name in (([number, *forms], 24), (forms, 24), (forms, 12), (forms, 0)):
             row = [(", ".join(words), "muted")]
@@ -60,7 +61,14 @@ class Charts(Finder, ListBody):
                 row += [("  with ", "muted"), (fit(self._over, name), "warning bold")]
             if row_width(row) <= room:
                 break
-        return row if row[0][0] or len(row) > 1 else []
+        row = row if row[0][0] or len(row) > 1 else []
+        return next(([*words, *row] for words in band if row_width([*words, *row]) <= room), row)
+
+    def _banded(self, view: View, charts: int) -> bool:
+        """Whether a column of the small charts stands for several steps: what is behind their lines is told once."""
+        _, across = arranged(max(1, charts), max(1, min(MAX_ACROSS, self.size.width // LEAST_WIDTH)))
+        layout = grid(view.step_seconds, (self.size.width - GAP * across) // across - GUTTER)
+        return charts > 0 and not self.opened and layout is not None and layout.steps > 1
 
     def keys(self, view: View, look: Look) -> list[object]:
         names = list(dict.fromkeys([*view.metrics, *view.report.metrics]))
@@ -119,7 +127,8 @@ class Charts(Finder, ListBody):
         curve = self._formed(plain)
         other = self._formed(over) if over is not None else None
         room = height - len(rows) - roomy
-        return [*rows, *line_chart(curve, width, room, other, self._logarithmic, look.cursor, view.step_seconds)]
+        form = self._logarithmic, look.cursor, view.step_seconds, self.opened
+        return [*rows, *line_chart(curve, width, room, other, *form)]
 
     def _formed(self, curve: Curve) -> Curve:
         if self._smooth:

@@ -13,7 +13,7 @@ from monitor.model.report import Curve, GpuRow
 from monitor.tui.axis import linear
 from monitor.tui.chart import line
 from monitor.tui.columns import fold, grid
-from monitor.tui.panels.plot import GUTTER, framed
+from monitor.tui.panels.plot import GUTTER, band_told, framed
 from monitor.tui.rows import Row, row_width
 from monitor.tui.screens.charts import GAP, beside
 
@@ -37,14 +37,18 @@ def past(gpu: GpuRow, detail: GpuDetail, width: int, height: int) -> list[Row]:
         return []
     span = fmt.age(detail.readings[-1].t - detail.readings[0].t)
     heading = f" GPU {gpu.index} in the last {span}"
-    rows: list[Row] = [[], [(heading, "text bold"), (f"   {len(detail.readings):,} readings", "muted")]]
     wide, tall = (width - GAP * (across - 1)) // across, min(PAST_MOST, height // lines)
+    title: Row = [(heading, "text bold"), (f"   {len(detail.readings):,} readings", "muted")]
+    if len(detail.readings) > wide - GUTTER:  # a column stands for several of them
+        words = next((words for words in band_told() if row_width([*title, *words]) + 3 <= width), [])
+        title += [("   ", "text"), *words]
+    rows: list[Row] = [[], title]
     for first in range(0, lines * across, across):
         charts = []
         for name, label, unit, least in PAST[first : first + across]:
             values = [value / unit for value in figure_of(detail.readings, name)]
-            title: Row = [(f"   {label}", "text"), (f"   {limit(gpu, detail, name)}", "muted")]
-            charts.append([title, *_curve(values, span, wide, tall - 1, least)])
+            over: Row = [(f"   {label}", "text"), (f"   {limit(gpu, detail, name)}", "muted")]
+            charts.append([over, *_curve(values, span, wide, tall - 1, least)])
         rows += beside(charts, wide, tall)
     return rows
 

@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 import sample_views as views
 
-from monitor import units as fmt
 from monitor.model.detail_rows import KindRow
 from monitor.model.held_back import HeldBack
 from monitor.model.report import Curve, OpenWork, Outcome, RankRow
@@ -358,20 +357,6 @@ def test_a_gpu_tells_the_limits_that_apply() -> None:
     shown = text(machine.gpu_block(replace(gpu, reasons=["power cap"]), [], 80, slows))
     assert "68 of 87 °C" in shown and "612 of 700 W" in shown and "power cap" in shown
     assert "68 °C" in text(machine.gpu_block(gpu, [], 50, slows)), "a limit takes no figure's place"
-
-
-def test_a_histogram_reaches_to_the_maximum_and_has_no_comb(look: Look) -> None:
-    view = views.running()
-    shown = text(breakdown._table(view.report.phases, view, look, 158)).split("\n")
-    longest = max(view.report.phases, key=lambda row: row.max)
-    assert shown[0].endswith(fmt.duration(longest.max))
-    few = [(1.5**number, 9) for number in range(6)]
-    assert " " not in breakdown.spread_of(few, 1.0, 1.5**6, 60), "bars of several cells fill them"
-    ticked = [(1.02**number, 40 if number % 4 == 0 else 0) for number in range(40)]
-    assert " " not in breakdown.spread_of(ticked, 1.0, 1.02**40, 40), "finer than what was measured"
-    apart = [(1.02**number, 20 if number < 8 or number > 32 else 0) for number in range(40)]
-    assert breakdown.spread_of(apart, 1.0, 1.02**40, 40).count(" ") > 20, "two heaps stay two"
-    assert breakdown.spread_of([(0.01, 5)], 0.01, 0.015, 20).strip() and breakdown.spread_of([], 1.0, 2.0, 5) == " " * 5
 
 
 @pytest.mark.parametrize("width", range(18, 220, 7))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import ClassVar
 
@@ -20,7 +20,7 @@ from monitor.tui.panels.header import shown_rank
 from monitor.tui.panels.phases import wall_account
 from monitor.tui.panels.plot import steps_axis
 from monitor.tui.panels.steps import silence
-from monitor.tui.rows import Row, column, cut, fit, flow, row_width, skyline, sparkline, text_width, wrap
+from monitor.tui.rows import Row, Span, column, cut, fit, flow, row_width, skyline, sparkline, text_width, wrap
 from monitor.tui.screens.page import Body, PageScreen
 
 _COLUMNS = ("share", "mean", "p50", "p95", "max", "steps", "clock", "GPU mean")
@@ -31,6 +31,8 @@ _NARROW = (0, 1, 3)  # of them, where there is no room for all
 _NARROW_TIMED = (0, 1, 7)
 _OF_STEPS = 5
 _LEAST_CHART = 16
+_MATTERS = 0.01  # of step time: a phase of less has no say in the scale of the histograms
+_CLOSE = 1e-6  # of a cell: what arithmetic leaves of none
 LEAST_COMB = 5  # cells: fewer are no comb, whatever lies between them
 MOST_JOINED = 8  # cells
 _MOST_ROWS = 4  # of a phase's line over the run
@@ -50,8 +52,11 @@ def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row
     title: Row = [(" " * (names + 3), "text")]
     title += [(column(_COLUMNS[index], _WIDTHS[index], right=True), "muted") for index in shown]
     low, high = _range(rows, view)
+    shown_bars = {row.name: view.details.distributions.get(row.name, ()) for row in rows}
+    wide = bin_cells([shown_bars[row.name] for row in _matter(rows)], low, high, max(1, room))
+    room -= room % wide
     if room >= _LEAST_CHART:
-        ends = fmt.duration(low), fmt.duration(high)
+        ends = _ends(rows, shown_bars, low, high)
         between = room - len(ends[0]) - len(ends[1])
         words = next((words for words in _SCALE if len(words) + 2 <= between), "")
         title.append((f"   {ends[0]}{words.center(between)}{ends[1]}", "muted"))
@@ -66,8 +71,7 @@ def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row
         for index in shown:
             line.append((column(cells[index], _WIDTHS[index], right=True), "text bold" if index == 0 else "text"))
         if room >= _LEAST_CHART:
-            bars = view.details.distributions.get(row.name, ())
-            line += [("   ", "text"), (spread_of(bars, low, high, room), look.phases[row.name])]
+            line += [("   ", "text"), _spread_or_side(row, shown_bars[row.name], (low, high), (room, wide), look)]
         out.append(line)
     return out
 
@@ -80,37 +84,85 @@ def _shown(rows: list[PhaseRow], timed: bool, room: int) -> tuple[int, ...]:
     return next((way for way in ways if sum(_WIDTHS[index] for index in way) <= room), narrow)
 
 
+def _matter(rows: list[PhaseRow]) -> list[PhaseRow]:
+    return [row for row in rows if row.share >= _MATTERS] or rows
+
+
 def _range(rows: list[PhaseRow], view: View) -> tuple[float, float]:
-    """The shortest and the longest time that any phase took."""
-    starts = [start for bars in view.details.distributions.values() for start, count in bars if count]
-    low, high = min(starts, default=0.001), max((row.max for row in rows), default=1.0)
+    """The shortest and the longest time of the phases that matter: microseconds of others would take most of it."""
+    told = [view.details.distributions.get(row.name, ()) for row in _matter(rows)]
+    low = min((start for bars in told for start, count in bars if count), default=0.001)
+    high = max((row.max for row in _matter(rows)), default=1.0)
     return low, max(high, low * 1.5)
 
 
-def spread_of(bars: Sequence[tuple[float, int]], low: float, high: float, width: int) -> str:
-    """How often the phase took how long: a bar a stretch of time, on a logarithmic scale that all phases share."""
-    counts = [0.0] * width
-    scale = width / math.log(high / low)
-    wide = scale * math.log(min((two / one for (one, _), (two, _) in pairwise(bars)), default=1.0))
+def _ratio(bars: Sequence[tuple[float, int]]) -> float:
+    """How much longer the times of a bar are than those of the one before."""
+    return min((two / one for (one, _), (two, _) in pairwise(bars)), default=1.0)
+
+
+def bin_cells(told: Iterable[Sequence[tuple[float, int]]], low: float, high: float, width: int) -> int:
+    """The cells of a bin: as many as the widest bar of these phases needs, so that all bins are alike."""
+    widest = max((math.log(_ratio(bars)) for bars in told), default=0.0)
+    return max(1, min(width, MOST_JOINED, math.ceil(width / math.log(high / low) * widest - _CLOSE)))
+
+
+def _ends(
+    rows: list[PhaseRow], told: Mapping[str, Sequence[tuple[float, int]]], low: float, high: float
+) -> tuple[str, str]:
+    """What stands at the ends of the scale; it says so where a phase goes beyond one."""
+    below = any(bars and bars[0][0] < low <= row.max for row in rows for bars in [told[row.name]])
+    above = any(bars and bars[0][0] < high < row.max for row in rows for bars in [told[row.name]])
+    return "up to " * below + fmt.duration(low), fmt.duration(high) + " and more" * above
+
+
+def _spread_or_side(
+    row: PhaseRow, bars: Sequence[tuple[float, int]], ends: tuple[float, float], cells: tuple[int, int], look: Look
+) -> Span:
+    """How often the phase took how long, or on which side of the scale all of it lies."""
+    low, high = ends
+    if row.max < low:
+        words = f"all shorter than {fmt.duration(low)}", f"< {fmt.duration(low)}"
+        return next((each for each in words if len(each) <= cells[0]), ""), "muted"
+    if bars and bars[0][0] >= high:
+        words = f"all longer than {fmt.duration(high)}", f"> {fmt.duration(high)}"
+        return next((each for each in words if len(each) <= cells[0]), "").rjust(cells[0]), "muted"
+    return spread_of(bars, low, high, *cells), look.phases[row.name]
+
+
+def spread_of(bars: Sequence[tuple[float, int]], low: float, high: float, width: int, wide: int = 1) -> str:
+    """How often the phase took how long: a bar a stretch of time, on a logarithmic scale that all phases share.
+
+    What lies beyond an end of the scale is in the bin there.
+
+    Args:
+        wide: the cells of a bin.
+    """
+    bins = max(1, width // wide)
+    counts = [0.0] * bins
+    scale = bins / math.log(high / low)
+    size = scale * math.log(_ratio(bars))
     for start, count in bars:
-        first = min(width - 1.0, max(0.0, scale * math.log(max(start, low) / low)))
-        last = min(width - 0.001, first + wide)
-        for cell in range(int(first), int(last) + 1):  # a bar of several cells fills all of them
-            part = (min(cell + 1.0, last) - max(float(cell), first)) / (last - first) if last > first else 1.0
-            counts[cell] += part * count
-    counts = _even(counts)
+        begin = scale * math.log(max(start, 1e-300) / low)
+        first = min(bins - 1.0, max(0.0, begin))
+        last = min(bins - 0.001, max(first, begin + size))
+        for at in range(int(first), int(last) + 1):  # a bar that reaches into several bins is shared out
+            part = (min(at + 1.0, last) - max(float(at), first)) / (last - first) if last > first else 1.0
+            counts[at] += part * count
+    counts = _even(counts, max(1, MOST_JOINED // wide))
     top = max(counts, default=0.0)
     # The root makes single steps visible beside thousands.
-    return "".join(" " if not count else sparkline([math.sqrt(count / top)], 1, 1.0) for count in counts)
+    signs = [" " if not count else sparkline([math.sqrt(count / top)], 1, 1.0) for count in counts]
+    return "".join(sign * wide for sign in signs).ljust(width)
 
 
-def _even(counts: list[float]) -> list[float]:
-    """As fine as the values are: several cells as one, where else those that hold any would stand apart like a comb."""
+def _even(counts: list[float], most: int) -> list[float]:
+    """As fine as the values are: several bins as one, where else those that hold any would stand apart like a comb."""
     held = [at for at, count in enumerate(counts) if count]
     if len(held) < LEAST_COMB:
         return counts
     gaps = sorted(two - one for one, two in pairwise(held))
-    size = min(MOST_JOINED, gaps[len(gaps) * 3 // 4])  # of two heaps only the one gap between them is wide
+    size = min(most, gaps[len(gaps) * 3 // 4])  # of two heaps only the one gap between them is wide
     parts = [sum(counts[at : at + size]) for at in range(0, len(counts), size)]
     return [part for part in parts for _ in range(size)][: len(counts)]
 
@@ -202,8 +254,8 @@ class Breakdown(Body):
     about = (
         "The share is of the time of all steps. The times are those of the steps in which a phase occurs: mean, median"
         " (p50), what 95 % of them stay below, and the longest. The bars at the right show how often it took how long,"
-        " on one logarithmic scale for all phases; their height is the root of the number of steps. `other` is time"
-        " inside a step in no phase.",
+        " on one logarithmic scale for all phases of at least 1 % of the time; what others have beyond its ends stands"
+        " there. Their height is the root of the number of steps. `other` is time inside a step in no phase.",
         "Steps of different roles and stages are compared each with their like; where there are several, their usual"
         " times stand below. A phase's clock is the host's, unless cuda is said. Over the run: a phase that grew, or"
         " that came and went, is seen there.",

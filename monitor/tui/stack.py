@@ -104,7 +104,9 @@ def _cell(parts: Sequence[_Part], ranks: dict[str, int], seen: set[str]) -> tupl
     last = [part for part in by_size if part.ends and part.tone not in seen]  # it is shown here or nowhere
     last.sort(key=lambda part: (part.thick <= 4, ranks[part.tone]))
     if top < 8:
-        shown = [part for part in last if part.thick > 4][:1] or by_size[:1]
+        about = [part for part in by_size if 2 * part.size >= by_size[0].size]  # neighbours differ by no more
+        alike = sorted(about, key=lambda part: ranks[part.tone])
+        shown = [part for part in last if part.thick > 4][:1] or alike[:1]
     else:
         sure = [part for index, part in enumerate(last) if not index or part.thick > 4]
         shown = [*sure, *(part for part in by_size if part not in sure)][:2]
@@ -135,8 +137,9 @@ def stacked(layers: Sequence[Layer], width: int, height: int, top: float) -> lis
     means = _means(layers, columns, scale)
     told = {layer.tone for layer, mean in zip(layers, means, strict=True) if mean >= _TOLD}
     thin = {layer.tone for layer, mean in zip(layers, means, strict=True) if mean < _THIN}
-    layers = sorted(layers, key=lambda layer: layer.tone not in thin)
     by_size = sorted(layers, key=lambda layer: -sum(layer.heights))
+    thin -= {layer.tone for layer in by_size[:1]}  # where all are thin, the largest lies on top of them
+    layers = sorted(layers, key=lambda layer: layer.tone not in thin)
     ranks = {layer.tone: rank for rank, layer in reversed(list(enumerate(by_size)))}
     order = tuple(ranks.items())
     drawn = [_column(tuple(_edges(layers, told, column, scale, levels)), height, order) for column in range(columns)]

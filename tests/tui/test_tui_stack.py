@@ -25,7 +25,7 @@ def test_every_row_has_the_width_and_the_rest_is_free() -> None:
 
 
 def test_two_layers_share_a_cell_by_foreground_and_background() -> None:
-    assert stacked([Layer("a", [0.5]), Layer("b", [0.5])], 1, 1, 1.0) == [[("▄", "a/b fill"), ("", "text")]]
+    assert stacked([Layer("a", [0.5]), Layer("b", [0.6])], 1, 1, 1.1) == [[("▄", "a/b fill"), ("", "text")]]
 
 
 def test_what_is_above_the_limit_is_cut() -> None:
@@ -48,7 +48,8 @@ def tones(heights: list[float], height: int, top: float) -> list[str]:
 
 
 def test_the_top_of_a_column_has_the_colour_of_most_of_it() -> None:
-    assert tones([0.9, 0.4, 0.5], 2, 2.0) == ["phase2", "phase0/phase1"], "not of the largest layer, which ends below"
+    assert tones([0.9, 0.3, 0.2, 0.4], 3, 3.0)[:2] == ["text", "phase0"], "the largest"
+    assert tones([1.1, 1.0, 0.15], 3, 3.0) == ["phase1", "phase0/phase1", "phase2/phase0"], "thin ones at the bottom"
 
 
 @pytest.mark.parametrize("height", [2, 3, 4, 5])
@@ -71,6 +72,12 @@ def test_the_mark_of_a_label_stands_where_a_column_of_its_value_ends() -> None:
     assert plain(drawn[row]) == "200 ms_| "
 
 
+def test_columns_of_less_than_a_cell_have_the_colour_of_what_is_larger_overall() -> None:
+    layers = [Layer("a", [9.0, 0.3, 0.5, 0.4]), Layer("b", [11.0, 0.5, 0.4, 0.1])]
+    [*_, low] = stacked(layers, 4, 20, 20.0)
+    assert low[1:] == [("▆▇", "b fill"), ("▄", "a fill"), ("", "text")], "but where there is next to nothing of it"
+
+
 def eighths(layers: list[Layer], height: int, top: float) -> list[dict[str, int]]:
     """How much of each colour there is in every column."""
     width = len(layers[0].heights)
@@ -84,7 +91,7 @@ def eighths(layers: list[Layer], height: int, top: float) -> list[dict[str, int]
     return found
 
 
-@pytest.mark.parametrize("height", range(4, 20))
+@pytest.mark.parametrize("height", range(2, 20))
 @pytest.mark.parametrize(
     "means", [(3e-6, 0.075, 0.151, 0.025, 8e-5), (0.0065, 0.21, 0.572, 0.03, 0.0006), (0.072, 0.055, 0.031, 0.03)]
 )

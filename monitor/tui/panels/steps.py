@@ -35,7 +35,7 @@ def phase_layers(view: View, layout: Grid) -> dict[str, list[float]]:
             rest.append(left if left > 0.005 * total else 0.0)
         layers[OTHER] = rest
     else:
-        layers[OTHER] = layers.pop(OTHER)  # on top, whatever order it came in
+        layers[OTHER] = layers.pop(OTHER)  # last, whatever order it came in
     return layers
 
 

@@ -77,7 +77,9 @@ def silences(buckets: Sequence[Bucket | None]) -> set[int]:
     told = [index for index, bucket in enumerate(buckets) if bucket is not None]
     if len(told) < 2:
         return set()
-    usual = median(after - before for before, after in pairwise(told))
+    apart = [after - before for before, after in pairwise(told)]
+    within = sum(bucket.count - 1 for bucket in buckets if bucket is not None)  # values that follow in the same bucket
+    usual = median([*apart, *[1] * min(within, len(told))])
     return {after for before, after in pairwise(told) if after - before > _SILENT * usual}
 
 

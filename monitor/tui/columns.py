@@ -67,6 +67,7 @@ class Bucket:
     mean: float  # nan: nothing finite in it
     low: float
     high: float
+    count: int = 1  # values of the curve
 
 
 def ends(curve: Curve) -> tuple[int, int] | None:
@@ -140,7 +141,7 @@ def fold(curve: Curve, layout: Grid) -> list[Bucket | None]:
         total = sum(curve.mean[begin:end])
         if math.isfinite(total):
             low, high = min(curve.low[begin:end]), max(curve.high[begin:end])
-            buckets.append(Bucket(total / (end - begin), low, high))
+            buckets.append(Bucket(total / (end - begin), low, high, end - begin))
         else:
             buckets.append(_finite_part(curve, begin, end))
     return buckets

@@ -221,6 +221,7 @@ def test_no_line_crosses_a_stretch_in_which_a_metric_had_no_value() -> None:
     assert drawn([*range(0, 120, 20), 119]).strip() == "x" * 120, "an evaluation each 20 steps"
     assert drawn([*range(0, 41, 10), 115])[45:115] == " " * 70
     assert drawn([*range(50), 100]).strip().endswith("x"), "a value of its own is a dot"
+    assert drawn([*range(66, 69), *range(105, 108)], 30).strip().count(" ") == 8, "many values in two columns"
     assert drawn([*range(67), *range(106, 120)], 60).count(" ") in range(16, 23)
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import sample_views as views
+from textual.widgets import OptionList
 
 from monitor.model.report import Curve
 from monitor.tui.actions import ACTIONS, PANELS
@@ -359,3 +360,14 @@ async def test_a_panel_with_nothing_to_show_leaves_its_place_until_it_is_asked_f
         for _ in range(3):
             await pilot.pause()
         assert " 6 Console" in screen_text(app) and " 4 Tokens" in screen_text(app)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 15), (160, 45)])
+async def test_what_is_chosen_in_a_long_list_is_in_sight(app_on, size: tuple[int, int]) -> None:
+    app = app_on(views.running())
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("colon", "up")  # to its last entry
+        await pilot.pause()
+        box, choices = app.screen.query_one("#dialog").content_region, app.screen.query_one(OptionList)
+        assert choices.highlighted == choices.option_count - 1 > 20
+        assert box.contains_region(choices.region) and choices.scroll_y == choices.max_scroll_y

@@ -14,6 +14,8 @@ from textual.widgets import OptionList
 
 Answer = TypeVar("Answer")
 WIDEST = 110  # cells of a wide box, as in trainmon.tcss
+WIDE_PART = 0.9  # of the screen's height: a wide box at most, as there
+MOST_ROWS = 24  # of a list
 KEYS, FEW_KEYS = 9, 5  # cells of the keys: what the longest needs, and most of them where there is little room
 NARROW = 80  # cells of such a screen
 
@@ -52,7 +54,17 @@ class Dialog(ModalScreen[Answer]):
                 self.watch(each, what, self._look_for_more)
 
     def on_resize(self) -> None:
+        self._keep_within()
         self._look_for_more()
+
+    def _keep_within(self) -> None:
+        """Lists end where their box does, which may be all of a low screen: else what is chosen lies below its edge."""
+        box = self.query_one("#dialog")
+        room = int((WIDE_PART if self.wide else 1) * self.size.height) - box.gutter.height
+        for each in self.query(OptionList):
+            beside = [other for other in box.children if other is not each]
+            taken = sum(other.outer_size.height + other.styles.margin.height for other in beside)
+            each.styles.max_height = max(1, min(MOST_ROWS, room - taken))
 
     def _look_for_more(self) -> None:
         self.call_after_refresh(self._say_more)

@@ -40,7 +40,7 @@ def at_the_end(finding: Finding, width: int) -> Row:
     row: Row = [(f" {most} faster ", tone), (column, f"{tone} bold")]
     if most and row_width(row) <= width // 2:
         return row
-    row = [(f" {most}" if most else "", tone), (f" {word} ", f"{tone} bold")]
+    row = [(f" {most.replace('at most ', '≤')} ·" if most else "", tone), (f" {word} ", f"{tone} bold")]
     return row if row_width(row) <= width // 2 else []
 
 

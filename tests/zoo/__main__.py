@@ -17,6 +17,8 @@ from monitor.diagnosis.explain import FAMILIES
 from tests.zoo.cases import CASES
 from tests.zoo.runner import Outcome, judge, run
 
+RECALL = 0.95  # of the faulty scripts: below it, `make zoo` fails
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -41,7 +43,16 @@ def main() -> int:
             print(told(outcomes[-1]), flush=True)
     print()
     print("\n".join(markdown(outcomes) if given.markdown else summary(outcomes)))
-    return 0 if all(outcome.good for outcome in outcomes) else 1
+    return 0 if as_promised(outcomes) else 1
+
+
+def as_promised(outcomes: list[Outcome]) -> bool:
+    """All ran, the causes of the faulty ones are named, but for one in twenty, and no healthy one is blamed."""
+    if any(each.trouble for each in outcomes):
+        return False
+    healthy = [each for each in outcomes if each.case.expected is None]
+    faulty = [each for each in outcomes if each.case.expected is not None and not each.waits_for_rule]
+    return not any(each.false for each in healthy) and sum(each.named for each in faulty) >= RECALL * len(faulty)
 
 
 def told(outcome: Outcome) -> str:

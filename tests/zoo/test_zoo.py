@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.zoo.__main__ import markdown, summary, told
+from tests.zoo.__main__ import as_promised, markdown, summary, told
 from tests.zoo.cases import CASES, SICK, WELL, Case
 from tests.zoo.runner import LIMIT, SCRIPTS, Outcome, has_rule, run
 
@@ -59,6 +59,14 @@ def test_crowding_is_no_false_alarm_where_it_is_measured() -> None:
     found = [("eval-heavy", "warning"), ("cpu-starved", "warning")]
     assert not Outcome(SAID, 1.0, found).good
     assert Outcome(SAID, 1.0, found, crowded=True).good
+
+
+def test_one_miss_in_twenty_is_as_promised_and_no_healthy_script_is_blamed() -> None:
+    right, missed = Outcome(SAID, 1.0, [("eval-heavy", "warning")]), Outcome(SAID, 1.0, [])
+    well = Outcome(WELL[0], 1.0, [("swap", "info")])
+    assert as_promised([*[right] * 19, missed, well]) and not as_promised([*[right] * 18, missed, well])
+    assert not as_promised([right, Outcome(WELL[0], 1.0, [("swap", "warning")])])
+    assert not as_promised([right, Outcome(WELL[0], 1.0, trouble="exit code 1")])
 
 
 def test_the_summary_counts() -> None:

@@ -286,7 +286,8 @@ def ranks(report: Report) -> Section | None:
     lines = []
     slow = report.straggler
     if slow is not None:
-        lines.append(f"rank {slow.rank} is slowest, the others wait {share(slow.share)} of each step for it, at least")
+        base = "of the time from step to step"
+        lines.append(f"rank {slow.rank} is slowest: the others wait for it {share(slow.share)} {base}, at least")
     rows = [["rank", "median step", "waiting", "of the step", "steps"]]
     for row in report.ranks:
         waits = duration(row.usual_wait), share(row.wait_share)

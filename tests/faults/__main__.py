@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 import time
@@ -15,6 +16,9 @@ WIDTH = 58
 
 
 def main() -> int:
+    # A shell that starts this in the background has both ignored, and whatever is started from here would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     short = "--short" in sys.argv
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
     chosen = [each for each in FAULTS if not words or any(word in (each.family, each.name) for word in words)]

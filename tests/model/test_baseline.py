@@ -156,7 +156,7 @@ def test_skipped_steps_are_a_finding_with_their_reason() -> None:
         told.step_with({"status": "skipped", "reason": "empty code"} if i % 4 else {}, forward=1)
     findings, _ = judged(told)
     assert [(each.code, each.severity) for each in findings] == [("steps-skipped", "warning")]
-    assert "30 of 40" in findings[0].title and "empty code (30)" in findings[0].title
+    assert findings[0].title == "30 of 40 steps (75 %) did no work: empty code"
 
 
 @pytest.mark.parametrize(("steps", "skipped"), [(2, 2), (500, 5), (10, 0)])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from math import inf
 from typing import IO, Any
 
 from textual.driver import Driver
@@ -17,9 +18,9 @@ BUSY_LINK = 5_600.0  # bytes a second: at most 6 KB/s with what cursor and synch
 SLOW_LINK = 1_350.0  # with --low-bandwidth: at most 1.5 KB/s
 SAVED = 2.0  # seconds of the budget that a quiet spell may save up
 OWED = 4.0  # seconds of the budget that can be owed: a key's answer, and a first picture, are sent whatever they take
-# Seconds from the View after a big picture until the next picture: what it owes is paid back while the usual small
-# ones go on. Where a link is said to be slow, it is paid back first.
-INSTALMENT = 0.45
+# Seconds of the budget that a picture costs which is far bigger than the usual ones, as the first: who has opened a
+# screen is not made to wait for the next one. Where a link is said to be slow, it costs all that it is.
+ONCE = 1.0
 USUAL = 10  # pictures, the middle of which is a usual one
 NO_PICTURE = 32  # bytes: a question to the terminal, or the cursor
 LOOK_AGAIN = 0.1  # seconds until the next look at a link that is still busy
@@ -32,26 +33,25 @@ class Budget:
     """Bytes a second, on average over some seconds. Pure: the moments are passed in.
 
     Args:
-        instalment: seconds after which a usual picture may follow a big one, whatever is owed.
+        once: seconds of it that a single big picture costs at most.
     """
 
-    def __init__(self, bytes_per_second: float, now: float, instalment: float = INSTALMENT) -> None:
-        self._rate, self._instalment = bytes_per_second, instalment
+    def __init__(self, bytes_per_second: float, now: float, once: float = ONCE) -> None:
+        self._rate, self._once = bytes_per_second, once
         self._left = bytes_per_second * SAVED
         self._at = now
         self._counted = 0
-        self._costs = deque([0] * USUAL, maxlen=USUAL)
-        self._next = now  # when a picture may follow the last one, whatever is owed
+        self._costs = deque([0.0] * USUAL, maxlen=USUAL)
 
     def wait(self, now: float, sent: int) -> float:
         """Seconds until another picture is affordable, when so many bytes have been sent in all."""
-        earned, cost = (now - self._at) * self._rate, sent - self._counted
-        self._left = max(min(self._left + earned, self._rate * SAVED) - cost, -self._rate * OWED)
-        self._at, self._counted = now, sent
+        earned, cost = (now - self._at) * self._rate, float(sent - self._counted)
         if cost > NO_PICTURE:
             self._costs.append(cost)
-            self._next = now + max(self._instalment, sorted(self._costs)[USUAL // 2] / self._rate)
-        wait = min(-self._left / self._rate, self._next - now)
+            cost = min(cost, max(self._rate * self._once, sorted(self._costs)[USUAL // 2]))
+        self._left = max(min(self._left + earned, self._rate * SAVED) - cost, -self._rate * OWED)
+        self._at, self._counted = now, sent
+        wait = -self._left / self._rate
         return wait if wait > INSTANT else 0.0
 
 
@@ -94,7 +94,7 @@ class Pacer:
     """Says when the next picture may be drawn. Where there is no terminal to count for, always."""
 
     def __init__(self, slow: bool) -> None:
-        self._terms = (SLOW_LINK, OWED) if slow else (BUSY_LINK, INSTALMENT)
+        self._terms = (SLOW_LINK, inf) if slow else (BUSY_LINK, ONCE)
         self._budget: Budget | None = None
         self._asked: float | None = None  # when the terminal was asked, while it owes an answer
 
@@ -104,8 +104,8 @@ class Pacer:
             return 0.0
         now = time.monotonic()
         if self._budget is None:
-            rate, instalment = self._terms
-            self._budget = Budget(rate, now, instalment)
+            rate, once = self._terms
+            self._budget = Budget(rate, now, once)
         unaffordable = self._budget.wait(now, driver.given)
         owes = self._asked is not None and now - self._asked < GIVE_UP
         return max(unaffordable, LOOK_AGAIN if driver.waiting or owes else 0.0)

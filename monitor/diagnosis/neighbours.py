@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from statistics import median
 
 from monitor.diagnosis.evidence import Evidence
@@ -78,8 +79,8 @@ def crowded_then(evidence: Evidence, moments: list[float]) -> str | None:
     readings, cores = _readings(evidence), evidence.report.host.cores
     if not readings or not cores:
         return None
-    nearest = [min(readings, key=lambda each: abs(each.t - t)) for t in moments]
-    known = [each for each, t in zip(nearest, moments, strict=True) if abs(each.t - t) <= NEAR]
+    readings.sort(key=lambda each: each.t)
+    known = [near for t in moments if (near := _near(readings, t)) is not None]
     held = sum(_held_by_others(each, cores) for each in known)
     if not known or len(known) < MOSTLY * len(moments) or held < MOSTLY * len(known):
         return None
@@ -106,6 +107,13 @@ def held_up(evidence: Evidence) -> float | None:
 
 def _readings(evidence: Evidence) -> list[Host]:
     return [each for each in evidence.state.host if each.cpu is not None and each.tree_cpu is not None]
+
+
+def _near(readings: list[Host], t: float) -> Host | None:
+    """The reading that tells of this moment, of readings in order: each view asks it of hundreds of moments."""
+    at = bisect(readings, t, key=lambda each: each.t)
+    nearest = min(readings[max(0, at - 1) : at + 1], key=lambda each: abs(each.t - t))
+    return nearest if abs(nearest.t - t) <= NEAR else None
 
 
 def _waited(reading: Host) -> float | None:

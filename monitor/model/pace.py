@@ -78,7 +78,7 @@ class Pace:
 
     def done(self, t: float) -> float:
         """Steps that were done by then, by a line between the marks of the whole run."""
-        at = bisect([mark[0] for mark in self.whole], t)
+        at = bisect(self.whole, t, key=lambda mark: mark[0])
         if at == 0 or at == len(self.whole):
             return float(self.whole[at - 1][1]) if at else 0.0
         (before, few, *_), (after, more, *_) = self.whole[at - 1 : at + 1]

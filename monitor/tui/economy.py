@@ -119,10 +119,13 @@ class CroppingCompositor(Compositor):
         update = super().render_full_update(simplify)
         if simplify:  # a picture for a file
             return update
-        rows, now, before = [list(strips) for strips in update.strips], monotonic(), self._painted
+        rows, now = [list(strips) for strips in update.strips], monotonic()
+        there: Rows = ()
+        if self._painted is not None:
+            when, region, before = self._painted
+            there = before if now - when < AT_ONCE and region == update.region else there
         self._painted = now, update.region, rows
-        same = before is not None and now - before[0] < AT_ONCE and before[1] == update.region
-        return WholeUpdate(rows, update.region, before[2] if same and before is not None else ())
+        return WholeUpdate(rows, update.region, there)
 
     def forget(self) -> None:
         """Something else is painted over it."""

@@ -81,6 +81,11 @@ class Front:
         self._alone = False  # the supervisor has died before its time
         self._ended: Ended | None = None
 
+    @property
+    def stays(self) -> bool:
+        """Whether this process must not end before the training, which would end with it."""
+        return self.tie is not None and self.tie.to_us
+
     def poll(self) -> Ended | None:
         """How the training ended, or None while it runs. Also does what a parent owes its children."""
         if self._ended is None:
@@ -225,7 +230,7 @@ def start(words: list[str], options: Options) -> Front:
     subreaper = _become_subreaper()
     supervisor, pid = _fork(plan)
     front = Front(run, supervisor, pid, copies, subreaper, tie)
-    _forward_signals(front, hangup=not options.dashboard)
+    _forward_signals(front, hangup=front.stays or not options.dashboard)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if plan.inherit_stdin:
         # The training reads it. As long as we hold it, too, a writer there would not learn that the training stopped.
@@ -282,7 +287,7 @@ def _forward_signals(front: Front, hangup: bool) -> None:
             raise SystemExit(ended.status)  # only the copying is left, into something that does not take it
 
     def detach(number: int, _frame: object) -> None:
-        if front.tie is not None and front.tie.to_us:
+        if front.stays:
             return
         os._exit(128 + number)  # the terminal is gone, there is nobody to tell; the training goes on
 

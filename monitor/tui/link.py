@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 from math import inf
 from typing import IO, Any
 
@@ -56,15 +57,16 @@ class Budget:
 
 
 class _Counting:
-    """A file that says how many bytes it was given, once they are written."""
+    """A file that says how many bytes it was given, once they are written. A terminal that is gone takes nothing."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
         self.written = 0
 
     def write(self, text: str) -> None:
-        self._file.write(text)
-        self._file.flush()
+        with suppress(OSError):  # Textual waits for the thread that writes, even if that one has died of this
+            self._file.write(text)
+            self._file.flush()
         self.written += len(text.encode("utf-8", "replace"))
 
     def __getattr__(self, name: str) -> Any:

@@ -97,7 +97,7 @@ def _run(command: list[str], options: Options, alerting: Alerting, low_bandwidth
         return complain(str(error), error.code)
     except OSError as error:
         return complain(f"the run's directory cannot be made: {error}; set TRAINMON_DIR to where it can")
-    if front.tie is not None and not front.tie.to_us and os.isatty(2):
+    if front.tie is not None and not front.stays and os.isatty(2):
         click.echo(f"trainmon: {front.tie.text}", err=True)
     try:
         alerting.start(front.run)

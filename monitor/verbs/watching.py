@@ -56,9 +56,12 @@ def show(path: Path, low_bandwidth: bool, alerting: Alerting, front: Front | Non
             if front is not None and front.told_to_end:
                 app.call_from_thread(app.exit, "ended")
 
+        def leave() -> None:
+            app.call_from_thread(app.exit, "detach")
+
         if front is not None:
             front.watch(end)
-        how = open_screen(app)
+        how = open_screen(app, leave if front is not None and front.stays else None)
         reason = "see above"
     except Exception as error:
         # Whatever is wrong with the screen, the training goes on, and the person has to learn that it does.

@@ -39,6 +39,9 @@ class Terminal:
         ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def read(self, seconds: float = 0.1) -> None:
+        if self._master < 0:  # closed, but its end may still be waited for
+            time.sleep(seconds)
+            return
         ready, _, _ = select.select([self._master], [], [], seconds)
         if ready:
             with suppress(OSError):

@@ -93,9 +93,10 @@ def test_a_closed_terminal_leaves_the_training(box: Box, script: str) -> None:
     wait_for_steps(box.run(), 80)
 
 
-def test_a_dashboard_ends_with_its_terminal_though_nobody_tells_it(box: Box, script: str) -> None:
-    """A hangup is told to the session's leader alone; where that one is a `make`, it waits for us."""
-    waits = ["/bin/sh", "-c", 'trap : HUP; "$@"; exit', "sh"]
+@pytest.mark.parametrize("heeded", [":", ""])
+def test_a_dashboard_ends_with_its_terminal_though_nobody_tells_it(box: Box, script: str, heeded: str) -> None:
+    """A hangup is told to the session's leader alone; where that one is a `make`, it waits for us. Or it is ignored."""
+    waits = ["/bin/sh", "-c", f'trap "{heeded}" HUP; "$@"; exit', "sh"]
     terminal = box.trainmon("run", "--", sys.executable, script, "2000", within=waits)
     terminal.wait_for("generation")
     terminal.close()

@@ -21,7 +21,10 @@ def main() -> int:
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     short = "--short" in sys.argv
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
-    chosen = [each for each in FAULTS if not words or any(word in (each.family, each.name) for word in words)]
+    chosen = [each for each in FAULTS if not words or any(word == each.family or word in each.name for word in words)]
+    if not chosen:
+        print(f"no fault and no family is named {' or '.join(words)}", file=sys.stderr)
+        return 2
     print(f"{'fault':{WIDTH}} {'injected':>8} {'harmed':>6} {'lost':>5} {'recovered in':>12}")
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="trainmon-faults-") as path:

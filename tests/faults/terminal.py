@@ -133,22 +133,24 @@ def slurm(place: Place, short: bool) -> Result:
     return result
 
 
-@fault("first process of a container: hangup, q, SIGTERM, orphans")
+@fault("process 1 of a container: hangup, close, q, TERM, orphans")
 def first_process(place: Place, short: bool) -> Result:
     """Where trainmon is process 1, all ends with it: so it stays, and passes on what ends the training."""
     inside = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode:
         raise NotHere("no PID namespace can be made here (unshare)")
     result = Result()
-    for strike in (_hung_up, _left, _ended):
+    outside = ["/bin/sh", "-c", 'trap : HUP; "$@"; exit', "sh"]  # a container outlives the terminal that shows it
+    for strike in (_hung_up, _closed, _left, _ended):
         training = Training(place)
         terminal = Terminal(
             [
+                *(outside if strike is _closed else ()),
                 shutil.which("unshare") or "",
                 *inside[1:],
                 *TRAINMON,
                 "run",
-                *(() if strike is _left else ("--no-tui",)),
+                *(() if strike in (_closed, _left) else ("--no-tui",)),
                 "--",
                 *training.command,
             ],
@@ -165,6 +167,13 @@ def first_process(place: Place, short: bool) -> Result:
 
 def _hung_up(training: Training, terminal: Terminal, result: Result) -> None:
     os.kill(_first(terminal), signal.SIGHUP)
+    training.goes_on(50)
+    _finished(training, result, terminal)
+
+
+def _closed(training: Training, terminal: Terminal, result: Result) -> None:
+    terminal.wait_for(COUNTS)
+    terminal.close()
     training.goes_on(50)
     _finished(training, result, terminal)
 

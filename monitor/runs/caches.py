@@ -20,7 +20,7 @@ def shape(of: type) -> str:
     return f"{__version__} {zlib.crc32(repr(msgspec.inspect.type_info(of)).encode()):08x}"
 
 
-def write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes | bytearray) -> None:
     """Put a cache in its place, whole. Failing is no harm."""
     with contextlib.suppress(OSError):
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

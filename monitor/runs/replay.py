@@ -110,7 +110,7 @@ class Player:
     def _keep(self) -> None:
         if self.position - (self._kept[-1][0] if self._kept else 0) < self._every:
             return
-        self._kept.append((self.position, packed(self.state)))
+        self._kept.append((self.position, bytes(packed(self.state))))
         if len(self._kept) > MAX_KEPT:
             self._kept = self._kept[1::2]
             self._every *= 2

@@ -40,7 +40,13 @@ def main(words: list[str]) -> int:
     parser.add_argument("--only", choices=[target.name for target in ALL], help="one target instead of all")
     told = parser.parse_args(words)
     seed = told.seed if told.seed is not None else random.randrange(2**32)
-    os.environ["TRAINMON_DIR"] = tempfile.mkdtemp(prefix="fuzz-state-")
+    with tempfile.TemporaryDirectory(prefix="trainmon-fuzz-") as state:
+        os.environ["TRAINMON_DIR"] = state
+        return _table(told, seed)
+
+
+def _table(told: argparse.Namespace, seed: int) -> int:
+    """Feed all that was chosen and print what came of it, a line a target."""
     chosen = [target() for target in ALL if told.only in (None, target.name)]
     whole = sum(target.share for target in chosen)
     print(f"seed {seed}\n{'target':<10} {'inputs':>12} {'seconds':>8} {'a second':>9}  failures", flush=True)

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable
 
 from monitor.model.report import View
+from monitor.runs.follow import load
 from monitor.tui.app import TrainmonApp
 from tests.fuzz.targets import Journals, clean_text
 
@@ -17,7 +18,7 @@ class Screens(Journals):
     name, share = "screens", 0.0004
 
     def check(self, given: dict[str, bytes]) -> None:
-        asyncio.run(self._draw(self.view(given)))
+        asyncio.run(self._draw(load(self.laid(given))))
 
     async def _draw(self, view: View) -> None:
         app = TrainmonApp(_Feed(view), title=view.report.run.name or "run")

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from monitor.console.survey import Survey
 from monitor.model.compare import Side, compare
-from monitor.model.report import View
 from monitor.reports import as_json, comparison, listing, text
 from monitor.reports.lines import as_mapping, row, summary_text
 from monitor.runs import catalogue
@@ -95,26 +94,23 @@ class Journals:
     name, share, holds = "journals", 0.06, 40
 
     def __init__(self) -> None:
-        self._home = Path(tempfile.mkdtemp(prefix="fuzz-"))
+        self._keeps = tempfile.TemporaryDirectory(prefix="trainmon-fuzz-")
+        self._home = Path(self._keeps.name)
 
     def make(self, dice: Random) -> dict[str, bytes]:
         return files(dice, self.holds)
 
-    def view(self, given: dict[str, bytes]) -> View:
-        """The run that these files make, as a reader sees it."""
+    def laid(self, given: dict[str, bytes]) -> Path:
+        """The directory of the run that these files make."""
         run = self._home / "run"
         shutil.rmtree(run, ignore_errors=True)
         run.mkdir()
         for name, data in given.items():
             (run / name).write_bytes(data)
-        return load(run)
+        return run
 
     def check(self, given: dict[str, bytes]) -> None:
-        run = self._home / "run"
-        shutil.rmtree(run, ignore_errors=True)
-        run.mkdir()
-        for name, data in given.items():
-            (run / name).write_bytes(data)
+        run = self.laid(given)
         view = load(run)
         report = view.report
         for shown in (

@@ -1,4 +1,4 @@
-"""Tables without lines: a head of words, and under it a row of figures a step or an epoch. Pure.
+"""Tables without lines, or with commas: a head of words, and under it a row of figures a step or an epoch. Pure.
 
 A head is one only if a column of it counts: without that, rows of numbers may be anything.
 """
@@ -16,6 +16,7 @@ COUNTS_AMONG = 2  # the column that counts is one of the first two
 
 _NAMED = re.compile(r"(?:#|[A-Za-z_][\w.()/#-]{0,40})(?: [A-Za-z_(#][\w.()/#-]{0,40}){0,3}")
 _GAP = re.compile(r"\t+|\s{2,}")
+_COMMA = re.compile(r"\s?,\s?")
 _EPOCH = words("e ep epoch epochs")
 _STEP = words("step steps iter iteration iterations it round")
 _FIGURE = re.compile(rf"(?:{NUMBER}|{NONFINITE})(?:[%GMKk]|ms|s|min)?")
@@ -29,28 +30,35 @@ class Columns:
 
     def __init__(self) -> None:
         self._head: list[str] = []
+        self._commas = False  # between its cells
 
     def begin(self, text: str) -> bool:
         """Whether a line is a head."""
-        cells = _GAP.split(text.strip())
+        commas = "," in text
+        cells = _COMMA.split(text.strip()) if commas else _GAP.split(text.strip())
         if not MIN_COLUMNS <= len(cells) <= MAX_COLUMNS or not all(_NAMED.fullmatch(cell) for cell in cells):
             return False
         called = [_called(cell) for cell in cells]
         if not any(each in _EPOCH or each in _STEP for each in called[:COUNTS_AMONG]):
             return False
-        self._head = called
+        self._head, self._commas = called, commas
         return True
 
     def row(self, text: str, into: Reading) -> bool:
         """Take a row of figures; False where this is none."""
         if not self._head or not text.strip()[:1].isdigit():
             return False
-        cells = text.strip().split("\t") if "\t" in text.strip() else text.split()
+        cells = self._cells(text.strip())
         if len(cells) != len(self._head) or not all(_told(cell.strip()) for cell in cells):
             return False
         for called, cell in zip(self._head, cells, strict=True):
             _put(into, called, cell.strip())
         return True
+
+    def _cells(self, text: str) -> list[str]:
+        if self._commas:
+            return _COMMA.split(text)
+        return text.split("\t") if "\t" in text else text.split()
 
 
 def _called(cell: str) -> str:

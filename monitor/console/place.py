@@ -93,14 +93,14 @@ _HINTS = (
         "cer",
         "bits",
     ),
-    *("bpb", "return", "ep_rew", "advantage", "success", "episode"),
+    *("bpb", "return", "ep_rew", "advantage", "success", "episode", "'s l"),
 )
 
 # A line that names no step is taken for a report on the training only if it holds one of these words.
 _TELLING = re.compile(
     r"loss|acc(?:uracy)?\b|reward|\blr\b|learning.?rate|\blearn:|grad.?norm|ppl|perplex|\bkl\b|entropy|\bf1\b|bleu|rouge|\bscore"
     r"|\bauc\b|\bmap\b|precision|recall|\bm[fh]?fu\b|tok(?:en)?s?(?:/|\sper\s|_per_)s|samples?/s|\bmse\b|\bmae\b|rmse"
-    r"|\br2\b|\biou\b|\bfid\b|\bwer\b|\bcer\b|bits.per|\bbpb\b|\breturn\b|ep_rew|advantage|success|episode",
+    r"|\br2\b|\biou\b|\bfid\b|\bwer\b|\bcer\b|bits.per|\bbpb\b|\breturn\b|ep_rew|advantage|success|episode|'s l[12]\b",
     re.IGNORECASE,
 )
 

@@ -45,6 +45,8 @@ FORMATS: dict[str, tuple[int, int | None, int, dict[str, Any]]] = {
     "catboost": (25, None, 24, {"learn": 0.45, "best": 0.44}),
     "flax": (600, None, 500, {"train_loss": 5.4, "train_accuracy": 0.16}),
     "fastai": (5, None, 4, {"train_loss": 1.3, "valid_loss": 1.2, "accuracy": 0.541}),
+    "comma_separated": (12, None, 12, {"loss": 1.8, "lr": 0.001, "tokens_per_second": 1180}),
+    "lightgbm": (6, None, 0, {"training_s_l2": 0.17, "valid_0_s_l2": 0.21}),
     "spacy": (1001, None, 0, {"loss_ner": 50.0, "score": 0.6}),
     "yolo": (24, 24, 24, {"box_loss": 0.9, "cls_loss": 1.78}),
     "detectron2": (199, None, 180, {"total_loss": 1.105, "lr": 1.9981e-05}),

@@ -182,7 +182,7 @@ def shown_rank(report: Report) -> str:
 def _rate(recent: str, whole: str, unit: str, over: str) -> tuple[str, str]:
     """The recent rate, and a label: what it is over, and the one since the first step where that is another figure."""
     if whole == fmt.UNKNOWN and recent == fmt.UNKNOWN:
-        return f"{fmt.UNKNOWN} {unit}", "not known yet"
+        return f"{fmt.UNKNOWN} {unit}", "not known"
     if recent in (fmt.UNKNOWN, whole):
         return whole, SINCE
     number, _, its = whole.rpartition(" ")

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from monitor.sources.salvage import salvaged
 from trainhooks import events
 from trainhooks.events import MAX_INTEGER, MAX_LINE, MAX_NAME, MAX_TEXT, Event, Number, clean, number
 
@@ -45,11 +46,18 @@ def decode(line: bytes) -> Event | object | None:
         if decoder is None:
             _kind_only.decode(line)
             return UNKNOWN
-        event: Event = decoder.decode(line)
+        event: Event = _read(line, decoder)
     # A ValueError covers msgspec's own errors and bad UTF-8; deep nesting ends in a RecursionError.
-    except (ValueError, RecursionError, OverflowError):
+    except (ValueError, TypeError, RecursionError, OverflowError):
         return None
     return event if _sane(event) else None
+
+
+def _read(line: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    try:
+        return decoder.decode(line)
+    except msgspec.ValidationError:
+        return salvaged(line, decoder.type)
 
 
 def _sane(event: Event) -> bool:
@@ -57,7 +65,7 @@ def _sane(event: Event) -> bool:
     event.producer = _name(event.producer)
     if not (0 <= event.seq <= MAX_INTEGER and _time(event.t)):
         return False
-    if type(event) is not events.Step and not _sized(event):
+    if type(event) not in (events.Step, Event) and not _sized(event):
         return False
     tidy = _TIDY.get(type(event))
     return tidy is None or tidy(event)

@@ -181,3 +181,14 @@ def test_clean_text_is_printable_short_and_stays_so(text: str, limit: int) -> No
     assert clean(found, limit) == found
     assert not any(ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 for c in found)
     found.encode()
+
+
+def test_one_odd_value_costs_no_step() -> None:
+    line = {**to_dict(next(event for event in every_event() if event.kind == "step")), "index": 3.0, "tokens": 512.0}
+    line |= {"samples": "many", "metrics": {"loss": None, "reward": 0.5}, "phases": [["data", 0.1], ["gen", 1, "cuda"]]}
+    found = decode(json.dumps(line).encode())
+    assert isinstance(found, events.Step)
+    assert (found.index, found.tokens, found.samples, found.metrics) == (3, 512, None, {"reward": 0.5})
+    assert found.phases == [("data", 0.1, "host", 1), ("gen", 1.0, "cuda", 1)]
+    for name, odd in (("index", 1.5), ("duration", "long"), ("seq", None), ("phases", [["data"]])):
+        assert decode(json.dumps({**line, name: odd}).encode()) is None, name

@@ -36,6 +36,25 @@ UNKNOWN = object()
 """What `decode` gives for a well-formed line of a kind that this version does not know: to be passed over."""
 
 
+class Unknown(Event):
+    """Of a line of a kind that this version does not know: its place in its producer's sequence, which is no gap."""
+
+
+_bare = msgspec.json.Decoder(Event)
+
+
+def numbered(line: bytes) -> Event | object | None:
+    """As `decode`, with an Unknown for a kind to be passed over that tells its number."""
+    found = decode(line)
+    if found is not UNKNOWN:
+        return found
+    try:
+        event = _bare.decode(line)
+    except (ValueError, RecursionError, OverflowError):
+        return UNKNOWN
+    return Unknown(event.producer, event.seq, event.t) if _sane(event) else UNKNOWN
+
+
 def decode(line: bytes) -> Event | object | None:
     """One line as an event; UNKNOWN for a kind to be passed over; None for a line that cannot be read."""
     if len(line) > MAX_LINE:

@@ -17,10 +17,10 @@ from typing import Any
 from monitor import columns
 from monitor.slab import Slab
 from monitor.sources.alike import Alike
-from monitor.sources.decode import UNKNOWN, decode
+from monitor.sources.decode import UNKNOWN, Unknown, decode, numbered
 from monitor.sources.joined import joined
 from monitor.sources.journal import BLOCK, CHUNK, JournalTail, batches
-from monitor.sources.sequence import Sequencer
+from monitor.sources.sequence import Place, Sequencer
 from monitor.sources.shapes import Decoded, Row, Shape, slabs
 from trainhooks import rundir
 from trainhooks.events import MAX_LINE, Event
@@ -49,10 +49,11 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.unreadable = 0
+        self.unreadable = 0  # lines that leave no hole in their producer's numbers: such a hole counts as missing
         self._sequencer = Sequencer()
         self._tails: dict[Path, JournalTail] = {}
         self._readers: dict[Path, tuple[Shape, Alike]] = {}
+        self._places: dict[Path, Place] = {}
         self._scanned = -RESCAN
         self._caught_up = False
         self._long = False
@@ -77,9 +78,10 @@ class RunDirectory:
         some = False
         for event in self._read_journals(form):
             some = True
-            yield event
+            if type(event) is not Unknown:
+                yield event
         if not some:
-            yield from form(self._beyond_journals())
+            yield from (each for each in form(self._beyond_journals()) if type(each) is not Unknown)
 
     def _beyond_journals(self) -> list[Any]:
         """What is due when the journals are read to their ends."""
@@ -113,18 +115,20 @@ class RunDirectory:
         """What is due of a journal's whole lines, batch by batch; `wide`: in columns at once, where that goes."""
         shape, alike = self._readers.setdefault(path, _readers())
         found = alike.read(block, end, decode) if wide else None
-        if found is not None and self._sequencer.pass_on(found.producer, found.numbers()):
+        numbers = found.numbers() if found is not None else None
+        if found is not None and numbers is not None and self._sequencer.pass_on(found.producer, numbers):
+            self._places[path] = Place(found.producer, numbers.stop - 1)
             yield found.slabs()
             return
         for batch in batches(block[:end]):
-            yield form(self._sequencer.push_all(self._known(shape.read(batch, decode))))
+            yield form(self._sequencer.push_all(self._known(path, shape.read(batch, numbered))))
 
-    def _known(self, found: list[Any]) -> list[Any]:
+    def _known(self, path: Path, found: list[Any]) -> list[Any]:
         """The events that this version knows; lines that could not be read are counted."""
         known = [event for event in found if event is not None and event is not UNKNOWN]
+        self.unreadable += self._places.setdefault(path, Place()).go_over(found, len(known) == len(found))
         if len(known) == len(found):
             return found
-        self.unreadable += found.count(None)
         return Decoded(known, found.again) if isinstance(found, Decoded) else known
 
     def _is_long(self) -> bool:
@@ -148,7 +152,7 @@ class RunDirectory:
                 self._subscriber.connect(named.group(2))
 
     def _take(self, line: bytes, out: list[Any]) -> None:
-        event = decode(line)
+        event = numbered(line)
         if event is None:
             self.unreadable += 1
         elif event is not UNKNOWN:

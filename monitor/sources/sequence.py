@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from monitor.sources.decode import Unknown
 from trainhooks.events import Event, Hello
 
 MAX_HELD = 50_000  # events that wait for an earlier one; past it the gap is taken as lost
@@ -15,6 +16,33 @@ MAX_PRODUCERS = 20_000  # a thousand ranks, each begun anew twenty times; events
 class _Line:
     expected: int = 0
     held: dict[int, Event] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Place:
+    """How far a journal has come in its producer's numbers, and how many lines since then could not be read."""
+
+    producer: str | None = None
+    seq: int = -1
+    unread: int = 0
+
+    def go_over(self, found: list[Any], all_read: bool) -> int:
+        """The lines among these that could not be read (None), less those that the next number tells to be missing:
+        what was lost is counted once.
+        """
+        if all_read and found and not self.unread:
+            self.producer, self.seq = found[-1].producer, found[-1].seq
+            return 0
+        count = 0
+        for event in found:
+            if event is None:
+                count += 1
+                self.unread += 1
+            elif hasattr(event, "seq"):
+                if self.unread and event.producer == (self.producer or event.producer):
+                    count -= min(self.unread, max(0, event.seq - self.seq - 1))
+                self.producer, self.seq, self.unread = event.producer, event.seq, 0
+        return count
 
 
 @dataclass(slots=True)
@@ -94,6 +122,10 @@ class Sequencer:
     def _give_up(self, line: _Line) -> list[Event]:
         out: list[Event] = []
         while line.held:
+            if all(type(event) is Unknown for event in line.held.values()):  # nothing known is missing
+                self._held -= len(line.held)
+                line.held.clear()
+                break
             first = min(line.held)
             self.missing += first - line.expected
             line.expected = first

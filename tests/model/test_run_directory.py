@@ -263,6 +263,25 @@ def test_lines_that_cannot_be_read_cost_only_themselves(stage: Stage) -> None:
     assert source.share_read() is None
 
 
+def test_what_is_lost_counts_once_and_a_newer_kind_is_no_loss(tmp_path: Path) -> None:
+    told = Story()
+    for _ in range(40):
+        told.step(forward=1)
+    lines = [line_of(event) for event in told.events]
+    newer = lines[7].replace(b'"kind":"step"', b'"kind":"novelty"')
+    lines[7:12] = [newer, b"torn {\n", b"\xff\n", *lines[10:12]]  # two that cannot be read stand for 8 and 9
+    lines[20:20] = [b"words of nobody\n"]  # in nobody's place
+    del lines[30:34]
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "rank-0-p.jsonl").write_bytes(b"".join(lines))
+    source = RunDirectory(run)
+    found = [event for _ in range(3) for event in source.poll()]
+    assert source.missing == 2 + 1 + 4
+    assert len(found) == 41 - 1 - 2 - 4
+    source.close()
+
+
 def test_going_on_from_a_position(stage: Stage) -> None:
     told = Story()
     for _ in range(20):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from monitor.model.baseline import Baseline
+from monitor.model.claims import Claims
 from monitor.model.gpu_times import GpuTimes
 from monitor.model.lengths import Lengths
 from monitor.model.metric_order import comes_by_itself
@@ -106,6 +107,7 @@ class Figures:
     pace: Pace = field(default_factory=Pace)
     wall: WallClock = field(default_factory=WallClock)
     timelines: Timelines = field(default_factory=Timelines)  # when the steps were done, to be laid over GPU episodes
+    claims: Claims = field(default_factory=Claims)  # of spans that do not tell what part is their own
 
     restart: int = 0  # the elastic restart that the newest process of this rank belongs to
     begins_again: bool = False  # that process has not ended a step yet

@@ -11,6 +11,7 @@ from typing import Any
 
 from monitor import columns
 from monitor.model.baseline import Baseline
+from monitor.model.claims import ROUNDING, Piece, seconds_in_steps
 from monitor.model.parts import OTHER as OTHER
 from monitor.model.parts import Parts, columns_of, parts_of, rows_of
 from monitor.model.report import SlowStep
@@ -127,6 +128,9 @@ def _step_times(figures: Figures, slab: Slab) -> None:
     starts, ends = slab.start, columns.plus(slab.start, slab.duration)
     first, last = slab.first.start, columns.most(ends)
     wall = figures.wall
+    if figures.claims.reach(first):
+        steps = zip(columns.as_list(starts), columns.as_list(ends), strict=True)
+        figures.claims.take_back(steps, partial(_give_back, figures))
     if wall.first_step is None:
         wall.first_step = first
     before = first if wall.last_step is None else wall.last_step
@@ -268,11 +272,14 @@ _NONFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def take_span(figures: Figures, span: Span) -> None:
-    own = span.own_seconds
     end = span.start + span.duration
+    if span.own is None:
+        span = replace(span, own=_claimed(figures, span))
+    own = span.own_seconds
     wall = figures.wall
     if wall.first_step is None:
-        count(wall.startup, span.name, MAX_PHASES, own)
+        if own > 0:
+            count(wall.startup, span.name, MAX_PHASES, own)
         wall.startup_ends.append((end, own))
         if len(wall.startup_ends) > MAX_ENDS:
             del wall.startup_ends[0]
@@ -283,6 +290,31 @@ def take_span(figures: Figures, span: Span) -> None:
         # A span around the last steps has a part of its own time before their end.
         elapsed = end - (wall.last_step or 0.0)
         wall.since_last_step = max(wall.since_last_step, min(wall.since_last_step + own, elapsed))
+
+
+def _claimed(figures: Figures, span: Span) -> float:
+    """What a span owns that does not tell it; of that, what lies before the first step counts as start-up at once."""
+    wall, end = figures.wall, span.start + span.duration
+    parts, early = figures.claims.claim(span.name, span.start, end, wall.first_step)
+    if wall.first_step is None:
+        return early
+    if early > 0:
+        count(wall.startup, span.name, MAX_PHASES, early)
+    taken = seconds_in_steps(figures.timelines, parts, wall.last_step)
+    return max(0.0, sum(high - low for low, high in parts) - taken)
+
+
+def _give_back(figures: Figures, piece: Piece, seconds: float) -> None:
+    """A step that was told after a span lay around it, or it in the step: that time is the step's."""
+    table = figures.wall.startup if piece.startup else figures.wall.spans
+    name = piece.name if piece.name in table else OVERFLOW
+    left = table.pop(name, 0.0) - seconds
+    if left > ROUNDING:
+        table[name] = left
+    marks = figures.marks
+    for place, mark in enumerate(marks[-MAX_LATE:], max(0, len(marks) - MAX_LATE)):
+        if mark.name == piece.name and mark.start <= piece.start and piece.end <= mark.start + mark.duration:
+            marks[place] = replace(mark, own=max(0.0, mark.own_seconds - seconds), step=figures.last_index)
 
 
 def _mark(figures: Figures, span: Span) -> None:

@@ -35,6 +35,14 @@ def trainings(state: RunState) -> list[Producer]:
     return hooked or [each for each in state.producers.values() if each.source == "console"]
 
 
+def wall_offset(state: RunState, identity: dict[str, Any]) -> float | None:
+    """Unix time minus the trainings' monotonic time; None where nobody tells the time of day."""
+    told = [*sorted(trainings(state), key=lambda each: each.rank), *state.producers.values()]
+    started, launched = identity.get("started"), identity.get("started_monotonic")
+    own = started - launched if isinstance(started, int | float) and isinstance(launched, int | float) else None
+    return next((each.wall_offset for each in told if each.wall_offset), own)
+
+
 def newest(state: RunState) -> list[Producer]:
     """Of the trainings those that no elastic restart has replaced."""
     all_of_them = trainings(state)

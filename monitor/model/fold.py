@@ -46,7 +46,8 @@ def fold(state: RunState, event: Event | Slab) -> None:
     producer = state.producers.get(event.producer)
     if producer is None and not isinstance(event, Hello):
         # A journal without its first line: what can be read still counts.
-        begin = event.first.t if isinstance(event, Slab) else event.t
+        first = event.first if isinstance(event, Slab) else event
+        begin = min(first.t, first.start or first.t) if isinstance(first, Step | Span) else first.t
         producer = _introduce(state, Hello(event.producer, 0, begin, source="unknown"))
     newest = columns.most(event.t) if isinstance(event, Slab) else event.t
     if producer is not None and newest > producer.last_heard:

@@ -42,7 +42,8 @@ class RankStats:
 
     def take(self, slab: Slab, restart: int) -> None:
         self.steps += len(slab)
-        self.seconds.extend(slab.index, slab.duration)
+        if slab.first.duration > 0.0:  # 0 is "not known"
+            self.seconds.extend(slab.index, slab.duration)
         if slab.first.thread is not None or restart < self.restart:
             return
         if restart > self.restart:

@@ -256,7 +256,7 @@ class Suggestion:
 
 @dataclass(slots=True)
 class Alert:
-    time: float  # Unix time
+    time: float | None  # Unix time
     code: str
     text: str
 

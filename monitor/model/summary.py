@@ -60,7 +60,7 @@ def report(state: RunState, around: Surroundings) -> Report:
         host=_host(state),
         ranks=_ranks(state, comparison),
         findings=[],
-        alerts=_alerts(state),
+        alerts=_alerts(state, around),
         dropped=_dropped(state, around, outcome),
         straggler=_straggler(comparison),
         gpu_clock=_gpu_clock(main),
@@ -76,7 +76,9 @@ def _run(state: RunState, around: Surroundings) -> Run:
     ranks = len({each.rank for each in trainings})
     main = state.main
     source = main.source if main.stepped else None
-    started = identity.get("started") or min((p.hello + p.wall_offset for p in trainings), default=None) or None
+    offset = account.wall_offset(state, identity)
+    begins = [] if offset is None else [each.hello + (each.wall_offset or offset) for each in trainings]
+    started = identity.get("started") or min(begins, default=None)
     facts = {**state.facts, **({"tags": identity["tags"]} if identity.get("tags") else {})}
     name = name or state.name or identity.get("name")
     imported = identity.get("imported") is True
@@ -193,7 +195,7 @@ def _ranks(state: RunState, comparison: Comparison | None) -> list[RankRow]:
     for rank in sorted({each.rank for each in account.trainings(state)}):
         stats = state.ranks.get(rank)
         seconds = stats.seconds.digested().quantiles.at(0.5)[0] if stats is not None else None
-        row = RankRow(rank, seconds, steps=stats.steps if stats is not None else 0)
+        row = RankRow(rank, seconds or None, steps=stats.steps if stats is not None else 0)
         if known is not None:
             row.wait_seconds, row.usual_wait = known.waits.get(rank), known.usual.get(rank)
             row.wait_share = None if row.usual_wait is None else row.usual_wait / known.period
@@ -207,11 +209,10 @@ def _straggler(comparison: Comparison | None) -> Straggler | None:
     return Straggler(comparison.slowest, comparison.share, comparison.seconds, comparison.steps)
 
 
-def _alerts(state: RunState) -> list[Alert]:
-    lead = min(account.trainings(state), key=lambda each: each.rank, default=None)
-    offset = lead.wall_offset if lead is not None else 0.0
+def _alerts(state: RunState, around: Surroundings) -> list[Alert]:
+    offset = account.wall_offset(state, around.identity)
     rows: list[AlertRow] = sorted([*state.alerts, *state.main.alerts], key=lambda row: row.t)
-    return [Alert(row.t + offset, row.code, row.text) for row in rows]
+    return [Alert(None if offset is None else row.t + offset, row.code, row.text) for row in rows]
 
 
 def _host(state: RunState) -> HostRow:

@@ -133,7 +133,7 @@ class Run:
         since = time.time() - time.monotonic()
         rows = [Alert(turn.t + since, turn.finding.code, str(turn)) for turn in self._log.turns]
         if rows:
-            taken.report.alerts = sorted([*taken.report.alerts, *rows], key=lambda row: row.time)
+            taken.report.alerts = sorted([*taken.report.alerts, *rows], key=lambda row: row.time or 0.0)
         return turns
 
     def _usual(self) -> float | None:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from monitor.model.baseline import LEAST_RATIO
 from monitor.model.report import Report
 from monitor.model.summary import open_work, report
-from trainhooks.events import Exit
+from trainhooks.events import Exit, Span, Step
 
-from .conftest import Story, around, folded, parts_of, report_of
+from .conftest import Story, around, folded, folded_events, parts_of, report_of
 
 TOUCH = 1e-6
 
@@ -151,7 +151,7 @@ def test_the_lead_s_time_is_the_run_s() -> None:
 
 def test_two_processes_of_one_rank_at_a_time() -> None:
     """They claim more than the elapsed time; the parts must stay parts all the same."""
-    twins = [Story(name).step(forward=10).span("eval", 5).step(forward=10).wait(1).bye() for name in ("a", "b")]
+    twins = [Story(name).step(forward=10).span("eval", 5, own=5).step(forward=10).wait(1).bye() for name in ("a", "b")]
     known = report_of(*twins)
     check(known)
     assert known.progress.steps_done == 4 and known.wall.steps == pytest.approx(26 * 40 / 50)
@@ -238,3 +238,47 @@ def test_the_exit_as_the_parent_saw_it_decides(code: int | None, signal: int | N
 def test_the_recorder_is_no_training() -> None:
     known = report_of(Story("node", source="recorder", name="host"), Story(name="mine").step(forward=1).bye())
     assert known.run.ranks == 1 and known.run.name == "mine" and known.outcome.state == "finished"
+
+
+def native(*events: tuple[str, float, float]) -> Report:
+    """A run of a program that prints its journal itself: (name or "step", begin, end), in the order of the ends."""
+    told, index = Story(source="native"), 0
+    for name, start, end in sorted(events, key=lambda each: each[2]):
+        told.now = end
+        if name == "step":
+            index += 1
+            told.tell(Step, index=index, start=start, duration=end - start)
+        else:
+            told.tell(Span, name=name, start=start, duration=end - start)
+    return report_of(told.bye())
+
+
+def test_a_span_that_does_not_tell_its_own_part_yields_to_the_step_that_it_lies_in() -> None:
+    known = native(("step", 101, 103), ("eval", 103.5, 104), ("step", 103, 105), ("eval", 105, 107), ("step", 107, 108))
+    check(known)
+    assert known.wall.spans == pytest.approx({"eval": 2}) and known.wall.steps == pytest.approx(5)
+    first = native(("load", 99, 101), ("compile", 101.5, 103), ("step", 101, 104))
+    check(first)
+    assert {row.name: row.seconds for row in first.startup} == pytest.approx({"load": 2})
+
+
+def test_a_span_around_steps_and_start_up_owns_what_they_leave() -> None:
+    steps = [("step", 101.0 + at, 101.5 + at) for at in range(10)]
+    known = native(("load", 99.5, 100), ("train", 99, 111.5), *steps)
+    check(known)
+    assert known.wall.steps == pytest.approx(5) and known.wall.spans == pytest.approx({"train": 5.5})
+    assert {row.name: row.seconds for row in known.startup} == pytest.approx({"load": 0.5, "train": 1.5})
+
+
+def test_time_that_two_spans_share_counts_once() -> None:
+    known = native(("step", 99, 100), ("inner", 101, 102), ("outer", 100, 103), ("late", 102, 104), ("step", 104, 105))
+    check(known)
+    assert known.wall.spans == pytest.approx({"inner": 1, "outer": 2, "late": 1})
+
+
+def test_a_journal_without_its_first_line_begins_with_its_first_step() -> None:
+    state = folded_events(event for event in Story().step(forward=1).step(forward=1).events[1:])
+    known = report(state, around(state))
+    check(known)
+    assert known.wall.total == known.wall.steps == pytest.approx(2)
+    assert known.run.started is None, "nobody told the time of day"

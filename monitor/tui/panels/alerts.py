@@ -103,7 +103,7 @@ def told(view: View, look: Look) -> list[Entry]:
     critical = {finding.code for finding in report.findings if finding.severity == "critical"}
     held_back = view.details.held_back if offset is not None else ()
     passed_over = {each.code for each in held_back}
-    times = {alert.text: alert.time for alert in report.alerts}
+    times = {alert.text: alert.time or 0.0 for alert in report.alerts}
     slow_ones = {str(each): each for each in report.slow_steps}
     found, older = [], []
     for slow in in_a_row(list(slow_ones.values())):
@@ -117,7 +117,7 @@ def told(view: View, look: Look) -> list[Entry]:
             older.append(alert)
             continue
         row: Row = [("● ", "bad bold" if alert.code in critical else "warning"), (_when(report, alert.time), "muted")]
-        found.append(Entry(alert.time, [*row, (printable(alert.text[:600]), "text")], alert.code in critical))
+        found.append(Entry(alert.time or 0.0, [*row, (printable(alert.text[:600]), "text")], alert.code in critical))
     for each in held_back:
         row = _stretch(report, each, offset or 0.0)
         found.append(Entry(each.start + (offset or 0.0), row, each.code in critical))
@@ -128,7 +128,7 @@ def _older(report: Report, alerts: Sequence[Alert]) -> Entry:
     first, last = alerts[0], alerts[-1]
     row: Row = [("▲ ", "muted"), (_when(report, first.time, last.time), "muted")]
     text = fmt.plural(len(alerts), "slow step before these", "slow steps before these")
-    return Entry(last.time, [*row, (f"{text}: the last was {printable(last.text[:300])}", "muted")])
+    return Entry(last.time or 0.0, [*row, (f"{text}: the last was {printable(last.text[:300])}", "muted")])
 
 
 def entries(view: View, look: Look) -> list[Row]:
@@ -149,12 +149,12 @@ def _stretch(report: Report, held: HeldBack, offset: float) -> Row:
     return [("■ ", "bad bold"), (when, "muted"), (printable(held.line()[:600]), "text")]
 
 
-def _since(report: Report, time: float) -> str:
+def _since(report: Report, time: float | None) -> str:
     started = report.run.started
-    return fmt.age(time - started) if started is not None and time >= started else ""
+    return fmt.age(time - started) if started is not None and time is not None and time >= started else ""
 
 
-def _when(report: Report, time: float, end: float | None = None) -> str:
+def _when(report: Report, time: float | None, end: float | None = None) -> str:
     """`at 25 s until 49 s`; nothing where it is not known."""
     begin, last = _since(report, time), _since(report, end) if end else ""
     until = f" until {last}" if last and last != begin else ""

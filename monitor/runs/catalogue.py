@@ -20,6 +20,7 @@ from trainhooks import rundir
 from trainhooks.events import Bye, Event, Facts, Hello, Step, clean
 
 REACH = 64 * 1024  # bytes read at each end of a journal
+JOURNALS = ("rank-", "node-", "console-")  # how the names of a run's journals begin
 FRESH_SECONDS = 90.0  # a journal on a shared disk that grew this lately is a living one's: attribute caches hold 60 s
 
 
@@ -73,18 +74,25 @@ def paths() -> list[Path]:
         found = [
             path
             for path in rundir.runs_dir().iterdir()
-            if not path.name.startswith(".") and clean(path.name) == path.name and (path / rundir.IDENTITY).is_file()
+            if not path.name.startswith(".") and clean(path.name) == path.name and _is_run(path)
         ]
     except OSError:
         return []
     return sorted(found, key=started_at, reverse=True)
 
 
+def _is_run(path: Path) -> bool:
+    """Whether it holds a run: `run.json`, or journals of a program that writes nothing else."""
+    if (path / rundir.IDENTITY).is_file():
+        return True
+    return any(each.name.startswith(JOURNALS) for each in rundir.journals(path))
+
+
 def started_at(path: Path) -> float:
-    """When a run came to be here, in Unix time: its start, or when its log was imported; 0 where that is unknown."""
+    """When a run came to be here, in Unix time: its start, or when its log was imported; else its last word."""
     known = identity(path)
-    started: float = known.get("imported_at", known.get("started", 0.0))
-    return started
+    started: float | None = known.get("imported_at", known.get("started"))
+    return max(map(_modified, rundir.journals(path)), default=0.0) if started is None else started
 
 
 # Which run is meant
@@ -99,7 +107,7 @@ def resolve(text: str | None) -> Path:
     Raises:
         UserError: there is none, or more than one.
     """
-    if text and (Path(text) / rundir.IDENTITY).is_file():
+    if text and _is_run(Path(text)):
         return Path(text).absolute()
     known = paths()
     if not known:

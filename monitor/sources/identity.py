@@ -19,8 +19,8 @@ LATEST = 253_402_300_799.0  # the last second of the year 9999: what the calenda
 
 
 def identity(run: Path) -> dict[str, Any]:
-    """What `run.json` tells; empty where there is none."""
-    return tidy(rundir.read_json(run / rundir.IDENTITY), _IDENTITY)
+    """What `run.json` tells; where it does not tell the run's id, that is the name of its directory."""
+    return {"id": _text(run.absolute().name), **tidy(rundir.read_json(run / rundir.IDENTITY), _IDENTITY)}
 
 
 def ending(run: Path) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ import click
 
 from monitor.errors import UserError, complain
 from monitor.terminal import can_draw
+from monitor.verbs.amounts import Amount
 from monitor.verbs.watching import show, tell_way_back, watching_options
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ def _tags(_context: click.Context, _parameter: click.Parameter, given: tuple[str
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--name", help="What to call the run; by default its script's name.")
 @click.option("--no-tui", is_flag=True, help="No dashboard: pass the program's output through untouched.")
-@click.option("--price", type=click.FloatRange(min=0), help="What the machine costs, in dollars an hour.")
-@click.option("--expect-tps", type=click.FloatRange(min=0), help="Tokens a second that you expect.")
+@click.option("--price", type=Amount(min=0), help="What the machine costs, in dollars an hour.")
+@click.option("--expect-tps", type=Amount(min=0), help="Tokens a second that you expect.")
 @click.option("--tag", "tags", multiple=True, metavar="K=V", callback=_tags, help="A note on the run; may be repeated.")
 @click.option(
     "--pty",

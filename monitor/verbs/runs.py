@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from monitor.errors import UserError
+from monitor.verbs.amounts import Amount
 
 
 @click.command()
@@ -80,7 +81,7 @@ def report(run: str | None, form: str | None, assumptions: tuple[str, ...]) -> N
 @click.option("--markdown", "form", flag_value="markdown", help="As Markdown.")
 @click.option(
     "--fail-slower",
-    type=click.FloatRange(min=0),
+    type=Amount(min=0),
     metavar="PCT",
     help="Exit with 1 if a run is slower than the first by more than PCT percent, and by more than noise.",
 )
@@ -106,6 +107,10 @@ def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fai
         click.echo("\n".join(comparison.text(row, form == "markdown") for row in rows), nl=False)
     if fail_slower is not None:
         limit = 1 + fail_slower / 100
+        unknown = next((row for row in rows if row.slower is None), None)
+        if unknown is not None:
+            pair = f"{unknown.after} and {unknown.before}"
+            raise UserError(f"--fail-slower: {pair} cannot be compared; name two runs that have steps")
         context.exit(int(any((row.slower or 0) > limit and row.more_than_noise for row in rows)))
 
 
@@ -142,7 +147,7 @@ def export(run: str | None, form: str, output: Path | None) -> None:
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("--keep", type=click.IntRange(min=0), metavar="N", help="How many of the newest runs stay.")
-@click.option("--keep-gib", type=click.FloatRange(0, 2**30), metavar="GIB", help="How much they may take in all.")
+@click.option("--keep-gib", type=Amount(0, 2**30), metavar="GIB", help="How much they may take in all.")
 def prune(dry_run: bool, keep: int | None, keep_gib: float | None) -> None:
     """Remove the oldest runs beyond a number and a size. Live runs stay, and those with a file named `pinned`.
 

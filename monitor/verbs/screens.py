@@ -9,13 +9,14 @@ import click
 
 from monitor.errors import UserError
 from monitor.terminal import can_draw, open_screen
+from monitor.verbs.amounts import Amount
 
 
 @click.command()
 @click.argument("run", required=False, metavar="[RUN|FILE]")
 @click.option(
     "--speed",
-    type=click.FloatRange(min=0, max=1024),
+    type=Amount(min=0, max=1024),
     default=1.0,
     show_default=True,
     help="Seconds of the recording a second; 0 begins in pause.",

@@ -44,6 +44,36 @@ def test_compare_says_what_made_it_slower_and_fails_for_ci(two_runs: State) -> N
     assert {"name": "config.workers", "before": 4, "after": 0} in row["changed"]
 
 
+def test_a_gate_that_cannot_tell_does_not_pass(state: State) -> None:
+    state.run(*training(0.002, 4), options=("--name", "before"))
+    state.run("true", options=("--name", "after"))
+    done = state.call("compare", "before", "after", "--fail-slower", "20")
+    assert done.returncode == 2 and done.stderr.decode().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "--price", "nan", "--", "true"), ("run", "--expect-tps", "inf", "--", "true")]
+)
+def test_an_amount_is_a_number(state: State, words: tuple[str, ...]) -> None:
+    done = state.call(*words)
+    assert done.returncode == 2 and "is not a number" in done.stderr.decode()
+
+
+def test_journals_alone_are_a_run(state: State) -> None:
+    """A program that prints its journal itself knows of no `run.json`."""
+    run = state.path / "runs" / "mine"
+    run.mkdir(parents=True, mode=0o700)
+    run.parent.chmod(0o700)
+    lines = [{"kind": "hello", "producer": "p", "seq": 0, "t": 1.0, "protocol": 1}]
+    for at in range(1, 4):
+        times = {"t": 1.0 + at, "start": float(at), "duration": 1.0}
+        lines.append({"kind": "step", "producer": "p", "seq": at, "index": at, **times})
+    (run / "rank-0-p.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    for name in ("mine", "last", str(run)):
+        told = json.loads(state.call("report", name, "--json").stdout)
+        assert (told["run"]["id"], told["run"]["started"], told["progress"]["steps_done"]) == ("mine", None, 3)
+
+
 def test_compare_wants_two(two_runs: State) -> None:
     done = two_runs.call("compare", "before")
     assert done.returncode == 2 and done.stderr.decode().count("\n") == 1

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from monitor.model.episodes import MISSED
-from monitor.model.held_back import HeldBack, held_back
+from monitor.model.held_back import SAME_CLOCK, HeldBack, held_back
 from monitor.model.overlap import Timelines
-from monitor.model.reasons import unknown_bits
+from monitor.model.reasons import set_by_hand, unknown_bits
 from monitor.model.report import Finding
 from monitor.model.throttle import GpuWatch, Throttles
 from monitor.units import duration, plural, share
@@ -118,15 +118,23 @@ def power_capped(evidence: GpuEvidence) -> Finding | None:
 
 
 def low_clocks(evidence: GpuEvidence) -> Finding | None:
-    """Full load, low clock, and no reason given: locked clocks, most often."""
+    """Full load, low clock, and no reason that would have to be: locked clocks, most often."""
     rows = evidence.of("low-clocks")
+    said = (
+        "at a low clock, and no reason is given",
+        "ran at a low clock, and no reason was given",
+        "ran at low clocks",
+    )
+    if all(set_by_hand(row.bits) for row in rows):
+        set_so = "as its application clocks are set"
+        said = (f"at a low clock, {set_so}", f"ran at a low clock, {set_so}", "ran at low clocks, as they are set")
     unknown = 0
     for row in rows:
         unknown |= unknown_bits(row.bits)
     return _finding(
         evidence,
         rows,
-        ("at a low clock, and no reason is given", "ran at a low clock, and no reason was given", "ran at low clocks"),
+        said,
         [f"the driver gives a reason that is not known here: {hex(unknown)}"] if unknown else [],
         "See whether somebody locked the clocks: nvidia-smi -q -d CLOCK. nvidia-smi -rgc and -rac take locks and"
         " application clocks back.",
@@ -192,7 +200,8 @@ def lost_seconds(row: HeldBack) -> float | None:
     if row.effect.slower is not None:
         slower = max(0.0, row.effect.slower)
         return row.effect.seconds * slower / (1.0 + slower)
-    return None if row.fell is None else row.seconds * row.fell
+    # No fall is no measure: it was like this whenever the GPU worked.
+    return None if row.fell is None or row.fell < SAME_CLOCK else row.seconds * row.fell
 
 
 def lost_fraction(evidence: GpuEvidence, rows: list[HeldBack]) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect
 from statistics import median
 
+from monitor.diagnosis import hardware
 from monitor.diagnosis.evidence import Evidence
 from monitor.model.report import Finding
 from monitor.units import percent, share
@@ -22,13 +23,46 @@ AT_TIMES = 0.2  # of the readings: enough of the run to make any single step lon
 NEAR = 1.5  # seconds from a moment to the reading that tells of it: they come once a second
 AT_LEAST_EACH = 3  # readings of each third of the run, to compare them
 STOLEN = 10.0  # percent of the machine that its hypervisor gave to others: whole cores stand still, for slices of time
+QUOTA_USED = 0.9  # of its control group's limit that the training uses in the usual reading: it takes all there is
+QUOTA_HELD = 0.25  # seconds a second in which that limit let threads stand still: far from a burst now and then
+GPU_BUSY = 0.9  # of the time: what keeps its GPU at work loses nothing by a limit on its cores
 # Where nobody tells how long threads waited: the machine is full, and others hold the larger part of it.
 CPU_FULL = 97.0  # percent of the whole machine
 LARGER_PART = 50.0
 
 
 def cpu_starved(evidence: Evidence) -> Finding | None:
-    """The training's threads wait for cores, and it is not this training that holds them."""
+    """The training's threads wait for cores: others hold them, or its control group may not use more of them."""
+    return _neighbours(evidence) or _confined(evidence)
+
+
+def _confined(evidence: Evidence) -> Finding | None:
+    """A container's limit, all of which the training uses, makes its threads stand still."""
+    readings = [each for each in _readings(evidence) if each.cpu_limit and each.cpu_throttled is not None]
+    if evidence.steps < ENOUGH or len(readings) < READINGS:
+        return None
+    limit = readings[-1].cpu_limit or 0.0
+    used = median((each.tree_cpu or 0.0) / 100.0 for each in readings)
+    held = median(each.cpu_throttled or 0.0 for each in readings)
+    if used < QUOTA_USED * limit or held < QUOTA_HELD:
+        return None
+    if (hardware.busy(evidence) or 0.0) >= GPU_BUSY:
+        return None
+    return Finding(
+        "cpu-starved",
+        "warning",
+        f"A limit of {limit:g} cores holds the training back: it uses {used:.1f} of them",
+        [
+            f"its control group let threads stand still for {held:.2f} s a second, in the usual one of"
+            f" {len(readings)} readings"
+        ],
+        "Raise the limit (a container's --cpus, Kubernetes' resources.limits.cpu), or begin fewer threads and workers"
+        f" than it has cores: OMP_NUM_THREADS={max(1, int(limit))}.",
+    )
+
+
+def _neighbours(evidence: Evidence) -> Finding | None:
+    """It is not this training that holds the cores."""
     readings, cores = _readings(evidence), evidence.report.host.cores
     if evidence.steps < ENOUGH or len(readings) < READINGS_AT_LEAST or not cores:
         return None

@@ -16,6 +16,7 @@ CPU_FULL = 97.0  # percent of the whole machine
 # operation leave gaps, and the machine does not look full.
 THREADS_WAITING = 0.5
 SWAP_GROWTH = 256 * 2**20  # bytes within the readings kept: the run, and no leftover of earlier days
+SWAPPED_IN = 8 * 2**20  # bytes a second, in most readings: two thousand times a second something waits for the disk
 
 
 def debug_settings(evidence: Evidence) -> Finding | None:
@@ -75,13 +76,20 @@ def oversubscribed(evidence: Evidence) -> Finding | None:
 def swap(evidence: Evidence) -> Finding | None:
     """Memory goes to the swap while the training runs."""
     used = [each.swap_used for each in evidence.state.host if each.swap_used is not None]
-    if len(used) < READINGS or used[-1] - used[0] < SWAP_GROWTH:
+    back = [each.swap_in for each in evidence.state.host if each.swap_in is not None]
+    grown = used[-1] - used[0] if len(used) >= READINGS else 0
+    read = median(back) if len(back) >= READINGS else 0.0
+    if not used or (grown < SWAP_GROWTH and read < SWAPPED_IN):
         return None
+    what = f"{grown / 2**30:.1f} GiB went there in the last minutes"
+    if grown < SWAP_GROWTH:
+        what = f"{read / 2**20:.0f} MiB a second come back from the disk"
+    begin, now = (f"{each / 2**30:.1f} GiB" for each in (used[0], used[-1]))
     return Finding(
         "swap",
         "warning",
-        f"The machine swaps: {(used[-1] - used[0]) / 2**30:.1f} GiB went there in the last minutes",
-        [f"swap in use {used[-1] / 2**30:.1f} GiB, {used[0] / 2**30:.1f} GiB at the begin of the readings"],
+        f"The machine swaps: {what}",
+        [f"swap in use {now}, {begin} at the begin of the readings"],
         "Give the training less to hold: fewer workers, smaller caches, data that is mapped rather than loaded.",
     )
 

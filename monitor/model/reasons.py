@@ -54,6 +54,11 @@ GRAVE_BITS = 0x8 | 0x20 | 0x40 | 0x80  # the GPU is held back by more than its n
 LIMITING_BITS = GRAVE_BITS | 0x4
 
 
+def set_by_hand(mask: int) -> bool:
+    """Whether the clock follows a setting."""
+    return bool(mask & 0x2)
+
+
 def unknown_bits(mask: int | None) -> int:
     """The bits that this version has no word for."""
     return (mask or 0) & ~KNOWN_BITS

@@ -89,7 +89,7 @@ class Alike:
             return None
         found = None
         if self._failed <= TRIES or self._failed % SELDOM == 0:
-            with suppress(ValueError):
+            with suppress(ValueError, TypeError):  # a line that is a step, and not plainly written
                 if self._template is None:
                     template = _template(block, end)
                     decoder.decode(template.line)

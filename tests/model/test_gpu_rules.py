@@ -21,7 +21,7 @@ TABLE: dict[str, tuple[dict[str, Any], str]] = {
     "power-brake": ({"reasons": 0x88, "sm_clock": 1290}, "power brake: 1,980 → 1,290 MHz"),
     "hw-slowdown": ({"reasons": 0x8, "sm_clock": 1290}, "slowed down by its hardware: 1,980 → 1,290 MHz"),
     "power-capped": ({"reasons": 0x4, "sm_clock": 1290}, "power limit: 1,980 → 1,290 MHz"),
-    "low-clocks": ({"reasons": 0x2, "sm_clock": 1290}, "no reason is given: 1,980 → 1,290 MHz"),
+    "low-clocks": ({"reasons": 0x0, "sm_clock": 1290}, "no reason is given: 1,980 → 1,290 MHz"),
     "pcie-downtrained": (SLOW_LINK, "generation 1 of 5"),
     "gpu-error": ({"xid": 79}, "XID 79: the GPU has fallen off the bus"),
     "gpu-shared": (STRANGER, "jupyter (8.0 GiB)"),
@@ -216,3 +216,14 @@ def test_half_of_the_lanes_is_information() -> None:
 def test_a_stranger_of_unknown_size_is_named() -> None:
     (finding,) = Play().read(60, processes=[(9, "blender", None, False)]).findings()
     assert "blender (memory unknown)" in finding.title
+
+
+def test_a_clock_that_was_set_is_said_to_be_set() -> None:
+    (finding,) = Play().read(60).read(40, reasons=0x2, sm_clock=1290).findings()
+    assert finding.code == "low-clocks" and "as its application clocks are set" in finding.title
+
+
+def test_a_limit_that_was_there_all_the_time_has_no_known_cost() -> None:
+    """Nothing tells what the clock would be without it: that is unknown, and not 0."""
+    (finding,) = Play().read(100, reasons=0x4, sm_clock=1300, power_limit=300.0, power_limit_default=700.0).findings()
+    assert finding.code == "power-capped" and finding.lost_fraction is None

@@ -208,6 +208,7 @@ INNOCENT = {
         lambda: healthy(290).step(forward=9).step(forward=9).step(forward=9),  # spikes at the end
     ],
     "swap": [
+        lambda: host_readings(healthy(), swap_used=lambda i: 2**33, swap_in=lambda i: 5e8 if i % 3 == 0 else 0.0),
         lambda: host_readings(healthy(), swap_used=lambda i: 2**33),
         lambda: host_readings(healthy(), 10, swap_used=lambda i: i * 2**28),
         lambda: host_readings(healthy(), swap_used=lambda i: 2**33 - i * 2**25),
@@ -278,6 +279,23 @@ def test_threads_that_wait_for_each_other_do_not_fill_the_machine() -> None:
     )
     found = [each for each in judged(told, alive=False)[0] if each.code == "oversubscribed"]
     assert "78 %" in found[0].evidence[-1] and "all busy" not in found[0].evidence[1]
+
+
+def confined(used: float, held: float) -> Story:
+    limits = {"cpu_limit": lambda i: 2.0, "cpu_throttled": lambda i: held, "cores": lambda i: 64}
+    return host_readings(healthy(), cpu=lambda i: 5.0, tree_cpu=lambda i: used, **limits)
+
+
+def test_a_containers_limit_holds_the_training_back() -> None:
+    (finding,) = judged(confined(195.0, 0.6))[0]
+    assert finding.code == "cpu-starved" and finding.severity == "warning" and "limit of 2 cores" in finding.title
+    assert judged(confined(120.0, 0.6))[0] == [], "there is room below the limit"
+    assert judged(confined(195.0, 0.1))[0] == [], "it stands still in a burst now and then"
+
+
+def test_a_full_swap_that_comes_and_goes_is_swapping() -> None:
+    told = host_readings(healthy(), swap_used=lambda i: 2**33, swap_in=lambda i: 5e7, swap_out=lambda i: 5e7)
+    assert [finding.code for finding in judged(told)[0]] == ["swap"]
 
 
 def test_waiting_in_bursts_is_told_apart() -> None:

@@ -95,14 +95,26 @@ def wall(state: RunState, around: Surroundings, outcome: Outcome) -> Wall:
     spans = {name: scale * seconds for name, seconds in raw.spans.items()}
     rest = max(0.0, total - startup - scale * claimed)
     teardown = max(0.0, min(rest, end - raw.last_step - raw.since_last_step))
-    if outcome.state == "running":
-        opened, halted = _going_on(main, end, teardown)
+    if outcome.state == "running" or _broke_off(main):
+        until = end if outcome.state == "running" or main.pulse is None else min(end, main.pulse.t)
+        opened, halted = _going_on(main, until, max(0.0, teardown - (end - until)))
         for name, seconds in halted.items():
             spans[name] = spans.get(name, 0.0) + seconds
         rest -= opened + sum(halted.values())
         steps += opened
+        teardown = min(teardown, max(0.0, end - until))
+    if outcome.state == "running":
         teardown = 0.0  # the last step may have another one open behind it: no end is in sight
     return Wall(total, startup, steps, spans, rest - teardown, teardown)
+
+
+def _broke_off(main: Figures) -> bool:
+    """Whether the process went without a last word, and its last pulse tells what it was in the middle of."""
+    pulse, last = main.pulse, main.wall.last_step
+    if main.bye is not None or main.begins_again or pulse is None or (last is not None and pulse.t < last):
+        return False
+    ended = {span.name: span.start + span.duration for span in main.marks[-NEWEST_MARKS:]}
+    return pulse.step is not None or any(ended.get(name, -math.inf) <= pulse.t for name, _ in pulse.spans)
 
 
 def _going_on(main: Figures, now: float, unnamed: float) -> tuple[float, dict[str, float]]:
@@ -150,8 +162,9 @@ def startup(state: RunState, around: Surroundings, known: Wall, outcome: Outcome
     if known.startup is None:
         return [NamedSeconds(name, seconds) for name, seconds in parts.items()]
     unnamed = known.startup - sum(parts.values())
-    if main.wall.first_step is None and outcome.state == "running":
-        for name, seconds in _open_parts(main, around):
+    runs = outcome.state == "running"
+    if main.wall.first_step is None and (runs or _broke_off(main)):
+        for name, seconds in _open_parts(main, around.now if runs or main.pulse is None else main.pulse.t, around):
             seconds = min(seconds, unnamed)
             if seconds > 0:
                 parts[name] = parts.get(name, 0.0) + seconds
@@ -162,9 +175,9 @@ def startup(state: RunState, around: Surroundings, known: Wall, outcome: Outcome
     return sorted(rows, key=lambda row: -row.seconds)
 
 
-def _open_parts(main: Figures, around: Surroundings) -> list[tuple[str, float]]:
+def _open_parts(main: Figures, now: float, around: Surroundings) -> list[tuple[str, float]]:
     """What each open span has taken for itself: not what lies in an inner one, open or ended."""
-    pulse, now = main.pulse, around.now
+    pulse = main.pulse
     if pulse is not None and pulse.step is not None:
         return [(FIRST_STEP, _open_step(main, now))]
     own = []

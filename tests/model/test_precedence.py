@@ -160,4 +160,6 @@ def test_what_is_open_has_its_own_time_in_the_start_up() -> None:
     rows = {row.name: row.seconds for row in known.startup}
     assert rows == pytest.approx({"import torch": 8, "tokenise": 5, "load models": 2, "shards": 7, "other": 3})
     assert sum(rows.values()) == pytest.approx(known.wall.startup)
-    assert "load models" not in [row.name for row in report_of(told).startup], "a dead process has nothing open"
+    dead = {row.name: row.seconds for row in report_of(told).startup}
+    assert dead == pytest.approx({**rows, "shards": 3}), "a dead process was in it until its last pulse"
+    assert "load models" not in [row.name for row in report_of(told.wait(1).bye()).startup], "it left it, and said so"

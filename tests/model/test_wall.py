@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from monitor.model.baseline import LEAST_RATIO
 from monitor.model.report import Report
+from monitor.model.state import Ending
 from monitor.model.summary import open_work, report
 from trainhooks.events import Exit, Span, Step
 
@@ -282,3 +283,25 @@ def test_a_journal_without_its_first_line_begins_with_its_first_step() -> None:
     check(known)
     assert known.wall.total == known.wall.steps == pytest.approx(2)
     assert known.run.started is None, "nobody told the time of day"
+
+
+def killed(told: Story) -> Report:
+    told.wait(1.0)
+    state = folded(told)
+    state.ending = Ending(signal=9, t=told.now)
+    return report(state, around(state))
+
+
+def test_a_run_that_was_killed_was_in_the_middle_of_what_its_last_pulse_told() -> None:
+    """It was no teardown: a step that hung for an hour is where the hour went."""
+    step = killed(Story().step(forward=1).step(forward=1).wait(60).pulse(step=3, step_open=59.5, phase="forward"))
+    check(step)
+    assert (step.wall.steps, step.wall.between_steps, step.wall.teardown) == pytest.approx((61.5, 0.5, 1))
+    stop = killed(Story().step(forward=1).wait(60).pulse(spans=[("eval", 59.0)]))
+    check(stop)
+    assert stop.wall.spans == pytest.approx({"eval": 59}) and stop.wall.teardown == pytest.approx(1)
+    load = killed(Story().wait(60).pulse(spans=[("load", 58.0)]))
+    check(load)
+    assert {row.name: row.seconds for row in load.startup} == pytest.approx({"load": 58, "other": 4})
+    bye = report_of(Story().step(forward=1).wait(9).pulse(step=2, step_open=8.0).wait(1).bye())
+    assert bye.wall.teardown == pytest.approx(10), "it left the step and said so"

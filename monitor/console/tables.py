@@ -45,6 +45,8 @@ class Table:
         reading = Reading("metrics")
         for called, cell in zip(self._head, cells, strict=True):
             _put(reading, called, cell)
+        if not all(numeric) and not _on_training(reading):
+            return True, None  # a model's layers, by name, with their sizes
         return True, reading
 
     def _pair(self, called: str, cell: str) -> Reading | None:
@@ -70,9 +72,13 @@ class Table:
         pairs, self._pairs, self._head, self._rows = self._pairs, None, [], 0
         if pairs is not None:
             settle(pairs)
-        if pairs is None or pairs.step is not None or pairs.elapsed is not None or any(map(tells, pairs.metrics)):
-            return pairs
-        return None  # a configuration that is printed
+        return pairs if pairs is not None and _on_training(pairs) else None  # else a configuration that is printed
+
+
+def _on_training(reading: Reading) -> bool:
+    """Whether these figures are of a training's course, and not of what it was made from."""
+    placed = reading.step is not None or reading.epoch is not None or reading.elapsed is not None
+    return placed or any(map(tells, reading.metrics))
 
 
 def _value(cell: str) -> object:

@@ -373,6 +373,14 @@ def test_a_rate_of_one_device_is_not_taken_for_the_runs() -> None:
         assert reading.metrics["tokens_per_second_per_device"] == 3000
 
 
+def test_the_layers_of_a_model_in_a_table_are_no_metrics() -> None:
+    head = "┃   ┃ Name ┃ Type       ┃ Params ┃ Mode  ┃ FLOPs ┃\n"
+    rows = "│ 0 │ n    │ Sequential │  789 K │ train │     0 │\n│ 1 │ m    │ Linear │ 12 │ train │ 7 │\n"
+    assert readings((head + rows).encode()) == []
+    (told,) = readings(b"| split | loss | f1   |\n| train | 0.31 | 0.9 |\n")
+    assert told.metrics == {"loss": 0.31, "f1": 0.9}
+
+
 def test_a_configuration_in_a_table_or_a_sentence_is_no_metric() -> None:
     table = b"| max_sequence_length T | 1024 |\n| num_layers | 12 |\n\n"
     (total,) = readings(table + b"training starts at step 1, with local batch size 8, total steps 1000 (warmup 200)\n")

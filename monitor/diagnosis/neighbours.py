@@ -135,7 +135,7 @@ def held_up(evidence: Evidence) -> float | None:
         return None if crowded(evidence) else 1.0
     if readings[0].t > first + (last - first) / 3:
         return 1.0  # only the latest readings are kept: what the beginning was like is no longer known
-    early, late = (median(_waited(each) or 0.0 for each in part) for part in (readings[:third], readings[-third:]))
+    early, late = (median(map(_longer, part)) for part in (readings[:third], readings[-third:]))
     return max(1.0, (1.0 - early) / max(0.05, 1.0 - late))
 
 
@@ -157,6 +157,12 @@ def _waited(reading: Host) -> float | None:
     return 1.0 - (1.0 - reading.tree_waiting) * (1.0 - min(100.0, reading.cpu_stolen or 0.0) / 100.0)
 
 
+def _longer(reading: Host) -> float:
+    """The same, and 0 where that makes nothing longer."""
+    stolen = (reading.cpu_stolen or 0.0) >= STOLEN
+    return (_waited(reading) or 0.0) if stolen or _waits_long(reading) else 0.0
+
+
 def _of_others(reading: Host, cores: int) -> float:
     """Percent of the machine."""
     return max(0.0, (reading.cpu or 0.0) - (reading.tree_cpu or 0.0) / cores)
@@ -169,5 +175,10 @@ def _held_by_others(reading: Host, cores: int) -> bool:
         return (reading.cpu or 0.0) >= CPU_FULL and _of_others(reading, cores) >= LARGER_PART
     if reading.tree_waiting < WAITING or _of_others(reading, cores) < OTHERS_PART:
         return False
-    ran = (reading.tree_cpu or 0.0) / 100.0  # seconds a second, over all threads
-    return ran * reading.tree_waiting >= WAITED * (1.0 - reading.tree_waiting)
+    return _waits_long(reading)
+
+
+def _waits_long(reading: Host) -> bool:
+    """Whether waiting for cores makes anything longer: threads that sleep, or wait for a GPU, seldom ask for one."""
+    ran, waiting = (reading.tree_cpu or 0.0) / 100.0, reading.tree_waiting or 0.0  # seconds a second, over all threads
+    return ran * waiting >= WAITED * (1.0 - waiting)

@@ -129,6 +129,15 @@ def test_a_machine_that_is_taken_away_is_no_drift() -> None:
     assert "slow-drift" not in said(growing((0.0, 0.8)))
 
 
+def test_a_drift_of_a_program_that_hardly_runs_is_its_own() -> None:
+    """It sleeps, or waits for a GPU: that its few moments on a core wait for one makes its steps no longer."""
+    told = Story()
+    for i in range(240):
+        told.step(forward=0.1, backward=0.1 + i / 600)
+        told.tell(Host, cores=2, cpu=60.0, tree_cpu=2.0, tree_waiting=0.6 * i / 240)
+    assert said(told)["slow-drift"] == "warning"
+
+
 def test_a_drift_beside_neighbours_who_were_always_there_is_told_and_no_alarm() -> None:
     assert said(growing((0.5, 0.5)))["slow-drift"] == "info"
     assert said(growing((0.0, 0.0)))["slow-drift"] == "warning"

@@ -89,7 +89,9 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
     inside, outside = unnamed.inside(evidence), unnamed.outside(evidence)
     known = unnamed.seen_nowhere(evidence)  # that has a rule of its own, which knows how much of it is too much
     rest = 1 - known[1] / (inside + outside) if known is not None else 1.0
-    worst = evidence.of_wall(max(inside, outside)) * rest
+    # Of the time since the first step: a long start makes no habit smaller. Of a run that is mostly start-up half as
+    # much is asked for: less there gains nobody anything.
+    worst = min(evidence.of_loop(max(inside, outside)), 2 * evidence.of_wall(max(inside, outside))) * rest
     if worst < UNNAMED_WORTH:
         return None
     lines = []
@@ -102,7 +104,8 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
     return Finding(
         "unaccounted-time",
         "warning" if worst >= UNNAMED_GRAVE else "info",
-        f"{share(worst)} of the elapsed time is in no phase{between}" + (f", besides {known[0]}" if known else ""),
+        f"{share(evidence.of_wall(max(inside, outside)) * rest)} of the elapsed time is in no phase{between}"
+        + (f", besides {known[0]}" if known else ""),
         lines,
         "See what the loop does there: logging, .item() calls, saving, plotting, an environment or a simulator."
         ' `with th.phase("name"):` around a part shows it by itself.',

@@ -309,6 +309,20 @@ def test_a_cause_is_blamed_once() -> None:
     assert "slow-steps" not in codes(epoch_stalls())
 
 
+def test_time_between_the_steps_is_no_smaller_for_a_long_start() -> None:
+    def told(start: float) -> Story:
+        story = Story().span("import torch", start)
+        for _ in range(60):
+            story.step(forward=0.02, backward=0.03).wait(0.1)
+        return story
+
+    severities = [
+        [each.severity for each in judged(told(start), alive=False)[0] if each.code == "unaccounted-time"]
+        for start in (0.0, 20.0, 120.0)
+    ]
+    assert severities == [["warning"], ["warning"], []]  # at last it is start-up that takes the time
+
+
 def test_the_advice_names_the_setting_and_its_value() -> None:
     told = facts(data_wait(0.4), config={"dataloader_num_workers": 0}, cpus=8)
     (found, *_), _ = judged(told, alive=False)

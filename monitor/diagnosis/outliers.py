@@ -11,7 +11,9 @@ from monitor.units import duration, share
 
 ENOUGH = 40  # steps that tell their lengths; of fewer, a fifth is not a handful
 LONG = 3.0  # times the usual length; within it lie the lengths of most texts that were not chosen to be alike
-FEW = 0.20  # of the steps; when more are long, long is what the data is
+# Of the steps; when more are long, long is what the data is. But of batches at random a third hold one of the long
+# sequences where one in twenty is long: half as many of the sequences are few, too.
+FEW = 0.20
 WORTH = 0.15  # of step time that they take beyond as many others: what a wait for data has to reach, too
 SLOWER = 2.0  # times the seconds of the other steps: they are what takes the time
 
@@ -57,7 +59,9 @@ def outliers(evidence: Evidence) -> Outliers | None:
     few, others = Bin(), Bin()
     for length, each in lengths.rows():
         _add(few if length >= LONG * usual else others, each)
-    if not few.steps or few.steps > FEW * lengths.steps or not few.seconds or not others.seconds:
+    if not few.steps or not few.seconds or not others.seconds:
+        return None
+    if few.steps > FEW * lengths.steps and (_of_sequences(few, others) or 1.0) > FEW / 2:
         return None
     beyond = few.seconds - few.steps * others.seconds / others.steps
     if beyond < WORTH * (few.seconds + others.seconds):
@@ -65,6 +69,15 @@ def outliers(evidence: Evidence) -> Outliers | None:
     if few.seconds / few.steps < SLOWER * others.seconds / others.steps:
         return None
     return Outliers(usual, few, others)
+
+
+def _of_sequences(few: Bin, others: Bin) -> float | None:
+    """About which share of all sequences is long: the others in their batches are taken to be as usual."""
+    rows = [each.padded * each.steps / each.length for each in (few, others)]
+    usual, long = others.tokens / rows[1] if rows[1] else 0.0, few.length / few.steps
+    if not rows[0] or not usual or long <= usual:
+        return None
+    return max(0.0, (few.tokens - rows[0] * usual) / (long - usual)) / sum(rows)
 
 
 def _add(into: Bin, each: Bin) -> None:

@@ -340,6 +340,14 @@ def test_padding_that_a_few_long_sequences_cause_is_told_as_that() -> None:
     assert codes(every)[0] == "padding-waste"
 
 
+def test_a_few_long_sequences_in_many_batches_are_few() -> None:
+    """Of sequences in random order one in 24 is long, and so one batch of eight in three holds one."""
+    found = codes(reading_lengths(lambda i: 900 if i % 3 == 0 else 64, lambda i: 1320 if i % 3 == 0 else 480))
+    assert found[0] == "length-outliers" and "padding-waste" not in found
+    half = reading_lengths(lambda i: 900 if i % 3 == 0 else 64, lambda i: 3800 if i % 3 == 0 else 480)
+    assert "length-outliers" not in codes(half)
+
+
 @pytest.mark.parametrize("error", ["OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "MemoryError: "])
 def test_a_run_that_ended_without_memory(error: str) -> None:
     found, _ = judged(healthy().bye(error), alive=False)
@@ -432,6 +440,15 @@ def test_figures_that_cannot_be_are_told() -> None:
     found, _ = judged(told, alive=False)
     assert found[0].code == "inconsistent-console"
     assert "tokens_per_second -1200" in found[0].title
+
+
+@pytest.mark.parametrize(("source", "count"), [("hooks", 0), ("console", 1)])
+def test_a_bar_past_its_end_says_nothing_of_steps_that_were_measured(source: str, count: int) -> None:
+    told = Story("c", source=source)
+    for _ in range(30):
+        told.step(forward=0.2)
+    told.tell(Note, text="console: left out, because it cannot be true: 20 of 10", level="info")
+    assert codes(told).count("inconsistent-console") == count
 
 
 def test_a_figure_that_says_it_is_not_known_yet_is_no_contradiction() -> None:

@@ -15,8 +15,9 @@ _STEP = re.compile(
     rf"(?:[ \t]{{0,12}}(?:/|of)[ \t]{{0,12}}(?P<total>{_INT}))?\]?",
     re.IGNORECASE,
 )
+# An episode of RL is to its steps what an epoch is: where a program numbers nothing finer, it is the step.
 _EPOCH = re.compile(
-    r"(?<![A-Za-z0-9_])(?:epochs?|ep)(?![A-Za-z0-9_])[ \t:=#]{0,12}\[?[ \t]{0,12}"
+    r"(?<![A-Za-z0-9_])(?:epochs?|episode|ep)(?![A-Za-z0-9_])[ \t:=#]{0,12}\[?[ \t]{0,12}"
     r"(?P<epoch>\d{1,7}(?:\.\d{1,9})?)(?![\w%])"
     r"(?:[ \t]{0,12}(?:/|of)[ \t]{0,12}(?P<epochs>\d{1,7}))?\]?",
     re.IGNORECASE,

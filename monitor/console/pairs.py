@@ -52,6 +52,12 @@ _UNIT_LAST = re.compile(
     r"(?P<unit>(?:tok(?:en)?s?|samples?|seqs?|sequences?|examples?|images?|imgs?|img|steps?|its?|it|iters?|batch(?:es)?)"
     r"(?:\s?(?:/|per)\s?(?:s|sec|second)(?:/gpu|/device)?)?)"
 )
+# The same behind pairs, with nothing between: `loss 0.41 330 tok/s`, `loss 0.41 12.5 ms`.
+_RATE_BEHIND = re.compile(
+    rf"(?P<number>{NUMBER})(?P<scale>{SCALE})?\s?"
+    r"(?P<unit>(?:tok(?:en)?s?|samples?|seqs?|sequences?|examples?|images?|imgs?|img|its?|iters?)/(?:s|sec|second))(?![\w/])"
+)
+_TIME_BEHIND = re.compile(rf"(?P<number>{NUMBER})\s?(?P<time>(?:[mµμun]s))(?:/(?:step|iter|it))?(?![\w/])")
 _SHARE = re.compile(r"(?:.*[_/])?(?:accuracy|acc|top-?[15])")
 _SHORT = re.compile(r"[mµμun]s$")  # in these units a step is told, and not what has passed since the begin
 _BARE_TIME = re.compile(rf"(?:{SPAN})|(?:{NUMBER})\s?{TIME_UNIT}")
@@ -158,6 +164,11 @@ def _spaced(segment: str) -> list[_Figure]:
     row: list[_Figure] = []
     at = 0
     while at < len(segment):
+        behind = _behind(segment, at) if row else None
+        if behind is not None:
+            row.append(behind[0])
+            at = behind[1]
+            continue
         found = _SPACED.match(segment, at)
         value = number(found["number"]) if found is not None else None
         if found is None or value is None or segment[found.end() : found.end() + 1].strip():
@@ -169,6 +180,19 @@ def _spaced(segment: str) -> list[_Figure]:
         while segment[at : at + 1] == " ":
             at += 1
     return row
+
+
+def _behind(segment: str, at: int) -> tuple[_Figure, int] | None:
+    """A rate or a short time that stands behind pairs by itself, and where the next figure begins."""
+    found = _RATE_BEHIND.match(segment, at) or _TIME_BEHIND.match(segment, at)
+    if found is None or segment[found.end() : found.end() + 1].strip():
+        return None
+    length = unit_seconds(found["time"]) if "time" in found.re.groupindex else None
+    value = number(found["number"]) if length is not None else scale(found["number"] + (found["scale"] or ""))
+    if value is None or isinstance(value, str):
+        return None
+    end = found.end() + len(segment[found.end() :]) - len(segment[found.end() :].lstrip())
+    return (_Figure("step_time", value, "", value * length) if length else _Figure(found["unit"], value)), end
 
 
 # Parts of a step with their times

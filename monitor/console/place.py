@@ -15,7 +15,7 @@ TOTAL = words(
     "total_steps max_steps num_steps num_training_steps total_iters max_iters train_iters num_iterations "
     "total_optimization_steps total_train_steps max_train_steps total_iterations"
 )
-_EPOCH = words("epoch epochs ep current_epoch")
+_EPOCH = words("epoch epochs ep current_epoch episode")
 _STEP_TIME = words(
     "dt step_time iter_time batch_time time/step time_per_step time_per_iteration time_per_iter sec/step s/step s/it "
     "ms/step seconds_per_step sec/iter s/iter ms/iter elapsed_time_per_iteration iteration_time train_step_time "

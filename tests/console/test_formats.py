@@ -344,6 +344,31 @@ def test_lines_without_a_bar_tell_their_times(lines: str, steps: int, each: floa
         assert told[-1].duration == pytest.approx(each)
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("step {} loss 0.5 1234.0 samples/s", (None, 1234.0, None)),
+        ("step {} loss 0.5 lr 1e-3 1.2k tok/s 12.5 ms", (1200.0, None, 0.0125)),
+        ("step {} loss 0.5 12.5ms/step", (None, None, 0.0125)),
+    ],
+)
+def test_a_rate_or_a_time_behind_pairs_with_nothing_between(line: str, told: tuple[float | None, ...]) -> None:
+    reading = one(line.format(7) + "\n")
+    assert (reading.step, reading.metrics["loss"]) == (7, 0.5)
+    assert (reading.tokens_rate, reading.samples_rate, reading.seconds) == told
+
+
+@pytest.mark.parametrize(
+    "line", ["Episode {}/40: reward 0.5", "Episode: {}, Reward: 3.0", '{{"episode": {}, "reward": 1.5}}']
+)
+def test_episodes_are_the_steps_where_nothing_finer_is_numbered(line: str) -> None:
+    told = imported("".join(line.format(n) + "\n" for n in range(1, 41)).encode())
+    assert [step.index for step in told.steps] == list(range(1, 41))
+    assert told.total == (40 if "/40" in line else None)
+    finer = imported(b"".join(b"Episode %d Step %d reward 0.5\n" % (n, k) for n in (1, 2, 3) for k in range(1, 21)))
+    assert len(finer.steps) == 60
+
+
 def test_a_table_of_scikit_learn() -> None:
     head = "      Iter       Train Loss   Remaining Time \n"
     told = imported((head + "".join(f"{n:10d} {1 - n / 100:16.4f} {10 - n:14.2f}s\n" for n in range(1, 9))).encode())

@@ -18,7 +18,7 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, List, Optional
 
 STATE_VARIABLE = "TRAINMON_DIR"  # where runs live
 RUN_VARIABLE = "TRAINMON_RUN"  # the run directory that a launched training joins
@@ -190,17 +190,16 @@ def console_journal(run: Path, host: Optional[str] = None) -> Path:
 
 def journals(run: Path) -> List[Path]:
     """The journals of a run: those of the trainings first, by name."""
-    found = [p for p in _listed(run) if p.suffix == ".jsonl"]
-    return sorted(found, key=lambda p: (not p.name.startswith("rank-"), p.name))
+    found = [name for name in _names(run) if name.endswith(".jsonl")]
+    return [run / name for name in sorted(found, key=lambda name: (not name.startswith("rank-"), name))]
 
 
-def _listed(directory: Path) -> Iterator[Path]:
+def _names(directory: Path) -> List[str]:
+    """Of the files there. No paths: who looks once a second makes one only of what it looks for."""
     try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                yield Path(entry.path)
+        return os.listdir(directory)
     except OSError:
-        return
+        return []
 
 
 # Liveness
@@ -263,8 +262,8 @@ def lock_held(path: Path) -> bool:
 
 def run_alive(run: Path) -> bool:
     """Whether a process of this run's training lives: one that holds a lock, or the launched one itself."""
-    for path in _listed(run):
-        if path.name.startswith("rank-") and path.suffix == ".lock" and lock_held(path):
+    for name in _names(run):
+        if name.startswith("rank-") and name.endswith(".lock") and lock_held(run / name):
             return True
     identity = read_json(run / IDENTITY) or {}
     return process_alive(identity.get("pid"), identity.get("start_ticks"), identity.get("boot_id"))

@@ -33,6 +33,8 @@ _PASSED_OVER = words(
     "eta remaining time_left left time_remaining remaining_time eta_seconds pid port rank local_rank world_size seed "
     "device cuda gpu node worker line timestamp ts date datetime version v_num"
 )
+_MOMENT = words("time timestamp ts unix_time created_at")
+UNIX = 1e9, 4e9  # seconds since 1970 that are a moment of these decades; no training has run for so long
 _TOKENS_RATE = re.compile(
     r"(?:(?P<avg>avg|average|mean|overall|cumulative)_)?(?:train_|throughput_|perf/|time/)?"
     r"(?:tok(?:en)?s?(?:/|_per_|p|_)(?:s|sec|second)|tps|wps|tokens_throughput)(?:_avg)?"
@@ -128,6 +130,8 @@ def figure(into: Reading, raw_name: str, value: Number, unit: str = "", seconds:
         seconds: the value as a time, where its unit says that it is one.
     """
     plain = names.name(raw_name)
+    if plain.lstrip("_") in _MOMENT and not isinstance(value, str) and _moment(into, value):
+        return
     if not plain or plain in _PASSED_OVER or plain[0].isdigit():
         return
     if isinstance(value, str):
@@ -138,6 +142,15 @@ def figure(into: Reading, raw_name: str, value: Number, unit: str = "", seconds:
         _position(into, plain, value)
     elif not (_time(into, plain, value, seconds) or _flow(into, plain, float(value), unit)):
         _metric(into, plain, value)
+
+
+def _moment(into: Reading, value: int | float) -> bool:
+    """Take the moment at which a line was written, if this is one: in seconds since 1970, or in milliseconds."""
+    for told in (float(value), value / 1e3):
+        if UNIX[0] <= told < UNIX[1]:
+            into.wall = told
+            return True
+    return False
 
 
 def settle(into: Reading) -> None:

@@ -117,7 +117,7 @@ class Reader:
         if not in_table:
             self._match(text, out)
         for each in out:
-            each.wall = wall if each.wall is None else each.wall
+            each.wall = each.wall if wall is None else wall
         if done is not None:
             out.insert(0, done)
         for each in out:

@@ -25,6 +25,7 @@ FORMATS: dict[str, tuple[int, int | None, int, dict[str, Any]]] = {
     "cargo": (5, 5, 0, {"loss": 0.5}),
     "rl_steps": (5, 10, 1, {"reward": 0.6, "gen_passed": 3, "gen_total": 5, "val_passed": 4}),
     "json_lines": (5, None, 0, {"loss": 2.5, "lr": 0.0001, "tokens_per_second": 1000}),
+    "json_moments": (5, None, 4, {"loss": 1.5}),
     "key_values": (40, 40, 31, {"loss": 1.0, "lr": 0.0001, "grad_norm": 1.4}),
     "epochs": (4, None, 0, {"loss": 0.46, "tokens_per_second": 334}),
     "cpp_tokens": (0, None, 0, {"loss": 4.1, "tokens": 90000, "samples": 2142}),

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from monitor.sources.salvage import salvaged
+from monitor.sources.salvage import quoted, salvaged
 from trainhooks import events
 from trainhooks.events import MAX_INTEGER, MAX_LINE, MAX_NAME, MAX_TEXT, Event, Number, clean, number
 
@@ -59,6 +59,13 @@ def decode(line: bytes) -> Event | object | None:
     """One line as an event; UNKNOWN for a kind to be passed over; None for a line that cannot be read."""
     if len(line) > MAX_LINE:
         return None
+    event = _decoded(line)
+    if event is None and (other := quoted(line)) != line:
+        event = _decoded(other)
+    return event
+
+
+def _decoded(line: bytes) -> Event | object | None:
     try:
         found = _KIND.match(line)
         decoder = _DECODERS.get(found.group(1) if found else _kind_only.decode(line).kind.encode())

@@ -6,6 +6,7 @@ odd without which the event says nothing, or what it says would be guessed, the 
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -14,6 +15,7 @@ import msgspec
 from trainhooks.events import MAX_INTEGER, Event
 
 _any = msgspec.json.Decoder()
+_BARE = re.compile(rb"(?<=[:,\[])(\s*)(-?)(nan|inf(?:inity)?)(?=\s*[,}\]])", re.IGNORECASE)
 
 
 @cache
@@ -42,6 +44,16 @@ def salvaged(line: bytes, kind: type) -> Event:
                 raise
     event: Event = kind(**kept)  # a TypeError where the producer, the number or the time is missing
     return event
+
+
+def quoted(line: bytes) -> bytes:
+    """The line with numbers that are none in quotes: printf writes `nan`, Python `NaN`, and JSON knows neither."""
+    return _BARE.sub(_quoted, line)
+
+
+def _quoted(found: re.Match[bytes]) -> bytes:
+    space, sign, word = found.groups()
+    return space + (b'"nan"' if word.lower() == b"nan" else b'"' + sign + b'inf"')
 
 
 def _fitting(value: Any) -> Any:

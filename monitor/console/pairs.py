@@ -22,7 +22,7 @@ from monitor.console.figures import (
     unit_seconds,
 )
 from monitor.console.place import ALL, figure
-from monitor.console.reading import MAX_FIGURES, Reading, name, phase, split_role
+from monitor.console.reading import MAX_FIGURES, Reading, known_phase, name, phase, split_role
 from trainhooks.events import Number
 
 REACH = 72  # characters before a value in which its name stands
@@ -216,3 +216,16 @@ def read_parts(text: str) -> tuple[dict[str, float], float] | None:
             parts[called] = parts.get(called, 0.0) + taken
             shares += float(found["share"] or 0.0)
     return (parts, shares) if parts else None
+
+
+_SHARE_OF = re.compile(r"(?P<name>[A-Za-z_][\w/-]{0,40})\s?[:= ]\s{0,12}(?P<share>\d{1,3}(?:\.\d{1,6})?)\s?%")
+PASSES = {"forward", "backward"}  # a row that has both is of a step; others may be rates of success
+
+
+def read_shares(text: str) -> float:
+    """`data 40% forward 60% backward 35%`: the percents of a step's parts added up; 0 where there is no such row."""
+    if text.count("%") < len(PASSES):
+        return 0.0
+    rows = [(known_phase(name(found["name"])), float(found["share"])) for found in _SHARE_OF.finditer(text)]
+    told = {called: part for called, part in rows if called is not None}
+    return sum(told.values()) if told.keys() >= PASSES else 0.0

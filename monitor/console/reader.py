@@ -13,7 +13,7 @@ from monitor.console.blocks import Block
 from monitor.console.columns import Columns
 from monitor.console.heads import Heads, head
 from monitor.console.patterns import read_pattern
-from monitor.console.reading import Reading
+from monitor.console.reading import MORE_THAN_ALL, Reading
 from monitor.console.tables import Table
 from monitor.console.terminal import Line
 
@@ -122,7 +122,7 @@ class Reader:
             out.insert(0, done)
         for each in out:
             place.settle(each)
-        return [each for each in out if each.useful or each.reason is not None or each.impossible or each.block]
+        return [each for each in out if each.useful or each.reason or each.impossible or each.block or each.shares]
 
     def _match(self, text: str, out: list[Reading]) -> None:
         if "{" in text:
@@ -159,6 +159,8 @@ class Reader:
             if told.metrics and told.step is None and told.epoch is None:
                 told.head = head(text)
             out.append(told)
+            if (shares := pairs.read_shares(text)) > MORE_THAN_ALL:
+                out.append(Reading("phases", shares=shares))
 
     def _bar(self, drawn: tuple[Reading, str, str], out: list[Reading]) -> None:
         """A bar, what is written on it, and what shares its line."""

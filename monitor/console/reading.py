@@ -10,6 +10,7 @@ from trainhooks.auto.vocabulary import phase_name
 from trainhooks.events import MAX_NAME, Number, clean
 
 MAX_FIGURES = 200  # taken from one line
+MORE_THAN_ALL = 105.0  # percent; parts that add up to more contradict themselves
 
 
 @dataclass(slots=True)

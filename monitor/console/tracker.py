@@ -15,7 +15,7 @@ from monitor.console.clock import Arrival, Clock
 from monitor.console.counters import Counters, Position
 from monitor.console.flow import Amount, Flow
 from monitor.console.news import News
-from monitor.console.reading import Reading
+from monitor.console.reading import MORE_THAN_ALL, Reading
 from monitor.console.stretches import Stretches
 from trainhooks.events import Event, Facts, Metrics, Note, Number, Phase, Pulse, Step
 
@@ -23,7 +23,6 @@ MAX_GROUP = 4096  # readings of one moment
 HOLD = 0.3  # seconds that the newest step waits for what is printed just after it: its phases, its metrics
 INSTANT = 1e-6  # seconds; moments that were reckoned differ by less
 ROUNDED = 1.05  # a program's own times are rounded
-MORE_THAN_ALL = 105.0  # percent; parts that add up to more contradict themselves
 
 
 @dataclass(slots=True)

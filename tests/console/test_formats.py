@@ -242,6 +242,24 @@ def test_a_breakdown_that_exceeds_the_whole_is_told_and_not_believed() -> None:
     assert told.metric("loss_seconds") == [76.45]
 
 
+@pytest.mark.parametrize(
+    ("line", "whole"),
+    [
+        ("Timing: data 40% forward 60% backward 70% optimizer 15%", "185 %"),
+        ("forward=80.5%, backward=90%", "170 %"),
+        ("step 9 | loss 0.4 | data 40% | fwd 60% | bwd 70% | opt 15%", "185 %"),
+        ("Timing: data 10% forward 30% backward 45% optimizer 15%", None),
+        ("generation 90% execution 80% reward 70%", None),  # rates of success
+    ],
+)
+def test_percents_of_a_step_in_a_row_are_added_up(line: str, whole: str | None) -> None:
+    told = imported(f"step 8 | loss 0.5\n{line}\nstep 10 | loss 0.4\n".encode())
+    assert told.notes == (
+        [] if whole is None else [f"console: the program's own breakdown of its time adds up to {whole}"]
+    )
+    assert told.steps[-1].index == 10
+
+
 # Rates and impossible figures
 
 

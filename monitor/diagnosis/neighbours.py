@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect
+from dataclasses import replace
 from statistics import median
 
 from monitor.diagnosis import hardware
@@ -158,9 +159,11 @@ def _waited(reading: Host) -> float | None:
 
 
 def _longer(reading: Host) -> float:
-    """The same, and 0 where that makes nothing longer."""
-    stolen = (reading.cpu_stolen or 0.0) >= STOLEN
-    return (_waited(reading) or 0.0) if stolen or _waits_long(reading) else 0.0
+    """The share of each second that went so: a program that sleeps, or waits for a GPU, seldom asks for a core."""
+    waiting, ran = reading.tree_waiting, (reading.tree_cpu or 0.0) / 100.0  # seconds a second, over all threads
+    if waiting is None:
+        return 0.0
+    return _waited(replace(reading, tree_waiting=min(waiting, ran * waiting / max(0.01, 1.0 - waiting)))) or 0.0
 
 
 def _of_others(reading: Host, cores: int) -> float:
@@ -175,10 +178,5 @@ def _held_by_others(reading: Host, cores: int) -> bool:
         return (reading.cpu or 0.0) >= CPU_FULL and _of_others(reading, cores) >= LARGER_PART
     if reading.tree_waiting < WAITING or _of_others(reading, cores) < OTHERS_PART:
         return False
-    return _waits_long(reading)
-
-
-def _waits_long(reading: Host) -> bool:
-    """Whether waiting for cores makes anything longer: threads that sleep, or wait for a GPU, seldom ask for one."""
-    ran, waiting = (reading.tree_cpu or 0.0) / 100.0, reading.tree_waiting or 0.0  # seconds a second, over all threads
-    return ran * waiting >= WAITED * (1.0 - waiting)
+    ran = (reading.tree_cpu or 0.0) / 100.0  # seconds a second, over all threads
+    return ran * reading.tree_waiting >= WAITED * (1.0 - reading.tree_waiting)

@@ -11,9 +11,8 @@ from monitor.units import duration, share
 
 ENOUGH = 40  # steps that tell their lengths; of fewer, a fifth is not a handful
 LONG = 3.0  # times the usual length; within it lie the lengths of most texts that were not chosen to be alike
-# Of the steps; when more are long, long is what the data is. But of batches at random a third hold one of the long
-# sequences where one in twenty is long: half as many of the sequences are few, too.
-FEW = 0.20
+FEW = 0.20  # of the steps; when more are long, long is what the data is
+FEW_SEQUENCES = 0.10  # likewise; of random batches of eight, a third hold a long one where one in twenty is long
 WORTH = 0.15  # of step time that they take beyond as many others: what a wait for data has to reach, too
 SLOWER = 2.0  # times the seconds of the other steps: they are what takes the time
 
@@ -61,7 +60,7 @@ def outliers(evidence: Evidence) -> Outliers | None:
         _add(few if length >= LONG * usual else others, each)
     if not few.steps or not few.seconds or not others.seconds:
         return None
-    if few.steps > FEW * lengths.steps and (_of_sequences(few, others) or 1.0) > FEW / 2:
+    if few.steps > FEW * lengths.steps and (_of_sequences(few, others) or 1.0) > FEW_SEQUENCES:
         return None
     beyond = few.seconds - few.steps * others.seconds / others.steps
     if beyond < WORTH * (few.seconds + others.seconds):

@@ -27,6 +27,7 @@ _IN_EPOCH = re.compile(
     r"[ \t]{0,4}\[[ \t]{0,8}(?P<step>\d{1,12})/(?P<total>\d{1,12})(?: \([ \d.]{1,6}%\))?\]",
     re.IGNORECASE,
 )
+_BOTH = re.compile(r"\[[ \t]{0,8}(?P<epoch>\d{1,7}),[ \t]{1,12}(?P<step>\d{1,12})\](?=[ \t:])")  # of torch's tutorial
 _FRACTION = re.compile(
     rf"[ \t|]{{0,12}}(?:\[[ \t|]{{1,12}}\]?)?[ \t]{{0,8}}"  # where an epoch stood
     rf"(?:[\[(]|(?<=\|):[ \t])[ \t]{{0,8}}(?P<step>{_INT})[ \t]{{0,4}}/[ \t]{{0,4}}(?P<total>{_INT})[\])]?(?=[ \t:|,-])"
@@ -57,6 +58,11 @@ def read_labels(text: str, into: Reading) -> str:
         into.epoch, into.per_epoch = float(both["epoch"]), True
         into.step, into.total, into.key = int(both["step"]), int(both["total"]), "batch"
         return _METERS.sub(lambda found: "step_time " if found[1] == "Time" else "data_time ", _cut(text, both))
+    tutorial = _BOTH.match(text)
+    if tutorial is not None and _LEARNS.search(text, tutorial.end()) is not None:
+        into.epoch, into.per_epoch = float(tutorial["epoch"]), True
+        into.step, into.key = int(tutorial["step"]), "batch"
+        return text[tutorial.end() :]
     epoch = _EPOCH.search(text) if "ep" in lower else None
     if epoch is not None:
         into.epoch = float(epoch["epoch"])

@@ -36,8 +36,9 @@ def gpu_error(evidence: GpuEvidence) -> Finding | None:
         if programs and not grave
         else "Save a checkpoint, see dmesg and nvidia-smi -q, and have the card reset or replaced before trusting it."
     )
+    first = lines[0].partition(": ")[2] if len(troubled) == 1 else lines[0]
     what = f"{named} an error" if len(lines) == 1 else f"{named} {plural(len(lines), 'error', 'errors')}"
-    return Finding("gpu-error", "critical" if grave else "warning", f"{what}: {lines[0]}", lines, advice)
+    return Finding("gpu-error", "critical" if grave else "warning", f"{what}: {first}", lines, advice)
 
 
 def _errors(watch: GpuWatch) -> tuple[list[str], bool]:

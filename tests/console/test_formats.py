@@ -388,6 +388,12 @@ def test_episodes_are_the_steps_where_nothing_finer_is_numbered(line: str) -> No
     assert len(finer.steps) == 60
 
 
+def test_the_lines_of_torchs_tutorial() -> None:
+    told = imported(b"".join(b"[%d, %5d] loss: 1.%d\n" % (e, n, e) for e in (1, 2) for n in (2000, 4000, 6000)))
+    assert len(told.steps) == 12_000 and told.metric("loss")[-1] == 1.2
+    assert readings(b"[1, 2000] rows were read, 5 skipped\n") == []
+
+
 def test_a_table_of_scikit_learn() -> None:
     head = "      Iter       Train Loss   Remaining Time \n"
     told = imported((head + "".join(f"{n:10d} {1 - n / 100:16.4f} {10 - n:14.2f}s\n" for n in range(1, 9))).encode())

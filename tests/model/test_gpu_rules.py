@@ -23,7 +23,7 @@ TABLE: dict[str, tuple[dict[str, Any], str]] = {
     "power-capped": ({"reasons": 0x4, "sm_clock": 1290}, "power limit: 1,980 → 1,290 MHz"),
     "low-clocks": ({"reasons": 0x0, "sm_clock": 1290}, "no reason is given: 1,980 → 1,290 MHz"),
     "pcie-downtrained": (SLOW_LINK, "generation 1 of 5"),
-    "gpu-error": ({"xid": 79}, "XID 79: the GPU has fallen off the bus"),
+    "gpu-error": ({"xid": 79}, "reports an error: XID 79: the GPU has fallen off the bus"),
     "gpu-shared": (STRANGER, "jupyter (8.0 GiB)"),
 }
 HEALTHY: dict[str, dict[str, Any]] = {

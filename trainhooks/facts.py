@@ -13,6 +13,7 @@ import sys
 from typing import Any, Dict, List, Optional, Sequence
 
 from trainhooks.events import MAX_NAME, MAX_TEXT, clean, number
+from trainhooks.process_group import process_group
 
 MASK = "***"
 MAX_CONFIG = 200  # entries of a configuration that are kept
@@ -197,8 +198,12 @@ def _commit_of(dot_git: str) -> Optional[str]:
     return None
 
 
-def rank_facts() -> Dict[str, int]:
-    """This process's place among its peers: rank, local_rank, world_size, restart; as torchrun or Slurm set it."""
+def rank_facts(group: Optional[Dict[str, int]] = None) -> Dict[str, int]:
+    """This process's place among its peers: rank, local_rank, world_size, restart; as torchrun or Slurm set it.
+
+    Args:
+        group: what torch's process group told of it before, if it did.
+    """
     found = {}
     for name, variables in (
         ("rank", ("RANK", "SLURM_PROCID")),
@@ -211,18 +216,7 @@ def rank_facts() -> Dict[str, int]:
             if text.isascii() and text.isdigit() and len(text) < 8:
                 found[name] = int(text)
                 break
-    return found if "rank" in found else {**found, **_process_group()}
-
-
-def _process_group() -> Dict[str, int]:
-    """The same as the process group has it, for processes that nobody gave an environment: torch's mp.spawn."""
-    distributed = sys.modules.get("torch.distributed")
-    try:
-        if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-            return {}
-        return {"rank": int(distributed.get_rank()), "world_size": int(distributed.get_world_size())}
-    except Exception:  # torch is half imported, or of a version that knows no such calls
-        return {}
+    return found if "rank" in found else {**found, **(group or process_group())}
 
 
 def program_name() -> str:

@@ -99,9 +99,13 @@ class Outbox:
             self._write()
         self._end()
 
-    def open(self) -> None:
-        """Find or make the run, and say hello."""
-        ranks = facts.rank_facts()
+    def open(self, group: Dict[str, int]) -> None:
+        """Find or make the run, and say hello.
+
+        Args:
+            group: this process's place in its process group, if it had one when the first event came.
+        """
+        ranks = facts.rank_facts(group)
         self._run = _join_or_make_run(self._lanes, ranks)
         if self._run is not None:
             path = rundir.rank_journal(self._run, ranks.get("rank", 0), self.producer)

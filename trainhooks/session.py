@@ -7,11 +7,12 @@ import os
 import sys
 import threading
 from types import ModuleType
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from trainhooks import deferred
 from trainhooks.clocks import host_clock, monotonic_seconds
 from trainhooks.entries import AUTOMATIC, CANCEL, Lane
+from trainhooks.process_group import process_group
 
 EXIT_FLUSH = 1.0  # seconds that the end of the program waits while none of what is left goes: a disk that stalls
 EXIT_MOST = 6.0  # and in all: on a busy machine the last lines take their time, and a short program's first ones
@@ -59,6 +60,7 @@ class Session:
         self.pid = os.getpid()
         self.stop = _Stop()
         self.error: Optional[BaseException] = None  # what ended the program, once it ends
+        self.group: Dict[str, int] = {}  # asked at once: when the background thread comes to it, it may be gone
         self._lock = threading.Lock()
 
     def open_lane(self) -> Put:
@@ -91,6 +93,7 @@ class Session:
             if self.started:
                 return
             self.started = True
+            self.group = process_group()
             try:
                 thread = threading.Thread(target=_record, args=(self,), name="trainhooks", daemon=True)
                 thread.start()
@@ -130,7 +133,7 @@ def _record(session: Session) -> None:
             from trainhooks.outbox import Outbox
 
             outbox = Outbox(session.lanes, session.stop.wait, lambda: session.error)
-        outbox.open()
+        outbox.open(session.group)
         session.recording = True
         outbox.run()
     except Exception:  # whatever goes wrong here is trainmon's own trouble; the training must not hear of it

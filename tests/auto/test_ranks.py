@@ -167,6 +167,20 @@ def test_processes_that_torch_spawns_are_ranks_too(tmp_path: Path) -> None:
     assert [row.steps for row in known.ranks] == [12, 12]
 
 
+def test_a_process_group_that_is_gone_when_the_background_thread_comes_has_told_the_rank(tmp_path: Path) -> None:
+    """A short training on a busy machine has destroyed it by then."""
+    group = """
+import threading, types
+here = types.ModuleType('torch.distributed')
+here.is_available = lambda: True
+here.is_initialized = lambda: threading.current_thread() is threading.main_thread()
+here.get_rank, here.get_world_size = lambda: 1, lambda: 2
+sys.modules['torch.distributed'] = here
+"""
+    ranks(tmp_path, f"{group}for i in th.steps(range(3)): pass", {})
+    assert list(journals(tmp_path).values()) == [[1]]
+
+
 # torchrun
 
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -31,6 +32,7 @@ def main(rank=None, world=None, store=None):
             if dist.get_rank() == 0:
                 print(loss.item().hex(), flush=True)
     dist.barrier()
+    time.sleep(0.5)  # gloo's threads may hold tensors until then; at the interpreter's end that aborts (pytorch#179291)
     dist.destroy_process_group()
 
 

@@ -54,7 +54,7 @@ def test_a_pulse_says_where_a_long_phase_stands(train: Trainings) -> None:
 
 
 WRITING = """
-import json, os, tempfile
+import json, tempfile
 file = tempfile.NamedTemporaryFile("w")
 rows = [float(i) for i in range(20000)]
 until = time.monotonic() + 3  # some thirty looks, however quick the machine is
@@ -63,7 +63,7 @@ for _ in th.steps(iter(lambda: time.monotonic() < until, False)):
         time.sleep(0.002)
     json.dump(
         rows, file
-    ); os.fsync(file.fileno())
+    ); file.flush()
     total = sum(min(i, 3) for i in range(20000))
 """
 

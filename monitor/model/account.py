@@ -95,16 +95,16 @@ def wall(state: RunState, around: Surroundings, outcome: Outcome) -> Wall:
     spans = {name: scale * seconds for name, seconds in raw.spans.items()}
     rest = max(0.0, total - startup - scale * claimed)
     teardown = max(0.0, min(rest, end - raw.last_step - raw.since_last_step))
-    if outcome.state == "running" or _broke_off(main):
-        until = end if outcome.state == "running" or main.pulse is None else min(end, main.pulse.t)
+    runs = outcome.state == "running"
+    if runs or _broke_off(main):
+        until = end if runs or main.pulse is None else min(end, main.pulse.t)
         opened, halted = _going_on(main, until, max(0.0, teardown - (end - until)))
         for name, seconds in halted.items():
             spans[name] = spans.get(name, 0.0) + seconds
         rest -= opened + sum(halted.values())
         steps += opened
-        teardown = min(teardown, max(0.0, end - until))
-    if outcome.state == "running":
-        teardown = 0.0  # the last step may have another one open behind it: no end is in sight
+        # Of one that runs: the last step may have another one open behind it, and no end is in sight.
+        teardown = 0.0 if runs else min(teardown, max(0.0, end - until))
     return Wall(total, startup, steps, spans, rest - teardown, teardown)
 
 

@@ -66,11 +66,11 @@ class RunDirectory:
 
     def poll(self) -> list[Event]:
         """Some new events, from the journals in turn; empty when all are read to their ends."""
-        return [each.step() if isinstance(each, Row) else each for each in self._due(list)]
+        return [each.step() if isinstance(each, Row) else each for each in self._due(list) if type(each) is not Unknown]
 
     def poll_slabs(self) -> list[Event | Slab]:
         """The same, with plain steps in a row put together."""
-        return joined(self._due(slabs), self._is_long())
+        return joined((each for each in self._due(slabs) if type(each) is not Unknown), self._is_long())
 
     def _due(self, form: Callable[[list[Any]], list[Any]]) -> Iterator[Any]:
         """What is due, each batch put into the form that is asked for: one after the other, so that few are held."""
@@ -78,10 +78,9 @@ class RunDirectory:
         some = False
         for event in self._read_journals(form):
             some = True
-            if type(event) is not Unknown:
-                yield event
+            yield event
         if not some:
-            yield from (each for each in form(self._beyond_journals()) if type(each) is not Unknown)
+            yield from form(self._beyond_journals())
 
     def _beyond_journals(self) -> list[Any]:
         """What is due when the journals are read to their ends."""

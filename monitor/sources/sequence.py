@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from monitor.sources.decode import Unknown
 from trainhooks.events import Event, Hello
 
 MAX_HELD = 50_000  # events that wait for an earlier one; past it the gap is taken as lost
@@ -122,10 +121,6 @@ class Sequencer:
     def _give_up(self, line: _Line) -> list[Event]:
         out: list[Event] = []
         while line.held:
-            if all(type(event) is Unknown for event in line.held.values()):  # nothing known is missing
-                self._held -= len(line.held)
-                line.held.clear()
-                break
             first = min(line.held)
             self.missing += first - line.expected
             line.expected = first

@@ -282,6 +282,22 @@ def test_what_is_lost_counts_once_and_a_newer_kind_is_no_loss(tmp_path: Path) ->
     source.close()
 
 
+def test_a_lost_line_before_lines_of_a_newer_kind_is_one_line(tmp_path: Path) -> None:
+    told = Story()
+    for _ in range(8):
+        told.step(forward=1)
+    lines = [line_of(event) for event in told.events]
+    lines[5:7] = [line.replace(b'"kind":"step"', b'"kind":"novelty"') for line in lines[5:7]]
+    (tmp_path / "rank-0-p.jsonl").write_bytes(b"".join([*lines[:4], *lines[5:7]]))
+    source = RunDirectory(tmp_path)
+    found = [event for _ in range(3) for event in source.poll()]
+    with (tmp_path / "rank-0-p.jsonl").open("ab") as journal:
+        journal.write(b"".join(lines[7:]))
+    found += [event for _ in range(3) for event in source.poll()]
+    assert (source.missing, len(found)) == (1, 4 + 2)
+    source.close()
+
+
 def test_going_on_from_a_position(stage: Stage) -> None:
     told = Story()
     for _ in range(20):

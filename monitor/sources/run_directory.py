@@ -17,7 +17,7 @@ from typing import Any
 from monitor import columns
 from monitor.slab import Slab
 from monitor.sources.alike import Alike
-from monitor.sources.decode import UNKNOWN, Unknown, decode, numbered
+from monitor.sources.decode import UNKNOWN, decode, numbered
 from monitor.sources.joined import joined
 from monitor.sources.journal import BLOCK, CHUNK, JournalTail, batches
 from monitor.sources.sequence import Place, Sequencer
@@ -66,11 +66,11 @@ class RunDirectory:
 
     def poll(self) -> list[Event]:
         """Some new events, from the journals in turn; empty when all are read to their ends."""
-        return [each.step() if isinstance(each, Row) else each for each in self._due(list) if type(each) is not Unknown]
+        return [each.step() if isinstance(each, Row) else each for each in self._due(list)]
 
     def poll_slabs(self) -> list[Event | Slab]:
         """The same, with plain steps in a row put together."""
-        return joined((each for each in self._due(slabs) if type(each) is not Unknown), self._is_long())
+        return joined(self._due(slabs), self._is_long())
 
     def _due(self, form: Callable[[list[Any]], list[Any]]) -> Iterator[Any]:
         """What is due, each batch put into the form that is asked for: one after the other, so that few are held."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from monitor.sources.decode import Unknown
 from trainhooks.events import Event, Hello
 
 MAX_HELD = 50_000  # events that wait for an earlier one; past it the gap is taken as lost
@@ -15,6 +16,18 @@ MAX_PRODUCERS = 20_000  # a thousand ranks, each begun anew twenty times; events
 class _Line:
     expected: int = 0
     held: dict[int, Event] = field(default_factory=dict)
+    newer: set[int] = field(default_factory=set)  # numbers of events of newer kinds, which may mean anything there
+
+    def take_newer(self, seq: int) -> None:
+        if len(self.newer) >= MAX_HELD:
+            self.newer = {each for each in self.newer if each >= self.expected}
+        if len(self.newer) < MAX_HELD:
+            self.newer.add(seq)
+
+    def missing_before(self, last: int) -> int:
+        """How many of the numbers up to `last` neither came nor are a newer kind's."""
+        newer = sum(self.expected <= each <= last and each not in self.held for each in self.newer)
+        return last + 1 - self.expected - len(self.held) - newer
 
 
 @dataclass(slots=True)
@@ -29,7 +42,7 @@ class Place:
         """The lines among these that could not be read (None), less those that the next number tells to be missing:
         what was lost is counted once.
         """
-        if all_read and found and not self.unread:
+        if all_read and found and not self.unread and type(found[-1]) is not Unknown:
             self.producer, self.seq = found[-1].producer, found[-1].seq
             return 0
         count = 0
@@ -37,7 +50,7 @@ class Place:
             if event is None:
                 count += 1
                 self.unread += 1
-            elif hasattr(event, "seq"):
+            elif type(event) is not Unknown and hasattr(event, "seq"):
                 if self.unread and event.producer == (self.producer or event.producer):
                     count -= min(self.unread, max(0, event.seq - self.seq - 1))
                 self.producer, self.seq, self.unread = event.producer, event.seq, 0
@@ -46,7 +59,10 @@ class Place:
 
 @dataclass(slots=True)
 class Sequencer:
-    """Takes events in any order, with repeats and gaps; gives each once, rising by `seq` for each producer."""
+    """Takes events in any order, with repeats and gaps; gives each once, rising by `seq` for each producer.
+
+    One of a newer kind is not given. Its number is no gap; neither does it show one, nor take a known event's place.
+    """
 
     missing: int = 0  # events given up as lost
     _lines: dict[str, _Line] = field(default_factory=dict)
@@ -61,17 +77,23 @@ class Sequencer:
                 return []
             line = self._lines[event.producer] = _Line()
         seq = event.seq
+        if type(event) is Unknown:
+            line.take_newer(seq)
+            return self._due(line)
         if seq == line.expected:
             line.expected += 1
-            return [event, *self._due(line)] if line.held else [event]
+            return [event, *self._due(line)] if line.held or line.newer else [event]
         if seq < line.expected:
-            return []
+            if seq not in line.newer:
+                return []
+            line.newer.discard(seq)
+            return [event]
         if line.expected == 0 and isinstance(event, Hello):  # a writer that counts from 1
             line.expected = seq + 1
             return [event, *self._due(line)]
         self._held += seq not in line.held
         line.held[seq] = event
-        return self._give_up(line) if self._held > MAX_HELD else []
+        return self._give_up(line) if self._held > MAX_HELD else self._due(line)
 
     def push_all(self, events: list[Any]) -> list[Any]:
         """The same for many. Usually they are one producer's, each due after the one before."""
@@ -80,7 +102,11 @@ class Sequencer:
             line = self._lines.get(producer)
             if line is not None and not line.held:
                 due = range(line.expected, line.expected + len(events))
-                if [event.seq for event in events] == list(due) and {event.producer for event in events} == {producer}:
+                if (
+                    [event.seq for event in events] == list(due)
+                    and {event.producer for event in events} == {producer}
+                    and Unknown not in set(map(type, events))
+                ):
                     line.expected = due.stop
                     return events
         return [due for event in events for due in self.push(event)]
@@ -112,17 +138,20 @@ class Sequencer:
 
     def _due(self, line: _Line) -> list[Event]:
         out = []
-        while (event := line.held.pop(line.expected, None)) is not None:
-            out.append(event)
+        while (event := line.held.pop(line.expected, None)) is not None or line.expected in line.newer:
+            if event is not None:
+                out.append(event)
             line.expected += 1
         self._held -= len(out)
         return out
 
     def _give_up(self, line: _Line) -> list[Event]:
-        out: list[Event] = []
-        while line.held:
-            first = min(line.held)
-            self.missing += first - line.expected
-            line.expected = first
-            out += self._due(line)
+        if not line.held:
+            return []
+        last = max(line.held)
+        self.missing += line.missing_before(last)
+        out = [line.held[seq] for seq in sorted(line.held)]
+        line.held.clear()
+        self._held -= len(out)
+        line.expected = last + 1
         return out

@@ -200,7 +200,8 @@ def test_torchrun_with_an_elastic_restart(tmp_path: Path) -> None:
     progress = known.progress
     assert (progress.steps_done, progress.steps_total, progress.restarts) == (20, 20, 1)
     assert progress.steps_again in (4, 5), "the twelfth step was open when the agent ended rank 0"
-    assert [row.code for row in known.alerts] == ["restart"] and "rank 0 began again at step 8" in known.alerts[0].text
+    (restart,) = (row for row in known.alerts if row.code == "restart")  # a busy machine may slow a step beside it
+    assert "rank 0 began again at step 8" in restart.text
     assert "restart" in known.wall.spans and known.run.ranks == 2
     assert known.outcome.state == "finished" == catalogue.state(run)[0]
     launcher = (rundir.read_json(run / rundir.IDENTITY) or {})["pid"]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from monitor.model.summary import report
 from monitor.sources import sequence
+from monitor.sources.decode import Unknown
 from monitor.sources.sequence import Sequencer
 from trainhooks.events import Event, Facts, Hello, Metrics, Note
 
@@ -87,3 +88,38 @@ def test_going_on_from_a_position_gives_nothing_twice() -> None:
     second.go_on(first.expected(), first.missing)
     told += [out for event in events for out in second.push(event)]
     assert told == events
+
+
+@given(st.data())
+def test_numbers_of_a_newer_kind_cost_no_known_event(data: st.DataObject) -> None:
+    """Whatever they are: also ones that known events have, that lie far ahead, that come at any place."""
+    events: list[Event] = [Note("p", seq, 0.0) for seq in range(20)]
+    newer = [Unknown("p", seq, 0.0) for seq in data.draw(st.sets(st.integers(0, 30) | st.just(10**15), max_size=8))]
+    lines = list(events)
+    for each in newer:
+        lines.insert(data.draw(st.integers(0, len(lines))), each)
+    sequencer, out = Sequencer(), []
+    while lines:
+        size = data.draw(st.integers(1, 8))
+        batch, lines = lines[:size], lines[size:]
+        out += sequencer.push_all(batch)
+        if data.draw(st.booleans()):
+            out += sequencer.settle()
+    out += sequencer.settle()
+    assert out == events and sequencer.missing == 0
+
+
+@given(st.sets(st.integers(1, 18)), st.sets(st.integers(1, 40)))
+def test_numbers_of_a_newer_kind_are_no_gap_and_show_none(lost: set[int], newer: set[int]) -> None:
+    sequencer, out = Sequencer(), []
+    for seq in range(20):
+        if seq in newer:
+            out += sequencer.push(Unknown("p", seq, 0.0))
+        elif seq not in lost:
+            out += sequencer.push(Note("p", seq, 0.0))
+    for seq in range(20, 41):
+        out += sequencer.push(Unknown("p", seq, 0.0)) if seq in newer else []
+    out += sequencer.settle()
+    last = max(event.seq for event in out)
+    assert sequencer.missing == len([seq for seq in lost - newer if seq < last])
+    assert sequencer.push(out[-1]) == [] and [event.seq for event in out] == sorted(event.seq for event in out)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.signals import as_in_a_terminal
+
 # A busy box makes examples slow; that is no fault of what is tested.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
 
-# A shell that starts the tests in the background has these ignored, and what they start would inherit that.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+as_in_a_terminal()
 
 for _name in [name for name in os.environ if name.startswith("TRAINMON")] + [
     "NO_COLOR",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import tempfile
 import time
@@ -11,14 +10,13 @@ from pathlib import Path
 
 from tests.faults import FAMILIES  # noqa: F401  # their faults enter the catalogue
 from tests.faults.catalogue import FAULTS, Fault, NotHere
+from tests.signals import as_in_a_terminal
 
 WIDTH = 58
 
 
 def main() -> int:
-    # A shell that starts this in the background has both ignored, and whatever is started from here would inherit that.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    as_in_a_terminal()
     short = "--short" in sys.argv
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
     chosen = [each for each in FAULTS if not words or any(word == each.family or word in each.name for word in words)]

@@ -14,6 +14,7 @@ from monitor.terminal import can_draw
 from monitor.verbs import help, logs, runs, screens
 from monitor.verbs.attach import attach
 from monitor.verbs.run import run
+from trainhooks.rundir import UnsafeDirectory
 
 VERBS = (
     *(run, attach, runs.ls, runs.stop, runs.report, runs.compare, runs.export, runs.prune),
@@ -68,7 +69,7 @@ def _main() -> int:
     try:
         code = cli.main(prog_name="trainmon", standalone_mode=False)
         sys.stdout.flush()
-    except UserError as error:
+    except (UserError, UnsafeDirectory) as error:
         return complain(str(error))
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()

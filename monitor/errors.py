@@ -7,9 +7,12 @@ class UserError(Exception):
 
 def complain(message: str, code: int = 2) -> int:
     """Say it in one line on stderr. Gives `code` back, for the caller to exit with."""
+    import contextlib
+
     import click
 
     from trainhooks.events import clean
 
-    click.echo(f"trainmon: {clean(' '.join(message.split()))}", err=True)
+    with contextlib.suppress(OSError):  # nobody reads it: the code still tells
+        click.echo(f"trainmon: {clean(' '.join(message.split()))}", err=True)
     return code

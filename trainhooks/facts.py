@@ -19,31 +19,41 @@ MASK = "***"
 MAX_CONFIG = 200  # entries of a configuration that are kept
 
 _SECRET_NAME = re.compile(
-    r"(?:^|[_\-.])(?:[a-z]*api[_\-]?key|(?:hf|hub|wandb|git|access|secret|private|signing|encryption|account|service|"
-    r"storage|ssh|subscription)[_\-]?key|auth|authorization|bearer|cookie|jwt|credentials?|[a-z]*passw(?:or)?d|pwd|"
-    r"passphrase|[a-z]*secret|[a-z]*token)$",
+    r"(?:^|[_\-.])(?:[a-z]*api[_\- ]?keys?|(?:hf|hub|wandb|git|access|secret|private|signing|encryption|account|"
+    r"service|storage|ssh|subscription|openai|anthropic|azure|aws|gcp|google|mistral|cohere|groq|together|replicate|comet|"
+    r"neptune|mlflow|clearml|modal|runpod|vast|lambda|ngc|nvidia|kaggle|github|gitlab)[_\-]?key(?:[_\-](?:id|pem))?|"
+    r"auth|authorization|bearer|cookie|jwt|credentials?|[a-z]*passw(?:or)?ds?|pwd|passphrase|[a-z]*secrets?|[a-z]*token|"
+    r"(?:db|smtp|mail|mysql|pg|postgres|redis|mongo|user|admin|root|ftp|proxy)[_\-]?pass|pw)(?:[_\-]?\d+)?$|"
+    r"^(?:pass|sig|x-amz-signature)$",
     re.IGNORECASE,
 )
 # Tokens of a vocabulary, which are no secrets, and which every tokenizer's configuration names.
 _VOCABULARY = re.compile(
     r"(?:^|[_\-.])(?:pad|eos|bos|unk|sep|cls|mask|image|video|audio|stop|start|end|begin|first|last|next|new|special|"
-    r"additional|per|think|tool|user|assistant|system|max|min|num|input|output)(?:ning|ed)?[_\-]?token$",
+    r"additional|per|think|tool|user|assistant|system|max|min|num|input|output)(?:ning|ed)?[_\-]?token(?:[_\-]?\d+)?$",
     re.IGNORECASE,
 )
 _SECRET_VALUE = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_\-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w\-]{16,}|"
-    r"xox[abp]-[A-Za-z0-9\-]{10,}|AKIA[0-9A-Z]{12,}|AIza[\w\-]{30,}|nvapi-[\w\-]{16,}|wandb_v1_\w{16,}|"
+    r"xox[abp]-[A-Za-z0-9\-]{10,}|(?:AKIA|ASIA)[0-9A-Z]{12,}|AIza[\w\-]{30,}|nvapi-[\w\-]{16,}|wandb_v1_\w{16,}|"
+    r"(?:gsk|npm|r8|[sr]k_live|[sr]k_test)_[A-Za-z0-9]{16,}|(?:pypi|xai|pplx)-[\w\-]{16,}|SG\.[\w\-]{16,}\.[\w\-]{16,}|"
+    r"ya29\.[\w\-]{16,}|"
     r"eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]+|[0-9a-f]{40})\b"
     r"|(?<=://)[^/\s:@]*:[^/\s]+(?=@)"  # user:password@, to the last @ before the path
-    r"|(?<=http://)[^/\s@]+(?=@)|(?<=https://)[^/\s@]+(?=@)"  # a token in the user's place
+    r"|(?:(?<=http://)|(?<=https://)|(?<=ftp://))[^/\s@]+(?=@)"  # a token in the user's place
 )
 # What shell, Python, JSON, a query string or a command line gives a name: `HF_TOKEN=x python`, `login(token='x')`.
-_ASSIGNED_NAME = re.compile(r"""(?<![\w.])([A-Za-z_][\w.\-]*)\\?["']?\s{0,3}[=:]\s{0,3}""")
-_OPTION_NAME = re.compile(r"(?<!\S)--?([A-Za-z][\w.\-]*)\s{1,3}(?!--[a-z])")
+_ASSIGNED_NAME = re.compile(r"""(?<![\w.])([A-Za-z_][\w.\-]*)(\\?["']?\]?)\s{0,40}[=:](?:\\?\s){0,40}""")
+_QUOTED_NAME = re.compile(r"""(?<=["'])([A-Za-z][A-Za-z ]{1,40})(\\?["'])\s{0,40}:\s{0,40}""")  # {"API key": "x"}
+_OPTION_NAME = re.compile(r"(?<!\S)--?([A-Za-z][\w.\-]*)(?:\\?\s){1,40}(?!--[a-z])")
+# A list or a table as a whole, or the pieces that a shell puts together to one word: "a"'b'\\ c
 _VALUE = re.compile(
-    r"""(?:bearer|basic|token)\s+[^\s"']+|\\?"[^"]*"?|'[^']*'?|[^\s"',;&|)}\]]+""",
+    r"""(?:bearer|basic|token)\s+[^\s"']+|\\?[\[{(][^\]})]*[\]})]?|"""
+    r"""(?:\\"[^"]*"?|"(?:[^"\\]|\\.)*"?|\$?'[^']*'?|(?:[^\s"',;&|)}\]\\]|\\.|\\)+)+""",
     re.IGNORECASE,
 )
+_HEADER = re.compile(r"(?:proxy-)?authorization|(?:set-)?cookie", re.IGNORECASE)  # of several words, to its end
+_UPTO = {"'": re.compile(r"[^'\n]*"), '"': re.compile(r'(?:[^"\\\n]|\\.)*'), "": re.compile(r"[^\n]*")}
 _IS_OPTION = re.compile(r"--[a-z][a-z0-9]*(?:[-_.][a-z0-9]+)*(?:=.*)?", re.DOTALL)
 
 # The environment that explains speed or identity, and holds no secrets.
@@ -66,7 +76,7 @@ def names_a_secret(name: str) -> bool:
 
 def masked(text: str) -> str:
     """`text` with everything in it that looks like a secret replaced: known shapes, and what has a telling name."""
-    for pattern in (_ASSIGNED_NAME, _OPTION_NAME):
+    for pattern in (_ASSIGNED_NAME, _QUOTED_NAME, _OPTION_NAME):
         text = _without_values(pattern, text)
     return _SECRET_VALUE.sub(MASK, text)
 
@@ -77,11 +87,19 @@ def _without_values(pattern: "re.Pattern[str]", text: str) -> str:
     for found in pattern.finditer(text):
         if found.start() < at or not names_a_secret(found[1]):
             continue
-        value = _VALUE.match(text, found.end())
+        value = _value_of(found, text).match(text, found.end())
         if value is not None:
             out += [text[at : found.end()], MASK]
             at = value.end()
     return "".join([*out, text[at:]])
+
+
+def _value_of(found: "re.Match[str]", text: str) -> "re.Pattern[str]":
+    """What a value looks like after this name: a header that stands bare, or in quotes as a whole, ends with them."""
+    if not _HEADER.fullmatch(found[1]) or ":" not in found[0] or found[2]:
+        return _VALUE
+    before = text[found.start() - 1] if found.start() else ""
+    return _UPTO.get(before, _UPTO[""])
 
 
 def masked_argv(argv: Sequence[str]) -> List[str]:
@@ -121,6 +139,10 @@ def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, dict) and depth > 0:
         return masked_config(value, depth - 1)
     if isinstance(value, (list, tuple)) and depth > 0:
+        if len(value) == 2 and isinstance(value[0], str) and names_a_secret(value[0]):  # a header, or an item
+            return [clean(value[0], MAX_NAME), MASK]
+        if all(isinstance(item, str) for item in value[:50]):  # it may be a command line
+            return [clean(word, MAX_TEXT // 16) for word in masked_argv([item[:MAX_TEXT] for item in value[:50]])]
         return [_plain(item, depth - 1) for item in value[:50]]
     try:
         if hasattr(value, "detach"):  # a tensor on a device: to print it is to wait for it

@@ -25,6 +25,8 @@ RUN_VARIABLE = "TRAINMON_RUN"  # the run directory that a launched training join
 
 BOOTSTRAP = str(Path(__file__).resolve().parent / "auto" / "bootstrap")  # on PYTHONPATH, it arms `trainhooks.auto`
 
+SOCKETS = Path("/tmp")  # whatever TMPDIR says: a socket's path is limited
+
 IDENTITY = "run.json"
 EXIT = "exit.json"
 CONSOLE = "console.log"
@@ -38,14 +40,21 @@ class UnsafeDirectory(OSError):
 
 
 def state_dir() -> Path:
-    """``$TRAINMON_DIR``, or the platform's user state directory (the same as platformdirs gives)."""
+    """``$TRAINMON_DIR``, or the platform's user state directory (the same as platformdirs gives).
+
+    Raises:
+        UnsafeDirectory: there is neither.
+    """
     chosen = os.environ.get(STATE_VARIABLE)
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "trainmon"
-    base = os.environ.get("XDG_STATE_HOME", "").strip()
-    return (Path(base) if base else Path.home() / ".local" / "state") / "trainmon"
+    try:
+        if chosen:
+            return Path(chosen).expanduser().absolute()
+        if sys.platform == "darwin":
+            return Path.home() / "Library" / "Application Support" / "trainmon"
+        base = os.environ.get("XDG_STATE_HOME", "").strip()
+        return (Path(base) if base else Path.home() / ".local" / "state") / "trainmon"
+    except RuntimeError:  # `~` of nobody, or a user without a home
+        raise UnsafeDirectory(f"no home directory is known; set {STATE_VARIABLE} to a directory of yours") from None
 
 
 def runs_dir() -> Path:
@@ -59,7 +68,7 @@ def socket_dir() -> Path:
         UnsafeDirectory: something that is not ours stands in its place.
         OSError: it cannot be made.
     """
-    return private(Path("/tmp") / f"trainmon-{os.getuid()}")
+    return private(SOCKETS / f"trainmon-{os.getuid()}")
 
 
 def private(path: Path) -> Path:
@@ -76,6 +85,20 @@ def private(path: Path) -> Path:
     return path
 
 
+def privately(path: str, flags: int) -> int:
+    """For `open`: a new file is for this user alone, whatever the umask."""
+    return os.open(path, flags, 0o600)
+
+
+def _make(path: Path) -> None:
+    """With what is missing above it. All of it is for this user alone, whatever the umask."""
+    if not path.is_dir():
+        if path.parent != path:
+            _make(path.parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+
+
 def ready_runs_dir() -> Path:
     """The directory of the runs, made where it is missing, and private.
 
@@ -84,7 +107,7 @@ def ready_runs_dir() -> Path:
         OSError: it cannot be made.
     """
     state = state_dir()
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make(state)
     found = os.stat(state)  # it may be a link of this user's own, to a larger disk
     if found.st_uid not in (os.getuid(), 0):
         raise UnsafeDirectory(f"{state} belongs to another user, who could exchange what lies in it")

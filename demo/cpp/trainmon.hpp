@@ -85,7 +85,7 @@ struct Journal {
   Journal() {
     const char* run = std::getenv("TRAINMON_RUN");
     char host[256] = "";
-    if (run == nullptr || getentropy(host, 4) != 0) return;
+    if (run == nullptr || *run == '\0' || getentropy(host, 4) != 0) return;
     for (int i = 0; i < 8; ++i) producer += "0123456789abcdef"[host[i / 2] >> (i % 2 * 4) & 15];
     gethostname(host, sizeof host - 1);
     const long long rank = place("RANK", "SLURM_PROCID", 0);

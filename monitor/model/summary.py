@@ -86,14 +86,14 @@ def _run(state: RunState, around: Surroundings) -> Run:
 
 
 def _outcome(state: RunState, around: Surroundings) -> Outcome:
+    if around.alive:  # also after the launched program, when that left a training behind
+        return Outcome("running")
     ending = state.ending
     error = next((each.error for each in account.newest(state) if each.error), None)
-    if ending is not None and ending.signal is not None:
+    if ending is not None and ending.signal:
         return Outcome("killed", ending.exit_code, ending.signal, error)
     if ending is not None and ending.exit_code is not None:
         return Outcome("finished" if ending.exit_code == 0 else "failed", ending.exit_code, None, error)
-    if around.alive:
-        return Outcome("running")
     if state.main.bye is not None:  # it ended in good order, but nobody waited for its exit code
         return Outcome("failed" if error else "finished", error=error)
     return Outcome("lost")

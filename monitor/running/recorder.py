@@ -94,8 +94,8 @@ SPARE_BYTES = 4096
 
 def spare(run: Path) -> None:
     """Take the room for the exit's file while there is some, lest a full disk leaves the end unknown."""
-    with contextlib.suppress(OSError):
-        (run / SPARE).write_bytes(b" " * SPARE_BYTES)
+    with contextlib.suppress(OSError), open(run / SPARE, "wb", opener=rundir.privately) as out:
+        out.write(b" " * SPARE_BYTES)
 
 
 def write_exit(run: Path, writer: Writer | None, returncode: int) -> None:

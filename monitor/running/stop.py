@@ -68,11 +68,13 @@ def _send(run: Path, process: catalogue.Process, number: signal.Signals) -> bool
 def _vouched_for(run: Path, pid: int) -> bool:
     """Whether the run's files may say that this process is its training: they are ours, or the process's owner's.
 
-    So nobody's run directory can have somebody else's processes stopped, not even by root.
+    So nobody's run directory, nor a link to one or a file in one, can have somebody else's processes stopped, not even
+    by root.
     """
     try:
-        owner = run.stat().st_uid
-        return owner == os.getuid() or owner == psutil.Process(pid).uids().real
+        told = [path for path in (run / rundir.IDENTITY, *run.glob("rank-*.lock")) if os.path.lexists(path)]
+        owners = {path.lstat().st_uid for path in (run, *told)}
+        return owners == {os.getuid()} or owners == {psutil.Process(pid).uids().real}
     except (OSError, psutil.Error):
         return False
 

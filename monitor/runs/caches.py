@@ -21,8 +21,10 @@ def shape(of: type) -> str:
 
 
 def write(path: Path, content: bytes | bytearray) -> None:
-    """Put a cache in its place, whole. Failing is no harm."""
+    """Put a cache in its place, whole. Failing is no harm. In another user's directory we read, no more."""
     with contextlib.suppress(OSError):
+        if path.parent.stat().st_uid != os.getuid():
+            return
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "wb") as out:
             out.write(content)

@@ -70,10 +70,11 @@ def live_runs() -> list[RunEntry]:
 
 
 def paths() -> list[Path]:
+    runs = rundir.runs_dir()
     try:
         found = [
             path
-            for path in rundir.runs_dir().iterdir()
+            for path in runs.iterdir()
             if not path.name.startswith(".") and clean(path.name) == path.name and _is_run(path)
         ]
     except OSError:
@@ -107,8 +108,13 @@ def resolve(text: str | None) -> Path:
     Raises:
         UserError: there is none, or more than one.
     """
-    if text and _is_run(Path(text)):
-        return Path(text).absolute()
+    try:
+        if text and _is_run(Path(text)):
+            return Path(text).absolute()
+    except PermissionError:
+        raise UserError(f"{text} may not be read; ask its owner, or look as that user") from None
+    except OSError:  # longer than a path may be: a name, then
+        pass
     known = paths()
     if not known:
         raise UserError(f"no runs yet in {rundir.runs_dir()}; start one: trainmon run -- python train.py")
@@ -134,11 +140,13 @@ def resolve(text: str | None) -> Path:
 
 def state(path: Path) -> tuple[str, int | None, int | None]:
     """The state of a run (as in `RunEntry`), its exit code, and the signal that ended it."""
+    if rundir.run_alive(path):  # also after the launched program, when that left a training behind
+        return "running", None, None
     ended = ending(path)
     if ended is not None:
         code, signal = ended.get("exit_code"), ended.get("signal")
         return "killed" if signal else "finished" if code == 0 else "failed" if code else "lost", code, signal
-    if rundir.run_alive(path) or _lives_elsewhere(path):
+    if _lives_elsewhere(path):
         return "running", None, None
     farewells = [next(_events(_tail(journal)[-1:]), None) for journal in _newest(path)]
     byes = [farewell for farewell in farewells if isinstance(farewell, Bye)]

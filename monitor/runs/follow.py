@@ -80,7 +80,7 @@ class Run:
     def look(self) -> None:
         """Read what is known beside the events: identity, liveness, exit."""
         now = time.monotonic()
-        if now - self._looked < LIVENESS:
+        if now - self._looked < LIVENESS and not (self._alive and self.state.ending is not None):
             return
         self._looked = now
         self._identity = identity(self.path)

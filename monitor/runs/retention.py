@@ -71,25 +71,39 @@ def limits() -> Limits:
 
 
 def surplus(stored: list[Stored], keep_runs: int = KEEP_RUNS, keep_bytes: int = KEEP_BYTES) -> list[Stored]:
-    """The runs to remove, oldest first: those that fit in neither number nor size beside the newer ones. Pure."""
+    """The runs to remove, oldest first, until what stays is within number and size. Pure."""
+    count, size = len(stored), sum(each.size for each in stored)
     out = []
-    count = size = 0
-    for each in sorted(stored, key=lambda each: (each.kept, each.started), reverse=True):
-        if each.kept or (count < keep_runs and size + each.size <= keep_bytes):
-            count += 1
-            size += each.size
-        else:
-            out.append(each)
-    return out[::-1]
+    for each in sorted((each for each in stored if not each.kept), key=lambda each: each.started):
+        if count <= keep_runs and size <= keep_bytes:
+            break
+        out.append(each)
+        count -= 1
+        size -= each.size
+    return out
 
 
 def stored() -> list[Stored]:
-    """Every run of this user's state directory."""
+    """Every run of this user's state directory.
+
+    Raises:
+        UserError: in the place of the runs is a link, or what belongs to another user: nothing there is ours to remove.
+    """
+    _check_place()
     found = []
     for path in catalogue.paths():
         size, touched = _files(path)
         found.append(Stored(path, catalogue.started_at(path), size, _is_kept(path), touched))
     return found
+
+
+def _check_place() -> None:
+    runs = rundir.runs_dir()
+    if os.path.lexists(runs):
+        try:
+            rundir.private(runs)
+        except OSError as error:
+            raise UserError(f"{error}; nothing is removed") from None
 
 
 def _is_kept(run: Path) -> bool:
@@ -107,6 +121,7 @@ def prune(over: Callable[[], bool]) -> None:
     told = limits()
     if not told.automatic:
         return
+    _check_place()
     sweep()
     young = time.time() - YOUNG
     sweep_sockets(young)
@@ -118,7 +133,7 @@ def prune(over: Callable[[], bool]) -> None:
 
 
 def remove(run: Stored) -> bool:
-    """Remove a run's directory; False where that is not possible, or it has come to life."""
+    """Remove a run's directory; False where not all of it could be removed, or it has come to life."""
     if _is_kept(run.path):
         return False
     # Renamed first, so that nobody meets half a run: names that begin with a dot are no runs.
@@ -128,7 +143,7 @@ def remove(run: Stored) -> bool:
     except OSError:
         return False
     sweep()
-    return True
+    return not os.path.lexists(gone)
 
 
 def sweep() -> None:

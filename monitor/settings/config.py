@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import stat
 from collections.abc import Collection
 from difflib import get_close_matches
 from importlib import import_module
@@ -50,7 +51,10 @@ def path() -> Path:
     """Where the file is, or would be."""
     if os.environ.get(rundir.STATE_VARIABLE):
         return rundir.state_dir() / NAME
-    return platformdirs.user_config_path("trainmon") / NAME
+    try:
+        return platformdirs.user_config_path("trainmon") / NAME
+    except RuntimeError:  # a user without a home: there is none
+        return Path(os.devnull) / NAME
 
 
 def table(name: str) -> dict[str, Any]:
@@ -163,7 +167,7 @@ def patterns() -> tuple[re.Pattern[str], ...]:
 
 def _load(source: Path) -> dict[str, Any]:
     try:
-        text = source.read_text(encoding="utf-8")
+        text = _own_text(source)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
@@ -180,6 +184,26 @@ def _load(source: Path) -> dict[str, Any]:
         _check(source, found)
         return found
     raise UserError(f"{source}: reading it needs Python 3.11 or later, or the package tomli")
+
+
+def _own_text(source: Path) -> str:
+    """The file's text, if no other user could have written it: a command in it is run as us."""
+    with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as opened:
+        found = os.fstat(opened.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise UserError(f"{source} is no regular file; settings are read from one")
+        own = {0, os.getuid(), *([int(os.environ["SUDO_UID"])] if os.getuid() == 0 and _by_sudo() else [])}
+        if found.st_uid not in own:
+            raise UserError(f"{source} belongs to another user; remove it, or set TRAINMON_DIR to a directory of yours")
+        if found.st_mode & stat.S_IWOTH:
+            raise UserError(f"everybody may change {source}; run: chmod o-w {source}")
+        return opened.read()
+
+
+def _by_sudo() -> bool:
+    """Whether it is root for a user who asked for that, whose own settings hold then, too."""
+    told = os.environ.get("SUDO_UID", "")
+    return told.isascii() and told.isdigit()
 
 
 def _check(source: Path, found: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from monitor.errors import UserError, complain
 from monitor.terminal import can_draw
 from monitor.verbs.amounts import Amount
 from monitor.verbs.watching import show, tell_way_back, watching_options
+from trainhooks.facts import masked_config
 
 if TYPE_CHECKING:
     from monitor.alerts.alerting import Alerting
@@ -28,7 +29,7 @@ def _tags(_context: click.Context, _parameter: click.Parameter, given: tuple[str
     for key, equals, _ in pairs:
         if not key or not equals:
             raise click.BadParameter(f"'{key}' is not of the form KEY=VALUE")
-    return {key: value for key, _, value in pairs}
+    return {key: str(value) for key, value in masked_config({key: value for key, _, value in pairs}).items()}
 
 
 @click.command(context_settings={"allow_interspersed_args": False})

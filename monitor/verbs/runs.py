@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -39,7 +40,11 @@ def stop(context: click.Context, run: str) -> None:
     from monitor.running.stop import stop_training
     from monitor.runs import catalogue
 
-    stopped = stop_training(catalogue.resolve(run), lambda line: click.echo(line, err=True))
+    def say(line: str) -> None:
+        with contextlib.suppress(OSError):  # nobody reads it any more: what was begun is carried through
+            click.echo(line, err=True)
+
+    stopped = stop_training(catalogue.resolve(run), say)
     context.exit(0 if stopped else 1)
 
 
@@ -148,7 +153,8 @@ def export(run: str | None, form: str, output: Path | None) -> None:
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("--keep", type=click.IntRange(min=0), metavar="N", help="How many of the newest runs stay.")
 @click.option("--keep-gib", type=Amount(0, 2**30), metavar="GIB", help="How much they may take in all.")
-def prune(dry_run: bool, keep: int | None, keep_gib: float | None) -> None:
+@click.pass_context
+def prune(context: click.Context, dry_run: bool, keep: int | None, keep_gib: float | None) -> None:
     """Remove the oldest runs beyond a number and a size. Live runs stay, and those with a file named `pinned`.
 
     The same happens by itself when a run begins, to runs that nothing has touched for a day. The limits, and whether
@@ -161,10 +167,13 @@ def prune(dry_run: bool, keep: int | None, keep_gib: float | None) -> None:
     number = told.runs if keep is None else keep
     room = told.size if keep_gib is None else int(keep_gib * 2**30)
     stored = retention.stored()
-    gone = retention.surplus(stored, number, room)
-    for each in gone:
+    gone = []
+    stays = False
+    for each in retention.surplus(stored, number, room):
         done = dry_run or retention.remove(each)
         click.echo(f"{'would remove' if dry_run else 'removed' if done else 'could not remove'}  {each.path.name}")
+        gone += [each] if done else []
+        stays = stays or not done
     if not dry_run:
         retention.sweep()
     total = sum(each.size for each in stored)
@@ -173,3 +182,4 @@ def prune(dry_run: bool, keep: int | None, keep_gib: float | None) -> None:
     click.echo(
         f"{len(gone)} of {len(stored)} runs {verb}, {freed} of {size(total)} (limits: {number} runs, {size(room)})"
     )
+    context.exit(int(stays))

@@ -60,6 +60,8 @@ def test_the_version(state: State) -> None:
         (["attach"], "no training is running here"),
         (["attach", "nothing"], "no runs yet"),
         (["report"], "no runs yet"),
+        (["report", "x" * 300], "no runs yet"),
+        (["attach", "--once", "1" * 5000], "no runs yet"),
         (["stop"], "Missing argument"),
         (["fly"], "No such command 'fly'"),
         (["run", "--nme", "x", "true"], "No such option"),
@@ -79,6 +81,14 @@ def test_a_state_directory_that_cannot_be_written(state: State) -> None:
     assert ended.returncode == 2
     assert len(ended.stderr.splitlines()) == 1
     assert b"TRAINMON_DIR" in ended.stderr
+
+
+@pytest.mark.parametrize("words", [("run", "--no-tui", "--", "true"), ("ls",), ("report",)])
+def test_a_home_that_nobody_knows(state: State, words: tuple[str, ...]) -> None:
+    state.environment["TRAINMON_DIR"] = "~no-such-user/state"
+    ended = state.call(*words)
+    (line,) = ended.stderr.decode().splitlines()
+    assert ended.returncode == 2 and "set TRAINMON_DIR" in line
 
 
 def test_reports_of_a_run(state: State) -> None:

@@ -64,6 +64,18 @@ def test_output_arrives_while_the_program_runs(state: State) -> None:
     assert front.returncode == 0
 
 
+def test_a_terminal_s_input_does_not_reach_the_program(state: State) -> None:
+    """It would be stopped, or the dashboard's keys: it reads an end at once, and nothing waits for ever."""
+    ours, its = os.openpty()
+    try:
+        os.write(ours, b"typed\n")
+        ended = state.run(*python("import sys; print([sys.stdin.read(), sys.stdin.isatty()])"), stdin=its)
+    finally:
+        os.close(ours)
+        os.close(its)
+    assert (ended.returncode, ended.stdout) == (0, b"['', False]\n")
+
+
 def test_a_pipe_on_stdin_reaches_the_program(state: State) -> None:
     ended = state.run("cat", stdin=None, input=b"x" * 300_000)
     assert ended.stdout == b"x" * 300_000

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
 import time
 from pathlib import Path
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.errors import UserError
-from monitor.runs import retention
+from monitor.runs import catalogue, retention
 from monitor.runs.retention import Stored, surplus
 from trainhooks import rundir
 
@@ -35,7 +37,7 @@ def test_what_is_left_fits_and_nothing_kept_is_touched(runs: list[Stored], numbe
 
 @given(STORED)
 def test_the_oldest_go_first(runs: list[Stored]) -> None:
-    gone = surplus(runs, 5, 10**9)
+    gone = surplus(runs, 5, 5000)
     left = [each for each in runs if not each.kept and not any(each is one for one in gone)]
     assert not gone or not left or max(each.started for each in gone) <= min(each.started for each in left)
 
@@ -117,6 +119,39 @@ def test_size_counts_too_and_the_oldest_goes_first(tmp_path: Path, monkeypatch: 
     configure(tmp_path, f"gib = {2.5 / 1024}")
     retention.prune(lambda: False)
     assert [run.exists() for run in runs] == [True, True, False, False]
+
+
+def test_what_is_larger_than_all_room_does_not_send_newer_ones_away(tmp_path: Path) -> None:
+    sizes = {30: 1, 20: 1, 10: 50, 5: 1}  # days ago: size
+    runs = [Stored(tmp_path / str(days), -days, size, False) for days, size in sizes.items()]
+    assert [each.path.name for each in surplus(runs, 400, 20)] == ["30", "20", "10"], "oldest first, until all fits"
+
+
+def test_a_training_that_outlived_the_launched_program_stays(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its run is no finished one, whatever the exit code says."""
+    program = "import time, trainhooks as th\nfor _ in th.steps(range(100_000)): time.sleep(0.01)"
+    words = " ".join(f"'{word}'" for word in python(program))
+    assert state.run("sh", "-c", f"{words} >/dev/null 2>&1 & sleep 1").returncode == 0
+    wait_for(lambda: list(state.only.glob("rank-*.lock")))
+    monkeypatch.setenv(rundir.STATE_VARIABLE, str(state.path))
+    run = state.only
+    (training,) = catalogue.processes(run)
+    try:
+        assert state.call("prune", "--keep", "0").returncode == 0 and run.exists()
+        assert json.loads(state.call("ls", "--json").stdout)[0]["state"] == "running"
+        assert json.loads(state.call("report", "--json").stdout)["outcome"]["state"] == "running"
+    finally:
+        os.kill(training.pid, signal.SIGKILL)
+    wait_for(lambda: not rundir.run_alive(run))
+    assert state.call("prune", "--keep", "0").returncode == 0 and not run.exists()
+
+
+def test_what_could_not_be_removed_is_told(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(rundir.STATE_VARIABLE, str(state.path))
+    run = old_run(state.path, "a", 9)
+    monkeypatch.setattr(retention.shutil, "rmtree", lambda path, ignore_errors: None)
+    (stored,) = retention.stored()
+    assert not retention.remove(stored) and not run.exists()
 
 
 def test_it_can_be_turned_off_and_stops_when_the_run_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

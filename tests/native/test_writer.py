@@ -103,13 +103,15 @@ def test_it_changes_nothing_but_the_journal(built: Path, call: Call) -> None:
     assert len(plain.stdout.splitlines()) == 1 + ITERATIONS // 10 + 2
 
 
-@pytest.mark.parametrize("where", ["", "/nowhere/at/all"])
+@pytest.mark.parametrize("where", ["", "/nowhere/at/all"])  # the first would make it write into the root
 def test_without_a_run_nothing_is_written(built: Path, call: Call, run: Path, tmp_path: Path, where: str) -> None:
+    before = set(Path("/").iterdir())
     done = call(built / "trainer-native", *TRAINING, TRAINMON_RUN=where, TRAINMON_DIR=str(tmp_path / "state"))
     assert done.returncode == 0 and "Iter 60/60" in done.stdout
     assert list(run.iterdir()) == []
     assert {path.name for path in tmp_path.iterdir()} == {"run", "elsewhere"}
     assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert not [path for path in set(Path("/").iterdir()) - before if path.name.startswith("rank-")]
 
 
 def test_hostile_names_and_numbers_that_are_none(probe: Path, call: Call, run: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from monitor.errors import UserError
 from monitor.running.stop import stop_training
 from monitor.runs import catalogue
 from tests.launch.conftest import ROOT, State, python, wait_for
@@ -118,6 +119,57 @@ def test_a_foreign_directory_is_refused(state: State, which: str) -> None:
     assert not [each for each in path.rglob("*") if each.is_file()]
 
 
+@needs_root
+def test_settings_that_another_user_wrote_are_refused(state: State, tmp_path: Path) -> None:
+    """They may name a command, which is run as us."""
+    state.path.mkdir()
+    state.path.chmod(0o1777)
+    marker = tmp_path / "ran"
+    (tmp_path / "evil.sh").write_text(f"#!/bin/sh\ntouch {marker}\n")
+    (tmp_path / "evil.sh").chmod(0o755)
+    config = state.path / "config.toml"
+    config.write_text(f'[alerts]\ncommand = "{tmp_path}/evil.sh"\n')
+    os.chown(config, NOBODY, -1)
+    for words in (("run", "--no-tui", "--", "true"), ("prune", "--dry-run")):
+        done = state.call(*words)
+        assert done.returncode == 2 and done.stderr.count(b"\n") == 1, words
+        assert b"belongs to another user" in done.stderr
+    os.chown(config, os.getuid(), -1)
+    config.chmod(0o666)
+    assert b"chmod o-w" in state.call("prune").stderr
+    assert not marker.exists()
+    config.chmod(0o644)
+    assert state.run("true").returncode == 0
+    os.chown(config, NOBODY, -1)
+    state.environment["SUDO_UID"] = str(NOBODY)  # by sudo: they are the settings of who asks
+    assert state.run("true").returncode == 0
+
+
+def test_settings_are_no_pipe(state: State) -> None:
+    state.path.mkdir()
+    os.mkfifo(state.path / "config.toml")
+    done = state.call("prune", "--dry-run", timeout=60)
+    assert done.returncode == 2 and b"no regular file" in done.stderr
+
+
+def test_directories_above_are_made_for_us_alone(state: State, tmp_path: Path) -> None:
+    state.environment["TRAINMON_DIR"] = str(tmp_path / "a" / "b" / "state")
+    assert state.call("run", "--no-tui", "--", "true", preexec_fn=lambda: os.umask(0)).returncode == 0
+    for path in (tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "state"):
+        assert stat.S_IMODE(path.lstat().st_mode) == 0o700, path
+
+
+def test_nothing_is_removed_behind_a_link_in_the_place_of_the_runs(state: State, tmp_path: Path) -> None:
+    state.path.mkdir()
+    (tmp_path / "elsewhere" / "victim").mkdir(parents=True, mode=0o700)
+    (tmp_path / "elsewhere" / "victim" / "run.json").write_text("{}")
+    (state.path / "runs").symlink_to(tmp_path / "elsewhere")
+    for words in (("prune", "--keep", "0"), ("prune", "--keep", "0", "--dry-run")):
+        done = state.call(*words)
+        assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and b"nothing is removed" in done.stderr
+    assert (tmp_path / "elsewhere" / "victim" / "run.json").exists()
+
+
 def test_a_state_directory_may_be_a_link_of_ones_own(state: State, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir(mode=0o755)
     state.path.symlink_to(tmp_path / "disk")
@@ -127,7 +179,9 @@ def test_a_state_directory_may_be_a_link_of_ones_own(state: State, tmp_path: Pat
 
 def test_everything_that_is_written_is_private(state: State) -> None:
     """Whatever the umask: directories 0700, files 0600 or less, all of them ours."""
-    code = f"import os; os.umask(0); os.execv({sys.executable!r}, {[sys.executable, *training(40)[1:]]!r})"
+    look = "import os; run = os.environ['TRAINMON_RUN']; open_ = [n for n in os.listdir(run)"
+    look += " if os.lstat(f'{run}/{n}').st_mode & 0o077]; assert not open_, open_"  # while it runs, too
+    code = f"{look}; os.umask(0); os.execv({sys.executable!r}, {[sys.executable, *training(40)[1:]]!r})"
     assert (
         state.call("run", "--no-tui", "--", sys.executable, "-c", code, preexec_fn=lambda: os.umask(0)).returncode == 0
     )
@@ -149,6 +203,19 @@ def test_the_sockets_lie_in_a_private_directory(state: State) -> None:
     finally:
         os.killpg(state.pid(state.only), signal.SIGKILL)
         front.wait()
+
+
+def test_sockets_go_into_no_directory_that_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rundir, "SOCKETS", tmp_path)
+    place = rundir.socket_dir()
+    assert stat.S_IMODE(place.lstat().st_mode) == 0o700
+    place.chmod(0o770)
+    with pytest.raises(rundir.UnsafeDirectory, match="open to other users"):
+        rundir.socket_dir()
+    place.rmdir()
+    place.symlink_to(tmp_path)
+    with pytest.raises(rundir.UnsafeDirectory, match="not a directory"):
+        rundir.socket_dir()
 
 
 @pytest.fixture
@@ -192,6 +259,14 @@ def test_another_user_s_run_cannot_have_a_process_stopped(tmp_path: Path, monkey
         assert not stop_training(run, told.append, (0.1, 0.1, 0.1))
         assert "another user" in told[0] and victim.poll() is None
         os.chown(run, os.getuid(), -1)
+        os.chown(run / rundir.IDENTITY, NOBODY, -1)  # a file of theirs, in a directory that everybody may write to
+        assert not stop_training(run, told.append, (0.1, 0.1, 0.1))
+        os.chown(run / rundir.IDENTITY, os.getuid(), -1)
+        link = tmp_path / "link"
+        link.symlink_to(run)
+        os.lchown(link, NOBODY, -1)
+        assert not stop_training(link, told.append, (0.1, 0.1, 0.1))
+        assert victim.poll() is None
         assert stop_training(run, told.append, (5.0, 5.0, 5.0))
     finally:
         victim.kill()
@@ -211,3 +286,29 @@ def test_nothing_is_written_into_another_user_s_run(tmp_path: Path, monkeypatch:
     assert catalogue.state(run)[0] == "running"
     assert not any("monitor.running.recorder" in command for command in commands(psutil.Process().children()))
     assert sorted(run.iterdir()) == before
+
+
+@needs_root
+def test_a_report_leaves_nothing_in_another_user_s_run(state: State) -> None:
+    assert state.run(*training()).returncode == 0
+    run = state.only
+    assert state.call("report", str(run)).returncode == 0 and (run / "figures.cache").exists()
+    (run / "figures.cache").unlink()
+    os.chown(run, NOBODY, -1)
+    before = sorted(run.iterdir())
+    for words in (("report", str(run)), ("attach", str(run), "--once")):
+        assert state.call(*words).returncode == 0
+    assert sorted(run.iterdir()) == before
+
+
+@needs_root
+def test_a_run_that_may_not_be_read_is_one_line(state: State, shared: Path) -> None:
+    assert state.run(*training()).returncode == 0
+    shutil.move(state.only, shared / "run")
+    (shared / "run").chmod(0o700)
+    os.seteuid(NOBODY)
+    try:
+        with pytest.raises(UserError, match="may not be read"):
+            catalogue.resolve(str(shared / "run"))
+    finally:
+        os.seteuid(0)

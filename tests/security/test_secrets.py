@@ -30,6 +30,18 @@ S = "Zq7xK2mP"  # a secret without a shape: only what stands before it tells
         [f"postgres://u:{S}@db:5432/runs"], [f"redis://:{S}@host"], [f"https://host/x?token={S}&y=1"],
         ["--secret_key", S], [f"PGPASSWORD={S}"], [f"--clientSecret={S}"], ["--cookie", S], [f"db_pwd={S}"],
         [f"hf_{S * 3}"], [f"sk-{S * 3}"], [f"x/ghp_{S * 3}/y"], [f"github_pat_{S * 3}"], [f"glpat-{S * 3}"],
+        ["sh", "-c", f"python t.py --token \\\n      {S} -v"], ["sh", "-c", f"python t.py --token        {S}"],
+        ["sh", "-c", f"t --password a\\ {S}"], ["sh", "-c", f"t --password 'a'\"{S}\""],
+        ["sh", "-c", f"t --token $'{S}'"],
+        [json.dumps({"token": [S, S]})], [json.dumps({"auth": {"key": S}, "lr": 1})],
+        [json.dumps({"password": f'a"{S}'})],
+        [json.dumps({"password": S}).replace(": ", ":" + " " * 9)], [json.dumps({"API Key": S})],
+        ["-H", f"Authorization: ApiKey {S}"], ["-H", f'Authorization: Digest username="u", response="{S}"'],
+        ["sh", "-c", f"curl -H 'Authorization: ApiKey {S}' -H \"Cookie: a=b; session={S}\" https://host"],
+        ["-H", f"X-Api-Key:      {S}"], ["python", "-c", f"os.environ['HF_TOKEN'] = '{S}'"],
+        [f"DB_PASS={S}"], ["--pass", S], [f"OPENAI_KEY={S}"], ["--openai-key", S], [f"API_KEYS={S}"], [f"secrets={S}"],
+        [f"AWS_ACCESS_KEY_ID={S}"], [f"private_key_pem={S}"], [f"HF_TOKEN_2={S}"], [f"ftp://{S}@host/x"],
+        [f"https://host/x?a=1&sig={S}"], [f"gsk_{S * 3}"], [f"npm_{S * 3}"], [f"ASIA{S.upper() * 2}"],
         [f"nvapi-{S * 3}"], [f"AIza{S * 4}"], [f"AKIA{S.upper() * 2}"],
     ],
     ids=" ".join,
@@ -46,7 +58,8 @@ def test_no_secret_is_left_in_a_command_line(argv: list[str]) -> None:
         ["python", "train.py", "--lr", "1e-5", "--tokenizer", "x", "--max-tokens", "5", "--pad_token", "<pad>"],
         ["--token", "--verbose", "--max_token=9"], ["sh", "-c", "for token in a b; do echo token $token; done"],
         ["https://host/x@y", "ssh://git@host/x", "user@host:path"], ["--key", "label", "--sort_keys"],
-        ["key=value", "monkey=3", "--eos-token", "</s>"],
+        ["key=value", "monkey=3", "--eos-token", "</s>", "--eos_token_2", "<x>", "--num-tokens", "5", "sort_key=a"],
+        ["--forward_pass", "2", "--image-key", "pixels", "{'tokens': [1, 2]}", "author: A B"],
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -75,7 +88,8 @@ import sys
 sys.path.insert(0, {root!r})
 import trainhooks as th
 th.init(config={{"hub_token": "{s}", "nested": {{"password": "{s}", "url": "https://u:{s}@host"}}, "text": "token={s}",
-                 "list": ["--api-key {s}"], "pad_token": "<pad>"}})
+                 "list": ["--api-key {s}"], "argv": ["--api-key", "{s}"], "headers": [("Authorization", "Bearer {s}")],
+                 "pad_token": "<pad>"}})
 for _ in th.steps(range(3)):
     pass
 raise ValueError("401 for https://host/api?access_token={s}")
@@ -88,7 +102,7 @@ def test_no_secret_is_on_the_disk_after_a_run(state: State, tmp_path: Path) -> N
     program.write_text(PROGRAM.format(root=str(ROOT), s=S))
     state.environment |= {"HF_TOKEN": S, "WANDB_API_KEY": S, "MY_VARIABLE": S, "OMP_NUM_THREADS": "1"}
     line = f"AWS_SECRET_ACCESS_KEY={S} exec {sys.executable} {program} --token -{S} --hf_token={S} https://u:{S}@host/x"
-    assert state.run("sh", "-c", line).returncode == 1
+    assert state.run("sh", "-c", line, options=("--tag", f"hf_token={S}", "--tag", "team=a")).returncode == 1
     files = [path for path in state.only.rglob("*") if path.is_file()]
     assert {path.name.partition("-")[0] for path in files} >= {"run.json", "rank", "node", "exit.json"}
     for path in files:

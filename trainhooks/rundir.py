@@ -90,6 +90,11 @@ def privately(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+def at_once(path: str, flags: int) -> int:
+    """For `open`: nobody waits for what was put in a file's place, such as a pipe that nobody writes to."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _make(path: Path) -> None:
     """With what is missing above it. All of it is for this user alone, whatever the umask."""
     if not path.is_dir():
@@ -177,7 +182,7 @@ def write_json(path: Path, mapping: Dict[str, Any]) -> None:
 def read_json(path: Path) -> Optional[Dict[str, Any]]:
     """The mapping in a file, or None where there is no such file or it holds something else."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as source:
+        with open(path, encoding="utf-8", errors="replace", opener=at_once) as source:
             found = json.load(source)
     except (OSError, ValueError, RecursionError):
         return None
@@ -268,7 +273,7 @@ class Lock:
 def lock_held(path: Path) -> bool:
     """Whether a living process holds the lock file `path`. Never call it on a lock that this process holds."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = at_once(str(path), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
@@ -285,11 +290,16 @@ def lock_held(path: Path) -> bool:
 
 def run_alive(run: Path) -> bool:
     """Whether a process of this run's training lives: one that holds a lock, or the launched one itself."""
-    for name in _names(run):
-        if name.startswith("rank-") and name.endswith(".lock") and lock_held(run / name):
-            return True
+    if ranks_alive(run):
+        return True
     identity = read_json(run / IDENTITY) or {}
     return process_alive(identity.get("pid"), identity.get("start_ticks"), identity.get("boot_id"))
+
+
+def ranks_alive(run: Path) -> bool:
+    """Whether one that reports lives: also after the launched program, if that left a training behind."""
+    locks = (name for name in _names(run) if name.startswith("rank-") and name.endswith(".lock"))
+    return any(lock_held(run / name) for name in locks)
 
 
 def process_alive(pid: Any, ticks: Any, boot: Any) -> bool:

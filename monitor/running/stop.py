@@ -31,8 +31,9 @@ def stop_training(run: Path, say: Callable[[str], None], waits: tuple[float, flo
     """
     began = time.monotonic()
     if not rundir.run_alive(run):
-        say(f"{run.name} is not running")
-        return True
+        lives = catalogue.lives(run)
+        say(f"{run.name} runs on another machine: stop it there" if lives else f"{run.name} is not running")
+        return not lives
     if not all(_vouched_for(run, process.pid) for process in catalogue.processes(run)):
         say(f"{run.name} is not stopped: its files belong to another user, and its process does not")
         return False

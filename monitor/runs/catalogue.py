@@ -140,19 +140,37 @@ def resolve(text: str | None) -> Path:
 
 def state(path: Path) -> tuple[str, int | None, int | None]:
     """The state of a run (as in `RunEntry`), its exit code, and the signal that ended it."""
-    if rundir.run_alive(path):  # also after the launched program, when that left a training behind
+    if lives(path):
         return "running", None, None
-    ended = ending(path)
-    if ended is not None:
-        code, signal = ended.get("exit_code"), ended.get("signal")
-        return "killed" if signal else "finished" if code == 0 else "failed" if code else "lost", code, signal
-    if _lives_elsewhere(path):
-        return "running", None, None
-    farewells = [next(_events(_tail(journal)[-1:]), None) for journal in _newest(path)]
-    byes = [farewell for farewell in farewells if isinstance(farewell, Bye)]
-    if not farewells or len(byes) < len(farewells):
+    code, signal = _exit(path)
+    if signal or code is not None:
+        return "killed" if signal else "failed" if code else "finished", code, signal
+    byes = _farewells(path)
+    if not byes or None in byes:
         return "lost", None, None
-    return "failed" if any(bye.error for bye in byes) else "finished", None, None
+    return "failed" if any(bye.error for bye in byes if bye is not None) else "finished", None, None
+
+
+def lives(path: Path) -> bool:
+    """Whether its training goes on: here, or as far as its journals tell on another machine.
+
+    Also after the launched program's exit, if that left a training behind.
+    """
+    if _exit(path) != (None, None):
+        return rundir.ranks_alive(path)
+    return rundir.run_alive(path) or (_lives_elsewhere(path) and None in _farewells(path))
+
+
+def _exit(path: Path) -> tuple[int | None, int | None]:
+    """The exit code and the signal that the parent saw; None for what nobody did."""
+    ended = ending(path) or {}
+    return ended.get("exit_code"), ended.get("signal") or None
+
+
+def _farewells(path: Path) -> list[Bye | None]:
+    """The last word of each training process that no elastic restart has replaced; None where it is no farewell."""
+    last = [next(_events(_tail(journal)[-1:]), None) for journal in _newest(path)]
+    return [each if isinstance(each, Bye) else None for each in last]
 
 
 def _newest(path: Path) -> list[Path]:
@@ -250,7 +268,7 @@ def _modified(path: Path) -> float:
 def _head(path: Path) -> list[bytes]:
     """The whole lines within the first `REACH` bytes."""
     try:
-        with open(path, "rb") as source:
+        with open(path, "rb", opener=rundir.at_once) as source:
             return source.read(REACH).split(b"\n")[:-1]
     except OSError:
         return []
@@ -259,7 +277,7 @@ def _head(path: Path) -> list[bytes]:
 def _tail(path: Path) -> list[bytes]:
     """The whole lines within the last `REACH` bytes."""
     try:
-        with open(path, "rb") as source:
+        with open(path, "rb", opener=rundir.at_once) as source:
             size = os.fstat(source.fileno()).st_size
             source.seek(max(0, size - REACH))
             lines = source.read(REACH).split(b"\n")[:-1]

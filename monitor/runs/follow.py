@@ -26,7 +26,7 @@ from monitor.model.series import STEP
 from monitor.model.speed_classes import Bounds, counted
 from monitor.model.state import Ending, RunState
 from monitor.model.summary import Surroundings, open_work, report
-from monitor.runs import baselines, keepsake
+from monitor.runs import baselines, catalogue, keepsake
 from monitor.settings import speeds
 from monitor.sources.arrivals import Arrivals
 from monitor.sources.console import Console
@@ -84,7 +84,7 @@ class Run:
             return
         self._looked = now
         self._identity = identity(self.path)
-        alive = rundir.run_alive(self.path)
+        alive = catalogue.lives(self.path) if self.state.ending is None else rundir.ranks_alive(self.path)
         if alive != self._alive:
             self._alive, self._stirred = alive, now
         is_silent = self._alive and self._is_here() and not (self.state.hooked or self.state.main.stepped)

@@ -14,6 +14,7 @@ from monitor.model.state import RunState
 from monitor.runs import caches
 from monitor.runs.packed import packed, unpacker
 from monitor.sources.run_directory import Position, RunDirectory
+from trainhooks import rundir
 
 NAME = "state.cache"
 WORTH = 8 * 1024 * 1024  # journal bytes that take long enough to read to be worth keeping: some 25,000 steps
@@ -55,7 +56,7 @@ def recall(source: RunDirectory) -> RunState | None:
 
 def _head(path: Path, upto: int) -> int:
     try:
-        with open(path, "rb") as source:
+        with open(path, "rb", opener=rundir.at_once) as source:
             return zlib.crc32(source.read(min(HEAD, upto)))
     except OSError:
         return -1

@@ -7,6 +7,7 @@ import re
 from collections import deque
 from pathlib import Path
 
+from trainhooks import rundir
 from trainhooks.events import MAX_TEXT, clean
 
 LINES = 400  # kept for the screen
@@ -71,7 +72,7 @@ class Console:
     def poll(self) -> tuple[tuple[str, ...], int]:
         """The newest lines, and how many were seen in all."""
         try:
-            with open(self._path, "rb", buffering=0) as source:
+            with open(self._path, "rb", buffering=0, opener=rundir.at_once) as source:
                 self._advance(source.fileno())
         except OSError:
             pass  # no output yet, or none any more: what was seen stays

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainhooks import rundir
 from trainhooks.events import MAX_LINE
 
 CHUNK = 1 << 23  # bytes read at once: some twenty thousand steps
@@ -43,7 +44,7 @@ class JournalTail:
             spare: bytes that may be looked at behind that end: so many are there, if the file has them.
         """
         try:
-            with open(self.path, "rb", buffering=0) as source:
+            with open(self.path, "rb", buffering=0, opener=rundir.at_once) as source:
                 there = os.fstat(source.fileno()).st_size - self.offset
                 if there <= 0:
                     return b"", 0

@@ -15,7 +15,7 @@ Open = tuple[tuple[str, float], ...]  # outermost first: what, and since when on
 def starting(run: Path) -> Open:
     """What is open now in the living process that has been at it the longest. Only for runs of this machine."""
     try:
-        with open(run / STARTING, "rb") as source:
+        with open(run / STARTING, "rb", opener=rundir.at_once) as source:
             told = source.read(2 * MAX_STARTING)
     except OSError:
         return ()

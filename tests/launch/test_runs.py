@@ -13,6 +13,8 @@ from monitor.running.command import name
 from monitor.runs import catalogue
 from trainhooks import rundir
 
+from .conftest import State, python
+
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -117,3 +119,51 @@ def test_progress_from_a_long_journal(here: Path) -> None:
 )
 def test_names(command: str, expected: str) -> None:
     assert name(command.split()) == expected
+
+
+@pytest.mark.parametrize("name", ["run.json", "exit.json", "rank-1-q.jsonl", "rank-1-q.lock", "console.log"])
+def test_a_pipe_in_a_file_s_place_holds_nobody_up(state: State, name: str) -> None:
+    assert state.run(*python("import trainhooks as th\nfor _ in th.steps(range(3)): pass")).returncode == 0
+    run = state.only
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    for words in (("ls",), ("report", str(run)), ("attach", str(run), "--once")):
+        assert state.call(*words, timeout=60).returncode == 0, words
+
+
+def test_a_run_on_another_machine_stands_the_same_in_all_places(state: State) -> None:
+    """As far as its journals tell: it goes on while they grow, until the last word was a farewell."""
+    assert state.run(*python("import trainhooks as th\nfor _ in th.steps(range(3)): pass")).returncode == 0
+    run = state.only
+    known = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**known, "host": "elsewhere", "boot_id": "another", "pid": 1}))
+    (run / "exit.json").unlink()
+    (node,) = run.glob("node-*.jsonl")
+    node.write_text("".join(line for line in node.read_text().splitlines(True) if '"exit"' not in line))
+
+    def states() -> set[str]:
+        listed = json.loads(state.call("ls", "--json").stdout)[0]["state"]
+        return {listed, json.loads(state.call("report", str(run), "--json").stdout)["outcome"]["state"]}
+
+    assert states() == {"finished"}
+    (journal,) = run.glob("rank-0-*.jsonl")
+    journal.write_text("".join(line for line in journal.read_text().splitlines(True) if '"bye"' not in line))
+    assert states() == {"running"}
+    stopped = state.call("stop", str(run))
+    assert stopped.returncode == 1 and b"another machine" in stopped.stderr
+    for path in run.iterdir():
+        os.utime(path, (1e9, 1e9))
+    assert states() == {"lost"}
+
+
+def test_an_exit_that_tells_nothing_is_none(state: State) -> None:
+    assert state.run(*python("import trainhooks as th\nfor _ in th.steps(range(3)): pass")).returncode == 0
+    run = state.only
+    (node,) = run.glob("node-*.jsonl")
+    node.write_text("".join(line for line in node.read_text().splitlines(True) if '"exit"' not in line))
+    told = {"{}": "finished", '{"exit_code": 0, "signal": 0}': "finished", '{"signal": 9}': "killed"}
+    for text, expected in told.items():
+        (run / "exit.json").write_text(text)
+        listed = json.loads(state.call("ls", "--json").stdout)[0]["state"]
+        reported = json.loads(state.call("report", str(run), "--json").stdout)["outcome"]["state"]
+        assert (listed, reported) == (expected, expected), text

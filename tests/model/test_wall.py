@@ -230,8 +230,10 @@ def test_the_exit_as_the_parent_saw_it_decides(code: int | None, signal: int | N
     recorder = Story("node", source="recorder")
     recorder.now = told.now + 3
     recorder.tell(Exit, exit_code=code, signal=signal)
-    known = report_of(told, recorder, alive=True)
+    known = report_of(told, recorder)
     assert (known.outcome.state, known.outcome.exit_code, known.outcome.signal) == (state, code, signal)
+    left_behind = report_of(told, recorder, alive=True)  # by a launched program that did not wait for it
+    assert (left_behind.outcome.state, left_behind.outcome.exit_code) == ("running", None)
     assert known.wall.teardown == pytest.approx(3)
     check(known)
 

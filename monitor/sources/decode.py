@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from monitor.sources.salvage import quoted, salvaged
+from monitor.sources.salvage import mended, salvaged
 from trainhooks import events
 from trainhooks.events import MAX_INTEGER, MAX_LINE, MAX_NAME, MAX_TEXT, Event, Number, clean, number
 
@@ -60,7 +60,7 @@ def decode(line: bytes) -> Event | object | None:
     if len(line) > MAX_LINE:
         return None
     event = _decoded(line)
-    if event is None and (other := quoted(line)) != line:
+    if event is None and (other := mended(line)) != line:
         event = _decoded(other)
     return event
 

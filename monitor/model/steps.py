@@ -275,6 +275,8 @@ def take_span(figures: Figures, span: Span) -> None:
     end = span.start + span.duration
     if span.own is None:
         span = replace(span, own=_claimed(figures, span))
+    elif span.own > span.duration:  # its part would be more than the whole, and take of what was measured
+        span = replace(span, own=span.duration)
     own = span.own_seconds
     wall = figures.wall
     if wall.first_step is None:

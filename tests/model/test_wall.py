@@ -74,6 +74,15 @@ def test_a_span_around_the_steps_owns_only_what_is_its_own() -> None:
     assert known.wall.teardown == pytest.approx(3)
 
 
+def test_a_span_owns_no_more_than_it_lasts() -> None:
+    told = Story()
+    for _ in range(20):
+        told.step(forward=1)
+    known = report_of(told.span("eval", 2, own=99).bye())
+    check(known)
+    assert (known.wall.steps, known.wall.spans) == (pytest.approx(20), {"eval": 2})
+
+
 def test_killed_in_the_middle_of_a_step() -> None:
     told = Story().step(forward=1).step(forward=1).wait(7).pulse(step=3, step_open=7.0, phase="forward", phase_open=6.5)
     alive = folded(told)

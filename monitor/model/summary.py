@@ -90,7 +90,7 @@ def _outcome(state: RunState, around: Surroundings) -> Outcome:
         return Outcome("running")
     ending = state.ending
     error = next((each.error for each in account.newest(state) if each.error), None)
-    if ending is not None and ending.signal:
+    if ending is not None and ending.signal:  # 0 is no signal
         return Outcome("killed", ending.exit_code, ending.signal, error)
     if ending is not None and ending.exit_code is not None:
         return Outcome("finished" if ending.exit_code == 0 else "failed", ending.exit_code, None, error)

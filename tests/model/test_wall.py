@@ -232,15 +232,19 @@ def test_outcomes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "signal", "state"), [(0, None, "finished"), (3, None, "failed"), (None, 9, "killed"), (-9, 9, "killed")]
-)
+    ("code", "signal", "state"),
+    [
+        (0, None, "finished"), (0, 0, "finished"), (3, None, "failed"), (3, 0, "failed"), (None, 9, "killed"),
+        (-9, 9, "killed"),
+    ],
+)  # fmt: skip
 def test_the_exit_as_the_parent_saw_it_decides(code: int | None, signal: int | None, state: str) -> None:
     told = Story().step(forward=1)
     recorder = Story("node", source="recorder")
     recorder.now = told.now + 3
     recorder.tell(Exit, exit_code=code, signal=signal)
     known = report_of(told, recorder)
-    assert (known.outcome.state, known.outcome.exit_code, known.outcome.signal) == (state, code, signal)
+    assert (known.outcome.state, known.outcome.exit_code, known.outcome.signal) == (state, code, signal or None)
     left_behind = report_of(told, recorder, alive=True)  # by a launched program that did not wait for it
     assert (left_behind.outcome.state, left_behind.outcome.exit_code) == ("running", None)
     assert known.wall.teardown == pytest.approx(3)

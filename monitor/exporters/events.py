@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from monitor.sources.decode import decode
+from monitor.sources.decode import numbered
 from monitor.sources.journal import JournalTail
+from monitor.sources.sequence import Sequencer
 from trainhooks import rundir
 from trainhooks.events import Event, Hello, Step
 
@@ -20,14 +21,22 @@ def lines(run: Path) -> Iterator[bytes]:
 
 
 def events(run: Path) -> Iterator[tuple[Hello | None, Event]]:
-    """Every event that can be read, with the hello of its producer."""
+    """Every event that can be read, once and in its producer's order, with the hello of its producer."""
     hellos: dict[str, Hello] = {}
-    for line in lines(run):
-        event = decode(line)
+    for event in _in_order(lines(run)):
+        if isinstance(event, Hello):
+            hellos.setdefault(event.producer, event)
+        yield hellos.get(event.producer), event
+
+
+def _in_order(told: Iterable[bytes]) -> Iterator[Event]:
+    """Journals may be put together twice, or overlap: an event is known by its producer and number."""
+    sequencer = Sequencer()
+    for line in told:
+        event = numbered(line)
         if isinstance(event, Event):
-            if isinstance(event, Hello):
-                hellos[event.producer] = event
-            yield hellos.get(event.producer), event
+            yield from sequencer.push(event)
+    yield from sequencer.settle()
 
 
 def steps(run: Path) -> Iterator[tuple[Hello | None, Step]]:

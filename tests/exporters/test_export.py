@@ -47,6 +47,15 @@ def test_csv_has_a_row_a_step(run: Path) -> None:
     assert rows[1]["reason"].startswith("'="), "a formula must not reach a spreadsheet"
 
 
+@pytest.mark.parametrize("form", ["csv", "chrome"])
+def test_a_journal_that_holds_its_lines_twice_gives_each_event_once(run: Path, form: str) -> None:
+    once = exported(run, form)
+    journal = run / "rank-0-p.jsonl"
+    journal.write_bytes(2 * journal.read_bytes())
+    (run / "rank-0-p-copy.jsonl").write_bytes(journal.read_bytes())
+    assert exported(run, form) == once
+
+
 def test_parquet_has_the_same_rows_with_types(run: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     rows: list[dict[str, Any]] = parquet.read_table(io.BytesIO(exported(run, "parquet"))).to_pylist()

@@ -34,6 +34,7 @@ from trainhooks.events import (
 )
 
 MAX_DEVICES = 1024  # GPUs of one run
+UNTOLD = "unknown"  # the source of a producer whose hello is missing
 MAX_FACTS = 2000  # of one table of facts; the hooks send far fewer
 NEWER = "newer-protocol"
 NO_ALERT = (*QUIET, "gpu-error")  # an error's alert is the recorder's own note
@@ -48,7 +49,7 @@ def fold(state: RunState, event: Event | Slab) -> None:
         # A journal without its first line: what can be read still counts.
         first = event.first if isinstance(event, Slab) else event
         begin = min(first.t, first.start or first.t) if isinstance(first, Step | Span) else first.t
-        producer = _introduce(state, Hello(event.producer, 0, begin, source="unknown"))
+        producer = _introduce(state, Hello(event.producer, 0, begin, source=UNTOLD))
     newest = columns.most(event.t) if isinstance(event, Slab) else event.t
     if producer is not None and newest > producer.last_heard:
         producer.last_heard = newest
@@ -66,6 +67,11 @@ def _introduce(state: RunState, hello: Hello) -> Producer:
     offset = hello.wall - hello.t if hello.wall else 0.0
     times = (offset, hello.process_started, hello.t, hello.t)
     known = Producer(hello.source, hello.rank, hello.host, *times, restart=hello.restart)
+    before = state.producers.get(hello.producer)
+    if before is not None and before.source != UNTOLD:  # it says so again, and began when it first did
+        known.wall_offset = before.wall_offset or offset
+        known.process_started, known.hello, known.last_heard = before.process_started, before.hello, before.last_heard
+        known.devices, known.dropped = before.devices, before.dropped
     state.producers[hello.producer] = known
     return known
 

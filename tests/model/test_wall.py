@@ -10,7 +10,7 @@ from monitor.model.baseline import LEAST_RATIO
 from monitor.model.report import Report
 from monitor.model.state import Ending
 from monitor.model.summary import open_work, report
-from trainhooks.events import Exit, Span, Step
+from trainhooks.events import Exit, Hello, Span, Step
 
 from .conftest import Story, around, folded, folded_events, parts_of, report_of
 
@@ -298,6 +298,21 @@ def test_a_journal_without_its_first_line_begins_with_its_first_step() -> None:
     check(known)
     assert known.wall.total == known.wall.steps == pytest.approx(2)
     assert known.run.started is None, "nobody told the time of day"
+
+
+@pytest.mark.parametrize("again", [{}, {"process_started": 110.0}])
+def test_a_process_that_says_hello_again_began_when_it_first_did(again: dict[str, float]) -> None:
+    told = Story(source="native")
+    for half in range(2):
+        if half:
+            told.tell(Hello, wall=1e9 + 10, source="native", **again)
+        for _ in range(10):
+            told.step(forward=1)
+    known = report_of(told.wait(1).bye())
+    check(known)
+    assert (known.wall.total, known.wall.startup) == (pytest.approx(22), pytest.approx(1))
+    assert (known.wall.steps, known.wall.teardown) == (pytest.approx(20), pytest.approx(1))
+    assert known.run.started == pytest.approx(1e9)
 
 
 def killed(told: Story) -> Report:

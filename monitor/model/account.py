@@ -84,7 +84,8 @@ def wall(state: RunState, around: Surroundings, outcome: Outcome) -> Wall:
     if total <= 0.0:
         return Wall()  # an imported log without a time in it
     if raw.first_step is None or raw.last_step is None:
-        if main.source == "console" and (main.stepped or main.metrics):
+        untimed = main.stepped and not main.step_seconds.digested().count
+        if untimed or (main.source == "console" and main.metrics):
             return Wall(total)  # something of the training was told, and no step's time: where it began is not known
         return Wall(total=total, startup=total)
     startup = max(0.0, raw.first_step - started)

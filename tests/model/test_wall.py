@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +22,9 @@ TOUCH = 1e-6
 def check(known: Report) -> None:
     wall = known.wall
     assert wall.total is not None
+    if wall.startup is None:
+        assert known.progress.steps_done and not any(parts_of(replace(wall, startup=0.0)))
+        return
     parts = parts_of(wall)
     assert sum(parts) == pytest.approx(wall.total)
     assert all(part >= -TOUCH for part in parts), wall
@@ -157,6 +162,17 @@ def test_the_lead_s_time_is_the_run_s() -> None:
     assert known.progress.steps_done == 10 and known.wall.steps == pytest.approx(50)
     assert [row.rank for row in known.ranks] == [0, 1, 2, 3]
     assert [row.steps for row in known.ranks] == [10] * 4
+
+
+def test_steps_without_a_time_leave_their_start_unknown() -> None:
+    told = Story(source="native")
+    for index in range(20):
+        told.wait(1).tell(Step, index=index + 1)
+    known = report_of(told.wait(1).bye())
+    assert (known.wall.total, known.wall.startup, known.wall.steps) == (pytest.approx(22), None, 0.0)
+    assert known.progress.steps_done == 20 and known.startup == []
+    loading = report_of(Story(source="native").wait(5).bye())
+    assert loading.wall.startup == loading.wall.total
 
 
 def test_two_processes_of_one_rank_at_a_time() -> None:

@@ -12,6 +12,7 @@ import struct
 import time
 from pathlib import Path
 
+from monitor.sources.growing import Growing
 from trainhooks import rundir
 
 STDOUT = "stdout.log"  # only while the two are kept apart: all of it goes to the console's file, too
@@ -35,7 +36,7 @@ class Copy:
     """Copies a growing file to one of our own descriptors, byte for byte, until nobody reads there any more."""
 
     def __init__(self, source: Path, target: int) -> None:
-        self._source = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        self._source = Growing(source)
         self._target = target
         self._open = True
 
@@ -43,7 +44,7 @@ class Copy:
         """Copy what is there, up to a bound; whether there was anything."""
         if not self._open:
             return False
-        data = os.read(self._source, CHUNK)
+        data, _ = self._source.read(CHUNK)
         if data:
             self._open = _write_all(self._target, data)
         return bool(data)
@@ -71,11 +72,10 @@ class Merge:
     def __init__(self, run: Path) -> None:
         self._run = run
         self._progress = run / ".merged"
-        self._sources = [os.open(run / name, os.O_RDONLY | os.O_CLOEXEC) for name in (STDOUT, STDERR)]
-        self._offsets = [0, 0]
+        self._sources = [Growing(run / name) for name in (STDOUT, STDERR)]
         self._waiting = [0.0, 0.0]  # since when a line has been waiting for its rest
         with contextlib.suppress(OSError, struct.error):
-            self._offsets = list(struct.unpack("<QQ", self._progress.read_bytes()))
+            self._sources[0].offset, self._sources[1].offset = struct.unpack("<QQ", self._progress.read_bytes())
         self._console = create(run / rundir.CONSOLE)
         os.close(create(self._progress))  # private, as all files of a run are
 
@@ -96,15 +96,15 @@ class Merge:
         """Merge what is left and remove the two files; the console's file has it all."""
         while self.step(last=True):
             pass
-        complete = all(os.fstat(source).st_size <= at for source, at in zip(self._sources, self._offsets, strict=True))
+        complete = all(source.size() <= source.offset for source in self._sources)
         if complete:  # else the disk is full, and the two files are what there is
             for name in (STDOUT, STDERR, self._progress.name):
                 with contextlib.suppress(OSError):
                     os.unlink(self._run / name)
 
     def _move(self, which: int, last: bool) -> bool:
-        source, offset = self._sources[which], self._offsets[which]
-        data = os.pread(source, min(CHUNK, max(0, os.fstat(source).st_size - offset)), offset)
+        source = self._sources[which]
+        data = source.peek(source.handle, CHUNK)
         if not data:
             return False
         # A progress bar ends its frames with a carriage return, and may not see a line's end for hours.
@@ -120,9 +120,9 @@ class Merge:
             written = os.write(self._console, data)
         except OSError:  # the disk is full; what waits here is not lost, it is in the training's own file
             return False
-        self._offsets[which] += written
+        source.take(data[:written])
         with contextlib.suppress(OSError):
-            self._progress.write_bytes(struct.pack("<QQ", *self._offsets))
+            self._progress.write_bytes(struct.pack("<QQ", *(each.offset for each in self._sources)))
         return True
 
 

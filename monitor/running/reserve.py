@@ -37,7 +37,7 @@ class Reserve:
         for handle, until in self._until.items():
             with contextlib.suppress(OSError):
                 size = os.fstat(handle).st_size
-                if size + AHEAD // 2 <= until:
+                if size + AHEAD // 2 <= until <= size + AHEAD:  # more than that: emptied since, and its room gone
                     continue
                 disk = os.fstatvfs(handle)
                 ahead = min(AHEAD, disk.f_bavail * disk.f_frsize // MODEST)

@@ -7,6 +7,7 @@ import re
 from collections import deque
 from pathlib import Path
 
+from monitor.sources.growing import Place
 from trainhooks import rundir
 from trainhooks.events import MAX_TEXT, clean
 
@@ -66,7 +67,7 @@ class Console:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._offset = 0
+        self._place = Place()
         self._lines = Lines()
 
     def poll(self) -> tuple[tuple[str, ...], int]:
@@ -80,15 +81,12 @@ class Console:
 
     def _advance(self, handle: int) -> None:
         size = os.fstat(handle).st_size
-        if size < self._offset:  # begun anew
-            self._offset, self._lines = 0, Lines()
-        behind = size - self._offset
+        behind = size - self._place.offset
         if behind > REACH:
             self._lines.skip(behind - REACH)
-            self._offset = size - REACH
-        while self._offset < size:
-            data = os.pread(handle, min(REACH, size - self._offset), self._offset)
-            if not data:
-                return
-            self._offset += len(data)
+            self._place = Place(size - REACH)
+        while data := self._place.peek(handle, REACH):  # emptied, it is read from its begin; what was seen stays
+            self._place.take(data)
             self._lines.feed(data)
+            if self._place.offset >= size:
+                return

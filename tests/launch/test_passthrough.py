@@ -39,6 +39,20 @@ def test_output_passes_byte_by_byte_and_apart(state: State, tmp_path: Path) -> N
     assert not list(state.only.glob("std*.log")), "the console holds it all"
 
 
+def test_output_goes_on_when_the_program_opens_dev_stdout(state: State) -> None:
+    """A shell's `>/dev/stdout` empties the file that stdout is; the next line may be as long as the one before."""
+    script = (
+        "echo a long first line; sleep 1; echo b >/dev/stdout; echo c >/dev/stderr; sleep 1; echo d; sleep 1\n"
+        "for i in 1 2; do echo tick $i >/dev/stderr; sleep 1; done; exit 3"
+    )
+    ended = state.run("bash", "-c", script)
+    assert ended.returncode == 3
+    assert ended.stdout == b"a long first line\nb\nd\n"
+    assert ended.stderr.startswith(b"c\ntick 1\ntick 2\ntrainmon: ")
+    lines = (state.only / "console.log").read_text().splitlines()
+    assert sorted(lines) == ["a long first line", "b", "c", "d", "tick 1", "tick 2"]
+
+
 def test_lines_stay_whole_in_the_console(state: State) -> None:
     script = "import sys\nfor i in range(3000): print('out', i); print('err', i, file=sys.stderr)"
     state.run(*python(script))

@@ -65,7 +65,9 @@ def test_a_console_that_grows(tmp_path: Path) -> None:
         out.write(b"\r1%\r2%")
         assert console.poll() == (("one", "two", "2%"), 3)
     path.write_bytes(b"anew\n")
-    assert console.poll() == (("anew",), 1)
+    assert console.poll() == (("one", "two", "2%anew"), 3), "what was seen stays, as on a terminal"
+    path.write_bytes(b"once\n")
+    assert console.poll() == (("one", "two", "2%anew", "once"), 4), "a file that is emptied may be as long again"
 
 
 def test_a_flood_costs_a_look_at_its_end(tmp_path: Path) -> None:

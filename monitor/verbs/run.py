@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.errors import UserError, complain
+from monitor.errors import UserError, complain, say
 from monitor.terminal import can_draw
 from monitor.verbs.amounts import Amount
 from monitor.verbs.watching import show, tell_way_back, watching_options
@@ -100,7 +99,7 @@ def _run(command: list[str], options: Options, alerting: Alerting, low_bandwidth
     except OSError as error:
         return complain(f"the run's directory cannot be made: {error}; set TRAINMON_DIR to where it can")
     if front.tie is not None and not front.stays and os.isatty(2):
-        click.echo(f"trainmon: {front.tie.text}", err=True)
+        say(f"trainmon: {front.tie.text}")
     try:
         alerting.start(front.run)
     except UserError as error:
@@ -132,11 +131,9 @@ def _run_with_dashboard(front: Front, alerting: Alerting, low_bandwidth: bool) -
 
 def _stay(front: Front, tie: Tie) -> int:
     """Whoever left the dashboard did not mean to end the training; leaving would, here."""
-    with contextlib.suppress(OSError):  # the terminal is gone
-        click.echo(f"{tie.text}: so it stays until the training has ended; Ctrl-C is passed on", err=True)
+    say(f"{tie.text}: so it stays until the training has ended; Ctrl-C is passed on")
     ended = front.wait()
-    with contextlib.suppress(OSError):
-        _end_report(front.run, ended)
+    _end_report(front.run, ended)
     return ended.status
 
 
@@ -151,4 +148,4 @@ def _end_report(path: Path, ended: Ended) -> None:
         # The report is a courtesy. Whatever is wrong with it, the training's exit code has to get through.
         complain(f"{path.name} ended (code {ended.status}); no report: {type(error).__name__}: {error}")
         return
-    click.echo(lines, nl=False, err=True)
+    say(lines.removesuffix("\n"))

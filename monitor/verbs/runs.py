@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from pathlib import Path
 
 import click
 
-from monitor.errors import UserError
+from monitor.errors import UserError, say
 from monitor.verbs.amounts import Amount
 
 
@@ -39,10 +38,6 @@ def stop(context: click.Context, run: str) -> None:
     """Stop a training: SIGINT, after 30 s SIGTERM, after 30 s more SIGKILL."""
     from monitor.running.stop import stop_training
     from monitor.runs import catalogue
-
-    def say(line: str) -> None:
-        with contextlib.suppress(OSError):  # nobody reads it any more: what was begun is carried through
-            click.echo(line, err=True)
 
     stopped = stop_training(catalogue.resolve(run), say)
     context.exit(0 if stopped else 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from monitor.errors import complain
+from monitor.errors import complain, say
 
 if TYPE_CHECKING:
     from monitor.alerts.alerting import Alerting
@@ -73,4 +73,4 @@ def show(path: Path, low_bandwidth: bool, alerting: Alerting, front: Front | Non
 
 
 def tell_way_back(path: Path) -> None:
-    click.echo(f"the training goes on; come back with: trainmon attach {path.name}", err=True)
+    say(f"the training goes on; come back with: trainmon attach {path.name}")

@@ -107,6 +107,20 @@ def test_a_reader_that_leaves_does_not_stop_the_training(state: State) -> None:
     assert front.wait(20) == 128 + signal.SIGTERM
 
 
+def test_the_exit_code_is_the_programs_though_nobody_reads_stderr(state: State) -> None:
+    script = "for i in 1 2 3; do echo $i; sleep 0.3; done; exit 3"
+    front = state.start("sh", "-c", script, stderr=subprocess.STDOUT)
+    assert front.stdout.readline() == b"1\n"
+    front.stdout.close()
+    assert front.wait(20) == 3
+
+
+def test_the_exit_code_is_the_programs_though_stderr_is_full(state: State) -> None:
+    with open("/dev/full", "wb") as full:
+        ended = state.run("sh", "-c", "kill -9 $$", capture_output=False, stderr=full)
+    assert ended.returncode == 128 + signal.SIGKILL
+
+
 def test_closed_descriptors_do_no_harm(state: State) -> None:
     def close() -> None:
         for handle in (0, 1, 2):

@@ -330,7 +330,7 @@ class RunsApp(App[Choice], inherit_bindings=False):
 
     def _answered(self, path: Path, answer: bool | None) -> None:
         if answer:
-            self.push_screen(StopScreen(lambda say: (self._stop_run(path, say), None)[1]))
+            self.push_screen(StopScreen(lambda say: (self._stop_run(path, say), None)[1], "leave"))
 
     def action_theme(self) -> None:
         self._palette = PALETTES[(PALETTES.index(self._palette) + 1) % len(PALETTES)]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from monitor.errors import UserError
 from monitor.terminal import can_draw, open_screen
 from monitor.verbs.amounts import Amount
+
+if TYPE_CHECKING:
+    from monitor.verbs.stopping import Stops
 
 
 @click.command()
@@ -49,39 +53,38 @@ def replay(context: click.Context, run: str | None, speed: float, low_bandwidth:
 
 def browse() -> None:
     """Show all runs, and open what is chosen, until the person leaves."""
-    from monitor.running.stop import stop_training
     from monitor.runs.fleet import Fleet
     from monitor.settings import config
     from monitor.tui.runs_app import RunsApp
+    from monitor.verbs.stopping import Stops
 
+    stops = Stops()
     slow = config.slow_link(False)
     fleet = Fleet()
     cursor: Path | None = None
     said = ""
     try:
-        while (choice := open_screen(RunsApp(fleet, _compared, stop_training, cursor, said))) is not None:
+        while (choice := open_screen(RunsApp(fleet, _compared, stops.stop, cursor, said))) is not None:
             what, cursor = choice
             try:
-                said = _open(what, cursor, slow)
+                said = _open(what, cursor, slow, stops)
             except UserError as error:  # the run is gone meanwhile, or there is nothing in it
                 said = str(error)
     finally:
         fleet.close()
+    stops.finish()
 
 
-def _open(what: str, path: Path, slow: bool) -> str:
+def _open(what: str, path: Path, slow: bool, stops: Stops) -> str:
     """Show one run; what is to be said about it afterwards."""
     from monitor.running import recorder
-    from monitor.running.stop import stop_training
     from monitor.runs.follow import Follower
     from monitor.runs.replay import Playback, open_player
     from monitor.tui.app import TrainmonApp
     from monitor.tui.replay import ReplayApp
     from monitor.tui.wishes import wishes
 
-    def stop(say: Callable[[str], None]) -> None:
-        stop_training(path, say)
-
+    stop = partial(stops.stop, path)
     if what == "replay":
         app: TrainmonApp = ReplayApp(
             Playback(open_player(str(path))), title=path.name, low_bandwidth=slow, wishes=wishes()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from monitor.errors import complain, say
+from monitor.verbs.stopping import Stops
 
 if TYPE_CHECKING:
     from monitor.alerts.alerting import Alerting
@@ -31,22 +34,22 @@ def watching_options(verb: Verb) -> Verb:
 
 
 def show(path: Path, low_bandwidth: bool, alerting: Alerting, front: Front | None = None) -> str | None:
-    """Show the dashboard; "detach" or "ended", or None where it crashed, which has been said then."""
+    """Show the dashboard; "detach" or "ended", or None where it crashed, which has been said then.
+
+    A stop that is under way when the screen closes is carried through first.
+    """
     how: str | None = None
+    stops = Stops()
     try:
-        from monitor.running.stop import stop_training
         from monitor.runs.follow import Follower
         from monitor.terminal import open_screen
         from monitor.tui.app import TrainmonApp
         from monitor.tui.wishes import wishes
 
-        def stop(say: Callable[[str], None]) -> None:
-            stop_training(path, say)
-
         app = TrainmonApp(
             Follower(path),
             title=path.name,
-            stop_training=stop,
+            stop_training=partial(stops.stop, path),
             low_bandwidth=low_bandwidth,
             bell_at_alerts=alerting.bell,
             wishes=wishes(),
@@ -54,7 +57,8 @@ def show(path: Path, low_bandwidth: bool, alerting: Alerting, front: Front | Non
 
         def end() -> None:
             if front is not None and front.told_to_end:
-                app.call_from_thread(app.exit, "ended")
+                with suppress(RuntimeError):  # the screen has closed
+                    app.call_from_thread(app.exit, "ended")
 
         def leave() -> None:
             app.call_from_thread(app.exit, "detach")
@@ -66,10 +70,12 @@ def show(path: Path, low_bandwidth: bool, alerting: Alerting, front: Front | Non
     except Exception as error:
         # Whatever is wrong with the screen, the training goes on, and the person has to learn that it does.
         reason = f"{type(error).__name__}: {error}"
-    if how is None:
+    stops.finish()
+    if how is None and not stops.ended(path):
         tell_way_back(path)
+    if how is None:
         complain(f"the dashboard crashed ({reason}); the training is not affected")
-    return how
+    return "ended" if how is not None and stops.ended(path) else how
 
 
 def tell_way_back(path: Path) -> None:

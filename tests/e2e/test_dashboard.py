@@ -139,6 +139,52 @@ def test_ctrl_c_asks_and_stop_ends_the_training(box: Box, script: str) -> None:
         time.sleep(0.05)
 
 
+# It takes its time to end: a checkpoint on the way out.
+SLOW_TO_END = """
+import signal, sys, time
+def leave(*_):
+    time.sleep(4)
+    sys.exit(3)
+signal.signal(signal.SIGINT, leave)
+print("ready", flush=True)
+while True:
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize(("verb", "code"), [("run", 3), ("attach", 0)])
+def test_a_stop_is_carried_through_when_the_dashboard_is_left(box: Box, verb: str, code: int) -> None:
+    terminal = started = box.trainmon("run", "--", sys.executable, "-c", SLOW_TO_END)
+    started.wait_for("ready")
+    if verb == "attach":
+        terminal = box.trainmon("attach")
+        terminal.wait_for("ready")
+    terminal.press("\x03")
+    terminal.wait_for("Cancel")
+    terminal.press("s")
+    terminal.wait_for("sent SIGINT")
+    terminal.press("\x1b")
+    terminal.wait_for(lambda screen: "sent SIGINT" not in screen)
+    terminal.press("q")
+    assert terminal.exit_code() == code
+    left = terminal.raw.rpartition(b"\x1b[?1049l")[2].decode()
+    assert re.search(r"sent SIGINT to .*\s+.* has ended after", left), left
+    assert "come back with" not in left
+    assert ("failed (exit code 3)" in left) == (verb == "run")
+
+
+def test_when_a_stop_is_over_q_leaves(box: Box, script: str) -> None:
+    terminal = box.trainmon("run", "--", sys.executable, script, "3000")
+    terminal.wait_for("generation")
+    terminal.press("\x03")
+    terminal.wait_for("Cancel")
+    terminal.press("s")
+    terminal.wait_for("Done.")
+    terminal.press("q")
+    assert terminal.exit_code() == 130
+    assert b"come back with" not in terminal.raw
+
+
 @pytest.mark.parametrize(("columns", "lines"), [(160, 45), (80, 24), (60, 15), (20, 5)])
 def test_the_real_screen_holds_at_every_size(box: Box, script: str, columns: int, lines: int) -> None:
     terminal = box.trainmon("run", "--", sys.executable, script, "3000", columns=columns, lines=lines)

@@ -1,6 +1,8 @@
 """Every key, the dialogs, resizing and ending, on the app itself."""
 
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -28,6 +30,14 @@ async def settled(pilot) -> None:
 async def press(pilot, *keys: str) -> None:
     await pilot.press(*keys)
     await settled(pilot)
+
+
+async def until(pilot, shown: Callable[[], bool]) -> None:
+    """What a thread tells comes at the next look for it."""
+    end = time.monotonic() + 30
+    while not shown():
+        assert time.monotonic() < end, "it did not come to be shown"
+        await pilot.pause(0.02)
 
 
 def test_every_action_exists_and_no_key_is_taken_twice() -> None:
@@ -101,15 +111,33 @@ async def test_stopping_runs_in_a_thread_and_shows_what_is_said(app_on, screen_t
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "ctrl+c", "s")
         assert isinstance(app.screen, StopScreen)
-        await settled(pilot)
-        assert "SIGINT sent; [/b] waiting 30 s" in screen_text(app)
+        await until(pilot, lambda: "SIGINT sent; [/b] waiting 30 s" in screen_text(app))
+        await press(pilot, "q")
+        assert app.is_running, "there is more to be read"
         go_on.set()
-        await app.workers.wait_for_complete()
-        await settled(pilot)
-        assert "could not be stopped: no such process" in screen_text(app)
+        await until(pilot, lambda: "could not be stopped: no such process" in screen_text(app))
         assert threads != [threading.main_thread()]
         await press(pilot, "escape")
         assert not app.screen.is_modal
+
+
+async def test_when_the_stop_is_over_the_key_that_detaches_leaves(app_on, screen_text) -> None:
+    app = app_on(views.running(), stop_training=lambda say: say("it has ended"))
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "ctrl+c", "s")
+        await until(pilot, lambda: "Done." in screen_text(app))
+        await press(pilot, "q")
+    assert app.return_value == "detach"
+
+
+async def test_a_stop_under_way_does_not_hold_a_dashboard_that_is_left(app_on) -> None:
+    go_on = threading.Event()
+    app = app_on(views.running(), stop_training=lambda say: (go_on.wait(60), say("late"))[1])
+    began = time.monotonic()
+    async with app.run_test(size=BIG) as pilot:
+        await press(pilot, "ctrl+c", "s", "escape", "q")
+    assert (app.return_value, time.monotonic() - began < 50) == ("detach", True)
+    go_on.set()
 
 
 async def test_where_stopping_is_not_possible_it_says_what_is_and_s_does_nothing(app_on, screen_text) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+import threading
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -15,6 +15,7 @@ from monitor.tui.feed import StopTraining
 from monitor.tui.rows import fit
 from monitor.tui.screens.dialog import Dialog
 
+LOOK_SECONDS = 0.1  # between looks for what is said
 NO_STOP = "It cannot be stopped from here: `trainmon stop RUN` does."
 
 
@@ -51,28 +52,43 @@ class StopScreen(Dialog[None]):
     """Runs the stopping in a thread and shows each line it says. Closing this dialog does not call it off."""
 
     heading = "Stopping the training"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "leave", show=False, id="detach")]
 
-    def __init__(self, stop_training: StopTraining) -> None:
+    def __init__(self, stop_training: StopTraining, leave: str = "detach") -> None:
+        """
+        Args:
+            leave: the action of the app that leaves it.
+        """
         super().__init__()
+        self._leave = leave
         self._stop_training = stop_training
         self._lines: list[str] = []
+        self._shown = 0
+        self._over = False
         self._said = Static(Content("…"))
 
     def parts(self) -> list[Widget]:
         return [self._said, Static(Content("Esc goes back to the dashboard."), classes="hint")]
 
     def on_mount(self) -> None:
-        self.app.run_worker(self._run, thread=True, exit_on_error=False, name="stop-training")
+        # No worker of Textual's: an app that closes waits for those, and would wait for the training's end.
+        threading.Thread(target=self._run, name="stop-shown", daemon=True).start()
+        self.set_interval(LOOK_SECONDS, self._show)
 
     def _run(self) -> None:
-        say = partial(self.app.call_from_thread, self._say)
         try:
-            self._stop_training(say)
-            say("Done.")
+            self._stop_training(self._lines.append)
+            self._lines.append("Done.")
         except Exception as error:  # shown to the person who asked; the dashboard itself goes on
-            say(f"It could not be stopped: {error}")
+            self._lines.append(f"It could not be stopped: {error}")
+        self._over = True
 
-    def _say(self, line: str) -> None:
-        self._lines.append(fit(line, 400))
-        if self.is_mounted:
-            self._said.update(Content("\n".join(self._lines[-12:])))
+    def _show(self) -> None:
+        if len(self._lines) > self._shown:
+            self._shown = len(self._lines)
+            self._said.update(Content("\n".join(fit(line, 400) for line in self._lines[-12:])))
+
+    async def action_leave(self) -> None:
+        """As below this dialog, once there is nothing more to be read in it."""
+        if self._over:
+            await self.app.run_action(self._leave)

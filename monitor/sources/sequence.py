@@ -37,24 +37,36 @@ class Place:
     producer: str | None = None
     seq: int = -1
     unread: int = 0
+    newer: set[int] = field(default_factory=set)  # numbers since then that lines of a newer kind have
 
     def go_over(self, found: list[Any], all_read: bool) -> int:
         """The lines among these that could not be read (None), less those that the next number tells to be missing:
         what was lost is counted once.
         """
         if all_read and found and not self.unread and type(found[-1]) is not Unknown:
-            self.producer, self.seq = found[-1].producer, found[-1].seq
+            self._come_to(found[-1])
             return 0
         count = 0
         for event in found:
             if event is None:
                 count += 1
                 self.unread += 1
-            elif type(event) is not Unknown and hasattr(event, "seq"):
+            elif type(event) is Unknown:
+                if event.producer == (self.producer or event.producer) and len(self.newer) < MAX_HELD:
+                    self.newer.add(event.seq)
+            elif hasattr(event, "seq"):
                 if self.unread and event.producer == (self.producer or event.producer):
-                    count -= min(self.unread, max(0, event.seq - self.seq - 1))
-                self.producer, self.seq, self.unread = event.producer, event.seq, 0
+                    count -= min(self.unread, self._gap_before(event.seq))
+                self._come_to(event)
         return count
+
+    def _gap_before(self, seq: int) -> int:
+        """The numbers missing before this one: such as a newer kind's line has are none of the gap."""
+        return max(0, seq - self.seq - 1 - sum(self.seq < each < seq for each in self.newer))
+
+    def _come_to(self, event: Event) -> None:
+        self.producer, self.seq, self.unread = event.producer, event.seq, 0
+        self.newer.clear()
 
 
 @dataclass(slots=True)

@@ -298,6 +298,19 @@ def test_a_lost_line_before_lines_of_a_newer_kind_is_one_line(tmp_path: Path) ->
     source.close()
 
 
+def test_a_torn_line_is_lost_though_a_newer_kind_s_line_has_its_number(tmp_path: Path) -> None:
+    told = Story()
+    for _ in range(20):
+        told.step(forward=1)
+    lines = [line_of(event) for event in told.events]
+    lines[10:11] = [lines[10].replace(b'"kind":"step"', b'"kind":"novelty"'), lines[10][:40] + b"\n"]
+    (tmp_path / "rank-0-p.jsonl").write_bytes(b"".join(lines))
+    source = RunDirectory(tmp_path)
+    found = [event for _ in range(3) for event in source.poll()]
+    assert (source.missing, len(found)) == (1, 20)
+    source.close()
+
+
 def test_going_on_from_a_position(stage: Stage) -> None:
     told = Story()
     for _ in range(20):

@@ -13,7 +13,7 @@ from trainhooks.events import Event, Hello, Step
 
 
 def lines(run: Path) -> Iterator[bytes]:
-    """Every whole line of every journal, as it stands there."""
+    """Every whole line of every journal, as it stands there; of one too long to be read, its beginning."""
     for path in rundir.journals(run):
         tail = JournalTail(path)
         while batch := tail.read():

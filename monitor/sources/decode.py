@@ -44,8 +44,10 @@ _bare = msgspec.json.Decoder(Event)
 
 
 def numbered(line: bytes) -> Event | object | None:
-    """As `decode`, with an Unknown for a kind to be passed over that tells its number."""
+    """As `decode`, with an Unknown for a kind to be passed over that tells its number; a blank line is passed over."""
     found = decode(line)
+    if found is None and not line.strip():
+        return UNKNOWN
     if found is not UNKNOWN:
         return found
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 
 from trainhooks import rundir
@@ -46,6 +47,8 @@ class JournalTail:
         try:
             with open(self.path, "rb", buffering=0, opener=rundir.at_once) as source:
                 there = os.fstat(source.fileno()).st_size - self.offset
+                if there > 0:
+                    there -= self._leave_long_line(source)
                 if there <= 0:
                     return b"", 0
                 source.seek(self.offset)
@@ -56,12 +59,25 @@ class JournalTail:
         end = data.rfind(b"\n", 0, len(data) - spare) + 1 if there > size else 0
         end = end or data.rfind(b"\n") + 1
         if end == 0:
-            # No writer of ours makes a line this long: it is passed over in pieces, as lines that cannot be read.
+            # No writer of ours makes a line this long: its beginning stands for it, as a line that cannot be read.
             if len(data) <= MAX_LINE:
                 return b"", 0
             end = len(data)
         self.offset += end
         return data, end
+
+    def _leave_long_line(self, source: FileIO) -> int:
+        """Pass over what is left of a line whose beginning was handed out, as far as it is there; returns the bytes."""
+        before = self.offset
+        if before == 0:
+            return 0
+        source.seek(self.offset - 1)
+        last = source.read(1)
+        while last and last != b"\n" and (data := source.read(BLOCK)):
+            end = data.find(b"\n") + 1
+            self.offset += end or len(data)
+            last = b"\n" if end else data[-1:]
+        return self.offset - before
 
 
 def lines_of(block: bytes) -> list[bytes]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from monitor.model.report import NamedSeconds, Outcome, Wall
-from monitor.model.state import Figures, Producer, RunState
+from monitor.model.state import UNTOLD, Figures, Producer, RunState
 from monitor.model.steps import OTHER, RESTART
 
 FIRST_STEP = "first step, still open"
@@ -53,14 +53,16 @@ def newest(state: RunState) -> list[Producer]:
 
 
 def begin(state: RunState, around: Surroundings) -> float | None:
-    """When the run began, on the monotonic clock: at its launch, or the start of its process."""
-    own = [p.process_started if p.process_started is not None else p.hello for p in trainings(state)]
+    """When the run began, on the monotonic clock: at its launch, or the start of its process.
+
+    Of a process whose hello is missing only its first event is known; then the run's own file tells more.
+    """
+    told = trainings(state)
+    own = [p.process_started if p.process_started is not None else p.hello for p in told]
     launched = around.identity.get("started_monotonic")
-    if around.identity.get("launched") and isinstance(launched, int | float):
+    if isinstance(launched, int | float) and (around.identity.get("launched") or all(p.source == UNTOLD for p in told)):
         own.append(float(launched))
-    if own:
-        return min(own)
-    return float(launched) if isinstance(launched, int | float) else None
+    return min(own, default=None)
 
 
 def _end(state: RunState, around: Surroundings, outcome: Outcome) -> float | None:

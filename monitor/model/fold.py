@@ -9,7 +9,7 @@ from monitor import columns
 from monitor.deltas import whole
 from monitor.model.held_back import QUIET, told
 from monitor.model.ranks import RankStats
-from monitor.model.state import HISTORY, MACHINE, MAX_NOTES, TREE, Ending, Figures, Producer, RunState
+from monitor.model.state import HISTORY, MACHINE, MAX_NOTES, TREE, UNTOLD, Ending, Figures, Producer, RunState
 from monitor.model.steps import OTHER as OTHER
 from monitor.model.steps import alert, take_frames, take_metrics, take_span, take_steps
 from monitor.model.throttle import MAX_GPUS
@@ -34,7 +34,6 @@ from trainhooks.events import (
 )
 
 MAX_DEVICES = 1024  # GPUs of one run
-UNTOLD = "unknown"  # the source of a producer whose hello is missing
 MAX_FACTS = 2000  # of one table of facts; the hooks send far fewer
 NEWER = "newer-protocol"
 NO_ALERT = (*QUIET, "gpu-error")  # an error's alert is the recorder's own note

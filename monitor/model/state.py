@@ -26,6 +26,7 @@ MAX_LATEST = 512  # steps of which a screen shows each one
 MAX_MARKS = 400  # spans on a timeline, which has hardly more columns
 MAX_ALERTS = 500
 MAX_NOTES = 50
+UNTOLD = "unknown"  # the source of a producer whose hello is missing
 TREE, MACHINE = "tree", "machine"  # the training's resident memory, and what of the machine's is in use
 
 

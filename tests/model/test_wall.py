@@ -314,6 +314,10 @@ def test_a_journal_without_its_first_line_begins_with_its_first_step() -> None:
     check(known)
     assert known.wall.total == known.wall.steps == pytest.approx(2)
     assert known.run.started is None, "nobody told the time of day"
+    written = report(state, around(state, started_monotonic=99.5))
+    check(written)
+    assert (written.wall.total, written.wall.startup) == (pytest.approx(2.5), pytest.approx(0.5))
+    assert report(state, around(state, started_monotonic=500.0)).wall == known.wall, "it cannot have begun later"
 
 
 @pytest.mark.parametrize("again", [{}, {"process_started": 110.0}])

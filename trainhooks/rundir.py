@@ -18,7 +18,7 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Union
 
 STATE_VARIABLE = "TRAINMON_DIR"  # where runs live
 RUN_VARIABLE = "TRAINMON_RUN"  # the run directory that a launched training joins
@@ -179,7 +179,7 @@ def write_json(path: Path, mapping: Dict[str, Any]) -> None:
         raise
 
 
-def read_json(path: Path) -> Optional[Dict[str, Any]]:
+def read_json(path: Union[str, Path]) -> Optional[Dict[str, Any]]:
     """The mapping in a file, or None where there is no such file or it holds something else."""
     try:
         with open(path, encoding="utf-8", errors="replace", opener=at_once) as source:
@@ -270,7 +270,7 @@ class Lock:
             os.close(self._handle)
 
 
-def lock_held(path: Path) -> bool:
+def lock_held(path: Union[str, Path]) -> bool:
     """Whether a living process holds the lock file `path`. Never call it on a lock that this process holds."""
     try:
         handle = at_once(str(path), os.O_RDONLY | os.O_CLOEXEC)
@@ -298,8 +298,12 @@ def run_alive(run: Path) -> bool:
 
 def ranks_alive(run: Path) -> bool:
     """Whether one that reports lives: also after the launched program, if that left a training behind."""
-    locks = (name for name in _names(run) if name.startswith("rank-") and name.endswith(".lock"))
-    return any(lock_held(run / name) for name in locks)
+    return any(map(lock_held, rank_locks(run)))
+
+
+def rank_locks(run: Path) -> List[str]:
+    """The lock files of a run's training processes. Texts: who looks again and again makes no paths (see `_names`)."""
+    return [f"{run}/{name}" for name in _names(run) if name.startswith("rank-") and name.endswith(".lock")]
 
 
 def process_alive(pid: Any, ticks: Any, boot: Any) -> bool:

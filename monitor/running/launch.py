@@ -70,6 +70,7 @@ class Front:
         self, run: Path, supervisor: int, pid: int, copies: list[output.Copy], subreaper: bool, tie: ties.Tie | None
     ) -> None:
         self.run = run
+        self._exit = run / rundir.EXIT  # made once: it is looked for again and again
         self.pid = pid
         self.tie = tie
         self._supervisor = supervisor
@@ -128,7 +129,7 @@ class Front:
         threading.Thread(target=look, name="front", daemon=True).start()
 
     def _written(self) -> Ended | None:
-        written = rundir.read_json(self.run / rundir.EXIT)
+        written = rundir.read_json(self._exit)
         return Ended(written.get("exit_code"), written.get("signal")) if written is not None else None
 
     def _look(self) -> Ended | None:

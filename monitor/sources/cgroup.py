@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from monitor.sources.attempts import attempt, text_of
 from monitor.sources.rates import Rate
@@ -28,7 +29,8 @@ class Cgroup:
     """The limits that hold for one process."""
 
     def __init__(self, root: Path = ROOT) -> None:
-        self._root = root
+        # Texts, no paths: the table in which Python keeps the parts of paths grows with how often one is made.
+        self._root = str(root)
         self._throttled = Rate()
 
     def read(self, pid: int, now: float, membership: str | None = None) -> Limits:
@@ -39,13 +41,13 @@ class Cgroup:
         rows = membership if membership is not None else text_of(f"/proc/{pid}/cgroup") or ""
         groups = _groups(rows)
         limits = Limits()
-        if (self._root / "cgroup.controllers").exists():
+        if os.path.exists(f"{self._root}/cgroup.controllers"):
             self._read_unified(self._root, groups.get("", "/"), limits, now)
         else:
             self._read_separate(groups, limits, now)
         return limits
 
-    def _read_unified(self, mount: Path, group: str, limits: Limits, now: float) -> None:
+    def _read_unified(self, mount: str, group: str, limits: Limits, now: float) -> None:
         """Version 2: one tree for everything. The narrowest limit of a group and those above it holds."""
         throttled = None
         for directory in _upwards(mount, group):
@@ -71,8 +73,9 @@ class Cgroup:
         for directory in _upwards(self._mount("memory"), groups.get("memory", "/")):
             _take_memory(limits, f"{directory}/memory.limit_in_bytes", f"{directory}/memory.usage_in_bytes")
 
-    def _mount(self, *names: str) -> Path:
-        return next((self._root / name for name in names if (self._root / name).is_dir()), self._root / names[0])
+    def _mount(self, *names: str) -> str:
+        places = [f"{self._root}/{name}" for name in names]
+        return next(filter(os.path.isdir, places), places[0])
 
 
 def _groups(rows: str) -> dict[str, str]:
@@ -86,14 +89,13 @@ def _groups(rows: str) -> dict[str, str]:
     return found
 
 
-def _upwards(mount: Path, group: str) -> Iterator[Path]:
+def _upwards(mount: str, group: str) -> Iterator[str]:
     """The directories of a group and of those above it. In a container its own group is the mount itself."""
-    path = PurePosixPath(group.lstrip("/"))
-    if ".." not in path.parts and (mount / path).is_dir():
-        for each in (path, *path.parents):
-            yield mount / each
-    else:
-        yield mount
+    parts = [part for part in group.split("/") if part]
+    if ".." in parts or not os.path.isdir("/".join([mount, *parts])):
+        parts = []
+    for depth in range(len(parts), -1, -1):
+        yield "/".join([mount, *parts[:depth]])
 
 
 def _take_memory(limits: Limits, limit_file: str, used_file: str) -> None:

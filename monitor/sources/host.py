@@ -86,7 +86,7 @@ def pressure(resource: str) -> float | None:
 
 def _trainers(run: Path) -> Set[int]:
     """The processes that report to the run, those that have ended included."""
-    owners = (rundir.read_json(lock) or {} for lock in run.glob("rank-*.lock"))
+    owners = (rundir.read_json(lock) or {} for lock in rundir.rank_locks(run))
     return {owner["pid"] for owner in owners if isinstance(owner.get("pid"), int)}
 
 

@@ -293,6 +293,8 @@ class Column:
     def _many(self, xs: Sequence[int], values: columns.Column) -> tuple[Sequence[int], list[float]]:
         """Take in an array up to the end of its last whole chunk; returns what is left to be taken."""
         first = -xs[0] % CHUNK
+        if not first and self.xs and self.xs[0] // CHUNK == xs[0] // CHUNK:
+            first = CHUNK  # steps that are done again, at a chunk's begin: the chunk that waits goes on with them
         end = first + (len(xs) - first) // CHUNK * CHUNK
         wholes = columns.summaries(values[first:end], CHUNK) if type(xs) is range and first < end else None
         if wholes is None or not wholes.finite():

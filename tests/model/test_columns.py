@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from monitor import columns
@@ -93,6 +93,7 @@ def wavering(count: int, seed: int) -> list[float]:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 5000), st.lists(st.integers(1, 9 * CHUNK), max_size=4), st.integers(0, 99), st.booleans())
+@example(0, [3733, 3, 2738], 80, True)
 @pytest.mark.parametrize("kind", [Column, Durations])
 def test_a_column_is_the_same_however_its_values_come(
     kind: type[Column], first: int, counts: list[int], seed: int, finite: bool

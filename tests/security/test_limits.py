@@ -152,7 +152,7 @@ def test_a_flood_on_the_console_costs_a_look_at_its_end(tmp_path: Path) -> None:
     assert grown(console.poll) < 2 * MIB
     shown, _ = console.poll()
     assert 0 < len(shown) <= 400 and shown[-1].startswith("step 5/10")
-    assert console._offset == path.stat().st_size, "it is at the end, not a hundred megabytes behind"
+    assert console._place.offset == path.stat().st_size, "it is at the end, not a hundred megabytes behind"
 
 
 def test_a_flood_is_read_in_pieces_with_rests_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

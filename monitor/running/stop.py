@@ -73,8 +73,8 @@ def _vouched_for(run: Path, pid: int) -> bool:
     by root.
     """
     try:
-        told = [path for path in (run / rundir.IDENTITY, *run.glob("rank-*.lock")) if os.path.lexists(path)]
-        owners = {path.lstat().st_uid for path in (run, *told)}
+        told = [path for path in (str(run / rundir.IDENTITY), *rundir.rank_locks(run)) if os.path.lexists(path)]
+        owners = {os.lstat(path).st_uid for path in [str(run), *told]}
         return owners == {os.getuid()} or owners == {psutil.Process(pid).uids().real}
     except (OSError, psutil.Error):
         return False

@@ -140,9 +140,9 @@ def resolve(text: str | None) -> Path:
 
 def state(path: Path) -> tuple[str, int | None, int | None]:
     """The state of a run (as in `RunEntry`), its exit code, and the signal that ended it."""
-    if lives(path):
+    code, signal = seen = _exit(path)
+    if _goes_on(path, seen):
         return "running", None, None
-    code, signal = _exit(path)
     if signal or code is not None:
         return "killed" if signal else "failed" if code else "finished", code, signal
     byes = _farewells(path)
@@ -156,7 +156,11 @@ def lives(path: Path) -> bool:
 
     Also after the launched program's exit, if that left a training behind.
     """
-    if _exit(path) != (None, None):
+    return _goes_on(path, _exit(path))
+
+
+def _goes_on(path: Path, seen: tuple[int | None, int | None]) -> bool:
+    if seen != (None, None):
         return rundir.ranks_alive(path)
     return rundir.run_alive(path) or (_lives_elsewhere(path) and None in _farewells(path))
 
@@ -203,7 +207,7 @@ def processes(path: Path) -> list[Process]:
     launched = _process(identity(path))
     if launched is not None and launched.alive():
         return [launched]
-    owners = (_process(rundir.read_json(lock) or {}) for lock in sorted(path.glob("rank-*.lock")))
+    owners = (_process(rundir.read_json(lock) or {}) for lock in sorted(rundir.rank_locks(path)))
     return [owner for owner in owners if owner is not None and owner.alive()]
 
 

@@ -89,21 +89,17 @@ def stored() -> list[Stored]:
     Raises:
         UserError: in the place of the runs is a link, or what belongs to another user: nothing there is ours to remove.
     """
-    _check_place()
-    found = []
-    for path in catalogue.paths():
-        size, touched = _files(path)
-        found.append(Stored(path, catalogue.started_at(path), size, _is_kept(path), touched))
-    return found
-
-
-def _check_place() -> None:
     runs = rundir.runs_dir()
     if os.path.lexists(runs):
         try:
             rundir.private(runs)
         except OSError as error:
             raise UserError(f"{error}; nothing is removed") from None
+    found = []
+    for path in catalogue.paths():
+        size, touched = _files(path)
+        found.append(Stored(path, catalogue.started_at(path), size, _is_kept(path), touched))
+    return found
 
 
 def _is_kept(run: Path) -> bool:
@@ -121,11 +117,11 @@ def prune(over: Callable[[], bool]) -> None:
     told = limits()
     if not told.automatic:
         return
-    _check_place()
+    beyond = surplus(stored(), told.runs, told.size)
     sweep()
     young = time.time() - YOUNG
     sweep_sockets(young)
-    for each in surplus(stored(), told.runs, told.size):
+    for each in beyond:
         if over():
             return
         if each.touched < young:

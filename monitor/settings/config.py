@@ -188,22 +188,21 @@ def _load(source: Path) -> dict[str, Any]:
 
 def _own_text(source: Path) -> str:
     """The file's text, if no other user could have written it: a command in it is run as us."""
-    with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as opened:
+    with open(source, encoding="utf-8", opener=rundir.at_once) as opened:
         found = os.fstat(opened.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise UserError(f"{source} is no regular file; settings are read from one")
-        own = {0, os.getuid(), *([int(os.environ["SUDO_UID"])] if os.getuid() == 0 and _by_sudo() else [])}
-        if found.st_uid not in own:
+        if found.st_uid not in _owners():
             raise UserError(f"{source} belongs to another user; remove it, or set TRAINMON_DIR to a directory of yours")
         if found.st_mode & stat.S_IWOTH:
             raise UserError(f"everybody may change {source}; run: chmod o-w {source}")
         return opened.read()
 
 
-def _by_sudo() -> bool:
-    """Whether it is root for a user who asked for that, whose own settings hold then, too."""
-    told = os.environ.get("SUDO_UID", "")
-    return told.isascii() and told.isdigit()
+def _owners() -> set[int]:
+    """Whose settings hold: our own, root's, and, where we are root by sudo, those of who asked for that."""
+    asked = os.environ.get("SUDO_UID", "") if os.getuid() == 0 else ""
+    return {0, os.getuid(), *([int(asked)] if asked.isascii() and asked.isdigit() else [])}
 
 
 def _check(source: Path, found: dict[str, Any]) -> None:

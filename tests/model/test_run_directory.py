@@ -278,12 +278,25 @@ def test_a_line_longer_than_any_is_one_line_however_it_grows(tmp_path: Path) -> 
     source.close()
 
 
-def test_what_is_lost_counts_once_and_a_newer_kind_is_no_loss(tmp_path: Path) -> None:
+def lines_of_steps(count: int) -> list[bytes]:
     told = Story()
-    for _ in range(40):
+    for _ in range(count):
         told.step(forward=1)
-    lines = [line_of(event) for event in told.events]
-    newer = lines[7].replace(b'"kind":"step"', b'"kind":"novelty"')
+    return [line_of(event) for event in told.events]
+
+
+def newer_kind(line: bytes) -> bytes:
+    return line.replace(b'"kind":"step"', b'"kind":"novelty"')
+
+
+def all_there(source: RunDirectory) -> list[Event]:
+    """What is due now, and what waited for lines that did not come."""
+    return [event for _ in range(3) for event in source.poll()]
+
+
+def test_what_is_lost_counts_once_and_a_newer_kind_is_no_loss(tmp_path: Path) -> None:
+    lines = lines_of_steps(40)
+    newer = newer_kind(lines[7])
     lines[7:12] = [newer, b"torn {\n", b"\xff\n", *lines[10:12]]  # two that cannot be read stand for 8 and 9
     lines[20:20] = [b"words of nobody\n"]  # in nobody's place
     del lines[30:34]
@@ -291,37 +304,31 @@ def test_what_is_lost_counts_once_and_a_newer_kind_is_no_loss(tmp_path: Path) ->
     run.mkdir()
     (run / "rank-0-p.jsonl").write_bytes(b"".join(lines))
     source = RunDirectory(run)
-    found = [event for _ in range(3) for event in source.poll()]
+    found = all_there(source)
     assert source.missing == 2 + 1 + 4
     assert len(found) == 41 - 1 - 2 - 4
     source.close()
 
 
 def test_a_lost_line_before_lines_of_a_newer_kind_is_one_line(tmp_path: Path) -> None:
-    told = Story()
-    for _ in range(8):
-        told.step(forward=1)
-    lines = [line_of(event) for event in told.events]
-    lines[5:7] = [line.replace(b'"kind":"step"', b'"kind":"novelty"') for line in lines[5:7]]
+    lines = lines_of_steps(8)
+    lines[5:7] = [newer_kind(line) for line in lines[5:7]]
     (tmp_path / "rank-0-p.jsonl").write_bytes(b"".join([*lines[:4], *lines[5:7]]))
     source = RunDirectory(tmp_path)
-    found = [event for _ in range(3) for event in source.poll()]
+    found = all_there(source)
     with (tmp_path / "rank-0-p.jsonl").open("ab") as journal:
         journal.write(b"".join(lines[7:]))
-    found += [event for _ in range(3) for event in source.poll()]
+    found += all_there(source)
     assert (source.missing, len(found)) == (1, 4 + 2)
     source.close()
 
 
 def test_a_torn_line_is_lost_though_a_newer_kind_s_line_has_its_number(tmp_path: Path) -> None:
-    told = Story()
-    for _ in range(20):
-        told.step(forward=1)
-    lines = [line_of(event) for event in told.events]
-    lines[10:11] = [lines[10].replace(b'"kind":"step"', b'"kind":"novelty"'), lines[10][:40] + b"\n"]
+    lines = lines_of_steps(20)
+    lines[10:11] = [newer_kind(lines[10]), lines[10][:40] + b"\n"]
     (tmp_path / "rank-0-p.jsonl").write_bytes(b"".join(lines))
     source = RunDirectory(tmp_path)
-    found = [event for _ in range(3) for event in source.poll()]
+    found = all_there(source)
     assert (source.missing, len(found)) == (1, 20)
     source.close()
 

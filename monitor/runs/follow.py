@@ -54,6 +54,7 @@ class Run:
         self._arrivals = Arrivals()
         self._identity: dict[str, Any] = {}
         self._alive = False
+        self._heard_out = False  # whether all was read that it wrote before it ended
         self._starting: Open = ()
         self._looked = -LIVENESS
         self._bounds = _bounds()
@@ -86,13 +87,22 @@ class Run:
         self._identity = identity(self.path)
         alive = catalogue.lives(self.path) if self.state.ending is None else rundir.ranks_alive(self.path)
         if alive != self._alive:
-            self._alive, self._stirred = alive, now
+            self._alive, self._heard_out, self._stirred = alive, False, now
         is_silent = self._alive and self._is_here() and not (self.state.hooked or self.state.main.stepped)
         self._starting = starting(self.path) if is_silent else ()
         if not self._alive and self.state.ending is None:
             ended = ending(self.path)
             if ended is not None:
                 self.state.ending = Ending(ended.get("exit_code"), ended.get("signal"), ended.get("ended_monotonic"))
+
+    def _hear_out(self) -> None:
+        """Read what it wrote between the last reading and its end: a view that calls a run over has its last step."""
+        if self._alive or self._heard_out or self.source.share_read() is not None:
+            return
+        self._heard_out = True
+        self.source.look_again()
+        while self.advance():
+            pass
 
     def _now(self) -> float:
         """The moment on the run's own clock; its last word where that clock is not this machine's."""
@@ -108,6 +118,7 @@ class Run:
 
     def view(self) -> View:
         self.look()
+        self._hear_out()
         around = Surroundings(self._identity, self._now(), self._alive, self.source.missing, self._starting)
         console, seen = self._console.poll()
         times = self._arrivals.of(len(console), seen, time.monotonic())

@@ -150,6 +150,10 @@ class RunDirectory:
             if named is not None:
                 self._subscriber.connect(named.group(2))
 
+    def look_again(self) -> None:
+        """Look for new journals with the next poll, however short ago that was done."""
+        self._scanned = -RESCAN
+
     def _take(self, line: bytes, out: list[Any]) -> None:
         event = numbered(line)
         if event is None:

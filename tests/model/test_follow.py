@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from monitor.model.report import View
-from monitor.runs import follow, keepsake
+from monitor.runs import catalogue, follow, keepsake
 from monitor.runs.follow import Follower, Run, load
 from trainhooks import rundir
 from trainhooks.events import Bye, Facts
@@ -152,6 +152,24 @@ def test_a_run_that_ended_long_ago_is_left_in_peace_until_something_comes(
             for event in told.step(forward=1).events[-1:]:
                 out.write(line_of(event))
         watched.wait_for_steps(4)
+
+
+def test_a_view_that_calls_a_run_over_has_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = life(3)
+    path = told.write(tmp_path)
+    monkeypatch.setattr(follow, "LIVENESS", 0.0)
+    monkeypatch.setattr(catalogue, "lives", lambda _: True)
+    run = Run(tmp_path)
+    while run.advance():
+        pass
+    assert run.view().report.outcome.state == "running"
+    # It ends between the last reading and the look at whether it lives, and a rank that was short-lived with it.
+    path.write_bytes(b"".join(map(line_of, told.step(forward=1).step(forward=1).bye().events)))
+    Story("q", rank=1).step(forward=1).bye().write(tmp_path, rank=1)
+    monkeypatch.setattr(catalogue, "lives", lambda _: False)
+    known = run.view().report
+    run.close()
+    assert (known.outcome.state, known.progress.steps_done, known.run.ranks) == ("finished", 5, 2)
 
 
 def test_a_follower_outlives_its_directory(tmp_path: Path) -> None:

@@ -89,7 +89,18 @@ def recorder_of(run: Path) -> int:
     lock = next(iter(run.glob("node-*.lock")), None)
     if lock is None or not rundir.lock_held(lock):
         return 0
-    return int((rundir.read_json(lock) or {}).get("pid") or 0)
+    owner = rundir.read_json(lock) or {}
+    # Who takes a lock writes its pid into it a moment later: until then the file tells of the last one, who is dead.
+    living = rundir.process_alive(owner.get("pid"), owner.get("start_ticks"), owner.get("boot_id"))
+    return int(owner["pid"]) if living else 0
+
+
+def kill_recorder(run: Path) -> None:
+    """Kill whoever records a run, once somebody does. One that is just starting may take its place at once."""
+    wait_for(lambda: recorder_of(run), "a recorder")
+    killed = recorder_of(run)
+    kill(killed)
+    wait_for(lambda: recorder_of(run) != killed, "its end")
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:

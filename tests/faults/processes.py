@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from monitor.running.stop import STEPS, stop_training
 from tests.faults.catalogue import Result, fault
-from tests.faults.place import TRAINMON, Place, Training, kill, recorder_of, steps_told, wait_for
+from tests.faults.place import TRAINMON, Place, Training, kill, kill_recorder, recorder_of, steps_told, wait_for
 from trainhooks import rundir
 
 LADDER = (0.5, 0.5, 20.0)  # seconds of `trainmon stop` here, in place of 30, 30 and 10
@@ -78,9 +78,7 @@ def both_killed(place: Place, short: bool) -> Result:
         kill(training.front.pid)
         training.goes_on()
         result.recovered = max(result.recovered, training.seen_again())
-        wait_for(lambda t=training: recorder_of(t.run), "a recorder, from attach")
-        kill(recorder_of(training.run))  # of that one, too, another shell's attach starts the next
-        wait_for(lambda t=training: not recorder_of(t.run), "its end")
+        kill_recorder(training.run)  # the one from attach: of that, too, another shell's attach starts the next
         result.recovered = max(result.recovered, training.seen_again())
         (training.at / "done").touch()
         wait_for(lambda t=training: not rundir.run_alive(t.run), "the training's end")
@@ -99,9 +97,7 @@ def recorder_killed(place: Place, short: bool) -> Result:
     training.begun()
     for _ in range(2 if short else 6):
         result.recovered = max(result.recovered, training.seen_again())
-        wait_for(lambda: recorder_of(training.run), "a recorder")
-        kill(recorder_of(training.run))
-        wait_for(lambda: not recorder_of(training.run), "its end")
+        kill_recorder(training.run)
         training.goes_on()
         result.injected += 1
     (training.at / "done").touch()

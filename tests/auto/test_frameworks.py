@@ -185,7 +185,9 @@ def test_lightning_with_its_metrics_and_stops(run: Callable[..., Both]) -> None:
     assert [len(both.seen.spans(name)) for name in ("eval", "checkpoint")] == [3, 2]  # the first is a check
     for step in both.seen.steps():
         of = phases(step)
-        assert of["forward"] > of["optimizer"]  # Lightning calls the model inside the optimizer
+        assert of["forward"] >= both.truth["forward_seconds"]
+        # Lightning calls the model inside the optimizer's step: its time counts once.
+        assert sum(of.values()) <= step["duration"] + 1e-6
 
 
 @pytest.mark.long

@@ -82,5 +82,4 @@ def test_duplicate_forward(pair: tuple[Runs, dict[str, Any]]) -> None:
     _, told = pair
     assert changed(told)["--twice"] == (None, "given")
     assert changed(told)["model called twice on the same input"] == (None, "yes")
-    grown = {row["name"]: row["after"] / row["before"] for row in told["phases"] if row["before"]}
-    assert max(grown, key=lambda name: grown[name] if name in ("forward", "backward") else 0.0) == "forward"
+    assert explained(told, "forward") > 0.5

@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+import time
 
 import hf_tiny
 import torch
@@ -13,10 +14,15 @@ else:
     import pytorch_lightning as pl
 
 
+FORWARD_SECONDS = 0.02
+
+
 class Small(pl.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.model = hf_tiny.model()
+        # So long at least does a forward take, on a machine however quick or busy.
+        self.model.model.register_forward_pre_hook(lambda *_: time.sleep(FORWARD_SECONDS))
 
     def training_step(self, batch, batch_idx):  # type: ignore[no-untyped-def]
         truth.batch(batch)
@@ -49,4 +55,4 @@ with tempfile.TemporaryDirectory() as directory:
     pl.seed_everything(0)
     trainer.fit(Small(), training, validation)
     truth.steps = trainer.global_step
-    truth.tell(callbacks=[type(callback).__name__ for callback in trainer.callbacks])
+    truth.tell(forward_seconds=FORWARD_SECONDS, callbacks=[type(callback).__name__ for callback in trainer.callbacks])

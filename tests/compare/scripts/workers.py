@@ -9,10 +9,10 @@ from torch.utils.data import DataLoader, Dataset
 
 class Slow(Dataset):
     def __len__(self) -> int:
-        return 480
+        return 320
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(0.005)
+        time.sleep(0.02)
         return torch.ones(64) * index
 
 
@@ -21,7 +21,7 @@ if __name__ == "__main__":
     model = torch.nn.Linear(64, 64)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
     for batch in DataLoader(Slow(), batch_size=4, num_workers=workers):
-        time.sleep(0.012)  # the work of a model that a test can afford
+        time.sleep(0.05)  # the work of a model that a test can afford
         model(batch).sum().backward()
         optimizer.step()
         optimizer.zero_grad()

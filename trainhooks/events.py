@@ -100,17 +100,27 @@ class Step(Event):
 
 @dataclass
 class GpuTime(Event):
-    """How long the GPU took over a step that was told before, by CUDA events: opt-in, and sent once it is done.
+    """How long the device took over a step that was told before, by CUDA events; sent once the device is done.
 
-    The seconds of the phases and the unnamed rest add up to ``seconds``. For ``busy`` of these, at least, the stream
-    certainly had work in its queue. A step that could not be timed has no seconds.
+    Only a sample of the steps is timed: each stands for ``every`` steps. The seconds of the phases and the unnamed
+    rest add up to ``seconds``. For ``busy`` of these, at least, the stream certainly had work in its queue: from the
+    host recording a mark to the device passing it. The interval itself is the most that it can have been busy. A step
+    that was to be timed and could not be has no seconds.
     """
 
     kind: ClassVar[str] = "gpu_time"
     step: int = 0
-    seconds: float = 0.0  # from the step's begin to its end, as the GPU came by
+    seconds: float = 0.0  # from the step's begin to its end, as the device came by
     phases: List[Tuple[str, float]] = field(default_factory=list)
     busy: Optional[float] = None
+    busy_phases: List[Tuple[str, float]] = field(default_factory=list)  # `busy` by phase; `other` among them
+    lag: Optional[float] = None  # the furthest that the device was behind the host at a mark; 0: its queue was empty
+    every: int = 1  # how many steps this one stands for
+    since: Optional[int] = None  # the step that was timed before this one
+    stretch: Optional[float] = None  # device seconds from that step's begin to this one's: of all steps in between
+    # Looks at the training's stack while the step ran: phase, place, how many, and how many of them came while the
+    # device was not certainly busy.
+    looks: List[Tuple[str, str, int, int]] = field(default_factory=list)
     dropped: int = 0  # steps so far that could not be timed
 
 

@@ -195,11 +195,23 @@ def _counted(value: int | None) -> int | None:
     return value if value is not None and 0 <= value <= MAX_INTEGER else None
 
 
+MAX_LOOKS = 64  # places of one step; the hooks look ten times a second
+
+
 def _tidy_gpu_time(told: events.GpuTime) -> bool:
-    if not 0 <= told.seconds < 1e12 or any(not 0 <= seconds < 1e12 for _, seconds in told.phases):
+    timed = (*told.phases, *told.busy_phases)
+    if not 0 <= told.seconds < 1e12 or any(not 0 <= seconds < 1e12 for _, seconds in timed):
         return False
     told.phases = [(_name(name), seconds) for name, seconds in told.phases]
-    told.busy = _age(told.busy)
+    told.busy_phases = [(_name(name), seconds) for name, seconds in told.busy_phases]
+    told.busy, told.lag, told.stretch = _age(told.busy), _age(told.lag), _age(told.stretch)
+    told.every = told.every if 1 <= told.every <= MAX_INTEGER else 1
+    told.since = _counted(told.since)
+    told.looks = [
+        (_name(phase), _name(place), looks, min(idle, looks))
+        for phase, place, looks, idle in told.looks[:MAX_LOOKS]
+        if 0 < looks <= MAX_INTEGER and 0 <= idle
+    ]
     return True
 
 

@@ -1,0 +1,96 @@
+"""One workload on the simulated device, with the real hooks, in this process; what was true is written at its end.
+
+SIMULATED_PLAY='{"workload": "healthy"}' TRAINMON_DIR=... python -m tests.simulated_device.play
+"""
+
+from __future__ import annotations
+
+import atexit
+import glob
+import json
+import os
+import time
+from dataclasses import asdict, replace
+from typing import Any
+
+VARIABLE = "SIMULATED_PLAY"
+TRUTH = "truth.json"  # in the working directory
+
+
+def main() -> None:
+    order: dict[str, Any] = json.loads(os.environ[VARIABLE])
+    way = order.get("way", "auto")
+
+    from tests.simulated_device import begin, mutants
+    from tests.simulated_device.install import install, install_fake
+    from tests.simulated_device.workloads import WAYS, WORKLOADS
+
+    workload = replace(WORKLOADS[order["workload"]], **order.get("changes", {}))
+    wall = time.time()
+    device, clock = begin(foreign=workload.foreign, **order.get("device", {}))
+    began = clock.now
+    face = (install_fake if order.get("fake") else install)(device)
+    done: dict[str, int] = {}
+    # Registered before the hooks register anything: it runs after all that they do at the end.
+    atexit.register(lambda: _write(order, face, done, wall, began))
+    mutants.apply(order.get("mutant", ""), face)
+    if way == "auto" and order.get("hooks", True):
+        from trainhooks.auto import imports
+
+        imports.install()
+    began = clock.now
+    WAYS[way](device, workload)
+    done.update(elapsed=clock.now - began, hooks_cost=face.hooks_cost)
+
+
+def _write(order: dict[str, Any], face: Any, done: dict[str, int], wall: float, began: int) -> None:
+    device = face.devices[0]
+    device.finish()
+    end = max(face.clock.now, device.compute.free)
+    readings = device.readings()
+    truth = {
+        **done,
+        "misdeeds": face.misdeeds,
+        "calls": face.calls,
+        "events": face.events,
+        "busy": device.ledger.busy(began, end) / max(1, end - began),
+        "steps": device.ledger.of_steps(),
+        "blocked": device.blocked / 1e9,
+        "waited": device.waited / 1e9,
+        "readings": readings,
+        "costs": asdict(device.costs),
+    }
+    with open(TRUTH, "w") as file:
+        json.dump(truth, file)
+    if order.get("recorder", True):
+        _record(readings, began, wall, bool(device._foreign[1]))
+
+
+def _record(readings: list[dict[str, float]], began: int, wall: float, shared: bool) -> None:
+    """What a recorder would have read of the driver meanwhile, as its journal."""
+    runs = glob.glob(os.path.join(os.environ["TRAINMON_DIR"], "runs", "*"))
+    if len(runs) != 1:
+        return
+    always = {"uuid": "GPU-" + "00000000-0000-0000-0000-000000000000", "name": "Simulated H100 80GB HBM3"}
+    always.update(memory_total=80 * 2**30, memory_used=20 * 2**30, power=400.0, power_limit=700.0, temperature=55)  # type: ignore[arg-type]
+    always.update(sm_clock=1980, sm_clock_max=1980, memory_clock=2619, reasons=0)  # type: ignore[arg-type]
+    processes: list[list[Any]] = [[os.getpid(), "python3", 16 * 2**30, True]]
+    if shared:
+        processes.append([4242, "other", 4 * 2**30, False])
+    lines: list[dict[str, Any]] = [
+        {"kind": "hello", "t": began / 1e9, "protocol": 1, "source": "recorder", "wall": wall}
+    ]
+    for second, reading in enumerate(readings, 1):
+        told = {"utilization": round(reading["utilization"]), "sm_active": round(reading["sm_active"], 1)}
+        pcie = reading["copying"] / 100.0 * 5.1e9
+        t = began / 1e9 + second
+        lines.append({"kind": "gpu", "t": t, **always, **told, "pcie_rx": pcie, "processes": processes})
+    with open(os.path.join(runs[0], "node-simulated.jsonl"), "w") as file:
+        for number, line in enumerate(lines):
+            file.write(
+                json.dumps({"kind": line.pop("kind"), "producer": "node-simulated", "seq": number, **line}) + "\n"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""Trainings whose truth is known: what bounds each, and why. They run as any program does.
+
+Times are near those of the machine of the recordings: a launch costs 8 us, so kernels that are shorter leave the
+device waiting, and longer ones let the host run ahead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.simulated_device.device import Device
+
+Kernels = tuple[int, float]  # how many a step, and seconds each
+
+DEVICE, HOST, WAITING = "device", "host", "waiting"  # what bounds a training
+BREATH = 200  # steps after which a script lets the background thread catch up: that one lives in real time
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One training, and what there is to say about it.
+
+    Attributes:
+        bound: what bounds it, by the ledger.
+        cause: what is to be named first; empty: it is healthy.
+    """
+
+    name: str
+    bound: str = DEVICE
+    cause: str = ""
+    steps: int = 300
+    forward: Kernels = (16, 0.0002)
+    backward: Kernels = (16, 0.0004)
+    optimizer: Kernels = (4, 0.0001)
+    layers: int = 2
+    python: float = 0.0  # seconds of the host in each layer
+    data: float = 0.0001  # seconds of the host for a batch
+    batch_bytes: float = 0.0
+    pageable: bool = False
+    read_every: int = 1  # steps after which the loss is read; 0: never
+    waits: bool = False  # each layer reads a number
+    micro: int = 1  # batches a step
+    evaluate_every: int = 0
+    checkpoint_every: int = 0
+    spike: int = 0  # the step that takes the device ten times as long
+    slower: float = 0.0  # by how much kernels take longer at the end than at the begin
+    foreign: tuple[float, float] = (0.0, 0.0)
+    warm: float = 0.0  # seconds more that the first step takes
+
+    def scaled(self, seconds: float) -> Workload:
+        """The same with steps of about that many seconds on the device: longer kernels, and not more of them."""
+        now = sum(count * each for count, each in (self.forward, self.backward, self.optimizer))
+        factor = seconds / now
+        kernels = [(count, each * factor) for count, each in (self.forward, self.backward, self.optimizer)]
+        return replace(self, forward=kernels[0], backward=kernels[1], optimizer=kernels[2])
+
+
+HEALTHY = Workload("healthy")
+_ALL = (
+    HEALTHY,  # the loss is read at each step
+    Workload("reads-each-20th", read_every=20),
+    Workload("never-reads", read_every=0, steps=400),
+    Workload(
+        "launch-bound",
+        bound=HOST,
+        cause="launch",
+        forward=(100, 2e-6),
+        backward=(200, 2e-6),
+        optimizer=(40, 2e-6),
+        read_every=20,
+    ),
+    Workload("mixed", forward=(40, 4e-6), python=0.003, backward=(16, 0.0006), read_every=1),
+    Workload("waits-for-data", bound=WAITING, cause="data", data=0.03, steps=150),
+    Workload("pageable", bound=WAITING, cause="copies", batch_bytes=100e6, pageable=True, steps=200),
+    Workload("pinned", batch_bytes=10e6),
+    Workload(
+        "sync-in-layers", bound=HOST, cause="synchronizes", layers=8, forward=(16, 20e-6), python=0.0008, waits=True
+    ),
+    Workload("accumulation", micro=8, steps=80),
+    Workload("evaluates", evaluate_every=50, checkpoint_every=100),
+    Workload("optimizer-heavy", optimizer=(200, 60e-6), cause="optimizer", read_every=20),
+    Workload("spike", spike=200),
+    Workload("slow-drift", slower=0.5, cause="clocks"),
+    Workload("foreign", foreign=(0.02, 0.5), cause="foreign", bound=WAITING),
+    replace(HEALTHY.scaled(0.0005), name="half-a-millisecond", read_every=20, steps=6000),
+    replace(HEALTHY.scaled(0.001), name="one-millisecond", read_every=20, steps=3000),
+    replace(HEALTHY.scaled(0.01), name="ten-milliseconds", read_every=20, steps=800),
+    replace(HEALTHY.scaled(0.1), name="hundred-milliseconds", steps=200),
+)
+WORKLOADS = {each.name: each for each in _ALL}
+
+
+def train(device: Device, workload: Workload) -> None:
+    """The training itself, on the real torch."""
+    import torch
+
+    from tests.simulated_device.layers import Batches, Model, Optimizer, SlowFile
+
+    model = Model(device, workload.layers, workload.forward, workload.backward, workload.waits, workload.python)
+    optimizer = Optimizer(model.parameters(), device, workload.optimizer)
+    loader = torch.utils.data.DataLoader(Batches(device, workload.steps * workload.micro, workload.data), batch_size=1)
+    held_out = torch.utils.data.DataLoader(Batches(device, 10, workload.data), batch_size=1)
+    device.step = 1
+    for number, batch in enumerate(loader):
+        step, last_micro = number // workload.micro + 1, (number + 1) % workload.micro == 0
+        device.step = step
+        _set_pace(device, workload, step)
+        if workload.batch_bytes:
+            device.copy(workload.batch_bytes, workload.pageable, "other")
+        loss = model(batch)
+        loss.backward()
+        if not last_micro:
+            continue
+        optimizer.step()
+        optimizer.zero_grad()
+        if workload.read_every and step % workload.read_every == 0:
+            loss.item()
+        if workload.evaluate_every and step % workload.evaluate_every == 0:
+            _evaluate(torch, device, model, held_out)
+        if workload.checkpoint_every and step % workload.checkpoint_every == 0:
+            torch.save({"step": step}, SlowFile(device, 0.5))
+        if step % BREATH == 0:
+            breathe()
+    device.synchronize()
+
+
+def _set_pace(device: Device, workload: Workload, step: int) -> None:
+    device.slowness = 1.0 + workload.slower * step / workload.steps
+    if step == workload.spike:
+        device.slowness = 10.0
+    if step == 1 and workload.warm:
+        device.host(workload.warm)
+
+
+def _evaluate(torch: Any, device: Device, model: Any, held_out: Any) -> None:
+    model.eval()
+    total = 0.0
+    with torch.no_grad():
+        for batch in held_out:
+            total += model(batch).item()
+    model.train()
+
+
+def train_by_graph(device: Device, workload: Workload) -> None:
+    """The whole step captured once and replayed: nothing of it can be seen but the replay. Told by the API."""
+    import torch
+
+    import trainhooks
+
+    graph = torch.cuda.CUDAGraph()
+    for each in trainhooks.steps(range(workload.steps)):
+        device.step = each + 1
+        device.host(workload.data)
+        if each == 3:
+            with torch.cuda.graph(graph):
+                _launch_all(device, workload)
+        if each >= 3:
+            graph.replay()  # type: ignore[no-untyped-call]
+        else:
+            _launch_all(device, workload)
+        if workload.read_every and (each + 1) % workload.read_every == 0:
+            device.item()
+        if (each + 1) % BREATH == 0:
+            breathe()
+    device.synchronize()
+
+
+def train_by_phases(device: Device, workload: Workload) -> None:
+    """The same steps told by the public calls; works without the real torch."""
+    import trainhooks
+
+    for each in trainhooks.steps(range(workload.steps)):
+        device.step = each + 1
+        _set_pace(device, workload, each + 1)
+        device.host(workload.data)
+        for name in ("forward", "backward", "optimizer"):
+            with trainhooks.phase(name):
+                device.host(workload.python)
+                device.launch(*getattr(workload, name), name)
+        if workload.read_every and (each + 1) % workload.read_every == 0:
+            device.item()
+        if (each + 1) % BREATH == 0:
+            breathe()
+    device.synchronize()
+
+
+def _launch_all(device: Device, workload: Workload) -> None:
+    for name in ("forward", "backward", "optimizer"):
+        device.launch(*getattr(workload, name), name)
+
+
+WAYS: dict[str, Callable[[Device, Workload], None]] = {
+    "auto": train,
+    "graph": train_by_graph,
+    "phases": train_by_phases,
+}
+
+
+def breathe() -> None:
+    """Wait, in real time, until the background thread has taken what there is."""
+    import sys
+
+    session = sys.modules.get("trainhooks.session")
+    here = getattr(session, "_session", None)
+    if here is None or not here.started:
+        return
+    for _ in range(500):
+        time.sleep(0.005)
+        if here.recording and not any(lane.ops for lane in list(here.lanes)):
+            break
+    time.sleep(0.06)  # one pass more, for what came of it

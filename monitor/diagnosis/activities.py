@@ -6,6 +6,9 @@ A place reads `train.py:41 (json.dump) in write_row`, as the hooks tell it.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 CHECKPOINT, EVAL, LOGGING = "checkpoint", "eval", "logging"
 
@@ -64,3 +67,60 @@ def activity(place: str) -> str | None:
         if functions.fullmatch(found["function"]):
             return what
     return next((what for what, calls in _CALLS if found["call"] and calls.fullmatch(found["call"])), None)
+
+
+# Calls that wait for all that the device has queued, by their last names; and calls that move data to or from it.
+SYNCHRONIZES = frozenset(
+    (
+        "item",
+        "cpu",
+        "numpy",
+        "tolist",
+        "synchronize",
+        "nonzero",
+        "masked_select",
+        "unique",
+        "float",
+        "int",
+        "bool",
+        "print",
+    )
+)
+COPIES = frozenset(("to", "cuda", "copy_", "cpu", "pin_memory", "to_device", "send_to_device", "move_data_to_device"))
+ENOUGH_LOOKS = 30  # of which a share of a fifth is seen within a dozen points
+
+_CALL = re.compile(r" \(([\w.]+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How often a program was seen in calls of a kind."""
+
+    share: float = 0.0  # of the looks
+    whole: int = 0  # looks
+    places: tuple[str, ...] = ()  # where, most often first
+    phases: frozenset[str] = frozenset()  # what was open then
+
+
+def calls_seen(frames: Mapping[str, Mapping[str, int]], names: frozenset[str], where: tuple[str, ...] = ()) -> Seen:
+    """How often the innermost call that a look names was one of these; nothing on few looks.
+
+    Args:
+        frames: what was open -> place -> looks.
+        where: only while one of these was open; of all looks where none is named.
+    """
+    places: Counter[str] = Counter()
+    phases = set()
+    whole = 0
+    for name, table in frames.items():
+        if where and name not in where:
+            continue
+        for place, times in table.items():
+            whole += times
+            call = _CALL.search(place)
+            if call is not None and call[1].rpartition(".")[2] in names:
+                places[place] += times
+                phases.add(name)
+    if whole < ENOUGH_LOOKS:
+        return Seen()
+    return Seen(places.total() / whole, whole, tuple(place for place, _ in places.most_common(3)), frozenset(phases))

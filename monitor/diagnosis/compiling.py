@@ -9,6 +9,8 @@ from monitor.model.report import Finding
 from monitor.units import duration, plural, share
 
 RECOMPILES = 5  # a dynamic shape takes one or two before torch generalises it; its limit a function is 8
+# Or as often as this, where it is in half of the steps so far: a run of four steps that compiles in each has no more.
+AGAIN, HALF_OF_THEM = 2, 0.5
 WARMUP_WORTH = 0.10  # of the elapsed time
 
 
@@ -25,7 +27,8 @@ def _number(facts: dict[str, Any], name: str) -> float:
 def recompiling(evidence: Evidence) -> Finding | None:
     facts = _facts(evidence)
     times = int(_number(facts, "recompiles"))
-    if times < RECOMPILES:
+    each_step = times >= AGAIN and times >= HALF_OF_THEM * (evidence.steps - 1)
+    if times < RECOMPILES and not each_step:
         return None
     seconds = _number(facts, "seconds")
     reasons = facts.get("reasons")

@@ -28,9 +28,11 @@ def slow_drift(evidence: Evidence) -> Finding | None:
     """Steps got slower over the run and stayed so, beyond what their tokens explain."""
     if evidence.steps < ENOUGH:
         return None
-    early, late, agree = _ends(evidence.state.main.step_seconds.digested().series.curve().mean)
+    early, late, agree = _ends(_step_seconds(evidence))
     between = False
     if not _slower(early, late, agree):
+        if evidence.device is not None:
+            return None  # the device's steps hold what lies between them
         early, late, agree = _ends(_periods(evidence.state.main.pace))
         if not _slower(early, late, agree):
             return None
@@ -74,9 +76,21 @@ def slow_drift(evidence: Evidence) -> Finding | None:
     )
 
 
+def _step_seconds(evidence: Evidence) -> Sequence[float]:
+    """Seconds a step over the run: by the device's clock; by the marks of the run's pace where that is not told; by the
+    steps themselves where no device is used.
+    """
+    main = evidence.state.main
+    if evidence.device is None:
+        return main.step_seconds.digested().series.curve().mean
+    return main.device.paces.digested().series.curve().mean if not evidence.host_only else _periods(main.pace)
+
+
 def _newest(evidence: Evidence, between: bool) -> float:
     """The usual seconds of the newest steps, or from the end of one to that of the next."""
     steps = evidence.state.main.latest[-NEWEST:]
+    if evidence.device is not None:  # a host runs ahead, and waits for many steps in one
+        return (steps[-1].start + steps[-1].duration - steps[0].start) / len(steps)
     if not between:
         return median(each.duration for each in steps)
     ends = [each.start + each.duration for each in steps]
@@ -117,7 +131,14 @@ def _slower(early: float, late: float, agree: float) -> bool:
 
 
 def _phases(evidence: Evidence) -> dict[str, tuple[float, float, float]]:
+    if evidence.host_only:
+        return {}  # which of the device's phases grew is not known
     table = evidence.state.main.phases.items()
+    if evidence.device is not None:
+        return {
+            name: _ends(phase.seconds.digested().series.curve().mean)
+            for name, phase in evidence.state.main.device.whole.phases.items()
+        }
     return {name: _ends(stats.seconds.digested().series.curve().mean) for name, stats in table}
 
 

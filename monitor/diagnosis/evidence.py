@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from monitor.model.compare import Side
-from monitor.model.report import OpenWork, PhaseRow, Report
+from monitor.model.report import Device, OpenWork, PhaseRow, Report
 from monitor.model.state import RunState
 from monitor.units import share
 
@@ -26,6 +26,29 @@ class Evidence:
     def steps(self) -> int:
         """Steps of the lead that were seen."""
         return self.state.main.step_seconds.digested().count
+
+    @property
+    def device(self) -> Device | None:
+        """How the run uses its GPUs; None where it uses none, as far as it is known."""
+        return self.report.device
+
+    @property
+    def host_only(self) -> bool:
+        """Whether a device is used and only the host's clock tells of the steps.
+
+        Then its phases say where Python was, and nothing of what the device did: no finding may rest on them alone.
+        """
+        return self.device is not None and (not self.report.phases or self.report.phases[0].clock != "cuda")
+
+    @property
+    def idle_most(self) -> float | None:
+        """The share of step time in which the device was idle, at most; None where that is not known.
+
+        Without a device it is all of it: the host computes, and what it waits for is not computed.
+        """
+        if self.device is None:
+            return 1.0
+        return None if self.device.busy_least is None else 1.0 - self.device.busy_least
 
     def phase(self, name: str) -> PhaseRow | None:
         return next((row for row in self.report.phases if row.name == name), None)

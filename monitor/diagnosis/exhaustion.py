@@ -12,6 +12,8 @@ from monitor.units import plural, share, size, size_of
 ENOUGH = 20  # steps
 NEAR_END = 0.95  # of the GPU's memory in use by tensors: a batch a tenth longer than the longest no longer fits
 RETRIES = 4  # times that the allocator had to give its cache back and begin anew; once may be a first long batch
+SPLIT_RETRIES = 2  # likewise; one may be the first long batch
+SPLIT = 0.15  # of all memory, held by the allocator beyond what tensors ever took
 HOST_NEAR_END = 0.95  # of the memory that the training may use, in all readings of late
 KILLED_NEAR_END = 0.90  # likewise at the last reading before a SIGKILL: the last second may take the rest
 GROWS = 0.01  # of it, within the readings kept: what stays where it is may stay there for ever
@@ -53,7 +55,7 @@ def _gpu_near_end(evidence: Evidence) -> Finding | None:
     if not isinstance(total, int) or not isinstance(peak, int) or evidence.steps < ENOUGH:
         return None
     retries = retries if isinstance(retries, int) else 0
-    if peak < NEAR_END * total and retries < RETRIES:
+    if peak < NEAR_END * total and (retries < RETRIES or memory_fragmented(evidence) is not None):
         return None
     lines = [f"tensors took {size_of(peak, total)} at once, at most"]
     if retries:
@@ -64,6 +66,28 @@ def _gpu_near_end(evidence: Evidence) -> Finding | None:
         f"GPU memory is about to run out: {share(peak / total)} of it were in use at once",
         lines,
         _gpu_advice(evidence),
+    )
+
+
+def memory_fragmented(evidence: Evidence) -> Finding | None:
+    """The allocator gives its cache back and begins anew, though tensors take far less than all memory."""
+    told = hardware.allocator(evidence)
+    total, peak, held, retries = (told.get(name) for name in ("total", "peak_allocated", "peak_reserved", "retries"))
+    if not all(isinstance(each, int) for each in (total, peak, held, retries)) or evidence.steps < ENOUGH:
+        return None
+    assert isinstance(total, int) and isinstance(peak, int) and isinstance(held, int) and isinstance(retries, int)
+    if retries < SPLIT_RETRIES or held - peak < SPLIT * total:
+        return None
+    return Finding(
+        "memory-fragmented",
+        "warning",
+        f"GPU memory is split into pieces: {size(held - peak)} held and never in use at once",
+        [
+            f"tensors took {size_of(peak, total)} at once, at most; torch held {size(held)}",
+            f"its allocator had to give its cache back at least {plural(retries, 'time', 'times')}",
+        ],
+        "PYTORCH_ALLOC_CONF=expandable_segments:True (PYTORCH_CUDA_ALLOC_CONF before torch 2.9), or pad batches to a"
+        " few sizes.",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median
 from typing import Any
 
 from monitor.diagnosis.evidence import Evidence
@@ -49,21 +48,14 @@ def peak(evidence: Evidence) -> tuple[str, Peak] | None:
 
 
 def busy(evidence: Evidence) -> float | None:
-    """The usual share of time in which the run's GPUs ran something, while it did steps; None on few readings."""
-    wall = evidence.state.main.wall
-    if wall.first_step is None or wall.last_step is None:
+    """The share of time in which the run's GPUs ran something while it did steps; None where that is not known.
+
+    By the driver, which rounds it up: a second in which one short kernel after the other runs counts as busy.
+    """
+    device = evidence.device
+    if device is None or (device.busy_least is None and device.utilization is None):
         return None
-    each = []
-    for card in cards(evidence):
-        told = [
-            row.utilization / 100
-            for row in evidence.state.gpus[card.uuid]
-            if row.utilization is not None and wall.first_step <= row.t <= wall.last_step
-        ]
-        if len(told) < READINGS:
-            return None
-        each.append(median(told))
-    return sum(each) / len(each) if each else None
+    return max(device.busy_least or 0.0, device.utilization or 0.0)
 
 
 def allocator(evidence: Evidence) -> dict[str, Any]:
@@ -149,6 +141,15 @@ def tf32(evidence: Evidence) -> bool | None:
         return True
     precision = table(evidence, "torch").get("matmul_precision")
     return precision != "highest" if isinstance(precision, str) else None
+
+
+def calls_a_step(evidence: Evidence) -> float:
+    """Calls of the model a step, as far as they are told: one, where nobody tells of more."""
+    config, done = table(evidence, "config"), 1.0
+    for name in ("gradient_accumulation_steps", "accumulate_grad_batches"):
+        if isinstance(config.get(name), int) and config[name] > 1:
+            done = float(config[name])
+    return done
 
 
 def computing(evidence: Evidence) -> float:

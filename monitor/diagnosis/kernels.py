@@ -8,11 +8,16 @@ from monitor.diagnosis import hardware
 from monitor.diagnosis.evidence import Evidence
 from monitor.model.flops import flops_a_token, model_of
 from monitor.model.report import Finding
-from monitor.units import duration, share
+from monitor.units import duration, share, size
 
 ENOUGH = 20  # steps
 # Of the operations of a token. Eager attention is bound by memory, and takes a larger part of the time than of these.
 ATTENTION_WORTH = 0.15
+# How often a score matrix passes through memory: product, scale, mask, softmax, product, and their gradients. And bytes
+# a second of the memory, of the kind of card where it matters (A100 2.0, H100 3.35, H200 4.8 TB/s): at least, so that
+# the time is an estimate from above.
+TIMES_MOVED = 8
+MEMORY_RATE = 3e12
 OPTIMIZER_WORTH = 0.10  # of step time
 OPTIMIZER_ON_CPU = 0.20  # likewise, where a fused step saves fewer starts of kernels
 MANY_TENSORS = 20  # to update; of fewer, there is little to put together
@@ -45,6 +50,35 @@ def slow_attention(evidence: Evidence) -> Finding | None:
     )
 
 
+def attention_written_out(evidence: Evidence) -> Finding | None:
+    """Attention made of matrix products and a softmax, whose whole matrix goes through the device's memory."""
+    told = hardware.table(evidence, "ops").get("attention_written_out")
+    if not isinstance(told, dict) or evidence.device is None or evidence.steps < ENOUGH:
+        return None
+    if slow_attention(evidence) is not None:
+        return None
+    count, moved, length = told.get("count"), told.get("bytes"), told.get("length")
+    seconds, samples = evidence.report.throughput.steps_per_second, hardware.calls_a_step(evidence)
+    if not isinstance(count, int) or not isinstance(moved, int) or not seconds or count < 1:
+        return None
+    part = min(1.0, TIMES_MOVED * moved * samples / MEMORY_RATE * seconds)
+    if part < ATTENTION_WORTH or evidence.device.bound in ("host", "data"):
+        return None
+    place = f", at {told['place']}" if isinstance(told.get("place"), str) else ""
+    return Finding(
+        "slow-attention",
+        "warning",
+        f"Attention is written out: its whole matrix goes through memory, some {share(part)} of the step",
+        [
+            f"{count} softmax over score matrices in one forward pass{place}: {size(moved)} in all",
+            *([f"sequences of {length:,} positions"] if isinstance(length, int) else []),
+            "read and written some eight times, forward and backward, at the memory's speed",
+        ],
+        "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True): the matrix is then never written.",
+        part * evidence.of_wall(evidence.report.wall.stepping),
+    )
+
+
 def usual_length(evidence: Evidence) -> float | None:
     """Positions of a sequence, padding included where it is told."""
     main = evidence.state.main
@@ -56,7 +90,7 @@ def usual_length(evidence: Evidence) -> float | None:
 def unfused_optimizer(evidence: Evidence) -> Finding | None:
     """The optimizer's share of the step is large, and it updates one parameter after the other."""
     row, facts = evidence.phase("optimizer"), hardware.table(evidence, "optimizer")
-    if row is None or row.count < ENOUGH or row.share < OPTIMIZER_WORTH:
+    if row is None or row.count < ENOUGH or row.share < OPTIMIZER_WORTH or evidence.host_only:
         return None
     where, kind, tensors = hardware.place(evidence), facts.get("class"), facts.get("tensors")
     if where not in ("cuda", "cpu") or kind not in HAS_FUSED or not isinstance(tensors, int):

@@ -44,7 +44,7 @@ def duplicate_forward(evidence: Evidence) -> Finding | None:
         lines,
         "Keep the first output and use it twice: metrics from the outputs that the loss came from. What needs no"
         " gradient belongs into torch.no_grad().",
-        min(0.5, evidence.of_wall(part * row.mean * row.count)) if row is not None else None,
+        min(0.5, evidence.of_wall(part * row.mean * row.count)) if row is not None and not evidence.host_only else None,
     )
 
 

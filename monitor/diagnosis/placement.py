@@ -13,7 +13,7 @@ ENOUGH = 20  # steps
 # done sooner than this may be as fast on the CPU.
 WORTH_A_GPU = 0.02
 TAKEN = 0.5  # of a GPU's memory in use by others: it is not there for this run
-STARVED_READINGS = 60  # one a second, while steps are done
+STARVED_READINGS = 10  # one a second, while steps are done
 STARVED = 0.40  # of the time busy, usually; a GPU with a sync in each step is at 60 % and more
 CAUSED = 0.15  # of the elapsed time in a span, or of step time in `data`: that has a finding of its own
 
@@ -82,11 +82,10 @@ def _move(evidence: Evidence) -> str:
 
 def gpu_starved(evidence: Evidence) -> Finding | None:
     """The GPU is idle for much of the steps, and they do not wait for data."""
-    used = hardware.busy(evidence)
-    readings = min((len(evidence.state.gpus[each.uuid]) for each in hardware.cards(evidence)), default=0)
+    used, report = hardware.busy(evidence), evidence.report
+    readings = report.device.readings if report.device is not None else 0
     if used is None or used >= STARVED or readings < STARVED_READINGS or evidence.steps < ENOUGH:
         return None
-    report = evidence.report
     data = evidence.phase("data")
     if waiting.input_bound(evidence) is not None or (data is not None and data.share >= CAUSED):
         return None
@@ -94,7 +93,7 @@ def gpu_starved(evidence: Evidence) -> Finding | None:
         return None  # checkpoints and evaluations are told by their own names
     rows = [row for row in report.phases if row.name not in ("forward", "backward", "optimizer", "data")]
     most = max(rows, key=lambda row: row.share, default=None)
-    lines = [f"GPU busy {share(used)} of the time, by the median of its readings while steps were done"]
+    lines = [f"GPU busy {share(used)} of the time, by the driver's readings while steps were done"]
     if most is not None and most.share >= CAUSED:
         named = "time in no named phase" if most.name == OTHER else most.name
         lines.append(f"{named} takes {duration(most.mean)} a step, {share(most.share)} of step time")

@@ -79,29 +79,32 @@ def _stalled_restart(evidence: Evidence, waited: float) -> Finding | None:
 
 def slow_steps(evidence: Evidence) -> Finding | None:
     """Single steps far beyond the usual, and what they cost together."""
-    main, wall = evidence.state.main, evidence.report.wall
-    if not main.slow_count or not wall.total:
+    wall, main = evidence.report.wall, evidence.state.main
+    found = main.device if evidence.device is not None else main  # on a GPU, by the device's clock or not at all
+    if not found.slow_count or not wall.total:
         return None
-    lost = main.slow_excess / wall.total
-    culprit, times = Counter(slow.culprit for slow in main.slow_steps).most_common(1)[0]
-    comes_back = _comes_back(main.slow_steps, culprit)
+    slow = found.slow_steps
+    lost = found.slow_excess / wall.total
+    culprit, times = Counter(each.culprit for each in slow).most_common(1)[0]
+    comes_back = _comes_back(slow, culprit)
     if lost < (SLOW_SHARE if comes_back else SLOW_WORTH):
         return None
-    worst = max(main.slow_steps, key=lambda slow: slow.seconds - slow.baseline)
-    shown = len(main.slow_steps)
-    far = [each for each in main.slow_steps if each.seconds >= max(FAR_LEAST, FAR_RATIO * each.baseline)]
-    moments = [each.ended for each in main.slow_steps if each.ended is not None]
+    worst = max(slow, key=lambda each: each.seconds - each.baseline)
+    shown = len(slow)
+    far = [each for each in slow if each.seconds >= max(FAR_LEAST, FAR_RATIO * each.baseline)]
+    moments = [each.ended for each in slow if each.ended is not None]
     crowd = None if _comes_back(far, culprit) else crowded(evidence) or crowded_then(evidence, moments)
     return Finding(
         "slow-steps",
         "warning" if lost >= SLOW_WORTH and comes_back and crowd is None else "info",
-        f"{plural(main.slow_count, 'slow step', 'slow steps')} cost {share(lost)} of the time at most; "
-        f"{culprit} grew most in {times:,} of {shown:,}",
-        [str(worst), f"{duration(main.slow_excess)} beyond the usual in all", *([crowd] if crowd else [])],
-        f"Look at what {culprit} does in these steps: longer outputs, a time limit hit, a busy disk or box.",
+        f"{plural(found.slow_count, 'slow step', 'slow steps')} cost {share(lost)} of the time at most"
+        + (f"; {culprit} grew most in {times:,} of {shown:,}" if culprit else ""),
+        [str(worst), f"{duration(found.slow_excess)} beyond the usual in all", *([crowd] if crowd else [])],
+        f"Look at what {culprit or 'the program'} does in these steps: longer outputs, a time limit hit, a busy disk or"
+        " box.",
         lost if crowd is None else None,  # how much of it is the neighbours' nobody knows
-        [slow.step for slow in main.slow_steps[-20:]],
-        culprit,
+        [each.step for each in slow[-20:]],
+        culprit or None,
     )
 
 

@@ -8,10 +8,13 @@ from monitor.diagnosis import (
     batches,
     compiling,
     consistency,
+    copies,
     disks,
     drift,
     exhaustion,
     headroom,
+    host_bound,
+    idle_time,
     kernels,
     leak,
     neighbours,
@@ -23,9 +26,11 @@ from monitor.diagnosis import (
     ranks,
     regression,
     settings,
+    shapes,
     silence,
     standstill,
     stops,
+    synchronizing,
     target,
     waiting,
     worth,
@@ -33,6 +38,7 @@ from monitor.diagnosis import (
 from monitor.diagnosis.evidence import Evidence
 from monitor.diagnosis.gpu import GpuEvidence, gpu_evidence
 from monitor.diagnosis.gpu_trouble import GPU_RULES
+from monitor.model.device_use import bound_in_words
 from monitor.model.devices import ours
 from monitor.model.fold import OTHER
 from monitor.model.report import Finding
@@ -60,8 +66,18 @@ RULES: tuple[Rule, ...] = (
     precision.fp32_matmul,
     precision.no_mixed_precision,
     kernels.slow_attention,
+    kernels.attention_written_out,
+    host_bound.small_batch,
+    host_bound.launch_bound,
+    synchronizing.synchronizing,
+    copies.offload,
+    copies.pageable_copies,
+    shapes.misaligned_shapes,
+    shapes.channels_last,
+    shapes.deterministic_mode,
     kernels.unfused_optimizer,
     exhaustion.oom_risk,
+    exhaustion.memory_fragmented,
     leak.memory_leak,
     headroom.checkpointing_unneeded,
     headroom.memory_headroom,
@@ -123,7 +139,14 @@ LEAVES_IDLE = (
     "straggler",
     "cpu-starved",
     "swap",
+    "launch-bound",
+    "small-batch",
+    "synchronizing",
+    "pageable-copies",
+    "offload",
 )
+# Time in no phase, and launches that come too late, where what the host does meanwhile has a name.
+NAMES_THE_WAIT = ("synchronizing", "pageable-copies", "offload")
 
 SEVERITIES = ("critical", "warning", "info")
 SHOWN_KINDS, SHOWN_PHASES = 4, 3  # more are a table, which the screens have
@@ -136,7 +159,7 @@ def diagnose(evidence: Evidence) -> list[Finding]:
     found = [finding for rule in RULES if (finding := rule(evidence)) is not None]
     gpus = _gpus(evidence)
     found += [finding for gpu_rule in GPU_RULES if (finding := gpu_rule(gpus)) is not None]
-    found = _once(found)
+    found = idle_time.bounded(evidence, _once(found))
     for each in found:
         each.recoverable = recoverable(evidence.report, each)
     return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), -(each.lost_fraction or 0.0)))
@@ -163,6 +186,8 @@ def _once(findings: list[Finding]) -> list[Finding]:
         explained |= {("slow-drift", phase) for phase in (*COMPUTING, OTHER)}
     if any(finding.code == "cpu-starved" for finding in findings):  # a drift beyond the neighbours' was told as such
         findings = [each for each in findings if each.code != "slow-steps" or each.severity != "info"]
+    if any(finding.code in NAMES_THE_WAIT and finding.severity != "info" for finding in findings):
+        findings = [each for each in findings if each.code not in ("unaccounted-time", "launch-bound", "small-batch")]
     if any(finding.code in LEAVES_IDLE and finding.severity != "info" for finding in findings):
         findings = [each for each in findings if each.code != IDLE]
     return [each for each in findings if (each.code, each.culprit) not in explained]
@@ -204,9 +229,16 @@ def _where_the_time_goes(evidence: Evidence, quiet: bool) -> Finding:
     report = evidence.report
     if evidence.steps < ENOUGH_STEPS:
         return Finding("none", "info", "Too few steps to judge")
+    if report.device is not None and evidence.host_only:
+        told = bound_in_words(report.device)
+        return Finding("none", "info", f"{told[0].upper()}{told[1:]}; host clock only: the GPU's phases are not known")
     slowest = max(report.phases, key=lambda row: row.share)
     name = "time in no named phase" if slowest.name == OTHER else slowest.name
     title = f"{share(slowest.share)} of step time is {name}, {duration(slowest.mean)} a step"
+    if report.device is not None:
+        told = bound_in_words(report.device)
+        title = f"{told[0].upper()}{told[1:]}: {share(slowest.share)} of the GPU's time is {name},"
+        title += f" {duration(slowest.mean)} a step"
     return Finding(
         "none", "info", f"{title}; nothing stands out" if quiet else title, _in_numbers(evidence, slowest.name)
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
+from monitor.diagnosis import activities
 from monitor.diagnosis.evidence import Evidence
 from monitor.model.report import Finding
-from monitor.units import share
+from monitor.units import duration, share
 
 ENOUGH = 20  # steps
 READINGS = 30  # host readings, one a second, before the host is blamed
@@ -15,6 +16,12 @@ CPU_FULL = 97.0  # percent of the whole machine
 # Of the time in which its threads could run: two to a core. Threads that wait for each other at the end of each
 # operation leave gaps, and the machine does not look full.
 THREADS_WAITING = 0.5
+EMPTIED = 0.03  # of the looks; giving memory back waits for the device, and a loop that does it seldom is never seen
+# DataLoader workers for each usable core. They wait for disks, too, so up to two are common; more take the cores from
+# each other, and each takes seconds to start.
+WORKERS_A_CORE = 2
+WAITS = 0.15  # of step time, as for any wait for data
+STARTING = 20.0  # seconds before the first step, from which on a start is slow
 SWAP_GROWTH = 256 * 2**20  # bytes within the readings kept: the run, and no leftover of earlier days
 SWAPPED_IN = 8 * 2**20  # bytes a second, in most readings: two thousand times a second something waits for the disk
 
@@ -33,6 +40,12 @@ def debug_settings(evidence: Evidence) -> Finding | None:
         on.append("torch.autograd anomaly detection is on: it records a traceback for each operation")
     if flags.get("profiler") is True:
         on.append("torch's profiler is running")
+    emptied = activities.calls_seen(evidence.state.main.frames, frozenset(("empty_cache",)))
+    if emptied.share >= EMPTIED:
+        on.append(
+            f"torch.cuda.empty_cache() in each step: {share(emptied.share)} of the looks found it there, at"
+            f" {emptied.places[0]}; the memory that it gives back is asked for again at once"
+        )
     if not on:
         return None
     return Finding(
@@ -45,6 +58,43 @@ def debug_settings(evidence: Evidence) -> Finding | None:
 
 
 def oversubscribed(evidence: Evidence) -> Finding | None:
+    """More threads or workers than cores."""
+    return _too_many_workers(evidence) or _too_many_threads(evidence)
+
+
+def _too_many_workers(evidence: Evidence) -> Finding | None:
+    """DataLoader workers that take the cores from each other: the first step does not come, or steps wait for data."""
+    cpus = evidence.state.facts.get("cpus")
+    if not isinstance(cpus, int):
+        cpus = evidence.report.host.cores
+    told = evidence.setting("dataloader_num_workers", "num_workers")
+    seen = max((each.tree_workers or 0 for each in evidence.state.host), default=0)
+    workers = max(seen, told[1] if told is not None and isinstance(told[1], int) else 0)
+    if not isinstance(cpus, int) or workers <= WORKERS_A_CORE * cpus:
+        return None
+    startup = evidence.report.wall.startup or 0.0
+    data = evidence.phase("data")
+    waits = data is not None and evidence.steps >= ENOUGH and data.share >= WAITS
+    if not waits and (evidence.steps >= ENOUGH or startup < STARTING):
+        return None
+    lines = [f"{cpus} usable cores"]
+    if data is not None and waits:
+        lines.append(f"steps wait for data {share(data.share)} of their time")
+    else:
+        lines.append(
+            f"{duration(startup)} before the first step" + ("" if evidence.steps else ", which has not come yet")
+        )
+    return Finding(
+        "oversubscribed",
+        "warning",
+        f"{workers} DataLoader workers share {cpus} cores",
+        lines,
+        f"num_workers={max(1, cpus // 2)} to {cpus}: more take the cores from each other, and each takes time to start.",
+        evidence.of_wall(startup) if not waits else None,
+    )
+
+
+def _too_many_threads(evidence: Evidence) -> Finding | None:
     """More compute threads than cores, in a run whose cores are full or whose threads wait for them."""
     facts = evidence.state.facts
     threads, cpus = _table(evidence, "torch").get("threads"), facts.get("cpus")

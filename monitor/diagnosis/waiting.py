@@ -26,8 +26,8 @@ BURSTS = 0.5  # the usual wait explains less than this much of all waiting: it c
 def input_bound(evidence: Evidence) -> Finding | None:
     """Steps wait for their data."""
     row = evidence.phase("data")
-    if row is None or row.count < ENOUGH:
-        return None
+    if row is None or row.count < ENOUGH or (evidence.host_only and (evidence.idle_most or 0.0) < INPUT_WORTH):
+        return None  # a wait of the host's while the GPU works costs nothing
     lost = evidence.of_wall(row.mean * row.count)
     if row.share < INPUT_WORTH or lost < INPUT_WORTH / 2:  # else start-up or evaluation is what takes the time
         return None
@@ -84,7 +84,7 @@ def _input_advice(workers: tuple[str, object] | None, cpus: object, in_bursts: b
 
 def unaccounted_time(evidence: Evidence) -> Finding | None:
     """Time inside steps in no phase, where phases are told; and time outside all steps."""
-    if evidence.steps < ENOUGH or not evidence.report.wall.total:
+    if evidence.steps < ENOUGH or not evidence.report.wall.total or evidence.host_only:
         return None
     inside, outside = unnamed.inside(evidence), unnamed.outside(evidence)
     known = unnamed.seen_nowhere(evidence)  # that has a rule of its own, which knows how much of it is too much

@@ -22,6 +22,7 @@ MAD_TO_SIGMA = 1.4826  # of a normal distribution
 MEDIAN_ERROR = 1.2533  # the standard error of a median, over that of a mean
 SAME_WORK = 0.01  # tokens or samples a step that differ by more are different work
 
+HOST_ONLY = "host clock only"  # of a run on a GPU
 SKIPPED = 0.02  # of the steps: runs whose shares of skipped steps differ by more are compared by steps that worked too
 
 
@@ -150,6 +151,8 @@ def _phases(one: Report, two: Report, amounts: tuple[float, float]) -> list[Phas
     Args:
         amounts: the work a step of both: what a phase explains is told of the time for the same work.
     """
+    if _clock(one) != _clock(two) or HOST_ONLY in (_clock(one), _clock(two)):
+        return []  # what the host waited for is no measure of what a device took
     before, after = _means(one), _means(two)
     grown = {
         name: after.get(name, 0.0) / amounts[1] - before.get(name, 0.0) / amounts[0]
@@ -161,6 +164,12 @@ def _phases(one: Report, two: Report, amounts: tuple[float, float]) -> list[Phas
         for name, each in grown.items()
     ]
     return sorted(rows, key=lambda row: -abs(grown[row.name]))
+
+
+def _clock(report: Report) -> str:
+    """By which clock the phases are told."""
+    cuda = any(row.clock == "cuda" for row in report.phases)
+    return "cuda" if cuda else "host" if report.device is None else HOST_ONLY
 
 
 def _means(report: Report) -> dict[str, float]:
@@ -183,6 +192,9 @@ def _warnings(one: Report, two: Report, per: str, works: tuple[Work, Work]) -> l
     before, after = (work.tokens if per == "token" else work.samples for work in works)
     if per != "step" and before and after:
         said.append(f"{per}s a step differ: {before:.4g} and {after:.4g}; speeds are compared by {per}")
+    clocks = [_clock(report) for report in (one, two)]
+    if clocks[0] != clocks[1] or HOST_ONLY in clocks:
+        said.append(f"phases are not compared: theirs are told by {clocks[0]} and {clocks[1]}")
     heavier = heaviness(*works)
     if heavier is not None and abs(heavier - 1) > SAME_WORK:
         said.append(f"a token takes {heavier:.2f}x the arithmetic that it took before: it is supposed to take longer")

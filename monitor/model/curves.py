@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from monitor.columns import Floats
+from monitor.model.device_use import tells_phases, uses_device
 from monitor.model.metric_order import ordered
 from monitor.model.report import Curve
 from monitor.model.series import Column
@@ -18,11 +19,37 @@ def curves(state: RunState) -> dict[str, Any]:
     """The keyword arguments of a View that hold curves."""
     main = state.main
     return {
-        "step_seconds": _curve(main.step_seconds),
-        "phase_seconds": {name: _curve(stats.seconds) for name, stats in main.phases.items()},
+        "step_seconds": step_seconds(state),
+        "phase_seconds": _phase_seconds(state),
         "metrics": {name: _curve(column) for name, column in ordered(state.metrics).items()},
         "tokens_per_second": _tokens_per_second(main),
     }
+
+
+def step_seconds(state: RunState) -> Curve:
+    """Seconds a step. On a GPU by the device's clock, or by the marks of the run's pace: the host runs ahead, and waits
+    for the device in one step of many.
+    """
+    main = state.main
+    if not uses_device(state):
+        return _curve(main.step_seconds)
+    return _curve(main.device.paces) if main.device.is_known else _pace(main)
+
+
+def _phase_seconds(state: RunState) -> dict[str, Curve]:
+    lane = state.main.device
+    if tells_phases(lane):
+        return {name: _curve(phase.seconds) for name, phase in lane.whole.phases.items()}
+    return {name: _curve(stats.seconds) for name, stats in state.main.phases.items()}
+
+
+def _pace(main: Figures) -> Curve:
+    """Seconds a step between the marks of the whole run, which lie some steps apart."""
+    pairs = [(a, b) for a, b in pairwise(main.pace.whole) if b[1] > a[1]]
+    x = Floats(a[1] + 1 for a, _ in pairs)
+    means = Floats((b[0] - a[0]) / (b[1] - a[1]) for a, b in pairs)
+    width = max((b[1] - a[1] for a, b in pairs), default=1)
+    return Curve(x, means, means, means, width, float(main.last_index) if pairs else None)
 
 
 def stretches(values: Sequence[float], most: int) -> Iterator[list[float]]:

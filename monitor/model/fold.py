@@ -7,6 +7,8 @@ from typing import Any
 
 from monitor import columns
 from monitor.deltas import whole
+from monitor.model.activity import Activity
+from monitor.model.device_lane import Neighborhood
 from monitor.model.held_back import QUIET, told
 from monitor.model.ranks import RankStats
 from monitor.model.state import HISTORY, MACHINE, MAX_NOTES, TREE, UNTOLD, Ending, Figures, Producer, RunState
@@ -192,7 +194,17 @@ _NOT_RANKS = ("recorder", "console")
 def _gpu_time(state: RunState, told: GpuTime, producer: Producer) -> None:
     figures = _figures(state, producer)
     if figures is not None:
-        figures.gpu_times.take(told)
+        figures.device.take(told, _neighborhood(figures, told))
+
+
+def _neighborhood(figures: Figures, told: GpuTime) -> Neighborhood:
+    """What the host tells of the steps since the one that was timed before: its own producer told them before this."""
+    if told.since is None:
+        return Neighborhood(figures.rank, t=told.t)
+    steps = [each for each in figures.latest if told.since <= each.index < told.step and each.thread is None]
+    stops = sum(each.own_seconds for each in figures.marks if told.since <= (each.step or 0) < told.step)
+    ended = steps[-1].start + steps[-1].duration if steps else told.t
+    return Neighborhood(figures.rank, stops, tuple((each.index, each.duration) for each in steps), ended)
 
 
 def _metrics(state: RunState, metrics: Metrics, producer: Producer) -> None:
@@ -246,6 +258,7 @@ def _gpu(state: RunState, gpu: Gpu, _: Producer) -> None:
     gpu = whole(gpu, readings[-1] if readings else None)
     _remember(readings, gpu)
     _keep(state, gpu.uuid, gpu.t, gpu.memory_used)
+    state.activity.setdefault(gpu.uuid, Activity()).add(gpu)
     for episode in state.throttles.take(gpu):
         row = told(state.throttles.gpus[gpu.uuid], episode)
         if episode.open and row.code not in NO_ALERT:

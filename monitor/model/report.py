@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from monitor.model.activity import Range
 from monitor.model.detail_rows import Details
 from monitor.model.earlier import Earlier
 from monitor.model.remains import WhatIf
@@ -28,6 +29,7 @@ class Run:
     facts: dict[str, Any] = field(default_factory=dict)
     source: str | None = None  # who tells the steps: hooks | native | console; None while nobody does
     imported: bool = False  # made from a log, after the fact
+    recording: bool = False  # read from a recording's file
 
 
 @dataclass(slots=True)
@@ -77,7 +79,7 @@ class Throughput(Rates):
     expected_tokens_per_second: float | None = None  # as `--expect-tps` said
     mfu_formula: list[str] = field(default_factory=list)  # how `mfu` comes about, a line a figure
     mfu_unknown: str | None = None  # why there is none, where GPUs are at work
-    # Share of step time in which the GPU certainly had work in its queue, at least; None without the GPU clock.
+    # Share of step time in which the GPU certainly had work in its queue, at least; None where events told nothing.
     busy_share: float | None = None
 
 
@@ -106,7 +108,8 @@ class Wall:
 class PhaseRow:
     """`share` is of all step time; mean, p50, p95 and max are over the steps in which the phase occurs.
 
-    `gpu_seconds` is the mean time that the GPU took over it, by the opt-in clock of CUDA events; None where it is off.
+    On a GPU the rows are the device's (clock `cuda`) as far as CUDA events told them: estimates from the steps that
+    were timed. For `busy_least` of such a phase the device had work queued, at least. The host's are in `host_phases`.
     """
 
     name: str
@@ -117,15 +120,58 @@ class PhaseRow:
     max: float
     clock: str
     count: int = 0  # steps in which it occurs
-    gpu_seconds: float | None = None
+    busy_least: float | None = None
 
 
 @dataclass(slots=True)
-class GpuClock:
-    """The opt-in clock of CUDA events: the steps that it timed, and those that it could not time."""
+class AccountRow:
+    """A part of the device's time in steps, as a share: at least, and at most."""
 
-    steps: int
-    dropped: int
+    what: str  # "forward", "waiting for data"...
+    state: str  # busy | idle
+    least: float | None  # None: not known
+    most: float
+
+
+@dataclass(slots=True)
+class IdlePlace:
+    """A place in the program at which it was seen while the device had no work queued for certain."""
+
+    place: str
+    phase: str
+    share: float  # of the looks in timed steps
+    looks: int  # all looks in timed steps: how far the share can be relied on
+    seconds: float  # a step, at most
+
+
+@dataclass(slots=True)
+class Device:
+    """How the run uses its GPUs, by the device's own clock and the driver. Shares are of the time in steps.
+
+    Between two marks the device may have waited for the host: so `busy` is a range. At least: from the host recording a
+    mark to the device passing it, and what the SMs were active. At most: all but what is known to be idle.
+    """
+
+    clock: str | None = None  # cuda: by CUDA events; None: only the host's clock tells of the steps
+    timed_steps: int = 0
+    dropped: int = 0  # steps that were to be timed, and could not be
+    seconds: float | None = None  # a step, the mean
+    busy_least: float | None = None
+    busy_most: float | None = None
+    queued: float | None = None  # share in which it certainly had work in its queue
+    queue_empty: float | None = None  # share of step time in which the host was never ahead of the device
+    sm_active: float | None = None  # means over the steps, first ones left out; of all programs on the GPU
+    sm_occupancy: float | None = None
+    tensor_active: float | None = None
+    memory_active: float | None = None
+    utilization: float | None = None
+    pcie_rx: float | None = None  # bytes a second
+    pcie_tx: float | None = None
+    readings: int = 0
+    bound: str | None = None  # device | host | data; None: not known
+    gain_limit: float | None = None  # times as fast: more cannot come of removing idle time; None: not known
+    account: list[AccountRow] = field(default_factory=list)
+    idle_at: list[IdlePlace] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -150,11 +196,14 @@ class SlowStep:
     role: str | None = None
     stage: str | None = None
     ended: float | None = None  # on the clock of its machine
+    steps: int = 1  # from `step` on, which the device's clock tells only together
 
     def __str__(self) -> str:
         """The line people know from their own logs: `Slow step 214 (65.3 s): generation 45.2 s, ...; usual 18.0 s`."""
+        which = f"step {self.step}" if self.steps == 1 else f"steps {self.step} to {self.step + self.steps - 1}"
         parts = ", ".join(f"{name} {brief(seconds)}" for name, seconds in self.breakdown().items())
-        return f"Slow step {self.step} ({brief(self.seconds)}): {parts}; usual {brief(self.baseline)}"
+        told = f": {parts}" if parts else ""
+        return f"Slow {which} ({brief(self.seconds)}){told}; usual {brief(self.baseline)}"
 
     def breakdown(self) -> dict[str, float]:
         """The phases worth telling: those that took a hundredth of the step, and the culprit."""
@@ -186,6 +235,9 @@ class GpuRow:
     ours: bool | None = None  # whether the training uses it
     mig_of: str | None = None  # of a MIG instance: its card
     simulated: bool = False
+    # Over the steps, first ones left out. Once the run has ended the figures above are these means, too: what the last
+    # reading after the end shows is an idle card.
+    over_steps: dict[str, Range] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -302,7 +354,8 @@ class Report:
     to_try: list[Suggestion] = field(default_factory=list)
     what_if: WhatIf | None = None  # where it was asked for
     speed_classes: SpeedClasses | None = None  # where the configuration has bounds
-    gpu_clock: GpuClock | None = None  # where it was asked for, and there is a GPU to time
+    device: Device | None = None  # None: the run uses no GPU, as far as it is known
+    host_phases: list[PhaseRow] = field(default_factory=list)  # where a device is used: where Python was
 
 
 @dataclass(frozen=True, slots=True)

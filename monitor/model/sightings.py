@@ -28,7 +28,9 @@ LOW, NO_LONGER_LOW = 0.80, 0.87
 LOW_OF_MAX, NO_LONGER_LOW_OF_MAX = 0.65, 0.70
 VIOLATION = 0.10  # share of the time, by the driver's counters, that weighs as much as a bit that is set
 
-FOREIGN_MEMORY = 1024**3  # bytes; a desktop's own programs hold less
+# Bytes, of a process that computes: a CUDA context alone takes 300 to 600 MB. A desktop's own programs draw, and are
+# not among those that the driver tells as computing.
+FOREIGN_MEMORY = 300 * 10**6
 
 
 @dataclass(frozen=True, slots=True)

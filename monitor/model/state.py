@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from monitor.model.activity import Activity
 from monitor.model.baseline import Baseline
 from monitor.model.claims import Claims
-from monitor.model.gpu_times import GpuTimes
+from monitor.model.device_lane import WARM_UP, DeviceLane
 from monitor.model.lengths import Lengths
 from monitor.model.metric_order import comes_by_itself
 from monitor.model.open_step import OpenStep
@@ -61,6 +62,8 @@ class WallClock:
     """The raw sums of the account of time; `account` makes the account of them."""
 
     first_step: float | None = None  # begin
+    warm: float | None = None  # end of the last of the first steps, which are no measure of the others
+    warming: int = WARM_UP  # how many of these are still to come
     last_step: float | None = None  # end
     steps: float = 0.0  # seconds in steps
     startup: dict[str, float] = field(default_factory=dict)  # spans before the first step
@@ -91,7 +94,7 @@ class Figures:
     last_index: int = 0
     step_seconds: Durations = field(default_factory=Durations)
     phases: dict[str, PhaseStats] = field(default_factory=dict)
-    gpu_times: GpuTimes = field(default_factory=GpuTimes)  # of the opt-in clock of CUDA events
+    device: DeviceLane = field(default_factory=DeviceLane)  # what the device took over them
     tokens: Column = field(default_factory=Column)  # tokens a step, where they are counted
     padded_steps: int = 0  # steps that tell both, tokens and positions computed for them
     padded_tokens: int = 0  # positions, padding included
@@ -154,6 +157,7 @@ class RunState:
     alerts: list[AlertRow] = field(default_factory=list)  # that belong to the run as a whole
     notes: list[str] = field(default_factory=list)
     gpus: dict[str, list[Gpu]] = field(default_factory=dict)
+    activity: dict[str, Activity] = field(default_factory=dict)  # of each GPU over the whole run
     throttles: Throttles = field(default_factory=Throttles)
     devices: list[str] = field(default_factory=list)  # UUIDs of the GPUs that the training's processes use
     host: list[Host] = field(default_factory=list)

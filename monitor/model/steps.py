@@ -134,6 +134,9 @@ def _step_times(figures: Figures, slab: Slab) -> None:
     if wall.first_step is None:
         wall.first_step = first
     before = first if wall.last_step is None else wall.last_step
+    if wall.warming:
+        at = min(wall.warming, len(slab))
+        wall.warm, wall.warming = float(ends[at - 1]), wall.warming - at
     wall.last_step = last if wall.last_step is None else max(before, last)
     wall.steps = columns.total(slab.duration, wall.steps)
     wall.since_last_step = 0.0

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import fields
 
 from monitor.model import account, mfu
 from monitor.model.account import Surroundings as Surroundings
+from monitor.model.activity import Range
+from monitor.model.device_use import device_use, over_steps, phase_rows, tells_phases, uses_device
 from monitor.model.devices import ours
 from monitor.model.metric_order import ordered
 from monitor.model.ranks import Comparison, compare
@@ -14,7 +17,6 @@ from monitor.model.reasons import reasons_in_words
 from monitor.model.report import (
     Alert,
     Dropped,
-    GpuClock,
     GpuRow,
     HostRow,
     MetricRow,
@@ -26,6 +28,7 @@ from monitor.model.report import (
     Rates,
     Report,
     Run,
+    SlowStep,
     Straggler,
     Throughput,
     Wall,
@@ -37,6 +40,16 @@ from monitor.model.throttle import GpuWatch
 from monitor.model.time_left import stops, time_left
 from trainhooks.events import Gpu, Pulse
 
+SLOW = "slow-steps"
+# Figures of the last moment that are told as means over the steps once the run is over.
+_MEANS: dict[str, Callable[[Range], float | int]] = {
+    "utilization": lambda told: told.mean,
+    "memory_used": lambda told: round(told.max),
+    "temperature": lambda told: told.mean,
+    "power": lambda told: told.mean,
+    "sm_clock": lambda told: round(told.mean),
+}
+_NOT_READ = ("reasons", "throttle", "over_steps")
 SILENT = 3.0  # seconds without a word: three pulses missed
 
 
@@ -46,24 +59,27 @@ def report(state: RunState, around: Surroundings) -> Report:
     wall = account.wall(state, around, outcome)
     main, comparison = state.main, compare(state.ranks)
     progress = _progress(state, around, outcome, wall)
+    device, host_phases = device_use(state), _phases(main)
+    timed = tells_phases(main.device)
     return Report(
         run=_run(state, around),
         outcome=outcome,
         progress=progress,
         throughput=_throughput(state, around, outcome),
         wall=wall,
-        phases=_phases(main),
+        phases=phase_rows(main.device) if timed else host_phases,
         metrics={name: _metric(column.digested()) for name, column in ordered(state.metrics).items()},
-        slow_steps=list(main.slow_steps),
+        slow_steps=slow_steps(state),
         startup=account.startup(state, around, wall, outcome),
-        gpus=_gpus(state),
+        gpus=_gpus(state, outcome),
         host=_host(state),
         ranks=_ranks(state, comparison),
         findings=[],
         alerts=_alerts(state, around),
         dropped=_dropped(state, around, outcome),
         straggler=_straggler(comparison),
-        gpu_clock=_gpu_clock(main),
+        device=device,
+        host_phases=host_phases if device is not None else [],
     )
 
 
@@ -82,7 +98,8 @@ def _run(state: RunState, around: Surroundings) -> Run:
     facts = {**state.facts, **({"tags": identity["tags"]} if identity.get("tags") else {})}
     name = name or state.name or identity.get("name")
     imported = identity.get("imported") is True
-    return Run(identity.get("id"), name, command, host, started, ranks, facts, source, imported)
+    recording = identity.get("recording") is True
+    return Run(identity.get("id"), name, command, host, started, ranks, facts, source, imported, recording)
 
 
 def _outcome(state: RunState, around: Surroundings) -> Outcome:
@@ -151,7 +168,7 @@ def _throughput(state: RunState, around: Surroundings, outcome: Outcome) -> Thro
     found = Throughput(**{f.name: getattr(whole, f.name) for f in fields(Rates)}, recent=pace.lately())
     mfu.fill(found, state, outcome.state == "running")
     found.recent_seconds, found.recent_steps = pace.latest() or (None, None)
-    found.busy_share = state.main.gpu_times.busy_share()
+    found.busy_share = state.main.device.whole.busy_share()
     wanted = around.identity.get("expect_tps")
     if isinstance(wanted, int | float) and wanted > 0:
         found.expected_tokens_per_second = float(wanted)
@@ -168,14 +185,13 @@ def _phases(main: Figures) -> list[PhaseRow]:
         share = column.sum / whole if whole else 0.0
         mean = column.sum / column.count if column.count else 0.0
         most = max(0.0, column.most)
-        gpu = main.gpu_times.mean(name)
-        rows.append(PhaseRow(name, share, mean, p50, p95, most, main.phases[name].clock, column.count, gpu))
+        rows.append(PhaseRow(name, share, mean, p50, p95, most, main.phases[name].clock, column.count))
     return sorted(rows, key=lambda row: row.name == OTHER)
 
 
-def _gpu_clock(main: Figures) -> GpuClock | None:
-    told = main.gpu_times
-    return GpuClock(told.steps, told.dropped) if told.steps or told.dropped else None
+def slow_steps(state: RunState) -> list[SlowStep]:
+    """By the device's clock where a device is used: on the host's, a step is long whose queue was full."""
+    return list(state.main.device.slow_steps if uses_device(state) else state.main.slow_steps)
 
 
 def _metric(column: Column) -> MetricRow:
@@ -211,7 +227,13 @@ def _straggler(comparison: Comparison | None) -> Straggler | None:
 
 def _alerts(state: RunState, around: Surroundings) -> list[Alert]:
     offset = account.wall_offset(state, around.identity)
-    rows: list[AlertRow] = sorted([*state.alerts, *state.main.alerts], key=lambda row: row.t)
+    rows: list[AlertRow] = [*state.alerts, *state.main.alerts]
+    if uses_device(state):
+        rows = [row for row in rows if row.code != SLOW]
+        rows += [
+            AlertRow(each.ended, SLOW, str(each)) for each in state.main.device.slow_steps if each.ended is not None
+        ]
+    rows.sort(key=lambda row: row.t)
     return [Alert(None if offset is None else row.t + offset, row.code, row.text) for row in rows]
 
 
@@ -222,18 +244,23 @@ def _host(state: RunState) -> HostRow:
     return HostRow(**{f.name: getattr(newest, f.name) for f in fields(HostRow)})
 
 
-def _gpus(state: RunState) -> list[GpuRow]:
+def _gpus(state: RunState, outcome: Outcome) -> list[GpuRow]:
     used = ours(state)
     rows = []
     for uuid, readings in state.gpus.items():
         row = _gpu(readings[-1], state.throttles.gpus.get(uuid))
         row.ours = None if used is None else uuid in used
+        row.over_steps = over_steps(state, uuid)
+        if outcome.state != "running":
+            for name, told in row.over_steps.items():
+                if name in _MEANS:
+                    setattr(row, name, _MEANS[name](told))
         rows.append(row)
     return rows
 
 
 def _gpu(gpu: Gpu, watch: GpuWatch | None) -> GpuRow:
-    shared = {f.name: getattr(gpu, f.name) for f in fields(GpuRow) if f.name not in ("reasons", "throttle")}
+    shared = {f.name: getattr(gpu, f.name) for f in fields(GpuRow) if f.name not in _NOT_READ}
     throttle = watch.throttle() if watch is not None else {}
     return GpuRow(**shared, reasons=reasons_in_words(gpu.reasons), throttle=throttle)
 

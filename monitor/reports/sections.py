@@ -8,7 +8,8 @@ import time
 from monitor.diagnosis.gain import without_it
 from monitor.model.fold import NEWER
 from monitor.model.pace import SINCE, recent_over
-from monitor.model.report import Outcome, Rates, Report
+from monitor.model.report import Outcome, PhaseRow, Rates, Report
+from monitor.reports import device
 from monitor.reports import what_if as assumed
 from monitor.reports.machine import gpus, host
 from monitor.reports.table import Section
@@ -30,6 +31,9 @@ def sections(report: Report) -> list[Section]:
         what_if(report),
         wall(report),
         phases(report),
+        device.account(report),
+        device.idle_places(report),
+        host_phases(report),
         mfu(report),
         speed_classes(report),
         slow_steps(report),
@@ -87,6 +91,8 @@ def summary(report: Report) -> list[tuple[str, str]]:
 
 def source(report: Report) -> str:
     """Where the figures come from, if not from inside the program."""
+    if report.run.recording:
+        return "a recording, as it stands at its end"
     if report.run.source != "console":
         return ""
     where = "a log" if report.run.imported else "the console"
@@ -203,24 +209,23 @@ def wall(report: Report) -> Section | None:
 def phases(report: Report) -> Section | None:
     if not report.phases:
         return None
-    timed = report.gpu_clock is not None
-    rows = [["phase", "clock", "share", "mean", *(["GPU mean"] if timed else []), "p50", "p95", "max", "steps"]]
-    for row in report.phases:
+    return Section("Where the step time went", device.clocks(report), _phase_rows(report.phases), left=2)
+
+
+def host_phases(report: Report) -> Section | None:
+    """The host's lane beside the device's: what Python did, its waits for the device included."""
+    if report.device is None or report.device.clock is None or not report.host_phases:
+        return None
+    told = "time in no phase holds the waits for the GPU: it costs nothing while the GPU is busy"
+    return Section("Where the host was", [told], _phase_rows(report.host_phases), left=2)
+
+
+def _phase_rows(phases: list[PhaseRow]) -> list[list[str]]:
+    rows = [["phase", "clock", "share", "mean", "p50", "p95", "max", "steps"]]
+    for row in phases:
         times = [duration(value) for value in (row.mean, row.p50, row.p95, row.max)]
-        if timed:
-            times.insert(1, "—" if row.gpu_seconds is None else duration(row.gpu_seconds))
         rows.append([clean(row.name, 40), clean(row.clock, 8), share(row.share), *times, f"{row.count:,}"])
-    return Section("Where the step time went", gpu_clock(report), rows, left=2)
-
-
-def gpu_clock(report: Report) -> list[str]:
-    """What the GPU clock covers; nothing where it is off."""
-    clock, busy = report.gpu_clock, report.throughput.busy_share
-    if clock is None:
-        return []
-    lost = f" ({clock.dropped:,} could not be timed)" if clock.dropped else ""
-    queued = f"; it had work in its queue for at least {share(busy)} of their time" if busy is not None else ""
-    return [f"GPU: {plural(clock.steps, 'step', 'steps') if clock.steps else 'no step'} by CUDA events{lost}{queued}"]
+    return rows
 
 
 def mfu(report: Report) -> Section | None:

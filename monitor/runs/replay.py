@@ -236,6 +236,18 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def recorded(file: Path) -> View:
+    """The view of a recording in a file, as it stands at its end.
+
+    Raises:
+        UserError: there is nothing in it that can be played.
+    """
+    player = open_player(str(file))
+    while not player.play_to(player.now + player.length, 1.0):
+        pass
+    return replace(player.view(), label="REPLAY")
+
+
 def open_player(named: str | None) -> Player:
     """A player of a run, or of a journal in a file of its own.
 
@@ -244,7 +256,8 @@ def open_player(named: str | None) -> Player:
     """
     path = Path(named) if named else None
     if path is not None and path.is_file():
-        files, known, lives = [path], {"id": clean(path.stem), "name": clean(path.stem)}, False
+        known: dict[str, Any] = {"id": clean(path.stem), "name": clean(path.stem), "recording": True}
+        files, lives = [path], False
     else:
         path = resolve(named)
         files, known, lives = rundir.journals(path), identity(path), rundir.run_alive(path)

@@ -210,7 +210,7 @@ def _tidy_gpu_time(told: events.GpuTime) -> bool:
     told.looks = [
         (_name(phase), _name(place), looks, min(idle, looks))
         for phase, place, looks, idle in told.looks[:MAX_LOOKS]
-        if 0 < looks <= MAX_INTEGER and 0 <= idle
+        if 0 < looks <= MAX_INTEGER and idle >= 0
     ]
     return True
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from monitor.errors import UserError, say
 from monitor.verbs.amounts import Amount
+
+if TYPE_CHECKING:
+    from monitor.model.report import View
 
 
 @click.command()
@@ -56,14 +60,12 @@ def stop(context: click.Context, run: str) -> None:
     "A part is a phase, a span, startup, between_steps or teardown; may be repeated.",
 )
 def report(run: str | None, form: str | None, assumptions: tuple[str, ...]) -> None:
-    """Say how a run went, or how it stands."""
+    """Say how a run went, or how it stands. RUN may also be a recording: a journal in a file."""
     from monitor.reports import as_json, text, what_if
-    from monitor.runs import catalogue
-    from monitor.runs.follow import load
     from monitor.settings import speeds
 
     speeds.bounds()
-    found = load(catalogue.resolve(run)).report
+    found = _view(run).report
     if assumptions:
         try:
             found.what_if = what_if.assumed(found, assumptions)
@@ -73,6 +75,17 @@ def report(run: str | None, form: str | None, assumptions: tuple[str, ...]) -> N
         click.echo(as_json.as_json(found))
     else:
         click.echo((text.markdown if form == "markdown" else text.text)(found), nl=False)
+
+
+def _view(named: str | None, measured: bool = True) -> View:
+    """The view of a run, or of a recording in a file of its own."""
+    from monitor.runs import catalogue
+    from monitor.runs.follow import load
+    from monitor.runs.replay import recorded
+
+    if named and Path(named).is_file():
+        return recorded(Path(named))
+    return load(catalogue.resolve(named), measured)
 
 
 @click.command()
@@ -87,18 +100,16 @@ def report(run: str | None, form: str | None, assumptions: tuple[str, ...]) -> N
 )
 @click.pass_context
 def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fail_slower: float | None) -> None:
-    """Compare runs with the first one: speed, phases, what changed."""
+    """Compare runs with the first one: speed, phases, what changed. A RUN may also be a recording in a file."""
     import json
 
     from monitor.model.compare import Side
     from monitor.model.compare import compare as compared
     from monitor.reports import comparison
-    from monitor.runs.catalogue import resolve
-    from monitor.runs.follow import load
 
     if len(runs) < 2:
         raise UserError("name two runs or more: trainmon compare BEFORE AFTER (`trainmon ls` lists them)")
-    views = [load(resolve(each), measured=False) for each in runs]
+    views = [_view(each, measured=False) for each in runs]
     first, *others = [Side(view.report, view.step_seconds) for view in views]
     rows = [compared(first, other) for other in others]
     if form == "json":

@@ -23,12 +23,10 @@ from monitor.tui.panels.steps import silence
 from monitor.tui.rows import Row, Span, column, cut, fit, flow, row_width, skyline, sparkline, text_width, wrap
 from monitor.tui.screens.page import Body, PageScreen
 
-_COLUMNS = ("share", "mean", "p50", "p95", "max", "steps", "clock", "GPU mean")
-_WIDTHS = (8, 10, 10, 10, 10, 9, 7, 10)
+_COLUMNS = ("share", "mean", "p50", "p95", "max", "steps", "clock")
+_WIDTHS = (8, 10, 10, 10, 10, 9, 7)
 _ALL = tuple(range(7))
-_TIMED = (0, 1, 7, 2, 3, 4, 5, 6)  # where the GPU clock is on
 _NARROW = (0, 1, 3)  # of them, where there is no room for all
-_NARROW_TIMED = (0, 1, 7)
 _OF_STEPS = 5
 _LEAST_CHART = 16
 _MATTERS = 0.01  # of step time: a phase of less has no say in the scale of the histograms
@@ -46,7 +44,7 @@ def _names(rows: list[PhaseRow]) -> int:
 
 def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row]:
     names = _names(rows)
-    shown = _shown(rows, view.report.gpu_clock is not None, width - names - 4)
+    shown = _shown(rows, width - names - 4)
     used = names + 3 + sum(_WIDTHS[index] for index in shown)
     room = width - used - 3 if view.details.distributions else 0
     title: Row = [(" " * (names + 3), "text")]
@@ -65,7 +63,6 @@ def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row
         cells = (
             fmt.share(row.share), fmt.duration(row.mean), fmt.duration(row.p50), fmt.duration(row.p95),
             fmt.duration(row.max), f"{row.count:,}", row.clock,
-            "—" if row.gpu_seconds is None else fmt.duration(row.gpu_seconds),
         )  # fmt: skip
         line: Row = [(" ■ ", look.phases[row.name]), (column(row.name, names), "text")]
         for index in shown:
@@ -76,12 +73,11 @@ def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row
     return out
 
 
-def _shown(rows: list[PhaseRow], timed: bool, room: int) -> tuple[int, ...]:
+def _shown(rows: list[PhaseRow], room: int) -> tuple[int, ...]:
     """The columns for which there is room. A mean tells little without the number of steps where that is not all."""
-    narrow = _NARROW_TIMED if timed else _NARROW
     seldom = len({row.count for row in rows}) > 1
-    ways = [_TIMED if timed else _ALL, *([(*narrow, _OF_STEPS), (*narrow[:2], _OF_STEPS)] if seldom else []), narrow]
-    return next((way for way in ways if sum(_WIDTHS[index] for index in way) <= room), narrow)
+    ways = [_ALL, *([(*_NARROW, _OF_STEPS), (*_NARROW[:2], _OF_STEPS)] if seldom else []), _NARROW]
+    return next((way for way in ways if sum(_WIDTHS[index] for index in way) <= room), _NARROW)
 
 
 def _matter(rows: list[PhaseRow]) -> list[PhaseRow]:
@@ -237,15 +233,12 @@ def _clocks(view: View, width: int) -> list[Row]:
 
 
 def _clock_told(view: View) -> str:
-    if view.report.gpu_clock is not None:
-        busy = view.report.throughput.busy_share
-        text = f"; it had work queued at least {fmt.share(busy)} of the time" if busy is not None else ""
-        return f"the host's. GPU mean: by CUDA events, when the GPU came by{text}"
-    if any(row.clock == "cuda" for row in view.report.phases):
-        return "cuda phases are timed on the GPU itself, host phases by the program that feeds it"
-    if view.details.gpus:
-        return "the host's. A GPU works behind it: a phase that waits for a result holds the time of those before it"
-    return "the host's; no GPU was timed"
+    device = view.report.device
+    if device is None:
+        return "the host's; no GPU was timed" if not view.details.gpus else "the host's; no GPU is known to be used"
+    if device.clock is None:
+        return "the host's only: where Python was, not what the GPU did"
+    return f"the GPU's, by CUDA events in {fmt.plural(device.timed_steps, 'step', 'steps')}, which stand for all"
 
 
 class Breakdown(Body):
@@ -264,7 +257,7 @@ class Breakdown(Body):
     def data(self, view: View, look: Look) -> object:
         return (
             view.report.phases,
-            view.report.gpu_clock,
+            view.report.device,
             view.report.wall,
             view.step_seconds,
             view.phase_seconds,

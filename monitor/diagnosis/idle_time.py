@@ -1,0 +1,64 @@
+"""What keeping the device busy can gain, at most, and the findings that promise no more than that. Pure.
+
+On a GPU the host queues work and then waits. What it waits for costs nothing while the device is busy: so whatever
+shortens the host's time alone can gain the device's idle time, and nothing beyond.
+"""
+
+from __future__ import annotations
+
+from monitor.diagnosis.evidence import Evidence
+from monitor.model.report import Finding
+from monitor.units import share
+
+# Findings whose remedy takes idle time away from the device, and makes nothing that it computes any faster.
+OF_IDLE_TIME = frozenset(
+    (
+        "input-bound",
+        "unaccounted-time",
+        "logging-overhead",
+        "checkpoint-stall",
+        "straggler",
+        "cpu-starved",
+        "oversubscribed",
+        "swap",
+        "disk-slow",
+        "gpu-starved",
+        "launch-bound",
+        "synchronizing",
+    )
+)
+WORTH = 0.05  # of the time since the first step: less idle time than this is no finding
+NOT_KNOWN = "gain not known: neither SM activity nor CUDA events tell how busy the GPU is"
+
+
+def bounded(evidence: Evidence, findings: list[Finding]) -> list[Finding]:
+    """The findings, of those that promise idle time only what there is of it."""
+    if evidence.device is None:
+        return findings
+    return [found for each in findings if (found := _bounded(evidence, each)) is not None]
+
+
+def _bounded(evidence: Evidence, finding: Finding) -> Finding | None:
+    if finding.code not in OF_IDLE_TIME:
+        return finding
+    most = evidence.idle_most
+    if most is None:
+        finding.lost_fraction = None
+        finding.evidence.append(NOT_KNOWN)
+        return finding
+    if most < WORTH and finding.severity != "critical":
+        return None
+    limit = most * evidence.of_wall(evidence.report.wall.stepping)
+    if finding.lost_fraction is not None and finding.lost_fraction > limit:
+        finding.lost_fraction = limit
+        finding.evidence.append(_because(evidence, most))
+    return finding
+
+
+def _because(evidence: Evidence, most: float) -> str:
+    device = evidence.device
+    assert device is not None
+    busy = f"the GPU is busy at least {share(1.0 - most)} of the time"
+    if device.sm_active is not None and device.sm_active >= (device.queued or 0.0):
+        busy = f"the GPU's SMs are active {share(device.sm_active)} of the time"
+    return f"{busy}: no more than {share(most)} of it can be won"

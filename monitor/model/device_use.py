@@ -1,0 +1,168 @@
+"""How a run uses its GPUs, from the device lane and the driver's readings: busy and idle, and what bounds it. Pure."""
+
+from __future__ import annotations
+
+from monitor.model.activity import Range
+from monitor.model.device_lane import DeviceLane, DeviceSums
+from monitor.model.devices import ours
+from monitor.model.parts import OTHER
+from monitor.model.report import AccountRow, Device, IdlePlace, PhaseRow
+from monitor.model.state import RunState
+
+READING_SECONDS = 1.0  # that a reading tells of: it comes at their end
+MIN_READINGS = 3  # of one a second, before their mean is a figure of the steps
+MIN_TIMED = 5  # steps beyond the first ones, before anything is said of what bounds the run
+# Removing idle time from a device that is busy this much gains a quarter at most, and rarely all of that.
+BUSY = 0.80
+# The host never ahead of the device in this share of step time: it is the host that sets the pace.
+DRAINED = 0.80
+WAITING = 0.15  # of step time: a wait that is worth going after
+IDLE = 0.40  # of the time, for certain: what keeps the device waiting is not the device
+MAX_PLACES = 12
+ENOUGH_TIMED = 3  # steps by the device's clock, before the phases are told by it
+BOUNDS = {"device": "GPU-bound", "host": "host-bound", "data": "waiting for data"}
+
+DATA = "data"
+# Phases in which the host launches no kernels: what the device does not have queued then, it does not have.
+LAUNCHES_NOTHING = {DATA: "waiting for data", "checkpoint": "checkpoint", "logging": "logging"}
+
+
+def uses_device(state: RunState) -> bool:
+    """Whether the training's processes compute on a GPU, as far as they have told."""
+    optimizer = state.facts.get("optimizer")
+    place = optimizer.get("device") if isinstance(optimizer, dict) else None
+    return bool(state.devices) or state.main.device.is_known or (isinstance(place, str) and place.startswith("cuda"))
+
+
+def over_steps(state: RunState, uuid: str) -> dict[str, Range]:
+    """A GPU's readings while steps were done, first ones left out."""
+    wall, activity = state.main.wall, state.activity.get(uuid)
+    if activity is None or wall.warm is None or wall.last_step is None:
+        return {}
+    return activity.over(wall.warm + READING_SECONDS, wall.last_step)
+
+
+def device_use(state: RunState) -> Device | None:
+    """The account of the device; None where the run uses none."""
+    if not uses_device(state):
+        return None
+    lane = state.main.device
+    found = Device(dropped=lane.dropped)
+    _readings(found, state)
+    if lane.is_known:
+        found.clock = "cuda"
+        found.timed_steps = lane.whole.timed
+        found.seconds = lane.whole.seconds / lane.whole.steps
+    sums = lane.steady if lane.steady.timed >= MIN_TIMED else None
+    if sums is not None:
+        found.queue_empty = sums.drained_share()
+        found.account = _account(sums)
+        found.idle_at = _idle_at(lane, sums)
+    _busy(found, sums)
+    found.bound = _bound(found, sums)
+    return found
+
+
+def _readings(found: Device, state: RunState) -> None:
+    """Means over the GPUs that the run uses; of one of which nothing is told, nothing is."""
+    used = ours(state)
+    uuids = [uuid for uuid in state.gpus if used is None or uuid in used]
+    if not uuids or (used is None and len(uuids) > 1):
+        return
+    rows = [over_steps(state, uuid) for uuid in uuids]
+    for name, scale in (
+        ("sm_active", 100.0),
+        ("sm_occupancy", 100.0),
+        ("tensor_active", 100.0),
+        ("memory_active", 100.0),
+        ("utilization", 100.0),
+        ("pcie_rx", 1.0),
+        ("pcie_tx", 1.0),
+    ):
+        told = [row[name] for row in rows if name in row and row[name].readings >= MIN_READINGS]
+        if len(told) == len(rows):
+            setattr(found, name, sum(each.mean for each in told) / len(told) / scale)
+            found.readings = max(found.readings, min(each.readings for each in told))
+
+
+def _busy(found: Device, sums: DeviceSums | None) -> None:
+    found.queued = sums.busy_share() if sums is not None else None
+    least = [each for each in (found.sm_active, found.queued) if each is not None]
+    if least:
+        found.busy_least = min(1.0, max(least))
+        found.gain_limit = 1.0 / found.busy_least if found.busy_least > 0.0 else None
+    if sums is not None:
+        idle = sum(row.least or 0.0 for row in found.account if row.state == "idle")
+        found.busy_most = 1.0 - idle
+    if found.utilization is not None:  # time in which any kernel ran, rounded up: never less than the truth
+        found.busy_most = min(found.utilization, 1.0 if found.busy_most is None else found.busy_most)
+    if found.busy_most is not None:
+        found.busy_most = max(found.busy_most, found.busy_least or 0.0)
+
+
+def _account(sums: DeviceSums) -> list[AccountRow]:
+    """Parts of the device's time that add up to all of it, each with what is certain and what may be."""
+    rows = []
+    for name, phase in sums.phases.items():
+        whole, busy = phase.total / sums.seconds, phase.busy / sums.seconds
+        if name in LAUNCHES_NOTHING and sums.busy_parts:
+            rows.append(AccountRow(LAUNCHES_NOTHING[name], "idle", whole - busy, whole - busy))
+            if busy:
+                rows.append(AccountRow(f"earlier work, during {name}", "busy", busy, busy))
+            continue
+        if name == DATA:  # how much of it the device was busy with earlier work was not told
+            rows.append(AccountRow(LAUNCHES_NOTHING[DATA], "idle", None, whole))
+            continue
+        rows.append(AccountRow(name, "busy", busy if sums.busy_parts else None, whole))
+    return sorted(rows, key=lambda row: -row.most)
+
+
+def _idle_at(lane: DeviceLane, sums: DeviceSums) -> list[IdlePlace]:
+    """Where the program was seen while the device was not certainly busy, most first."""
+    whole = sum(row[0] for table in lane.looks.values() for row in table.values())
+    if not whole or not sums.steps:
+        return []
+    seconds = sums.seconds / sums.steps
+    rows = [
+        IdlePlace(place, phase, idle / whole, whole, seconds * idle / whole)
+        for phase, table in lane.looks.items()
+        for place, (_, idle) in table.items()
+        if idle
+    ]
+    return sorted(rows, key=lambda row: -row.share)[:MAX_PLACES]
+
+
+def _bound(found: Device, sums: DeviceSums | None) -> str | None:
+    """What sets the pace, where what is known decides it."""
+    if sums is not None:
+        waits = sum(row.least or 0.0 for row in found.account if row.what == LAUNCHES_NOTHING[DATA])
+        if waits >= WAITING and waits >= 1.0 - (found.busy_most or 1.0) - waits:
+            return "data"
+    if found.busy_least is not None and found.busy_least >= BUSY:
+        return "device"
+    if found.queue_empty is not None and found.queue_empty >= DRAINED:
+        return "host"
+    return "host" if found.busy_most is not None and found.busy_most <= 1.0 - IDLE else None
+
+
+def tells_phases(lane: DeviceLane) -> bool:
+    """Whether enough steps were timed to tell the phases by the device's clock."""
+    return lane.whole.timed >= ENOUGH_TIMED
+
+
+def bound_in_words(device: Device) -> str:
+    """`GPU-bound`, `host-bound`...; that it is not known, where what was measured does not decide it."""
+    return BOUNDS.get(device.bound or "", "what bounds the run is not known")
+
+
+def phase_rows(lane: DeviceLane) -> list[PhaseRow]:
+    """The phases by the device's clock in the order they first occurred, `other` last; shares add up to 1."""
+    rows = []
+    for name, phase in lane.whole.phases.items():
+        column = phase.seconds.digested()
+        p50, p95 = (min(each, column.most) for each in column.quantiles.at(0.5, 0.95))
+        share = phase.total / lane.whole.seconds
+        busy = phase.busy / phase.total if phase.total else None
+        mean = phase.total / phase.steps if phase.steps else 0.0
+        rows.append(PhaseRow(name, share, mean, p50, p95, max(0.0, column.most), "cuda", phase.steps, busy))
+    return sorted(rows, key=lambda row: row.name == OTHER)

@@ -1,0 +1,74 @@
+"""The device of a report: which clock tells of it, how busy it was, what it did, what bounds the run."""
+
+from __future__ import annotations
+
+from monitor.model.device_use import bound_in_words
+from monitor.model.report import Device, Report
+from monitor.reports.table import Section
+from monitor.units import UNKNOWN, duration, plural, share
+from trainhooks.events import clean
+
+HOST_ONLY = "host clock only: where Python was, not what the GPU did"
+SHOWN_PLACES = 5
+
+
+def busy_in_words(device: Device) -> str:
+    """`busy 68 to 97 %`: at least and at most; `unknown` where nothing tells."""
+    least, most = device.busy_least, device.busy_most
+    if least is None:
+        return UNKNOWN
+    if most is None:
+        return f"busy at least {share(least)}"
+    return f"busy {share(least)}" if share(least) == share(most) else f"busy {share(least)} to {share(most)}"
+
+
+def clocks(report: Report) -> list[str]:
+    """By which clock the phases are told, where a GPU is used."""
+    device = report.device
+    if device is None:
+        return []
+    if device.clock is None:
+        return [HOST_ONLY]
+    lost = f" ({device.dropped:,} could not be timed)" if device.dropped else ""
+    timed = plural(device.timed_steps, "step", "steps")
+    return [f"by the GPU's clock: CUDA events in {timed}{lost}, which stand for all"]
+
+
+def account(report: Report) -> Section | None:
+    """What the device did, and what bounds the run."""
+    device = report.device
+    if device is None:
+        return None
+    lines = [f"{bound_in_words(device)}; the GPU is {busy_in_words(device)} of the time in steps"]
+    driver = [
+        f"{name} {share(value)}"
+        for name, value in (
+            ("SMs", device.sm_active),
+            ("tensor cores", device.tensor_active),
+            ("memory", device.memory_active),
+        )
+        if value is not None
+    ]
+    if driver:
+        lines.append(f"active, by the driver: {', '.join(driver)} ({plural(device.readings, 'reading', 'readings')})")
+    if device.queue_empty is not None:
+        lines.append(f"the host was never ahead of the GPU in {share(device.queue_empty)} of the steps' time")
+    if device.gain_limit is not None:
+        lines.append(f"keeping the GPU busy all the time would be {device.gain_limit:.2f}x as fast at most")
+    else:
+        lines.append("what keeping the GPU busy would gain is not known: no SM activity, and no CUDA events")
+    rows = [["part", "state", "at least", "at most"]] if device.account else []
+    rows += [[clean(row.what, 40), row.state, share(row.least), share(row.most)] for row in device.account]
+    return Section("The GPU in the steps", lines, rows, left=2)
+
+
+def idle_places(report: Report) -> Section | None:
+    """Where the program was while the device had no work queued for certain."""
+    device = report.device
+    if device is None or not device.idle_at:
+        return None
+    lines = [
+        f"{clean(row.place)}: {duration(row.seconds)} a step at most ({share(row.share)} of {row.looks:,} looks)"
+        for row in device.idle_at[:SHOWN_PLACES]
+    ]
+    return Section("Where the program was while the GPU may have been idle", lines)

@@ -12,7 +12,7 @@ from trainhooks import deferred
 from trainhooks.clocks import host_clock
 from trainhooks.deferred import COUNTED, PLAIN
 from trainhooks.entries import CANCEL, COUNT, END, FACTS, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Loop
-from trainhooks.session import here, open_lane, started, steps_told
+from trainhooks.session import device, here, open_lane, own_lane, started, steps_told
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -112,6 +112,8 @@ class _Step:
 
     def __enter__(self) -> None:
         put = steps_told()
+        if device.watching:
+            put = device.begins(here.lane, self._loop)
         put((STEP, host_clock(), self._loop))
         if deferred.waiting:
             deferred.poll(put)
@@ -122,6 +124,8 @@ class _Step:
             here.put((END if kind is None else CANCEL, host_clock(), self._loop))
         except AttributeError:  # forked inside the step
             pass
+        if device.watching:
+            device.left(self._loop)
 
 
 def step(*, role: Optional[str] = None, stage: Optional[str] = None, epoch: Optional[float] = None) -> _Step:
@@ -160,12 +164,17 @@ def steps(
 
 def _steps(iterable: Iterable[T], loop: Loop) -> Iterator[T]:
     put = steps_told()
+    lane = own_lane()
     items = iter(iterable)
     number = 0
     try:
         while True:
             number += 1
-            put((NEXT, host_clock(), loop, number))
+            if device.watching:
+                device.begins(lane, loop)((NEXT, host_clock(), loop, number))
+                put = lane.put  # that step may be timed, and the one before may have been
+            else:
+                put((NEXT, host_clock(), loop, number))
             if deferred.waiting:
                 deferred.poll(put)
             try:
@@ -176,6 +185,8 @@ def _steps(iterable: Iterable[T], loop: Loop) -> Iterator[T]:
             yield item
     finally:
         put((QUIT, host_clock(), loop))
+        if device.watching:
+            device.left(loop)
 
 
 def log(values: Optional[Mapping[str, Any]] = None, /, **metrics: Any) -> None:
@@ -183,7 +194,8 @@ def log(values: Optional[Mapping[str, Any]] = None, /, **metrics: Any) -> None:
 
     Args:
         values: metrics whose names are no keywords: ``th.log({"loss/total": 0.5})``.
-        metrics: numbers, or tensors of one element. A tensor on a GPU is copied without waiting and read later.
+        metrics: numbers, or tensors of one element. A tensor on a GPU is copied without waiting and read later, ten
+            times a second at most: of quicker steps not each value is read, and the last ones may be missed.
             NaN and infinities are kept: they are news.
     """
     if values is not None:
@@ -191,6 +203,8 @@ def log(values: Optional[Mapping[str, Any]] = None, /, **metrics: Any) -> None:
     for value in metrics.values():
         if type(value) not in PLAIN:
             metrics = deferred.settled(metrics)
+            if not metrics:
+                return
             break
     try:
         here.put((LOG, metrics))

@@ -1,125 +1,202 @@
-"""How long the GPU takes over each phase, by CUDA events: opt-in, and off unless TRAINMON_GPU_CLOCK=1 is set.
+"""The device's lane: when the device came by the boundaries of a step, by CUDA events. On by default on CUDA.
 
-Off by default because what it costs, and how well it agrees with a clock that waits, differs by GPU and driver:
-`make gpu-check` measures both on yours.
+Only a sample of the steps is timed (`sampling`). Until a program has started CUDA, and in steps that are not timed,
+nothing stands before a thread's lane. In a timed step this does: each entry goes on at once, as it came; where one
+tells a time, a mark is made, an event from a bounded pool recorded on the thread's current stream. Events are asked at
+later begins of steps, on the same thread (asked from another one they break a CUDA graph that is being captured), and
+nothing ever waits for one. A step that cannot be timed whole is given up and counted: in a capture, over several
+devices, or where an entry was told in hindsight. Only the first thread that steps is timed, and none in a forked child.
 
-A `Watch` stands before a thread's lane. Each entry goes on at once, as it came; where one tells a time, an event from
-a bounded pool is recorded on the current stream. Events are asked at later ends of steps, on the same thread (asked
-from another one they break a CUDA graph that is being captured), and nothing ever waits for one. A step that cannot
-be timed whole is given up and counted: in a capture, over several streams, or where an entry was told in hindsight.
-Only the first thread that steps is timed, and none in a forked child.
-
-Work that a phase puts on other streams than the current one is not in its time.
+The lane is the thread's current stream. Other streams are in it where the thread enters them (their marks are told) or
+waits for them; what they do beside it is not.
 """
 
 from __future__ import annotations
 
-import sys
+import os
 from collections import deque
 from threading import get_ident
 from typing import Any, Callable, Deque, List, NamedTuple, Optional, Tuple
 
+from trainhooks import cuda
 from trainhooks.clocks import host_clock
-from trainhooks.entries import CANCEL, NEXT, NOTE, SPAN, STEP, Lane
+from trainhooks.entries import CANCEL, NEXT, NOTE, SPAN, STEP, Lane, Loop
+from trainhooks.sampling import Sampling
 
-VARIABLE = "TRAINMON_GPU_CLOCK"
+VARIABLE = "TRAINMON_GPU_CLOCK"  # 0: off
 
 MAX_EVENTS = 4096  # ever made, a device and process: some tens of steps under way, of some tens of boundaries
 MAX_MARKS = 512  # boundaries of a step; one with more has phases too short to be worth their events
-MAX_UNDER_WAY = 64  # steps whose events the GPU has not reached: it lags by one or two, as a rule
+MAX_UNDER_WAY = 64  # steps whose events the device has not reached: it lags by one or two, as a rule
 MAX_RESOLVED = 4096  # steps that the background thread has not taken
-A_STEP = 4  # steps asked for at the end of one: more than one, so that a backlog goes
+AT_ONCE = 4  # steps asked for at the begin of one: more than one, so that a backlog goes
+LOOKS = 8  # steps of a program that has not started CUDA, after which only the background thread goes on looking
 # Nanoseconds after which a time was told in hindsight, and an event recorded now would stand at another place.
 LATE = 500_000
+LONGEST = 600_000_000_000  # nanoseconds of a stretch: in one that is longer, events' times are too coarse
+
+Entry = Tuple[Any, ...]
+Put = Callable[[Entry], None]
+
+ON = "on"
+OFF = "off: by setting"
+ROCM = "off: ROCm was never tried"
+FORKED = "off: in a forked process"
 
 
 class Resolved(NamedTuple):
     """A step by both clocks."""
 
-    entries: List[Tuple[Any, ...]]  # those with times, from the begin of the step to its end
-    milliseconds: List[float]  # when the GPU came by each, since the first; none: the step was given up
+    entries: List[Entry]  # those with times, from the begin of the step to its end
+    milliseconds: List[float]  # when the device came by each, since the first; none: the step was given up
     gap: Optional[float]  # milliseconds from the first of the step resolved before to the first of this one
+    sides: Tuple[int, ...]  # places of the marks that are on another stream than the first
+    every: int  # how many steps this one stands for
 
 
-resolved: Deque[Resolved] = deque(maxlen=MAX_RESOLVED)
+class UnderWay(NamedTuple):
+    """A step whose end the device has not been seen to pass."""
 
-_watches: List["Watch"] = []
-_timed: Optional["Watch"] = None  # the one whose thread steps
+    entries: List[Entry]
+    events: List[Any]  # one an entry
+    sides: List[int]
+    every: int
+    cost: int  # nanoseconds that it has cost so far
 
 
-class Watch:
-    """A lane's thread, and the step that is open on it."""
+class DeviceLane:
+    """The one of a process. What the training thread calls never raises.
 
-    __slots__ = (
-        "_anchor",
-        "_append",
-        "_begun",
-        "_cuda",
-        "_device",
-        "_entries",
-        "_events",
-        "_free",
-        "_is_compiling",
-        "_loop",
-        "_made",
-        "_on",
-        "_stream",
-        "_under_way",
-        "thread",
-    )
+    Attributes:
+        watching: whether the begin of each step is to be told; while it is not, nobody has to come here.
+        said: what is to be told about this clock; None: nothing yet.
+        begun: begins of timed steps, as the background thread is to know them; it empties this.
+        resolved: steps by both clocks; likewise.
+    """
 
-    def __init__(self, append: Callable[[Tuple[Any, ...]], None]) -> None:
-        self.thread = get_ident()
-        self._append = append
-        self._on = True
+    def __init__(self, route: Callable[[Lane, Put], None]) -> None:
+        self._route = route  # lets all that the calling thread puts into its lane go through something
+        wanted = os.environ.get(VARIABLE, "1").lower() not in ("0", "false", "no", "off")
+        self.watching = wanted
+        self.said: Optional[str] = None
+        self.begun: Deque[int] = deque(maxlen=MAX_RESOLVED)
+        self.resolved: Deque[Resolved] = deque(maxlen=MAX_RESOLVED)
+        self.sampling = Sampling()
+        self.through: Put = self.put  # one object, so that it can be told from others
+        self._on = wanted
+        self._why_not: Optional[str] = None if wanted else OFF
+        self._looks = LOOKS
         self._cuda: Any = None  # torch.cuda, once the program has started it
         self._is_compiling: Callable[[], bool] = _never
+        self._lane: Optional[Lane] = None  # of the thread that is timed
+        self._thread = 0
+        self._append: Put = _nowhere  # into that lane
+        self._told: Optional[Loop] = None  # the loop whose step is open, timed or not
+        self._due = False  # the step that begins next is to be timed
+        self._kept: Any = None  # what may neither be used nor freed
+        self._pool()
+
+    def _pool(self) -> None:
+        """Begin with no event and no step."""
         self._device = -1
         self._stream = 0  # on which the open step began
-        self._loop: Any = None  # of the open step
-        self._begun: Tuple[Any, ...] = ()  # its first entry
-        self._entries: List[Tuple[Any, ...]] = []
+        self._loop: Optional[Loop] = None  # of the open step, where it is timed
+        self._begun: Entry = ()  # its first entry
+        self._every = 1
+        self._spent = 0  # nanoseconds
+        self._entries: List[Entry] = []
+        self._sides: List[int] = []
         self._events: Optional[List[Any]] = None  # one an entry; None: the open step is given up
-        self._under_way: Deque[Tuple[List[Tuple[Any, ...]], List[Any]]] = deque()
+        self._under_way: Deque[UnderWay] = deque()
         self._free: List[Any] = []
         self._made = 0
         self._anchor: Any = None  # the first event of the step resolved last
+        self._anchored = 0  # when it was recorded
 
-    def put(self, entry: Tuple[Any, ...]) -> None:
-        """What the lane's own `put` is otherwise."""
+    # Steps begin
+
+    def begins(self, lane: Lane, loop: Loop) -> Put:
+        """A step of a lane is about to begin; called by its thread while `watching`, before the entry is put.
+
+        Returns:
+            Through what that entry is to go.
+        """
+        try:
+            self._decide(lane, loop)
+        except Exception as error:  # a device in error, an odd torch: the training has to see it first, not us
+            self._fail(error)
+        return lane.put
+
+    def _decide(self, lane: Lane, loop: Loop) -> None:
+        if self._cuda is None:
+            if not self._looks:
+                self.watching = False  # until the background thread has seen that CUDA runs
+                return
+            self._looks -= 1
+            if not self.look():
+                return
+        if self._lane is None:
+            self._lane, self._append, self._thread = lane, lane.put, get_ident()
+        if lane is not self._lane or get_ident() != self._thread:
+            return
+        if self._told is None:
+            self._told = loop
+        elif self._told is not loop:
+            return  # a step inside a step is a phase of it
+        self._due = not self.passes(lane)
+        if self._due and self._loop is None:
+            self._route(lane, self.through)
+
+    def left(self, loop: Loop) -> None:
+        """A loop was left, or its only step has ended."""
+        if self._told is loop:
+            self._told = None
+
+    def passes(self, lane: Lane) -> bool:
+        """Whether the step of this lane that begins now needs no timing. To be asked once a step, while `watching`."""
+        if lane is not self._lane:
+            return True
+        if self._under_way:
+            try:
+                began = host_clock()
+                if not self._is_compiling() and cuda.is_quiet():
+                    self._poll()
+                self._spent += host_clock() - began
+            except Exception as error:  # as above
+                self._fail(error)
+        return not (self._on and self.sampling.due(host_clock()))
+
+    def look(self) -> bool:
+        """Whether the program has started CUDA; any thread may ask. Nothing is loaded or started here."""
+        if self._cuda is None and self.said is None:
+            found = cuda.started()
+            if found is None:
+                return False
+            cuda.watch_captures()
+            self._why_not = self._why_not or (ROCM if cuda.is_rocm() else None)  # its events go by the same names
+            self.said = self._why_not
+            if self._why_not is not None:
+                self._on = False
+            else:
+                self._is_compiling = cuda.compiling()
+                self._cuda = found
+        self.watching = self._on and self._cuda is not None
+        return self.watching
+
+    # A timed step
+
+    def put(self, entry: Entry) -> None:
+        """What the lane's own `put` is in an untimed step."""
         self._append(entry)
         if self._on:
+            began = host_clock()
             try:
                 self._take(entry)
-            except Exception as error:  # a device in error, an odd torch: the training has to see it first, not us
+            except Exception as error:  # as above
                 self._fail(error)
+            self._spent += host_clock() - began
 
-    def poll(self) -> None:
-        """Read what the GPU has done, of the oldest steps. On the thread that steps, and not inside a capture."""
-        for _ in range(A_STEP):
-            if not self._under_way or not self._under_way[0][1][-1].query():
-                return
-            self._resolve(*self._under_way.popleft())
-
-    def finish(self) -> None:
-        """At the end of the program: what is done by now. Called on the main thread."""
-        if self._on and self._cuda is not None:
-            try:
-                while self._under_way and not self._cuda.is_current_stream_capturing():
-                    before = len(self._under_way)
-                    self.poll()
-                    if len(self._under_way) == before:
-                        return
-            except Exception as error:  # as in `put`
-                self._fail(error)
-
-    def off(self) -> None:
-        """For good. Events stay where they are: to free one is a call to a device, and a child has no access to it."""
-        self._on = False
-
-    # The step
-
-    def _take(self, entry: Tuple[Any, ...]) -> None:
+    def _take(self, entry: Entry) -> None:
         what = entry[0]
         if type(what) is int and what != SPAN:
             if what > SPAN:  # it tells no time
@@ -128,7 +205,10 @@ class Watch:
                 if what == NEXT and entry[2] is self._loop:
                     self._end(entry)
                 if self._loop is None:
-                    self._begin(entry)
+                    if self._due:
+                        self._begin(entry)
+                    else:
+                        self._step_aside()
                     return
             elif entry[2] is self._loop:
                 if what == CANCEL:
@@ -136,23 +216,18 @@ class Watch:
                     self._loop = None
                 else:
                     self._end(entry)
+                self._step_aside()
                 return
         if self._events is not None:
             self._mark(entry)
 
-    def _begin(self, entry: Tuple[Any, ...]) -> None:
-        global _timed
-        if self._cuda is None and not self._find_torch():
-            return
-        if _timed is not self:
-            if _timed is not None:
-                self._on = False
-                return
-            _timed = self
+    def _begin(self, entry: Entry) -> None:
+        self._due = False
         self._loop = entry[2]
         self._begun = entry
-        self._entries = []
-        self._events = []
+        self._entries, self._sides, self._events = [], [], []
+        self._every = self.sampling.begins(entry[1])
+        self.begun.append(entry[1])
         if self._is_compiling():
             self._give_up()
             return
@@ -161,60 +236,63 @@ class Watch:
         if stream.device_index != self._device:
             self._move(stream.device_index)
         self._mark(entry)
-        if self._under_way and not self._cuda.is_current_stream_capturing():
-            self.poll()
 
     def _move(self, device: int) -> None:
         """To another device. An event belongs to the one on which it was first recorded."""
-        for entries, _ in self._under_way:
-            _drop(entries[0], entries[-1])
+        for step in self._under_way:
+            self._drop(step.entries[0], step.entries[-1], step.every)
         self._under_way.clear()
         self._device = device
         self._free, self._anchor, self._made = [], None, 0
 
-    def _end(self, entry: Tuple[Any, ...]) -> None:
+    def _end(self, entry: Entry) -> None:
         self._mark(entry)
         self._loop = None
         entries, events = self._entries, self._events
         self._events = None
         if events is not None and len(self._under_way) < MAX_UNDER_WAY:
-            self._under_way.append((entries, events))
+            self._under_way.append(UnderWay(entries, events, self._sides, self._every, self._spent))
+            self._spent = 0
             return
         if events is not None:
             self._release(events)
-        _drop(self._begun, entry)
+        self._drop(self._begun, entry, self._every)
 
-    def _mark(self, entry: Tuple[Any, ...]) -> None:
+    def _step_aside(self) -> None:
+        if self._lane is not None and self._lane.put is self.through:
+            self._route(self._lane, self._append)
+
+    def _mark(self, entry: Entry) -> None:
         """Record an event for this entry; where that cannot be done well, give the step up."""
         events, t = self._events, entry[1]
         if events is None:
             return
         if events and t == self._entries[-1][1]:  # told twice, as an end and a begin
             event = events[-1]
-        elif host_clock() - t > LATE or len(events) >= MAX_MARKS or self._is_compiling():
+            if self._sides and self._sides[-1] == len(events) - 1:
+                self._sides.append(len(events))
+        elif host_clock() - t > LATE or len(events) >= MAX_MARKS or self._is_compiling() or not cuda.is_quiet():
             self._give_up()
             return
         else:
-            cuda = self._cuda
-            stream = cuda.current_stream()
-            if (
-                stream.cuda_stream != self._stream
-                or stream.device_index != self._device
-                or cuda.is_current_stream_capturing()
-            ):
+            stream = self._cuda.current_stream()
+            event = self._event() if stream.device_index == self._device else None
+            if event is None:
                 self._give_up()
                 return
-            if self._free:
-                event = self._free.pop()
-            elif self._made < MAX_EVENTS:
-                event = cuda.Event(enable_timing=True)
-                self._made += 1
-            else:
-                self._give_up()
-                return
+            if stream.cuda_stream != self._stream:
+                self._sides.append(len(events))
             event.record(stream)
         self._entries.append(entry)
         events.append(event)
+
+    def _event(self) -> Optional[Any]:
+        if self._free:
+            return self._free.pop()
+        if self._made >= MAX_EVENTS:
+            return None
+        self._made += 1
+        return self._cuda.Event(enable_timing=True)
 
     def _give_up(self) -> None:
         """The open step is not timed."""
@@ -222,10 +300,24 @@ class Watch:
             self._release(self._events)
         self._events = None
 
-    def _resolve(self, entries: List[Tuple[Any, ...]], events: List[Any]) -> None:
-        first = events[0]
+    # Steps that the device is done with
+
+    def _poll(self) -> None:
+        """Read what the device has done, of the oldest steps. On the thread that steps, and not inside a capture."""
+        for _ in range(AT_ONCE):
+            if not self._under_way or not self._all_done(self._under_way[0]):
+                return
+            self._resolve(self._under_way.popleft())
+
+    def _all_done(self, step: UnderWay) -> bool:
+        events = step.events
+        return events[-1].query() and all(events[place].query() for place in step.sides)
+
+    def _resolve(self, step: UnderWay) -> None:
+        began = host_clock()
+        entries, events = step.entries, step.events
+        first = last = events[0]
         times = [0.0]
-        last = first
         for event in events[1:]:
             if event is not last:
                 last = event
@@ -234,11 +326,14 @@ class Watch:
                 times.append(times[-1])
         gap = None
         if self._anchor is not None:
-            gap = self._anchor.elapsed_time(first)
+            if entries[0][1] - self._anchored < LONGEST:
+                gap = self._anchor.elapsed_time(first)
             self._free.append(self._anchor)
-        self._anchor = first
+        self._anchor, self._anchored = first, entries[0][1]
         self._release([event for event in events if event is not first])
-        resolved.append(Resolved(entries, times, gap))
+        self.resolved.append(Resolved(entries, times, gap, tuple(step.sides), step.every))
+        self.said = ON
+        self.sampling.costs(step.cost + host_clock() - began)
 
     def _release(self, events: List[Any]) -> None:
         """Back into the pool, each once."""
@@ -248,30 +343,60 @@ class Watch:
                 self._free.append(event)
                 last = event
 
-    # Torch
+    def _drop(self, begin: Entry, end: Entry, every: int) -> None:
+        """A step is not timed; whether it was one at all shows when the host tells it."""
+        self.resolved.append(Resolved([begin, end], [], None, (), every))
+        self._spent = 0
 
-    def _find_torch(self) -> bool:
-        """Whether the program has loaded torch and started CUDA; neither is ever done here."""
-        torch = sys.modules.get("torch")
-        cuda = getattr(torch, "cuda", None)
-        is_initialized = getattr(cuda, "is_initialized", None)
-        if torch is None or is_initialized is None or not is_initialized():
-            return False
-        if torch.version.cuda is None:  # ROCm: its events go by the same names, and have not been tried
-            self._on = False
-            return False
-        self._is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or _never
-        self._cuda = cuda
-        return True
+    # Ends
+
+    def finish(self) -> None:
+        """At the end of the program, on the main thread: read what is done by now."""
+        if self._cuda is None or not self._on or self._thread != get_ident():
+            return
+        try:
+            before = -1
+            while self._under_way and len(self._under_way) != before and cuda.is_quiet():
+                before = len(self._under_way)
+                self._poll()
+        except Exception as error:  # as in `put`
+            self._fail(error)
+
+    def release(self) -> None:
+        """The thread that was taken for the training is not it: the next one that steps is timed."""
+        if self._lane is not None and self._lane.put is self.through:
+            self._lane.put = self._append
+        self._lane = self._told = None
+        self._kept = (self._under_way, self._free, self._anchor)  # events of another thread's, not to be touched
+        self._pool()
+
+    def forget(self) -> None:
+        """In a forked child: the parent's events are none of its own. They stay where they are: to free one is a call
+        to a device, and a child has no access to it.
+        """
+        self._on = self.watching = False
+        self._why_not, self.said = FORKED, None
+        self._cuda = None
+        self.begun.clear()
+        self.resolved.clear()
 
     def _fail(self, error: Exception) -> None:
-        self._on = False
-        name = type(error).__name__
-        self._append((NOTE, host_clock(), f"the GPU clock is off from here on: {name}: {_said(error)}"))
+        """A CUDA error ends this lane, never the training."""
+        self._on = self.watching = False
+        text = f"{type(error).__name__}: {_said(error)}"
+        self.said = f"off: {text}"
+        if self._lane is not None:
+            self._append((NOTE, host_clock(), f"the GPU clock is off from here on: {text}"))
+            if get_ident() == self._thread:
+                self._step_aside()
 
 
 def _never() -> bool:
     return False
+
+
+def _nowhere(_: Entry) -> None:
+    raise RuntimeError("no thread is timed")
 
 
 def _said(error: Exception) -> str:
@@ -279,27 +404,3 @@ def _said(error: Exception) -> str:
         return str(error)[:200]
     except Exception:  # a foreign __str__ may raise anything
         return ""
-
-
-def _drop(begin: Tuple[Any, ...], end: Tuple[Any, ...]) -> None:
-    """A step is not timed; whether it was one at all shows when the host tells it."""
-    resolved.append(Resolved([begin, end], [], None))
-
-
-def watch(lane: Lane) -> None:
-    """Stand before this lane; called when it is made, by its thread."""
-    watched = Watch(lane.put)
-    _watches.append(watched)
-    lane.put = watched.put
-
-
-def finish() -> None:
-    """At the end of the program, on the main thread: read what is done."""
-    if _timed is not None and _timed.thread == get_ident():
-        _timed.finish()
-
-
-def forget() -> None:
-    """In a forked child: the parent's events are none of its own."""
-    for each in _watches:
-        each.off()

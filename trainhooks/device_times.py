@@ -1,134 +1,196 @@
-"""What the GPU clock has read, made into events. In the background thread.
+"""What the device's lane has read, made into events. In the background thread.
 
-The entries of a step are taken by an assembler once more, with the GPU's times in place of the host's: so time belongs
-to the same phases by both clocks, however they nest.
+The entries of a step are taken by an assembler once more, with the device's times in place of the host's: so time
+belongs to the same phases by both clocks, however they nest.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional, Tuple
+from typing import Any, Deque, Dict, List, NamedTuple, Optional, Tuple
 
-from trainhooks import gpu_clock
 from trainhooks.assembler import Assembler
-from trainhooks.clocks import NANOSECOND, monotonic_seconds
+from trainhooks.clocks import NANOSECOND, host_clock, monotonic_seconds
+from trainhooks.device_lane import DeviceLane, Entry, Resolved
+from trainhooks.device_queue import Queue, Work
 from trainhooks.entries import END
 from trainhooks.events import GpuTime, to_dict
-from trainhooks.gpu_clock import Resolved
 from trainhooks.open_work import Shared
 
 Mapping = Dict[str, Any]
 
-MAX_KNOWN = 512  # steps that the host told of, of which the GPU's times may still come
-MAX_WAITING = 4096  # the reverse: the host's entries may be digested later, and no more than these are kept
+MAX_KNOWN = 4096  # steps under way that are timed
+MAX_WAITING = 4096  # whose times are known: the host's entries may be digested later
+MAX_LOOKS = 1200  # at the stack, ten a second: those of two minutes
+MAX_ROWS = 16  # places of a step that are told
 MILLISECOND = 1_000_000  # nanoseconds
-# The two clocks drift apart by up to some 50 millionths: over this long by less than SLACK.
-WINDOW = 5 * NANOSECOND
-SLACK = 300_000  # nanoseconds
+LONGEST = 600.0  # seconds of a stretch that is told
 
 
-class GpuTimes:
-    """Steps by both clocks, joined by when they began."""
+class Timed(NamedTuple):
+    """A step by the device's clock. Which one it is by the host's, its begin and its end there say."""
 
-    def __init__(self, shared: Shared) -> None:
+    began: float  # seconds of the host's clock
+    event: Optional[GpuTime]  # without its number; None: it could not be timed
+    gap: Optional[float]  # seconds of the device from the begin of the step read before
+
+
+class DeviceTimes:
+    """Steps by both clocks, joined by when they began.
+
+    Args:
+        shared: of the process's assemblers.
+        lane: the device's.
+    """
+
+    def __init__(self, shared: Shared, lane: DeviceLane) -> None:
         self._shared = shared
-        self._known: Dict[Tuple[float, float], int] = {}  # begin and end, as told -> index
+        self._lane = lane
+        self._awaited: Dict[float, None] = {}  # begins of steps that are timed, whose number is not told yet
+        self._known: Dict[float, int] = {}  # begin, as told -> index
         self._newest = 0.0  # begin of the newest step that was told, of those of the run's own thread
-        self._waiting: Deque[Mapping] = deque(maxlen=MAX_WAITING)
+        self._waiting: Deque[Timed] = deque(maxlen=MAX_WAITING)
+        self._looks: Deque[Tuple[int, str]] = deque(maxlen=MAX_LOOKS)
         self._queue = Queue()
+        self._last: Optional[int] = None  # the step that was told before
+        self._stretch: Optional[float] = None  # from its begin on, as far as it was read
         self._dropped = 0
 
+    def looked(self, place: Optional[str]) -> None:
+        """The training's stack was looked at just now."""
+        if place is not None:
+            self._looks.append((host_clock(), place))
+
     def hear(self, events: List[Mapping]) -> None:
-        """Steps that the host tells of now."""
+        """Steps that the host tells of now. Those that are not timed are not kept."""
+        awaited = self._begun()
+        if not awaited:
+            return
         for event in events:
             if event["kind"] == "step":
-                self._known[event["start"], event["start"] + event["duration"]] = event["index"]
+                start = event["start"]
+                if start in awaited:
+                    del awaited[start]
+                    self._known[start] = event["index"]
                 if "thread" not in event:
-                    self._newest = event["start"]
-        while len(self._known) > MAX_KNOWN:
-            del self._known[next(iter(self._known))]
+                    self._newest = max(self._newest, start)
+        for table in (awaited, self._known):
+            while len(table) > MAX_KNOWN:
+                del table[next(iter(table))]
+
+    def _begun(self) -> Dict[float, None]:
+        begun, awaited = self._lane.begun, self._awaited
+        while begun:
+            awaited[begun.popleft() / NANOSECOND] = None
+        return awaited
 
     def take(self) -> List[Mapping]:
-        """Events of what the GPU clock has read."""
-        while gpu_clock.resolved:
-            step = self._made_out(gpu_clock.resolved.popleft())
+        """Events of what the lane has read."""
+        resolved = self._lane.resolved
+        told: List[Mapping] = []
+        if not resolved and not self._waiting:
+            return told
+        self._begun()
+        while resolved:
+            read = resolved.popleft()
+            step = self._made_out(read)
             if step is not None:
                 self._waiting.append(step)
-        told = []
-        for _ in range(len(self._waiting)):
-            event = self._waiting.popleft()
-            index = self._known.pop(event["of"], None)
-            if index is not None:
-                told.append(self._event(index, event))
-            elif event["of"][0] > self._newest:  # else it came to nothing: an exception, or a loop that was left
-                self._waiting.append(event)
+        while self._waiting:
+            step = self._waiting[0]
+            index = self._known.pop(step.began, None)
+            if index is None and step.began > self._newest and step.began in self._awaited:
+                break  # its number comes, and only then those of later steps
+            self._waiting.popleft()
+            event = self._event(index, step)
+            if event is not None:
+                told.append(event)
         return told
 
-    def _event(self, index: int, step: Mapping) -> Mapping:
-        event = GpuTime("", 0, monotonic_seconds(), step=index)
-        if "phases" in step:
-            event.seconds, event.busy = step["duration"], step["busy"]
-            event.phases = [(name, seconds) for name, seconds, _, _ in step["phases"]]
-        else:
+    def _event(self, index: Optional[int], step: Timed) -> Optional[Mapping]:
+        """What is told of a step. One that came to nothing (an exception, a loop that was left) leaves its stretch."""
+        self._awaited.pop(step.began, None)
+        if step.event is not None:
+            self._stretch = None if None in (step.gap, self._stretch) else self._stretch + step.gap  # type: ignore[operator]
+        if index is None:
+            return None
+        event = step.event
+        if event is None:
             self._dropped += 1
-        event.dropped = self._dropped
+            event = GpuTime("", 0, 0.0)
+        else:
+            if self._stretch is not None and self._stretch < LONGEST:
+                event.since, event.stretch = self._last, self._stretch
+            self._last, self._stretch = index, 0.0
+        event.t = monotonic_seconds()
+        event.step, event.dropped = index, self._dropped
         return to_dict(event)
 
-    def _made_out(self, read: Resolved) -> Optional[Mapping]:
-        """The step by the GPU's clock, as an assembler tells steps; `of` says which one it is by the host's."""
+    def _made_out(self, read: Resolved) -> Optional[Timed]:
+        """The step by the device's clock, as an assembler tells steps."""
         entries = read.entries
-        began, ended = entries[0][1], entries[-1][1]
-        of = (began / NANOSECOND, began / NANOSECOND + (ended - began) / NANOSECOND)
+        began = entries[0][1] / NANOSECOND
         if not read.milliseconds:
-            return {"of": of}
-        times = [int(each * MILLISECOND) for each in read.milliseconds]
+            return Timed(began, None, None)
+        times = in_order([int(each * MILLISECOND) for each in read.milliseconds], read.sides)
         shared = Shared()
         shared.phase_names = self._shared.phase_names
         assembler = shared.primary = Assembler(shared, "", True)
+        names = []  # of what goes on from each mark on
         for entry, t in zip(entries[:-1], times):
             assembler.take((entry[0], t, *entry[2:]))
+            names.append(assembler.where())
         assembler.take((END, times[-1], entries[0][2]))
         step = next((event for event in assembler.events if event["kind"] == "step"), None)
         if step is None:
-            return None
-        step["of"] = of
+            return Timed(began, None, None)
+        event = GpuTime("", 0, 0.0, seconds=step["duration"], every=read.every)
+        event.phases = [(name, seconds) for name, seconds, _, _ in step["phases"]]
         gap = None if read.gap is None else int(read.gap * MILLISECOND)
-        step["busy"] = self._queue.busy([entry[1] for entry in entries], times, gap) / NANOSECOND
-        return step
+        work = self._queue.work([entry[1] for entry in entries], times, read.sides, gap)
+        event.busy = sum(until - begin for begin, until in work.certain) / NANOSECOND
+        event.busy_phases = by_phase(work.certain, times, names)
+        event.lag = work.lag / NANOSECOND
+        event.looks = self._looks_in(entries, names, work)
+        return Timed(began, event, None if read.gap is None else read.gap / 1000)
+
+    def _looks_in(self, entries: List[Entry], names: List[str], work: Work) -> List[Tuple[str, str, int, int]]:
+        """Where the stack stood while the host was in the step: phase, place, looks, those with no certain work."""
+        began, ended = entries[0][1], entries[-1][1]
+        rows: Dict[Tuple[str, str], List[int]] = {}
+        for t, place in self._looks:
+            if began <= t < ended:
+                passed = sum(entry[1] <= t for entry in entries)
+                row = rows.setdefault((names[passed - 1], place), [0, 0])
+                row[0] += 1
+                row[1] += not work.is_certain_at(t)
+        most = sorted(rows.items(), key=lambda each: -each[1][0])[:MAX_ROWS]
+        return [(phase, place, looks, idle) for (phase, place), (looks, idle) in most]
 
 
-class Queue:
-    """For how long the GPU certainly had work in its queue: a lower bound.
-
-    The GPU comes by an event after the host has recorded it; how much later is the work that was queued by then, but
-    for the distance of the two clocks' zeros. The least that was seen of late is taken for it: an overestimate, where
-    the GPU was never seen to wait for the host, so that the bound holds.
+def in_order(times: List[int], sides: Tuple[int, ...]) -> List[int]:
+    """When the device came by each mark. One on another stream may have been passed at any time: it is kept between
+    those of the lane itself, which come in order.
     """
+    if not sides:
+        return times
+    out, ahead = list(times), times[-1]
+    for place in reversed(range(len(times))):
+        if place in sides and place < len(times) - 1:
+            out[place] = min(out[place], ahead)
+        else:
+            ahead = out[place]
+    for place in range(1, len(out)):
+        out[place] = max(out[place], out[place - 1])
+    return out
 
-    def __init__(self) -> None:
-        self._zero = 0  # on the GPU's clock: when the step before began
-        self._least: Deque[Tuple[int, int]] = deque()  # host time; GPU's time minus the host's
 
-    def busy(self, host: List[int], gpu: List[int], gap: Optional[int]) -> int:
-        """Nanoseconds of a step.
-
-        Args:
-            host, gpu: when each boundary was recorded, and when the GPU came by; the GPU's from 0 on.
-            gap: from the begin of the step before to this one's, by the GPU; None: not known.
-        """
-        if gap is None:
-            self._least.clear()
-        self._zero += gap or 0
-        zero, end = self._zero, self._zero + gpu[-1]
-        least = self._least
-        least.append((host[-1], min(zero + there - here for here, there in zip(host, gpu))))
-        while least[0][0] < host[-1] - WINDOW:
-            least.popleft()
-        distance = min(each for _, each in least)
-        total, upto = 0, zero
-        for here, there in zip(host, gpu):
-            begin, until = max(here + distance, upto), min(zero + there - SLACK, end)
-            if until > begin:
-                total += until - begin
-                upto = until
-        return total
+def by_phase(certain: List[Tuple[int, int]], times: List[int], names: List[str]) -> List[Tuple[str, float]]:
+    """Seconds in which the queue certainly held work, by what went on."""
+    found: Dict[str, int] = {}
+    for begin, until in certain:
+        for name, here, there in zip(names, times, times[1:]):
+            shared = min(until, there) - max(begin, here)
+            if shared > 0:
+                found[name] = found.get(name, 0) + shared
+    return [(name, each / NANOSECOND) for name, each in found.items()]

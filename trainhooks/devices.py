@@ -9,6 +9,7 @@ import os
 import sys
 from typing import Any, List, Optional
 
+from trainhooks import cuda
 from trainhooks.events import MAX_NAME, clean
 
 EVERY = 10.0  # seconds between two looks, once a device is known: a process may begin to use another one
@@ -23,7 +24,7 @@ class Devices:
 
     def look(self, now: float) -> List[str]:
         """The UUIDs of the devices in use, in torch's order; empty while that is unknown."""
-        if now >= self._due:
+        if now >= self._due and not cuda.captures:
             found = device_uuids()
             if found:
                 self._uuids = found
@@ -33,14 +34,12 @@ class Devices:
 
 def device_uuids() -> List[str]:
     """The UUIDs of the devices on which this process has a CUDA context; empty where torch does not tell."""
-    torch = sys.modules.get("torch")
     try:
-        if torch is None or not torch.cuda.is_initialized() or torch.version.cuda is None:
+        found = cuda.started()
+        if found is None or cuda.is_rocm():
             return []
-        count = torch.cuda.device_count()
-        used = [index for index in range(count) if count == 1 or torch._C._cuda_hasPrimaryContext(index)]
         visible = visible_devices(os.environ.get("CUDA_VISIBLE_DEVICES"))
-        named = [_uuid(torch.cuda.get_device_properties(index), index, visible) for index in used]
+        named = [_uuid(found.get_device_properties(index), index, visible) for index in cuda.devices(sys.modules["torch"])]
     except Exception:  # a torch that is half loaded, old or trimmed lacks some of them, in ways of its own
         return []
     return [uuid for uuid in named if uuid is not None]

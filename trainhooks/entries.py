@@ -66,9 +66,10 @@ NOTHING = Ground(None)  # nothing that is known
 class Lane:
     """What one thread did, in the order it did it."""
 
-    __slots__ = ("live", "ops", "put", "thread")
+    __slots__ = ("follower", "live", "ops", "put", "thread")
 
     def __init__(self) -> None:
+        self.follower: Optional[Any] = None  # whose own `put` is to be the lane's, whatever that is at the time
         self.live: Optional[Any] = None  # a step that is told at its end only: `open()` says how it stands
         self.thread = threading.current_thread()
         self.ops: Deque[Tuple[Any, ...]] = deque(maxlen=MAX_WAITING)

@@ -19,6 +19,8 @@ from typing import Any, Callable, Dict, List, Optional
 
 from trainhooks import facts, jobs, rundir
 from trainhooks.clocks import host_clock, monotonic_seconds
+from trainhooks.device_lane import DeviceLane
+from trainhooks.device_times import DeviceTimes
 from trainhooks.devices import Devices
 from trainhooks.digester import Digester
 from trainhooks.entries import FACTS, Lane
@@ -54,7 +56,11 @@ class Outbox:
     """One per process, in the background thread."""
 
     def __init__(
-        self, lanes: List[Lane], stopped: Callable[[float], bool], error: Callable[[], Optional[BaseException]]
+        self,
+        lanes: List[Lane],
+        stopped: Callable[[float], bool],
+        error: Callable[[], Optional[BaseException]],
+        device: DeviceLane,
     ) -> None:
         self._lanes = lanes
         self._stopped = stopped  # waits that many seconds for the end of the program
@@ -78,11 +84,8 @@ class Outbox:
         self._frames_due = monotonic_seconds() + FRAMES
         self._place: Optional[str] = None  # where the primary lane's thread stood last
         self._dropped = 0
-        self._gpu_times: Optional[Any] = None
-        if "trainhooks.gpu_clock" in sys.modules:  # it was asked for
-            from trainhooks.gpu_times import GpuTimes
-
-            self._gpu_times = GpuTimes(self._shared)
+        self._device = device
+        self._device_times = DeviceTimes(self._shared, device)
         self._devices = Devices()
         self._told: Dict[str, Any] = {}  # facts that change, as they were told last
 
@@ -146,16 +149,13 @@ class Outbox:
                 select.select((), (), (), 0)  # lets the interpreter go, without the timer that sleep(0) arms
             if ended and not ops:
                 self._forget(lane)
-        self._tell_gpu_times()
+        self._device.look()
+        self._stamp(self._device_times.take())
         now = monotonic_seconds()
         if now >= self._next_pulse:
             self._next_pulse = now + PULSE
             self._stamp([to_dict(self._pulse()), *self._news()])
         return longest
-
-    def _tell_gpu_times(self) -> None:
-        if self._gpu_times is not None:
-            self._stamp(self._gpu_times.take())
 
     def _look(self) -> None:
         """See where the training stands, for the time that its phases do not explain."""
@@ -165,6 +165,7 @@ class Outbox:
         leading = self._shared.primary
         if leading is not None and leading.ident is not None:
             self._place = self._sampler.look(leading.ident, leading.where())
+            self._device_times.looked(self._place)
         now = monotonic_seconds()
         if now >= self._frames_due:
             self._frames_due = now + FRAMES
@@ -218,7 +219,8 @@ class Outbox:
     def _news(self) -> List[Dict[str, Any]]:
         """Facts that were not so at the last pulse: libraries loaded since, torch's settings, GPUs in use."""
         devices = self._devices.look(monotonic_seconds())
-        known = {"versions": facts.library_versions(), "torch": torch_flags(), "devices": devices}
+        known: Dict[str, Any] = {"versions": facts.library_versions(), "torch": torch_flags(), "devices": devices}
+        known["device_clock"] = self._device.said
         news = {name: table for name, table in known.items() if table and table != self._told.get(name)}
         self._told.update(news)
         return [to_dict(Facts("", 0, monotonic_seconds(), facts=news))] if news else []
@@ -230,7 +232,9 @@ class Outbox:
                 assembler.drop_held()
             assembler.release_held()
             self._send(assembler.events)
-        self._tell_gpu_times()
+        self._send(self._device_times.take())
+        if self._device.said != self._told.get("device_clock"):
+            self._send([to_dict(Facts("", 0, monotonic_seconds(), facts={"device_clock": self._device.said}))])
         self._send(self._frames())
         bye = Bye("", 0, monotonic_seconds())
         if error is not None:
@@ -252,8 +256,7 @@ class Outbox:
         """Give each event its producer and number, and encode it. Empties `events`."""
         if not events:
             return
-        if self._gpu_times is not None:
-            self._gpu_times.hear(events)
+        self._device_times.hear(events)
         producer, seq = self.producer, self._seq
         for event in events:
             event["producer"] = producer

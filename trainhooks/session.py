@@ -6,11 +6,11 @@ import atexit
 import os
 import sys
 import threading
-from types import ModuleType
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from trainhooks import deferred
+from trainhooks import cuda, deferred
 from trainhooks.clocks import host_clock, monotonic_seconds
+from trainhooks.device_lane import DeviceLane
 from trainhooks.entries import AUTOMATIC, CANCEL, Lane
 from trainhooks.process_group import process_group
 
@@ -79,8 +79,6 @@ class Session:
 
     def new_lane(self) -> Lane:
         here.lane = lane = Lane()
-        if gpu_clock is not None and not self.forked:
-            gpu_clock.watch(lane)
         self.lanes.append(lane)
         here.quiet_put = lane.put
         return lane
@@ -108,8 +106,7 @@ class Session:
             return
         if deferred.waiting:
             deferred.poll(started())
-        if gpu_clock is not None:
-            gpu_clock.finish()
+        device.finish()
         error = sys.exc_info()[1] or getattr(sys, "last_value", None)
         if self.error is None and not (isinstance(error, SystemExit) and not error.code):
             self.error = error
@@ -132,7 +129,7 @@ def _record(session: Session) -> None:
         with _importing:
             from trainhooks.outbox import Outbox
 
-            outbox = Outbox(session.lanes, session.stop.wait, lambda: session.error)
+            outbox = Outbox(session.lanes, session.stop.wait, lambda: session.error, device)
         outbox.open(session.group)
         session.recording = True
         outbox.run()
@@ -144,10 +141,19 @@ def _record(session: Session) -> None:
 here = _Here()
 _session = Session()
 
-# How long the GPU takes over each phase: only where it was asked for. Decided once, so that it costs nothing otherwise.
-gpu_clock: Optional[ModuleType] = None
-if os.environ.get("TRAINMON_GPU_CLOCK", "0") not in ("", "0"):
-    from trainhooks import gpu_clock
+
+def _route(lane: Lane, put: Put) -> None:
+    """All that the calling thread, whose lane this is, puts into it goes through `put` from here on."""
+    before, lane.put = lane.put, put
+    if lane.follower is not None:
+        lane.follower.put = put
+    mine = here.__dict__
+    for name in ("put", "quiet_put"):
+        if mine.get(name) is before:
+            mine[name] = put
+
+
+device = DeviceLane(_route)
 
 # A fork waits until the background thread has imported what it needs, once in a program's life and some 50 ms at most.
 # In its child a module that was being imported would stay locked for ever, and whoever imports it would hang.
@@ -172,8 +178,8 @@ def _after_fork() -> None:
     here.__dict__.clear()  # this thread's, and no other is left
     _session = Session(forked=True)
     deferred.forget()
-    if gpu_clock is not None:
-        gpu_clock.forget()
+    cuda.forget()
+    device.forget()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)
@@ -201,6 +207,7 @@ def steps_told() -> Put:
     if not _session.explicit:
         _session.explicit = True
         put((CANCEL, host_clock(), AUTOMATIC))
+        device.left(AUTOMATIC)
         for lane in list(_session.lanes):
             if lane.live is not None:
                 lane.live.stop()

@@ -5,6 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any, Callable, Dict
 
+from trainhooks import cuda
+
+_memory: Dict[str, int] = {}  # as it was told last
+
 
 def torch_flags() -> Dict[str, Any]:
     """Settings of the loaded torch that decide about speed; empty where torch is not loaded (or half loaded)."""
@@ -48,21 +52,20 @@ def _gpu_memory(torch: Any) -> Dict[str, int]:
     """The allocator's own figures of the device that it holds most on, in bytes; drivers see what it has reserved only.
 
     Peaks in steps of a hundredth of the device's memory, what is held now in steps of a fiftieth, and counts as powers
-    of two, so that they are seldom news.
+    of two, so that they are seldom news. While a CUDA graph is captured the last ones stand.
     """
-    if not torch.cuda.is_initialized() or torch.version.cuda is None:
-        return {}
+    global _memory
+    if cuda.captures or not torch.cuda.is_initialized() or torch.version.cuda is None:
+        return _memory
     # The current device is a matter of each thread, and this one is not the training's.
-    count = torch.cuda.device_count()
-    used = [index for index in range(count) if count == 1 or torch._C._cuda_hasPrimaryContext(index)]
-    told = [(torch.cuda.memory_stats_as_nested_dict(index), index) for index in used]
+    told = [(torch.cuda.memory_stats_as_nested_dict(index), index) for index in cuda.devices(torch)]
     if not told:
         return {}
     stats, index = max(told, key=lambda row: row[0]["reserved_bytes"]["all"]["peak"])
     total = int(torch.cuda.get_device_properties(index).total_memory)
     grain = max(1, total // 100)
     allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
-    return {
+    _memory = {
         "total": total,
         "allocated": _upwards(int(allocated["current"]), 2 * grain),
         "reserved": _upwards(int(reserved["current"]), 2 * grain),
@@ -71,6 +74,7 @@ def _gpu_memory(torch: Any) -> Dict[str, int]:
         "retries": _doubling(int(stats["num_alloc_retries"])),
         "ooms": _doubling(int(stats["num_ooms"])),
     }
+    return _memory
 
 
 def _upwards(size: int, grain: int) -> int:

@@ -12,7 +12,7 @@ import sys
 from threading import get_ident
 from typing import Any, Callable, Optional, Tuple
 
-from trainhooks import api, deferred, session
+from trainhooks import api, cuda, deferred, device_lane, sampling, session
 from trainhooks.auto import (
     batches,
     by_hand,
@@ -45,9 +45,9 @@ def install(torch: Any) -> None:
     _wrap_scaler(torch, watched, is_compiling)
     sections.timed(torch, "save", "checkpoint")
     startup.install(torch, watched)
-    clock = [session.gpu_clock] if session.gpu_clock is not None else []
-    ours = (sys.modules[__name__], steps, usual, batches, by_hand, optimizers, roots, listener, deferred, session, api)
-    graphs.keep_out(torch, *ours, *clock)
+    hooks = (sys.modules[__name__], steps, usual, batches, by_hand, optimizers, roots, listener)
+    graphs.keep_out(torch, *hooks, api, session, deferred, device_lane, sampling, cuda)
+    cuda.watch_captures()
     tracebacks.install()
     os.register_at_fork(after_in_child=watched.reset)
     imports.when_imported("torch.utils.data.dataloader", "trainhooks.auto.loading")
@@ -95,7 +95,7 @@ def _wrap_gradients(
         loss: Any = args[0] if args else None
         if usual.stage == usual.before_learning and get_ident() == usual.thread and type(loss) is tensor:
             try:
-                usual.loss = loss.item() if loss.is_cpu else deferred.settled({"loss": loss})["loss"]
+                usual.loss = loss.item() if loss.is_cpu else deferred.on_device("loss", loss)
             except Exception:  # of more than one number, or one that cannot be asked
                 usual.loss = None
             usual.learning = host_clock()

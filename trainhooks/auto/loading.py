@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from threading import get_ident
-from typing import Any
+from typing import Any, Callable
 
 from trainhooks.auto import boundaries, graphs, loaders, sections
 from trainhooks.auto.batches import Batches
+from trainhooks.auto.op_transfers import BatchLook
 from trainhooks.auto.steps import Steps
 from trainhooks.auto.usual import FETCHED, FETCHING, READY, STEPPED
 from trainhooks.clocks import host_clock
@@ -17,22 +18,25 @@ def install(dataloader: Any) -> None:
     """Called after `torch.utils.data.dataloader` and `torch` have been imported."""
     watched, torch = boundaries.current, sys.modules["torch"]
     if watched is not None:
-        _wrap(dataloader, watched, Batches(torch))
+        _wrap(dataloader, watched, Batches(torch), BatchLook(torch).look)
         graphs.keep_out(torch, sys.modules[__name__])
 
 
-def _wrap(dataloader: Any, watched: Steps, counter: Batches) -> None:
+def _wrap(dataloader: Any, watched: Steps, counter: Batches, look: Callable[[Any], None]) -> None:
     fetch = dataloader._BaseDataLoaderIter.__next__
     make = dataloader.DataLoader.__iter__
     counts, usual, grads_wanted = counter.counts, watched.usual, watched.grads_wanted
     inside = False  # a dataset may itself go through a loader
 
     def __next__(self: Any) -> Any:
-        if usual.stage != READY or get_ident() != usual.thread or not grads_wanted():
+        if usual.stage < STEPPED or get_ident() != usual.thread or not grads_wanted():
             return unusual(self)
-        usual.began = host_clock()
-        usual.source = id(self)
-        usual.stage = FETCHING
+        if usual.stage == READY:
+            usual.began = host_clock()
+            usual.source = id(self)
+            usual.stage = FETCHING
+        elif not usual.fetch_begins(id(self), host_clock()):
+            return unusual(self)
         try:
             batch = fetch(self)
         except BaseException:
@@ -45,6 +49,7 @@ def _wrap(dataloader: Any, watched: Steps, counter: Batches) -> None:
         try:
             if usual.stage != FETCHING:
                 watched.fetch_ends(id(self), counts(batch), host_clock())
+                look(batch)  # the first ones come this way
                 return
             usual.fetched = usual.called = host_clock()  # where no model is seen, forward begins here
             usual.counts = found = counts(batch)
@@ -60,12 +65,9 @@ def _wrap(dataloader: Any, watched: Steps, counter: Batches) -> None:
             return fetch(self)
         inside = True
         try:
-            if usual.stage == STEPPED and grads_wanted():
-                usual.fetch_begins(id(self), host_clock())
-            else:
-                if usual.stage:
-                    usual.hand_over()
-                watched.fetch_begins(id(self), host_clock())
+            if usual.stage:
+                usual.hand_over()
+            watched.fetch_begins(id(self), host_clock())
             batch = fetch(self)
         except BaseException:
             fails(self)

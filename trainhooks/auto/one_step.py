@@ -50,6 +50,7 @@ class OneStep:
         "habit",
         "in_backward",
         "in_forward",
+        "lane",
         "last",
         "learnt",
         "loader_counts",
@@ -89,7 +90,8 @@ class OneStep:
 
     def reset(self) -> None:
         """Begin anew in the calling thread: at first, and in a forked child."""
-        lane = session.own_lane()
+        self.lane = lane = session.own_lane()
+        lane.follower = self  # in steps that are timed on the device something stands before the lane
         self.put = lane.put
         session.put_through(self.usual.watch(lane))
         self.thread = get_ident()
@@ -138,6 +140,8 @@ class OneStep:
             self.silent = True
             return
         self.usual.stage = OFF
+        if session.device.watching and not self.usual.replaying:
+            session.device.begins(self.lane, AUTOMATIC)
         put = self.put
         put((STEP, t, AUTOMATIC))
         if deferred.waiting:
@@ -222,6 +226,7 @@ class OneStep:
         """An optimizer steps in another thread. It is the training, where none has been seen so far."""
         if self.told or self.silent:
             return False
+        session.device.release()
         self.reset()
         return True
 

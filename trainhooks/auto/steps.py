@@ -35,8 +35,7 @@ class Steps(OneStep):
         if self.open:
             if self.stepped:
                 self.end(t)
-                if self.usual.stage and self.grads_wanted():
-                    self.usual.fetch_begins(source, t)
+                if self.usual.stage and self.grads_wanted() and self.usual.fetch_begins(source, t):
                     return
             elif self.learnt:
                 if self.optimizers.none or self._updated_unseen():
@@ -181,7 +180,7 @@ class Steps(OneStep):
             return
         if self.backwards == 0:
             if loss is not None and not (self.many_backwards or self.scaled or claims.loss):
-                self.loss = loss.item() if loss.is_cpu else deferred.settled({"loss": loss})["loss"]
+                self.loss = loss.item() if loss.is_cpu else deferred.on_device("loss", loss)
         elif self.loss is not None:
             self._forget_loss()
         self.backwards += 1
@@ -225,8 +224,8 @@ class Steps(OneStep):
 
     def _forget_loss(self) -> None:
         value, self.loss = self.loss, None
-        if type(value) is deferred.Deferred and value in deferred.waiting:
-            deferred.waiting.remove(value)
+        if type(value) is deferred.Deferred:
+            value.wanted = False
 
     # Optimizers
 

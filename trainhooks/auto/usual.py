@@ -59,11 +59,13 @@ class Usual:
         key: the id of the optimizer.
         before_learning: the stage from which a backward pass may begin.
         on_gpu: whether the optimizer's parameters are on a GPU.
+        replaying: `steps` is being told what has happened before.
         last: when the last step ended that was taken down here; 0: none was since `steps` told one.
     """
 
     __slots__ = (
         "_due",
+        "_lane",
         "_put",
         "_steps",
         "before_learning",
@@ -77,6 +79,7 @@ class Usual:
         "learnt",
         "loss",
         "on_gpu",
+        "replaying",
         "root",
         "source",
         "stage",
@@ -88,6 +91,7 @@ class Usual:
     def __init__(self, steps: Any) -> None:
         self._steps = steps
         self.root = 0
+        self.replaying = False
 
     def watch(self, lane: Lane) -> Callable[[Tuple[Any, ...]], None]:
         """Begin anew, with the lane of the calling thread.
@@ -97,7 +101,8 @@ class Usual:
         """
         self.stage = OFF
         self.thread = thread = get_ident()
-        self._put = put = lane.put
+        self._lane = lane
+        self._put = lane.ops.append  # a step that is timed on the device is not told here
         self._due = self.key = self.source = self.last = 0
         self.before_learning = CALLED
         self.on_gpu = False
@@ -109,7 +114,7 @@ class Usual:
         def tell(entry: Tuple[Any, ...]) -> None:
             if self.stage and get_ident() == thread == self.thread:
                 self.hand_over()
-            put(entry)
+            lane.put(entry)
 
         return tell
 
@@ -120,7 +125,7 @@ class Usual:
             return
         if steps.looks or steps.skips or steps.scaled or steps.waiting or steps.nested or steps.by_hand is not None:
             return
-        if claims.loss or claims.counts or claims.aside or claims.told or session.gpu_clock is not None:
+        if claims.loss or claims.counts or claims.aside or claims.told:
             return
         if steps.rooted and not self.root:
             return
@@ -130,15 +135,24 @@ class Usual:
         self.last = 0
         self.stage = READY
 
-    def fetch_begins(self, source: int, t: int) -> None:
-        """A batch is asked for, and with that a step has ended that a GPU may have been at."""
+    def fetch_begins(self, source: int, t: int) -> bool:
+        """A batch is asked for, and with that a step has ended that a GPU may have been at.
+
+        Returns:
+            Whether the step that begins is taken down here. One that is timed on the device is told by `steps`.
+        """
         if self.stage == STEPPED:
             self.end(self.stepped, t)
+        device = session.device
+        if device.watching and not device.passes(self._lane):
+            self.hand_over()
+            return False
         if deferred.waiting:
             deferred.poll(self._put)
         self.began = t
         self.source = source
         self.stage = FETCHING
+        return True
 
     def end(self, stepped: int, t: int) -> None:
         """The step is done: the optimizer's was at `stepped`, and it ends at `t`."""
@@ -179,9 +193,11 @@ class Usual:
         if stage < LEARNING:
             self.loss = None  # the last step's
         grads_wanted, steps.grads_wanted = steps.grads_wanted, _yes  # they were, or this were no usual step
+        self.replaying = True
         try:
             self._replay(stage, steps)
         finally:
+            self.replaying = False
             steps.grads_wanted = grads_wanted
 
     def _replay(self, stage: int, steps: Any) -> None:

@@ -1,4 +1,4 @@
-"""A training with named phases, for `clock`: run with TRAINMON_GPU_CLOCK=1. Its last line tells its own measures."""
+"""A training with named phases, for `clock`. Its last line tells its own measures."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from itertools import cycle, pairwise
+from itertools import cycle
 from statistics import median
 from typing import Any
 
 import torch
 
 import trainhooks as th
-from tests.gpu_check.events import PHASES, WARM_UP, Mark, nothing, workload
-from trainhooks import session
+from tests.gpu_check.events import PHASES, WARM_UP, Mark, delayed, nothing, waited, workload
 
-BLOCKS = 6  # with the clock and without, in turns
+BLOCKS = 4  # as many steps as are waited for, so many times: only some of them are timed
 wait: Callable[[], object] = torch.cuda.synchronize if torch.cuda.is_available() else nothing
 
 
@@ -37,21 +36,11 @@ def marks() -> Mark:
 
 def reference(step: Callable[[Mark], None], steps: int) -> dict[str, float]:
     """Median seconds of the phases by the host's clock, each waited for; without the hooks."""
-    clock: list[float] = []
-
-    def waited() -> None:
-        wait()
-        clock.append(time.perf_counter())
-
-    rounds = []
-    for _ in range(steps):
-        clock.clear()
-        step(waited)
-        rounds.append([b - a for a, b in pairwise(clock)])
+    rounds = waited(step, steps, wait, delayed(torch))
     return {name: median(row[place] for row in rounds) for place, name in enumerate(PHASES)}
 
 
-def block(step: Callable[[Mark], None], mark: Mark, steps: int) -> float:
+def train(step: Callable[[Mark], None], mark: Mark, steps: int) -> float:
     """Seconds a step; the last one's work is waited for."""
     wait()
     began = time.perf_counter()
@@ -59,21 +48,6 @@ def block(step: Callable[[Mark], None], mark: Mark, steps: int) -> float:
         step(mark)
     wait()
     return (time.perf_counter() - began) / steps
-
-
-def cost(step: Callable[[Mark], None], mark: Mark, steps: int) -> tuple[float, float]:
-    """Seconds that the clock adds to a step, and a step's without it."""
-    clock = session.gpu_clock
-    timed = clock._timed if clock is not None else None
-    pairs = []
-    for _ in range(BLOCKS):
-        if timed is not None:
-            timed._on = False
-        without = block(step, mark, steps)
-        if timed is not None:
-            timed._on = True
-        pairs.append((without, block(step, mark, steps)))
-    return median(b - a for a, b in pairs), median(a for a, _ in pairs)
 
 
 def captured() -> bool:
@@ -117,13 +91,8 @@ def main(steps: int, width: int, rows: int, layers: int) -> None:
     for _ in range(min(steps, WARM_UP)):
         step(nothing)
     told = reference(step, steps)
-    mark = marks()
-    block(step, mark, steps)
-    added, bare = cost(step, mark, steps)
-    graphs, capture = compiled(), captured()
-    clock = session.gpu_clock
-    on = clock is not None and clock._timed is not None and clock._timed._on
-    out = {"reference": told, "added": added, "bare": bare, "graphs": graphs, "captured": capture, "on": on}
+    seconds = train(step, marks(), BLOCKS * steps)
+    out = {"reference": told, "seconds": seconds, "graphs": compiled(), "captured": captured()}
     print(f"clocked: {json.dumps(out)}", flush=True)
 
 

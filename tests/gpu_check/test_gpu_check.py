@@ -184,15 +184,40 @@ def test_the_clock_of_the_hooks_is_checked_from_end_to_end(tmp_path: Path) -> No
     rows = {row.check: row for row in clock.check(report, printed)}
     assert rows["clock: forward in the report"].ours == "no event was read"
     assert rows["clock: graphs of torch.compile"].verdict == OK
-    assert (rows["clock: steps"].ours, rows["clock: steps"].verdict) == ("none", BAD)
+    assert rows["clock: steps"].verdict == BAD
     assert clock.check(report, "")[0].verdict == BAD
-    report["gpu_clock"], report["throughput"]["busy_share"] = {"steps": 60, "dropped": 2}, 0.9
+    report["device"] = {"timed_steps": 60, "dropped": 2, "queued": 0.9, "seconds": 0.04}
     for row in report["phases"]:
-        row["gpu_seconds"] = {"forward": 0.0101, "backward": 0.021}.get(row["name"])
-    told = {"reference": {"forward": 0.01, "backward": 0.02, "optimizer": 0.01}, "added": 1e-5, "bare": 0.04}
-    line = json.dumps({**told, "graphs": 1, "captured": True, "on": True})
+        row["clock"], row["mean"] = "cuda", {"forward": 0.0103, "backward": 0.022}.get(row["name"], 0.0)
+    report["phases"] = [row for row in report["phases"] if row["mean"]]
+    told = {"reference": {"forward": 0.01, "backward": 0.02, "optimizer": 0.01}, "seconds": 0.04}
+    line = json.dumps({**told, "graphs": 1, "captured": True})
     verdicts = [row.verdict for row in clock.check(report, f"clocked: {line}")]
-    assert verdicts == [OK, BAD, BAD, OK, TOLD, TOLD, OK, OK, OK]
+    assert verdicts == [OK, BAD, BAD, OK, TOLD, TOLD, OK, OK]
+
+
+def test_a_clock_that_waits_pays_neither_the_launches_nor_the_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that works behind the host, in made-up time: a launch costs 1, a phase 5, the delay 3."""
+    now = done = 0.0
+
+    def launch(seconds: float) -> None:
+        nonlocal now, done
+        now += 1.0
+        done = max(done, now) + seconds
+
+    def wait() -> None:
+        nonlocal now
+        now = max(now, done)
+
+    def step(mark: events.Mark) -> None:
+        for _ in events.PHASES:
+            mark()
+            launch(5.0)
+        mark()
+
+    monkeypatch.setattr(events.time, "perf_counter", lambda: now)
+    assert events.waited(step, 2, wait, lambda: launch(3.0)) == [[5.0, 5.0, 5.0]] * 2
+    assert events.waited(step, 1, wait) == [[6.0, 6.0, 6.0]], "without it, the launches count"
 
 
 def readings(**figures: Any) -> list[Gpu]:

@@ -23,7 +23,7 @@ class Layer(nn.Module):
         self.own, self.sent = nn.Linear(width, width), nn.Linear(width, width)
 
     def forward(self, x):
-        heard = torch.zeros_like(x).index_add_(0, target, self.sent(x)[source])
+        heard = torch.zeros_like(x).index_add_(0, target, self.sent(x).index_select(0, source))
         return torch.relu(self.own(x) + heard / 10)
 
 

@@ -1,7 +1,5 @@
 """Sick: the allocator's memory is given back to the driver after each step. Mended: it is kept."""
 
-import gc
-
 import torch
 from common import Meter, options
 from models import GPT, tokens
@@ -24,7 +22,6 @@ for step in range(10**9):
         print(f"step {step}: loss {loss.item():.3f}")
     del loss
     if not given.mended:
-        gc.collect()
         torch.cuda.empty_cache()
     if meter.over(batch):
         break

@@ -26,14 +26,14 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "The batch and the model": (
         "padding-waste", "length-outliers", "sequential-batching", "sequential-generation", "duplicate-forward",
         "fp32-matmul", "no-mixed-precision", "slow-attention", "unfused-optimizer", "checkpointing-unneeded",
-        "debug-settings", "below-expected",
+        "small-batch", "misaligned-shapes", "channels-last", "deterministic-mode", "debug-settings", "below-expected",
     ),
     "torch.compile": ("recompiling", "compile-fallback", "compile-warmup"),
     "The GPU": (
-        "training-on-cpu", "gpu-starved", "gpu-shared", "thermal-throttle", "power-brake", "hw-slowdown",
-        "power-capped", "low-clocks", "pcie-downtrained", "gpu-error",
+        "training-on-cpu", "gpu-starved", "launch-bound", "synchronizing", "pageable-copies", "offload", "gpu-shared",
+        "thermal-throttle", "power-brake", "hw-slowdown", "power-capped", "low-clocks", "pcie-downtrained", "gpu-error",
     ),
-    "Memory": ("oom-risk", "memory-headroom", "memory-leak", "swap"),
+    "Memory": ("oom-risk", "memory-fragmented", "memory-headroom", "memory-leak", "swap"),
     "The host": ("cpu-starved", "oversubscribed", "disk-slow"),
 }  # fmt: skip
 CODES = tuple(code for codes in FAMILIES.values() for code in codes)
@@ -48,6 +48,7 @@ _FORMS: dict[str | None, Callable[[float], str]] = {
     "+%": lambda value: f"{100 * (value - 1):g} %",  # a ratio as what lies beyond 1
     "ms": lambda value: f"{1000 * value:g}",
     "MiB": lambda value: f"{value / 2**20:g}",
+    "GB": lambda value: f"{value / 1e9:g}",
 }
 
 

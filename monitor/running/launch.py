@@ -45,7 +45,7 @@ class Options:
     price: float | None = None  # dollars an hour
     expect_tps: float | None = None  # tokens a second that would be right
     tags: dict[str, str] = field(default_factory=dict)
-    gpu_clock: bool = False  # time phases on the GPU, too
+    gpu_clock: bool | None = None  # whether steps are also timed on the GPU; None: as the environment says, else yes
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def start(words: list[str], options: Options) -> Front:
     plan = supervise.Plan(
         run=run,
         command=words,
-        environment={**os.environ, **({"TRAINMON_GPU_CLOCK": "1"} if options.gpu_clock else {})},
+        environment={**os.environ, **_gpu_clock(options.gpu_clock)},
         apart=not one_stream,
         inherit_stdin=not options.dashboard and not os.isatty(0),
         terminal=_terminal_size() if options.pty else None,
@@ -250,6 +250,10 @@ def _new_run(words: list[str], options: Options) -> Path:
         named=options.name is not None,
         **{key: value for key, value in given.items() if value is not None},
     )
+
+
+def _gpu_clock(wanted: bool | None) -> dict[str, str]:
+    return {} if wanted is None else {"TRAINMON_GPU_CLOCK": "1" if wanted else "0"}
 
 
 def _directory() -> str | None:

@@ -44,9 +44,10 @@ def _tags(_context: click.Context, _parameter: click.Parameter, given: tuple[str
     "emptying it, so stopping that process stops the training, and killing it ends the training.",
 )
 @click.option(
-    "--gpu-clock",
-    is_flag=True,
-    help="Time each phase on the GPU, too, by CUDA events. `make gpu-check` measures what that costs on your GPU.",
+    "--gpu-clock/--no-gpu-clock",
+    default=None,
+    help="Whether to time a sample of the steps on the GPU, too, by CUDA events. It does, unless you say no: at a cost "
+    "of 0.5% of the step time at most.",
 )
 @watching_options
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARG]...")
@@ -59,7 +60,7 @@ def run(
     expect_tps: float | None,
     tags: dict[str, str],
     pty: bool,
-    gpu_clock: bool,
+    gpu_clock: bool | None,
     on_alert: str | None,
     bell: bool | None,
     low_bandwidth: bool,
@@ -82,7 +83,7 @@ def run(
     low_bandwidth = config.slow_link(low_bandwidth)
     price = config.amount("run", "price") if price is None else price
     expect_tps = config.amount("run", "expect_tps") if expect_tps is None else expect_tps
-    gpu_clock = gpu_clock or bool(config.switch("run", "gpu_clock"))
+    gpu_clock = config.switch("run", "gpu_clock") if gpu_clock is None else gpu_clock
     options = Options(name, can_draw() and not no_tui, pty, price, expect_tps, tags, gpu_clock)
     context.exit(_run(list(command), options, alerting, low_bandwidth))
 

@@ -52,7 +52,8 @@ class CUDAGraph:
     def capture_begin(self, pool=None, capture_error_mode='global'): cuda.graphs += 1
     def capture_end(self): cuda.graphs -= 1
 cuda = types.SimpleNamespace(
-    CUDAGraph=CUDAGraph, graphs=0, Event=Event, stream=Stream(0), initialized=True, capturing=False, compiling=False, stuck=False,
+    CUDAGraph=CUDAGraph, graphs=0, Event=Event, stream=Stream(0), initialized=True, capturing=False, compiling=False,
+    stuck=False,
     is_initialized=lambda: cuda.initialized, current_stream=lambda device=None: cuda.stream,
     is_current_stream_capturing=lambda: cuda.capturing, synchronize=lambda: misdeeds.append('synchronised'),
 )

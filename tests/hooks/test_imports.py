@@ -31,7 +31,8 @@ def test_an_import_loads_nothing_heavy(train: Trainings) -> None:
     ours = {name for name in loaded if name.startswith("trainhooks")}
     assert ours == {
         "trainhooks", "trainhooks.api", "trainhooks.session", "trainhooks.deferred", "trainhooks.clocks",
-        "trainhooks.entries", "trainhooks.process_group",
+        "trainhooks.entries", "trainhooks.process_group", "trainhooks.cuda", "trainhooks.device_lane",
+            "trainhooks.sampling",
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Phases timed on the GPU: asked for by option, configuration or environment, and off otherwise."""
+"""Steps timed on the GPU: on, unless an option, the configuration or the environment says no."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import pytest
 
 from .conftest import State
 
-SAY = ("sh", "-c", 'echo "clock ${TRAINMON_GPU_CLOCK-off}"')
+SAY = ("sh", "-c", 'echo "clock ${TRAINMON_GPU_CLOCK-default}"')
 
 
 @pytest.mark.parametrize(
     ("options", "configuration", "said"),
     [
-        ((), "", b"clock off\n"),
+        ((), "", b"clock default\n"),
         (("--gpu-clock",), "", b"clock 1\n"),
         ((), "[run]\ngpu_clock = true\n", b"clock 1\n"),
-        ((), "[run]\ngpu_clock = false\n", b"clock off\n"),
+        ((), "[run]\ngpu_clock = false\n", b"clock 0\n"),
+        (("--no-gpu-clock",), "", b"clock 0\n"),
+        (("--no-gpu-clock",), "[run]\ngpu_clock = true\n", b"clock 0\n"),
+        (("--gpu-clock",), "[run]\ngpu_clock = false\n", b"clock 1\n"),
     ],
 )
 def test_the_training_is_told(state: State, options: tuple[str, ...], configuration: str, said: bytes) -> None:
@@ -30,3 +33,9 @@ def test_what_is_no_yes_or_no_is_refused(state: State) -> None:
     (state.path / "config.toml").write_text("[run]\ngpu_clock = 'cuda'\n")
     ended = state.call("run", "--no-tui", "--", *SAY)
     assert ended.returncode == 2 and b"gpu_clock in [run] is 'cuda'; it has to be true or false" in ended.stderr
+
+
+def test_the_environment_has_its_say(state: State) -> None:
+    state.environment["TRAINMON_GPU_CLOCK"] = "0"
+    assert state.call("run", "--no-tui", "--", *SAY).stdout == b"clock 0\n"
+    assert state.call("run", "--no-tui", "--gpu-clock", "--", *SAY).stdout == b"clock 1\n"

@@ -136,8 +136,8 @@ def _phases(evidence: Evidence) -> dict[str, tuple[float, float, float]]:
     table = evidence.state.main.phases.items()
     if evidence.device is not None:
         return {
-            name: _ends(phase.seconds.digested().series.curve().mean)
-            for name, phase in evidence.state.main.device.whole.phases.items()
+            name: _ends(column.digested().series.curve().mean)
+            for name, column in evidence.state.main.device.phases.items()
         }
     return {name: _ends(stats.seconds.digested().series.curve().mean) for name, stats in table}
 

@@ -38,12 +38,12 @@ from monitor.diagnosis import (
 from monitor.diagnosis.evidence import Evidence
 from monitor.diagnosis.gpu import GpuEvidence, gpu_evidence
 from monitor.diagnosis.gpu_trouble import GPU_RULES
-from monitor.model.device_use import bound_in_words
+from monitor.model.device_use import bound_in_words, busy_in_words
 from monitor.model.devices import ours
 from monitor.model.fold import OTHER
 from monitor.model.report import Finding
 from monitor.model.what_if import recoverable
-from monitor.units import age, duration, share
+from monitor.units import age, duration, share, times
 
 Rule = Callable[[Evidence], Finding | None]
 
@@ -231,7 +231,8 @@ def _where_the_time_goes(evidence: Evidence, quiet: bool) -> Finding:
         return Finding("none", "info", "Too few steps to judge")
     if report.device is not None and evidence.host_only:
         told = bound_in_words(report.device)
-        return Finding("none", "info", f"{told[0].upper()}{told[1:]}; host clock only: the GPU's phases are not known")
+        title = f"{told[0].upper()}{told[1:]}; host clock only: the GPU's phases are not known"
+        return Finding("none", "info", title, _busy(evidence))
     slowest = max(report.phases, key=lambda row: row.share)
     name = "time in no named phase" if slowest.name == OTHER else slowest.name
     title = f"{share(slowest.share)} of step time is {name}, {duration(slowest.mean)} a step"
@@ -254,7 +255,16 @@ def _in_numbers(evidence: Evidence, slowest: str) -> list[str]:
     lines = [f"usual steps: {', '.join(kinds)}"] if 1 < len(kinds) <= SHOWN_KINDS else []
     others = sorted((row for row in evidence.report.phases if row.name != slowest), key=lambda row: -row.share)
     told = [f"{row.name} {share(row.share)}" for row in others[:SHOWN_PHASES] if row.share >= WORTH_SHOWING]
-    return [*lines, f"then {', '.join(told)}"] if told else lines
+    lines = [*lines, f"then {', '.join(told)}"] if told else lines
+    return [*lines, *_busy(evidence)]
+
+
+def _busy(evidence: Evidence) -> list[str]:
+    device = evidence.device
+    if device is None or device.busy_least is None:
+        return []
+    limit = f"; without idle time at most {times(device.gain_limit)} as fast" if device.gain_limit is not None else ""
+    return [f"the GPU is {busy_in_words(device)} of the time in steps{limit}"]
 
 
 def _called(kind: str) -> str:

@@ -89,7 +89,7 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
         "warning",
         f"{workers} DataLoader workers share {cpus} cores",
         lines,
-        f"num_workers={max(1, cpus // 2)} to {cpus}: more take the cores from each other, and each takes time to start.",
+        f"num_workers={max(1, cpus // 2)} to {cpus}: more take the cores from each other, and take time to start.",
         evidence.of_wall(startup) if not waits else None,
     )
 

@@ -21,6 +21,8 @@ def curves(state: RunState) -> dict[str, Any]:
     return {
         "step_seconds": step_seconds(state),
         "phase_seconds": _phase_seconds(state),
+        "host_step_seconds": _curve(main.step_seconds),
+        "host_phase_seconds": _host_phase_seconds(main),
         "metrics": {name: _curve(column) for name, column in ordered(state.metrics).items()},
         "tokens_per_second": _tokens_per_second(main),
     }
@@ -39,8 +41,12 @@ def step_seconds(state: RunState) -> Curve:
 def _phase_seconds(state: RunState) -> dict[str, Curve]:
     lane = state.main.device
     if tells_phases(lane):
-        return {name: _curve(phase.seconds) for name, phase in lane.whole.phases.items()}
-    return {name: _curve(stats.seconds) for name, stats in state.main.phases.items()}
+        return {name: _curve(column) for name, column in lane.phases.items()}
+    return _host_phase_seconds(state.main)
+
+
+def _host_phase_seconds(main: Figures) -> dict[str, Curve]:
+    return {name: _curve(stats.seconds) for name, stats in main.phases.items()}
 
 
 def _pace(main: Figures) -> Curve:

@@ -42,6 +42,7 @@ class Details:
     host: tuple[Host, ...] = ()  # its readings, the newest last
     kinds: tuple[KindRow, ...] = ()
     distributions: dict[str, list[tuple[float, int]]] = field(default_factory=dict)  # phase -> seconds from, steps
+    host_distributions: dict[str, list[tuple[float, int]]] = field(default_factory=dict)  # by the host's clock
     frames: dict[str, list[tuple[str, int]]] = field(default_factory=dict)  # what was open -> places, looks
     wall_offset: float | None = None  # Unix time minus monotonic time
 

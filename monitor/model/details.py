@@ -8,9 +8,10 @@ from statistics import median
 from monitor.model import account
 from monitor.model.baseline import Baseline
 from monitor.model.detail_rows import Details, GpuDetail, KindRow
+from monitor.model.device_use import tells_phases
 from monitor.model.devices import ours
 from monitor.model.held_back import HeldBack, held_back
-from monitor.model.series import STEP, Quantiles
+from monitor.model.series import STEP, Durations, Quantiles
 from monitor.model.state import Figures, RunState
 
 MAX_KINDS = 20  # roles and stages told of; more fit on no screen
@@ -33,10 +34,19 @@ def details(state: RunState, over: bool) -> Details:
         gpus=_gpus(state),
         host=tuple(state.host),
         kinds=_kinds(main),
-        distributions={name: distribution(stats.seconds.digested().quantiles) for name, stats in main.phases.items()},
+        distributions=_distributions(main.device.phases if tells_phases(main.device) else _host_phases(main)),
+        host_distributions=_distributions(_host_phases(main)),
         frames={where: _most_seen(table) for where, table in main.frames.items()},
         wall_offset=lead.wall_offset if lead is not None else None,
     )
+
+
+def _host_phases(main: Figures) -> dict[str, Durations]:
+    return {name: stats.seconds for name, stats in main.phases.items()}
+
+
+def _distributions(phases: dict[str, Durations]) -> dict[str, list[tuple[float, int]]]:
+    return {name: distribution(column.digested().quantiles) for name, column in phases.items()}
 
 
 def _held_back(state: RunState, over: bool) -> tuple[HeldBack, ...]:

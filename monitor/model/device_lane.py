@@ -17,6 +17,7 @@ from monitor.model.series import Column, Durations
 from trainhooks.events import OVERFLOW, GpuTime
 
 MAX_PHASES = 200  # names that get a row of their own, as for the host's times
+MAX_STANDS_FOR = 4096  # steps that one timed step gives a value to, in curves
 MAX_PLACES = 200  # in a program, of which looks are kept
 MAX_SLOW = 200
 # First steps of a run: allocators grow, libraries choose kernels, graphs compile. They count in the sums of the run,
@@ -36,9 +37,8 @@ UNKNOWN_PHASE = ""  # of a slow stretch: which of its phases grew was not measur
 
 @dataclass(slots=True)
 class DevicePhase:
-    """One phase by the device's clock. `total` and `busy` are estimates for all steps; `steps` how many had it."""
+    """One phase by the device's clock: estimates for all steps. `steps` says how many had it."""
 
-    seconds: Durations = field(default_factory=Durations)  # of the timed steps
     total: float = 0.0
     busy: float = 0.0  # of these, at least
     steps: int = 0
@@ -75,7 +75,6 @@ class DeviceSums:
         seconds = _parts(told)
         for name, part in seconds.items():
             row = self._phase(name)
-            row.seconds.add(told.step, part)
             row.total += every * part
             row.busy += every * min(busy.get(name, 0.0), part)
             row.steps += every
@@ -113,6 +112,8 @@ class DeviceLane:
     first: int | None = None  # the step that was timed first
     dropped: int = 0  # steps that could not be timed, of one process
     paces: Column = field(default_factory=Column)  # device seconds a step, over stretches
+    # Seconds of each phase: each step counts with what the next timed one took, so that there is a value for all.
+    phases: dict[str, Durations] = field(default_factory=dict)
     window: list[float] = field(default_factory=list)  # the newest of these
     slow_steps: list[SlowStep] = field(default_factory=list)
     slow_count: int = 0
@@ -137,12 +138,20 @@ class DeviceLane:
         elif told.since < told.step:
             parts = self.newest if told.step - told.since == 1 == told.step - self.newest_step else {}
             self._stretch(told.since, told.step - told.since, told.stretch - around.stops, parts, around)
-        self.newest_step, self.newest = told.step, _parts(told)
+        self._phases(told)
         self.whole.take(told)
         if told.step >= self.first + WARM_UP:
             self.steady.take(told)
         for phase, place, looks, idle in told.looks:
             self._look(phase, place, looks, idle)
+
+    def _phases(self, told: GpuTime) -> None:
+        first = told.step if told.since is None else max(told.since + 1, told.step - MAX_STANDS_FOR)
+        steps = range(min(first, told.step), told.step + 1)
+        self.newest_step, self.newest = told.step, _parts(told)
+        for name, seconds in self.newest.items():
+            name = name if name in self.phases or len(self.phases) < MAX_PHASES else OVERFLOW
+            self.phases.setdefault(name, Durations()).extend(steps, [seconds] * len(steps))
 
     def _look(self, phase: str, place: str, looks: int, idle: int) -> None:
         table = self.looks.setdefault(phase if phase in self.looks or len(self.looks) < MAX_PHASES else OVERFLOW, {})
@@ -159,7 +168,8 @@ class DeviceLane:
             self._judge(first, count, pace, parts, around)
             self.window.append(pace)
             del self.window[:-WINDOW]
-        self.paces.add(first, pace)
+        count = min(count, MAX_STANDS_FOR)
+        self.paces.extend(range(first, first + count), [pace] * count)
 
     def _judge(self, first: int, count: int, pace: float, parts: dict[str, float], around: Neighborhood) -> None:
         if len(self.window) < ENOUGH_STRETCHES:
@@ -171,8 +181,7 @@ class DeviceLane:
             return
         step, steps = _culprit(first, count, excess, around.host)
         times = (pace * count, usual * count) if steps > 1 else (usual + excess, usual)
-        known = self.whole.phases.items()
-        phases = {name: row.seconds.digested().quantiles.at(0.5)[0] for name, row in known}
+        phases = {name: column.digested().quantiles.at(0.5)[0] for name, column in self.phases.items()}
         culprit = max(parts, key=lambda name: parts[name] - phases.get(name, 0.0), default=UNKNOWN_PHASE)
         slow = SlowStep(step, around.rank, *times, culprit, parts, phases if parts else {}, ended=around.t, steps=steps)
         self.slow_count += 1

@@ -8,6 +8,7 @@ from monitor.model.devices import ours
 from monitor.model.parts import OTHER
 from monitor.model.report import AccountRow, Device, IdlePlace, PhaseRow
 from monitor.model.state import RunState
+from monitor.units import share
 
 READING_SECONDS = 1.0  # that a reading tells of: it comes at their end
 MIN_READINGS = 3  # of one a second, before their mean is a figure of the steps
@@ -155,11 +156,21 @@ def bound_in_words(device: Device) -> str:
     return BOUNDS.get(device.bound or "", "what bounds the run is not known")
 
 
+def busy_in_words(device: Device) -> str:
+    """`busy 68 % to 97 %`: at least and at most; that it is not known, where nothing tells."""
+    least, most = device.busy_least, device.busy_most
+    if least is None:
+        return "busy for an unknown share" if most is None else f"busy at most {share(most)}"
+    if most is None:
+        return f"busy at least {share(least)}"
+    return f"busy {share(least)}" if share(least) == share(most) else f"busy {share(least)} to {share(most)}"
+
+
 def phase_rows(lane: DeviceLane) -> list[PhaseRow]:
     """The phases by the device's clock in the order they first occurred, `other` last; shares add up to 1."""
     rows = []
     for name, phase in lane.whole.phases.items():
-        column = phase.seconds.digested()
+        column = lane.phases[name].digested()
         p50, p95 = (min(each, column.most) for each in column.quantiles.at(0.5, 0.95))
         share = phase.total / lane.whole.seconds
         busy = phase.busy / phase.total if phase.total else None

@@ -200,10 +200,14 @@ class SlowStep:
 
     def __str__(self) -> str:
         """The line people know from their own logs: `Slow step 214 (65.3 s): generation 45.2 s, ...; usual 18.0 s`."""
-        which = f"step {self.step}" if self.steps == 1 else f"steps {self.step} to {self.step + self.steps - 1}"
         parts = ", ".join(f"{name} {brief(seconds)}" for name, seconds in self.breakdown().items())
         told = f": {parts}" if parts else ""
-        return f"Slow {which} ({brief(self.seconds)}){told}; usual {brief(self.baseline)}"
+        return f"Slow {self.which} ({brief(self.seconds)}){told}; usual {brief(self.baseline)}"
+
+    @property
+    def which(self) -> str:
+        """`step 214`, `steps 1201 to 1220`."""
+        return f"step {self.step}" if self.steps == 1 else f"steps {self.step} to {self.step + self.steps - 1}"
 
     def breakdown(self) -> dict[str, float]:
         """The phases worth telling: those that took a hundredth of the step, and the culprit."""
@@ -416,3 +420,6 @@ class View:
     usual_startup: float | None = None  # seconds, of earlier runs of the command; told while no step is known
     earlier: Earlier | None = None  # the run that this one is measured by, once it was found
     turns: tuple[Turn, ...] = field(default=(), compare=False)  # what turned since the view before: of the reader
+    # By the host's clock, which says where Python was; of single steps it is the only one that tells.
+    host_step_seconds: Curve = Curve()
+    host_phase_seconds: dict[str, Curve] = field(default_factory=dict)

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from monitor.model.device_use import bound_in_words
-from monitor.model.report import Device, Report
+from monitor.model.device_use import bound_in_words, busy_in_words
+from monitor.model.report import Report
 from monitor.reports.table import Section
-from monitor.units import UNKNOWN, duration, plural, share
+from monitor.units import duration, plural, share
 from trainhooks.events import clean
 
 HOST_ONLY = "host clock only: where Python was, not what the GPU did"
 SHOWN_PLACES = 5
-
-
-def busy_in_words(device: Device) -> str:
-    """`busy 68 to 97 %`: at least and at most; `unknown` where nothing tells."""
-    least, most = device.busy_least, device.busy_most
-    if least is None:
-        return UNKNOWN
-    if most is None:
-        return f"busy at least {share(least)}"
-    return f"busy {share(least)}" if share(least) == share(most) else f"busy {share(least)} to {share(most)}"
 
 
 def clocks(report: Report) -> list[str]:

@@ -13,7 +13,33 @@ from trainhooks.events import clean
 def gpus(report: Report) -> Section | None:
     if not report.gpus:
         return None
-    return Section("GPUs", [*(line for gpu in report.gpus for line in _gpu(gpu)), *_allocator(report)])
+    over = report.outcome.state != "running" and any(gpu.over_steps for gpu in report.gpus)
+    title = "GPUs over the steps" if over else "GPUs"
+    return Section(title, [*(line for gpu in report.gpus for line in _gpu(gpu)), *_allocator(report)])
+
+
+# Figures over the steps: their names, units, and what they are multiplied by to be in these.
+_OVER_STEPS = (
+    ("utilization", "busy", "%", 1.0),
+    ("sm_active", "SMs", "%", 1.0),
+    ("tensor_active", "tensor cores", "%", 1.0),
+    ("memory_active", "memory", "%", 1.0),
+    ("power", "power", "W", 1.0),
+    ("sm_clock", "clock", "MHz", 1.0),
+    ("temperature", "temperature", "°C", 1.0),
+    ("pcie_rx", "PCIe in", "MB/s", 1e-6),
+)
+
+
+def _ranges(gpu: GpuRow) -> str:
+    """`busy 94 % (86 to 100), SMs 88 % (81 to 90)`: means over the steps, and the least and most of a reading."""
+    parts = []
+    for name, label, unit, factor in _OVER_STEPS:
+        told = gpu.over_steps.get(name)
+        if told is not None:
+            mean, low, high = (f"{factor * each:,.0f}" for each in (told.mean, told.min, told.max))
+            parts.append(f"{label} {mean} {unit}" + (f" ({low} to {high})" if low != high else ""))
+    return ", ".join(parts)
 
 
 def _gpu(gpu: GpuRow) -> Iterable[str]:
@@ -28,6 +54,9 @@ def _gpu(gpu: GpuRow) -> Iterable[str]:
     ]
     told = ", ".join(fact for fact in facts if fact) or "the driver tells nothing of it"
     yield f"{gpu.index} {clean(gpu.name or gpu.uuid)}: {told}" + (" SIMULATED" if gpu.simulated else "")
+    ranges = _ranges(gpu)
+    if ranges:
+        yield f"    over the steps: {ranges}"
     held = [f"{clean(reason)} for {duration(seconds)}" for reason, seconds in gpu.throttle.items() if seconds]
     if held:
         yield "    held back: " + ", ".join(held)

@@ -125,7 +125,7 @@ SCREEN_ACTIONS: dict[str, tuple[Action, ...]] = {
         Action("slow", ("x",), "x", "Show slow and skipped steps only, or all", "only slow"),
         *_ROWS,
     ),
-    "breakdown": (*_ROWS,),
+    "breakdown": (Action("lane", ("h",), "h", "By the other clock: the host's, or the GPU's"), *_ROWS),
     "charts": (
         _FIND,
         Action("logarithm", ("y",), "y", "Logarithmic scale, or linear", "log"),

@@ -153,10 +153,12 @@ def test_the_medians_of_a_role_say_which_steps_they_leave_out(look: Look, steps:
 @pytest.mark.parametrize("width", [58, 78, 118, 158])
 def test_a_phase_of_some_steps_says_of_how_many_at_every_width(look: Look, width: int) -> None:
     view = views.running()
-    heads = text(breakdown._table(view.report.phases, view, look, width)).split("\n")[0]
+    heads = text(breakdown._table(view.report.phases, breakdown._lane(view, False), look, width)).split("\n")[0]
     assert "steps" in heads and len(heads) <= width
     alike = [replace(row, count=214) for row in view.report.phases]
-    assert ("steps" in text(breakdown._table(alike, view, look, width)).split("\n")[0]) == (width >= 118)
+    assert ("steps" in text(breakdown._table(alike, breakdown._lane(view, False), look, width)).split("\n")[0]) == (
+        width >= 118
+    )
     assert breakdown.Breakdown().aside(views.many_ranks(), look) == [("214 steps of rank 0", "muted")]
 
 

@@ -22,8 +22,8 @@ def slow_step(slow: SlowStep, look: Look, when: str = "") -> Row:
     """`Slow step 214 (65.3 s): generation 45.2 s, ...; usual 18.0 s`, with the culprit in its colour."""
     role = "".join(f" {printable(part[:60])}" for part in (slow.role, slow.stage) if part)
     role += f" on rank {slow.rank}" if slow.rank else ""
-    row: Row = [("▲ ", "bad bold"), (when, "muted"), (f"Slow step {slow.step}{role}", "text bold")]
-    row.append((f" ({fmt.brief(slow.seconds)}): ", "text"))
+    row: Row = [("▲ ", "bad bold"), (when, "muted"), (f"Slow {slow.which}{role}", "text bold")]
+    row.append((f" ({fmt.brief(slow.seconds)})" + (": " if slow.phases else ""), "text"))
     for index, (name, seconds) in enumerate(list(slow.breakdown().items())[:16]):
         row += [(", ", "muted")] if index else []
         text = f"{printable(name[:80])} {fmt.brief(seconds)}"

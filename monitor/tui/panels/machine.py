@@ -224,7 +224,11 @@ class Machine(ScrollPanel):
         return report.gpus, report.host, view.details.gpus, beside
 
     def heading(self, view: View, look: Look) -> str:
-        return "GPUs and host" if view.report.gpus else "Host"
+        if not view.report.gpus:
+            return "Host"
+        # Once a run is over, its last reading would show an idle card.
+        means = view.report.outcome.state != "running" and any(gpu.over_steps for gpu in view.report.gpus)
+        return "GPUs over the steps, host" if means else "GPUs and host"
 
     def has_place(self, view: View, look: Look) -> bool:
         report = view.report

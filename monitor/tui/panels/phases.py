@@ -244,10 +244,12 @@ class Phases(ScrollPanel):
         report = view.report
         opened = () if report.phases else view.open.spans
         ranks = report.ranks, report.straggler, view.verdict.code
-        return report.phases, report.wall, report.startup, ranks, report.progress.steps_done, opened
+        return report.phases, report.device, report.wall, report.startup, ranks, report.progress.steps_done, opened
 
     def heading(self, view: View, look: Look) -> str:
-        return of_rank("Where the time goes", view.report)
+        device = view.report.device
+        clock = "" if device is None else ", GPU's clock" if device.clock is not None else ", host clock only"
+        return of_rank(f"Where the time goes{clock}", view.report)
 
     def aside(self, view: View, look: Look) -> Row:
         return labels(lines(view.report, look)) if view.report.phases else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ from textual.binding import BindingType
 from monitor import units as fmt
 from monitor.model.baseline import WARM_UP, WINDOW
 from monitor.model.detail_rows import KindRow
+from monitor.model.device_use import bound_in_words, busy_in_words
 from monitor.model.report import Curve, PhaseRow, View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.columns import across, fold_means, grid
@@ -38,19 +40,36 @@ _NOTHING = Curve()
 _SCALE = ("how many steps took how long, logarithmic scale", "steps by length, log scale", "log scale")
 
 
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The phases by one clock: the device's, or the host's."""
+
+    rows: list[PhaseRow]
+    step_seconds: Curve
+    phase_seconds: dict[str, Curve]
+    distributions: dict[str, list[tuple[float, int]]]
+
+
+def _lane(view: View, host: bool) -> Lane:
+    report, details = view.report, view.details
+    if host and report.host_phases:
+        return Lane(report.host_phases, view.host_step_seconds, view.host_phase_seconds, details.host_distributions)
+    return Lane(report.phases, view.step_seconds, view.phase_seconds, details.distributions)
+
+
 def _names(rows: list[PhaseRow]) -> int:
     return max(8, min(24, max(len(row.name) for row in rows)))
 
 
-def _table(rows: list[PhaseRow], view: View, look: Look, width: int) -> list[Row]:
+def _table(rows: list[PhaseRow], lane: Lane, look: Look, width: int) -> list[Row]:
     names = _names(rows)
     shown = _shown(rows, width - names - 4)
     used = names + 3 + sum(_WIDTHS[index] for index in shown)
-    room = width - used - 3 if view.details.distributions else 0
+    room = width - used - 3 if lane.distributions else 0
     title: Row = [(" " * (names + 3), "text")]
     title += [(column(_COLUMNS[index], _WIDTHS[index], right=True), "muted") for index in shown]
-    low, high = _range(rows, view)
-    shown_bars = {row.name: view.details.distributions.get(row.name, ()) for row in rows}
+    low, high = _range(rows, lane)
+    shown_bars = {row.name: lane.distributions.get(row.name, ()) for row in rows}
     wide = bin_cells([shown_bars[row.name] for row in _matter(rows)], low, high, max(1, room))
     room -= room % wide
     if room >= _LEAST_CHART:
@@ -84,9 +103,9 @@ def _matter(rows: list[PhaseRow]) -> list[PhaseRow]:
     return [row for row in rows if row.share >= _MATTERS] or rows
 
 
-def _range(rows: list[PhaseRow], view: View) -> tuple[float, float]:
+def _range(rows: list[PhaseRow], lane: Lane) -> tuple[float, float]:
     """The shortest and the longest time of the phases that matter: microseconds of others would take most of it."""
-    told = [view.details.distributions.get(row.name, ()) for row in _matter(rows)]
+    told = [lane.distributions.get(row.name, ()) for row in _matter(rows)]
     low = min((start for bars in told for start, count in bars if count), default=0.001)
     high = max((row.max for row in _matter(rows)), default=1.0)
     return low, max(high, low * 1.5)
@@ -199,7 +218,7 @@ def _tall(phases: int, free: int) -> int:
     return max(1, min(_MOST_ROWS, (free + 1) // max(1, phases) - 1))
 
 
-def over_the_run(rows: list[PhaseRow], view: View, look: Look, width: int, height: int = 0) -> list[Row]:
+def over_the_run(rows: list[PhaseRow], lane: Lane, look: Look, width: int, height: int = 0) -> list[Row]:
     """How each phase went as the run went on: between 0 and its longest stretch of steps, in a row each or more.
 
     Args:
@@ -207,17 +226,17 @@ def over_the_run(rows: list[PhaseRow], view: View, look: Look, width: int, heigh
     """
     names = _names(rows)
     gutter, tail = names + 4, 12
-    layout = grid(view.step_seconds, width - gutter - tail)
+    layout = grid(lane.step_seconds, width - gutter - tail)
     if layout is None or width - gutter - tail < _LEAST_CHART:
         return []
     means_of = f"means of {layout.steps:,} steps, each from 0 to the highest of them, at the right"
     each_one = "step by step, each from 0 to the longest, at the right"
     scale = cut([("   " + (means_of if layout.steps > 1 else each_one), "muted")], width - 14)
     out: list[Row] = [[], [(" Over the run", "text bold"), *scale]]
-    drawn = [row for row in rows if view.phase_seconds.get(row.name, _NOTHING).x]
+    drawn = [row for row in rows if lane.phase_seconds.get(row.name, _NOTHING).x]
     tall = _tall(len(drawn), height - len(out) - 1)
     for row in drawn:
-        means = across(fold_means(view.phase_seconds[row.name], layout), layout)
+        means = across(fold_means(lane.phase_seconds[row.name], layout), layout)
         top, tone = max(means), look.phases[row.name]
         head: Row = [(" ■ ", tone), (column(row.name, names), "text"), (" ", "text")]
         out += [[]] if tall > 1 and row is not drawn[0] else []
@@ -228,17 +247,32 @@ def over_the_run(rows: list[PhaseRow], view: View, look: Look, width: int, heigh
     return [*out, steps_axis(layout, gutter, width - gutter - tail)] if drawn else []
 
 
-def _clocks(view: View, width: int) -> list[Row]:
-    return wrap([(f" clock: {_clock_told(view)}", "muted")], width - 1, 8)
+def _clocks(view: View, host: bool, width: int) -> list[Row]:
+    return wrap([(f" clock: {_clock_told(view, host)}", "muted")], width - 1, 8)
 
 
-def _clock_told(view: View) -> str:
+def _clock_told(view: View, host: bool) -> str:
     device = view.report.device
     if device is None:
         return "the host's; no GPU was timed" if not view.details.gpus else "the host's; no GPU is known to be used"
     if device.clock is None:
         return "the host's only: where Python was, not what the GPU did"
-    return f"the GPU's, by CUDA events in {fmt.plural(device.timed_steps, 'step', 'steps')}, which stand for all"
+    if host:
+        return "the host's: where Python was. Time in no phase holds its waits for the GPU; h shows the GPU's clock"
+    timed = fmt.plural(device.timed_steps, "step", "steps")
+    return f"the GPU's, by CUDA events in {timed}, which stand for all; h shows the host's clock"
+
+
+def _device(view: View, width: int) -> list[Row]:
+    """How busy the GPU was, and what that leaves to be won."""
+    device = view.report.device
+    if device is None:
+        return []
+    bound = bound_in_words(device)
+    told = f" {bound[0].upper()}{bound[1:]}: the GPU is {busy_in_words(device)} of the time in steps"
+    if device.gain_limit is not None:
+        told += f"; without any idle time at most {fmt.times(device.gain_limit)} as fast"
+    return wrap([(told, "text")], width - 1, 6)
 
 
 class Breakdown(Body):
@@ -250,13 +284,23 @@ class Breakdown(Body):
         " on one logarithmic scale for all phases of at least 1 % of the time; what others have beyond its ends stands"
         " there. Their height is the root of the number of steps. `other` is time inside a step in no phase.",
         "Steps of different roles and stages are compared each with their like; where there are several, their usual"
-        " times stand below. A phase's clock is the host's, unless cuda is said. Over the run: a phase that grew, or"
-        " that came and went, is seen there.",
+        " times stand below. Where a GPU is used, the times are the GPU's as far as they are told (clock cuda), and h"
+        " shows the host's. Over the run: a phase that grew, or that came and went, is seen there.",
     )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._host = False  # the host's clock, where the GPU's is told as well
+
+    def do_lane(self) -> None:
+        """The other clock."""
+        self._host = not self._host
 
     def data(self, view: View, look: Look) -> object:
         return (
+            self._host,
             view.report.phases,
+            view.report.host_phases,
             view.report.device,
             view.report.wall,
             view.step_seconds,
@@ -273,12 +317,13 @@ class Breakdown(Body):
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
         if not view.report.phases:
             return silence(view, width, self.size.height)
-        ordered = sorted(view.report.phases, key=lambda row: -row.share)
-        rows = [*_table(ordered, view, look, width), [], *_clocks(view, width)]
+        lane = _lane(view, self._host)
+        ordered = sorted(lane.rows, key=lambda row: -row.share)
+        rows = [*_table(ordered, lane, look, width), [], *_clocks(view, self._host, width), *_device(view, width)]
         if view.details.kinds:
             rows += _kinds(view.details.kinds, look, width)
         rows += [[], *wall_account(view.report.wall, look, width)]
-        return [*rows, *over_the_run(ordered, view, look, width, self.size.height - 1 - len(rows))]
+        return [*rows, *over_the_run(ordered, lane, look, width, self.size.height - 1 - len(rows))]
 
 
 class BreakdownScreen(PageScreen):

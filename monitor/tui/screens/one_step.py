@@ -107,7 +107,8 @@ def _title(line: StepLine, view: View, width: int) -> Row:
         row.append((f" a step, the mean of {line.count:,} steps: single ones this old are not kept", "muted"))
         return row
     if line.slow is not None:
-        usual = f"  slow: usual {fmt.brief(line.slow.baseline)}, {line.slow.culprit} grew most"
+        grew = f", {line.slow.culprit} grew most" if line.slow.culprit else ""
+        usual = f"  slow: usual {fmt.brief(line.slow.baseline)}{grew}"
         row.append((fit(usual, width), "bad bold"))
     elif line.status:
         row.append((f"  {fit(line.status, 80)}", "muted" if line.status == "ok" else "warning"))
@@ -128,8 +129,9 @@ def _phases(line: StepLine, view: View, look: Look, width: int) -> list[Row]:
     longest = max(line.phases.values(), default=0.0)
     beside = max(USUAL, min(text_width(words) + 2, width - 1 - 22 - FIGURE))
     room = max(0, min(60, width - 26 - FIGURE - beside))
+    title = " Phases" if view.report.device is None else " Phases, by the host's clock"
     rows: list[Row] = [[
-        (column(" Phases", 22 + room), "text bold"), (column(_whose(line), FIGURE, right=True), "muted"),
+        (column(title, 22 + room), "text bold"), (column(_whose(line), FIGURE, right=True), "muted"),
         (column(fit(words, beside - 2), beside, right=True), "muted"),
     ]]  # fmt: skip
     for name, seconds in sorted(line.phases.items(), key=lambda item: -item[1]):
@@ -158,7 +160,8 @@ def _usual(line: StepLine, view: View) -> tuple[dict[str, float], str]:
         if step is not None and (kind.role, kind.stage) == (step.role, step.stage):
             own = [name for name, value in (("role", kind.role), ("stage", kind.stage)) if value]
             return kind.phases, f"median of its {' and '.join(own)}" if own else "median of the latest steps"
-    return {row.name: row.p50 for row in view.report.phases}, "median of the run"
+    rows = view.report.host_phases or view.report.phases  # a step's own times are the host's
+    return {row.name: row.p50 for row in rows}, "median of the run"
 
 
 def _during(line: StepLine, t: float) -> bool:

@@ -61,17 +61,22 @@ def of_event(step: Step, slow: SlowStep | None) -> StepLine:
     return StepLine(step.index, 1, seconds, phases, step.tokens, "slow" if slow else status, slow, step)
 
 
+def _curves(view: View) -> tuple[Curve, dict[str, Curve]]:
+    """Steps and phases by the host's clock: single steps are told by no other."""
+    if view.report.device is None:
+        return view.step_seconds, view.phase_seconds
+    return view.host_step_seconds, view.host_phase_seconds
+
+
 def _stretches(view: View, before: int) -> list[StepLine]:
     """The run up to step `before`, as the means that its curve keeps."""
-    curve = view.step_seconds
+    curve, phase_curves = _curves(view)
     lines = []
     for x, mean in zip(curve.x, curve.mean, strict=True):
         first, count = max(1, int(x)), min(curve.width, before - max(1, int(x)))
         if count < 1:
             break
-        phases = {
-            name: value for name, each in view.phase_seconds.items() if (value := _at(each, curve, x)) is not None
-        }
+        phases = {name: value for name, each in phase_curves.items() if (value := _at(each, curve, x)) is not None}
         lines.append(StepLine(first, count, mean, phases))
     return lines
 
@@ -86,16 +91,16 @@ def _at(curve: Curve, like: Curve, x: float) -> float | None:
 
 def step_lines(view: View) -> list[StepLine]:
     """All rows, in the order of the steps."""
-    slow = {each.step: each for each in view.report.slow_steps}
+    slow = {each.step: each for each in view.report.slow_steps if each.steps == 1}
     kept = [of_event(step, slow.get(step.index)) for step in view.details.steps]
     first = kept[0].step if kept else math.inf
-    curve = view.step_seconds
+    curve, _ = _curves(view)
     newest = curve.end if curve.end is not None else curve.x[-1] + curve.width - 1 if curve.x else 0
     before = int(first) if kept else int(newest) + 1
     old = [
         StepLine(each.step, 1, each.seconds, each.phases, None, "slow", each)
         for each in view.report.slow_steps
-        if each.step < first
+        if each.step < first and each.steps == 1
     ]
     known = {line.step for line in old}
     stretches = [line for line in _stretches(view, before) if line.count > 1 or line.step not in known]

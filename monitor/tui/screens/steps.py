@@ -75,6 +75,7 @@ class StepTable(ListBody):
         what = "slow and skipped steps only, " if self._only_slow else ""
         words = f"{what}{fmt.plural(single, 'single step', 'single steps')}"
         words += f" of {of}" if (of := shown_rank(view.report)) else ""
+        words += " by the host's clock" if view.report.device is not None else ""
         stretches = len(self._lines) - single
         told: Row = [(words + (f", {stretches:,} stretches before them" if stretches else ""), "muted")]
         more = self._more(view, self.size.width)
@@ -158,7 +159,8 @@ def _status(line: StepLine, room: int, kinds: bool) -> str:
         kind = ", " + " / ".join(part for part in (line.event.role, line.event.stage) if part)
     if line.slow is not None:
         culprit = line.slow.culprit
-        ways = [f"▲ slow: {culprit} grew most{kind}", f"▲ {culprit}{kind}", f"▲ {culprit}", "▲ slow"]
+        ways = [f"▲ slow: {culprit} grew most{kind}", f"▲ {culprit}{kind}", f"▲ {culprit}"] if culprit else []
+        ways.append("▲ slow")
     elif line.count > 1:
         ways = ["mean of the stretch", "mean"]
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import subprocess
@@ -9,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +29,21 @@ PLAY = Path(__file__).with_name("play.py")
 class Played:
     """One training by the hooks, and by the ledger."""
 
+    workload: str
+    way: str
     told: Told
     truth: dict[str, Any]
 
-    @property
+    @cached_property
+    def indices(self) -> list[int]:
+        return self.told.indices
+
+    @cached_property
     def timed(self) -> dict[int, dict[str, Any]]:
         """What was told of the steps that were timed."""
         return {event["step"]: event for event in self.told.kind("gpu_time") if "seconds" in event}
 
-    @property
+    @cached_property
     def true_steps(self) -> dict[int, dict[str, float]]:
         """Busy seconds of each step's phases on the device."""
         return {int(step): phases for step, phases in self.truth["steps"].items()}
@@ -71,32 +80,46 @@ class Zygote:
 
 
 class Plays:
-    """Workloads and scripts, each in a process of its own; the same one is not played twice."""
+    """Workloads and scripts, each in a process of its own. A workload is played once, whichever worker asks for it.
 
-    def __init__(self, zygote: Zygote, work: Path) -> None:
-        self._zygote, self._work = zygote, work
+    Args:
+        zygote: starts them.
+        work: where those lie that nobody else asks for.
+        shared: where the plays of workloads lie, of all workers of this run of tests.
+    """
+
+    def __init__(self, zygote: Zygote, work: Path, shared: Path) -> None:
+        self._zygote, self._work, self._shared = zygote, work, shared
         self._known: dict[str, Played] = {}
 
     def __call__(self, workload: str, **order: Any) -> Played:
         """Play a workload; `order` is as `play` takes it."""
         wanted = json.dumps({"workload": workload, **order}, sort_keys=True)
         if wanted not in self._known:
-            told = self._run(PLAY, **{VARIABLE: wanted})
+            told = self._played(wanted)
             truth = json.loads((told.state.parent / TRUTH).read_text())
-            self._known[wanted] = Played(told, truth)
+            self._known[wanted] = Played(workload, order.get("way", "auto"), told, truth)
         return self._known[wanted]
 
-    def script(self, source: str, **environment: str) -> Told:
-        """Run a script of a test's own."""
-        path = self._work / f"script{len(list(self._work.iterdir()))}.py"
-        path.write_text(textwrap.dedent(source))
-        return self._run(path, **environment)
+    def _played(self, wanted: str) -> Told:
+        work = self._shared / hashlib.sha256(wanted.encode()).hexdigest()[:16]
+        work.mkdir(parents=True, exist_ok=True)
+        with open(work / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (work / "done").exists():
+                told = self._zygote.run(PLAY, work, **{VARIABLE: wanted})
+                assert told.code == 0 and told.err == "", told.err
+                (work / "done").touch()
+        return Told(work / "state", 0, (work / "out").read_text())
 
-    def _run(self, script: Path, **environment: str) -> Told:
-        work = self._work / f"work{len(list(self._work.iterdir()))}"
+    def script(self, source: str, good: bool = True, **environment: str) -> Told:
+        """Run a script of a test's own; unless it is said otherwise it must end well, and say nothing on its own."""
+        work = self._work / f"script{len(list(self._work.iterdir()))}"
         work.mkdir()
-        told = self._zygote.run(script, work, TRAINMON_GPU_CLOCK="1", **environment)
-        assert told.code == 0 and told.err == "", told.err
+        path = work / "script.py"
+        path.write_text(textwrap.dedent(source))
+        told = self._zygote.run(path, work, **environment)
+        assert not good or (told.code == 0 and told.err == ""), told.err
         return told
 
 
@@ -109,4 +132,6 @@ def zygote() -> Iterator[Zygote]:
 
 @pytest.fixture(scope="session")
 def play(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Plays:
-    return Plays(zygote, tmp_path_factory.mktemp("plays"))
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "simulated"
+    return Plays(zygote, tmp_path_factory.mktemp("plays"), shared)

@@ -17,6 +17,7 @@ from tests.simulated_device.device import Device, DeviceError, Graph, Mark, Stre
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _HOOKS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(_HERE))), "trainhooks") + os.sep
+_PROGRAMS = ("workloads.py", "layers.py")  # of this package's files those that stand for a user's
 _FAILED = "operation failed due to a previous error during capture"
 
 
@@ -31,6 +32,7 @@ class Face:
         self.events = 0  # ever made by hooks
         self.calls: dict[str, int] = {}  # by hooks
         self.hooks_cost = 0  # nanoseconds that the host was charged for calls of hooks
+        self.by_step: dict[int, int] = {}  # the same by the step that was under way
         self._pid = os.getpid()
         self._thread = threading.get_ident()
         self._local = threading.local()
@@ -53,10 +55,13 @@ class Face:
             DeviceError: the device is in error.
         """
         device = self.devices[self.current_device()]
-        self.clock.pass_by(cost)
-        ours = by_hooks()
+        ours, beside = by_hooks(), threading.get_ident() != self._thread
+        if not beside:  # what another thread asks holds nobody up
+            self.clock.pass_by(cost)
         if ours:
-            self.hooks_cost += cost
+            if not beside:
+                self.hooks_cost += cost
+                self.by_step[device.step] = self.by_step.get(device.step, 0) + cost
             self.calls[name] = self.calls.get(name, 0) + 1
             if not self.initialized:
                 self.misdeed(f"{name} before CUDA was started")
@@ -66,7 +71,7 @@ class Face:
                 self.misdeed(f"{name} while something is compiled")
         if not safe:
             for each in self.devices:  # a capture of mode 'global' is broken by any thread, whatever the device
-                if each.capture is not None and (ours or threading.get_ident() != self._thread):
+                if each.capture is not None and (ours or beside):
                     each.capture.broken = name
                     if ours:
                         self.misdeed(f"{name} in a capture")
@@ -125,9 +130,15 @@ class Face:
 
     def memory(self, *_: Any) -> dict[str, Any]:
         self.call("memory_stats", self.devices[0].costs.memory, safe=True)
-        one = {"current": 2**30, "peak": 2**31, "allocated": 2**32, "freed": 2**31}
+        one = {"current": 40 * 2**30, "peak": 48 * 2**30, "allocated": 2**42, "freed": 2**42}
         kinds = ("allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes", "requested_bytes")
         return {**{kind: {"all": dict(one)} for kind in kinds}, "num_alloc_retries": 0, "num_ooms": 0}
+
+    def context(self, index: int) -> bool:
+        """torch._C._cuda_hasPrimaryContext: harmless to a capture, but a call all the same."""
+        if by_hooks() and any(each.capture is not None for each in self.devices):
+            self.misdeed("a look at the context in a capture")
+        return True
 
     def properties(self, index: Any = 0) -> Any:
         uuid = f"00000000-0000-0000-0000-{int(index or 0):012d}"
@@ -176,13 +187,10 @@ def by_hooks() -> bool:
     frame = sys._getframe(1)
     while frame is not None:
         path = frame.f_code.co_filename
-        if path.startswith(_HOOKS):
+        if path.startswith(_HOOKS) and frame.f_code.co_name != "__torch_function__":  # that passes a program's call on
             return True
-        # Wrappers of torch's and the standard library's may stand in between; a script's own frame ends the search.
-        if (
-            not (path.startswith(_HERE) and not path.endswith(("workloads.py", "layers.py")))
-            and "contextlib" not in path
-        ):
+        between = "contextlib" in path or (path.startswith(_HERE) and not path.endswith(_PROGRAMS))
+        if not between:
             return False
         frame = frame.f_back  # type: ignore[assignment]
     return False

@@ -98,6 +98,7 @@ class Device:
         self.communication = Stream(self, 99, "communication")
         self.stream = self.compute  # what the training's launches go to
         self.step = 0
+        self.arrivals: list[int] = []  # when the device would have come by the begin of each batch
         self.label = "other"
         self.slowness = 1.0  # of kernels: clocks that fall
         self.capture: Graph | None = None
@@ -127,6 +128,10 @@ class Device:
     def check(self) -> None:
         if self.error is not None:
             raise DeviceError(f"CUDA error: {self.error}")
+
+    def arrives(self) -> None:
+        """A batch is asked for: a mark made now would be passed when the stream comes by."""
+        self.arrivals.append(max(self.stream.free, self.clock.now + LATENCY))
 
     # Work
 

@@ -35,7 +35,7 @@ def install(*devices: Device) -> Face:
     for name, value in face.names().items():
         setattr(torch.cuda, name, value)
     torch.version.cuda = "13.0"  # type: ignore[assignment]
-    torch._C._cuda_hasPrimaryContext = lambda index: True  # type: ignore[attr-defined]
+    torch._C._cuda_hasPrimaryContext = face.context  # type: ignore[attr-defined]
     _stand_in_tensors(torch, face)
     return face
 
@@ -47,7 +47,7 @@ def install_fake(*devices: Device) -> Face:
     torch.cuda, torch.__version__ = face.cuda, "9"
     torch.version = SimpleNamespace(cuda="13.0")
     torch.compiler = SimpleNamespace(is_compiling=lambda: face.compiling, is_dynamo_compiling=lambda: face.compiling)
-    torch._C = SimpleNamespace(_cuda_hasPrimaryContext=lambda index: True)
+    torch._C = SimpleNamespace(_cuda_hasPrimaryContext=face.context)
     sys.modules["torch"] = torch
     return face
 

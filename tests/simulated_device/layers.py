@@ -11,6 +11,7 @@ import torch
 from tests.simulated_device.device import Device
 from tests.simulated_device.install import place
 
+SAMPLES = 64  # of a batch
 Kernels = tuple[int, float]  # how many, and seconds each
 
 
@@ -37,7 +38,7 @@ class Layer(torch.nn.Module):
         super().__init__()
         self.device, self.forward_kernels, self.backward_kernels = device, forward, backward
         self.waits, self.python = waits, python
-        self.weight = place(torch.nn.Parameter(torch.ones(1)))
+        self.weight = place(torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16)))
 
     def forward(self, x: Any) -> Any:
         self.device.host(self.python)
@@ -88,13 +89,15 @@ class Optimizer(torch.optim.SGD):
 class Batches(torch.utils.data.IterableDataset[Any]):
     """Batches that take the host so many seconds each."""
 
-    def __init__(self, device: Device, count: int, seconds: float) -> None:
-        self.device, self.count, self.seconds = device, count, seconds
+    def __init__(self, device: Device, count: int, seconds: float, trains: bool = True) -> None:
+        self.device, self.count, self.seconds, self.trains = device, count, seconds, trains
 
     def __iter__(self) -> Iterator[Any]:
-        for _ in range(self.count):
+        for number in range(1, self.count + 1):
+            if self.trains:
+                self.device.arrives()
             self.device.host(self.seconds)
-            yield torch.ones(1)
+            yield torch.full((SAMPLES, 1), 1.0 + 1.0 / number)
 
 
 class SlowFile(io.BytesIO):

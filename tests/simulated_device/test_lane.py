@@ -1,0 +1,76 @@
+"""The real hooks over workloads whose truth is known: what the device lane tells, against the ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.simulated_device import checks
+from tests.simulated_device.conftest import Plays
+from tests.simulated_device.workloads import WORKLOADS
+
+SAMPLED = ("healthy", "mixed", "ten-milliseconds", "one-millisecond", "half-a-millisecond", "slow-drift")
+LENGTHS = ("half-a-millisecond", "one-millisecond", "ten-milliseconds", "hundred-milliseconds")
+TOLD_BY_API: dict[str, Any] = {"way": "phases", "fake": True}
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_truth_lies_in_what_is_told(play: Plays, name: str) -> None:
+    """By phase, of the timed steps and of those they stand for; and stretches are the device's whole time."""
+    assert checks.complaints(play(name)) == []
+
+
+@pytest.mark.parametrize("name", ["healthy", "launch-bound", "mixed", "slow-drift"])
+def test_the_same_steps_told_by_the_public_calls(play: Plays, name: str) -> None:
+    assert checks.complaints(play(name, **TOLD_BY_API)) == []
+
+
+def test_a_graph_of_the_whole_step_is_one_phase(play: Plays) -> None:
+    """What lies in it cannot be seen, so nothing of it is told; and its capture was left alone."""
+    played = play("healthy", way="graph")
+    assert checks.complaints(played) == []
+    assert {name for event in played.timed.values() for name, _ in event["phases"]} == {"data"}
+    assert len(played.timed) > 20
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_timed_steps_lie_at_random(play: Plays, name: str) -> None:
+    assert checks.spread(play(name)) == []
+
+
+def test_and_elsewhere_in_another_run(play: Plays) -> None:
+    first, second = play("mixed"), play("mixed", seed=2)
+    assert checks.spread(second) == [] and checks.complaints(second) == []
+    assert set(first.timed) != set(second.timed)
+
+
+def test_each_place_in_a_programs_own_rhythm_is_seen(play: Plays) -> None:
+    """Of steps that are logged each 20th time, none is always or never timed."""
+    timed = [step % 20 for step in sorted(play("ten-milliseconds").timed)[checks.FIRST :]]
+    assert len(set(timed)) >= 12 and max(timed.count(each) for each in timed) <= len(timed) / 5
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_it_costs_what_it_may(play: Plays, name: str) -> None:
+    """Half a percent of the step time on average, however short the steps are; and most steps next to nothing."""
+    played = play(name)
+    assert 0.0005 < checks.cost(played) <= checks.BUDGET
+    untimed = checks.untimed_costs(played)
+    # A loss is read ten times a second at most: at 100 ms in each step.
+    assert untimed[len(untimed) * 99 // 100] < 60e-6
+    if name in ("half-a-millisecond", "one-millisecond"):
+        assert untimed[len(untimed) // 2] < 2e-6
+
+
+def test_a_timed_step_costs_what_it_did_on_the_machine(play: Plays) -> None:
+    """Else the test above would show nothing: 0.45 ms for the marks of a step as `auto` tells it."""
+    calls, costs = play("ten-milliseconds").truth["calls"], play("ten-milliseconds").truth["costs"]
+    timed = len(play("ten-milliseconds").timed)
+    names = {"Event.record": "record", "Event.elapsed_time": "elapsed_time", "current_stream": "current_stream"}
+    assert 0.35e6 < sum(calls[name] * costs[cost] for name, cost in names.items()) / timed < 0.65e6
+
+
+def test_what_is_made_is_used_again(play: Plays) -> None:
+    played = play("half-a-millisecond")
+    assert played.truth["events"] < 200 and played.truth["calls"].get("pinned memory", 0) < 10

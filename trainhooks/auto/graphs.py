@@ -5,7 +5,23 @@ from __future__ import annotations
 from types import FunctionType, ModuleType
 from typing import Any, Callable
 
-from trainhooks.auto import configuration, models, precision, repeats
+from trainhooks.auto import (
+    configuration,
+    models,
+    op_attention,
+    op_census,
+    op_flops,
+    op_look,
+    op_transfers,
+    op_wants,
+    precision,
+    repeats,
+)
+
+_OTHERS = (
+    *(configuration, models, precision, repeats),
+    *(op_attention, op_census, op_flops, op_look, op_transfers, op_wants),
+)
 
 
 def keep_out(torch: Any, *modules: ModuleType) -> None:
@@ -19,7 +35,7 @@ def keep_out(torch: Any, *modules: ModuleType) -> None:
             mark = frames.skip_code
     except AttributeError:  # a torch that cannot compile
         return
-    for module in (*modules, configuration, models, precision, repeats):
+    for module in (*modules, *_OTHERS):
         for owner in (module, *(each for each in vars(module).values() if isinstance(each, type))):
             if getattr(owner, "__module__", module.__name__) != module.__name__:
                 continue

@@ -13,8 +13,9 @@ from __future__ import annotations
 import sys
 import weakref
 from threading import get_ident
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
+from trainhooks.auto import op_look
 from trainhooks.auto.repeats import LOOKS, Repeats
 from trainhooks.auto.steps import Steps
 from trainhooks.auto.usual import CALLED, CALLING, FETCHED, LEARNING
@@ -76,35 +77,40 @@ class Listener:
                 if usual.stage == CALLING:
                     usual.stage = CALLED
                 return result
-            if not begins(module, args, kwargs):
+            call = begins(module, args, kwargs)
+            if call is None:
                 return module._call_impl(*args, **kwargs)
-            result = module._call_impl(*args, **kwargs)
+            result = call(*args, **kwargs)
             watched.forward_ends()
             return result
 
         return called
 
-    def _begins(self, module: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
-        """A model is called, and it is not the usual call. Returns whether its end is to be told."""
+    def _begins(self, module: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Callable[..., Any]]:
+        """A model is called, and it is not the usual call. Returns what to call where its end is to be told."""
         watched, usual = self._watched, self._watched.usual
         if watched.silent or id(module) != self._key or get_ident() != watched.thread:
-            return False
+            return None
         if usual.stage in (CALLING, LEARNING) or watched.in_forward or watched.in_backward:
-            return False  # a part of what goes on
+            return None  # a part of what goes on
         if self._torch.compiler.is_compiling():  # torch.export runs it, on tensors that hold nothing
-            return False
+            return None
         if usual.stage:
             usual.hand_over()
+        call: Callable[..., Any] = module._call_impl
         forwards, began = watched.forwards, watched.began
         if watched.forward_begins(module.training, host_clock()) and self._leads(self._key):
             watched.count(self._counts(kwargs) if "input_ids" in kwargs else self._counts(args))
         if watched.forwards > forwards or watched.began != began:
-            usual.root = self._key
+            if op_look.look.due(self._key, watched.began):
+                call = op_look.look.at(self._torch, module)
+            if op_look.look.done:
+                usual.root = self._key
             if self._repeats.calls < LOOKS:
                 given = args[0] if args else kwargs.get("input_ids")
                 if isinstance(given, self._torch.Tensor):
                     self._repeats.called(given, watched.began, watched.backwards)
-        return True
+        return call
 
 
 class _Unsaved:

@@ -1,0 +1,226 @@
+"""When the census of operations is taken, and how it is told: once in a run, in the second training call of a model.
+
+The first call may still make buffers, choose kernels and start libraries. Where the conditions are not met the reason
+is told, and it is not tried again: what is compiled or captured later is no longer what was looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+
+from trainhooks import cuda, session
+from trainhooks.auto import sections
+from trainhooks.auto.op_census import Census
+from trainhooks.entries import FACTS
+
+VARIABLE = "TRAINMON_OPS"  # 0: no census
+AT = 2  # training calls of one model
+_INPUTS = ("input_ids", "inputs_embeds", "pixel_values", "input_features", "input_values")
+# Their fast path in evaluation is not taken where functions are overridden, and pads otherwise.
+_FAST_PATHS = ("TransformerEncoder", "TransformerEncoderLayer", "MultiheadAttention")
+COMPILED = "compiled: its operations are not seen"
+SEVERAL = "several models train: only one of them was looked at"
+
+
+class Look:
+    """One in a process.
+
+    Attributes:
+        done: the census was taken, or is never going to be.
+    """
+
+    def __init__(self) -> None:
+        self.done = os.environ.get(VARIABLE, "1") == "0"
+        self._pid = os.getpid()
+        self._calls: Dict[int, int] = {}  # training calls by model
+        self._step = 0
+        self._began = 0
+        self._told: Optional[Dict[str, Any]] = None
+
+    def due(self, key: int, began: int) -> bool:
+        """A model is called in training; `began` tells steps apart. Whether this call is the one to look at."""
+        if self.done:
+            if self._told is not None and key not in self._calls:
+                self._calls[key] = 1
+                self._tell({"flops_unknown": SEVERAL})
+            return False
+        if began != self._began:
+            self._began = began
+            self._step += 1
+        self._calls[key] = self._calls.get(key, 0) + 1
+        return self._calls[key] >= AT
+
+    def at(self, torch: Any, module: Any) -> Callable[..., Any]:
+        """What is to be called in place of the module's own call."""
+        self.done = True
+        reason = sections.harmless(self._hindrance, torch, module) if os.getpid() == self._pid else ""
+        if reason is None:
+            return self._looked_at(torch, module)
+        if reason:
+            self._tell({"step": self._step, "flops_unknown": reason})
+        return module._call_impl  # type: ignore[no-any-return]
+
+    def _hindrance(self, torch: Any, module: Any) -> Optional[str]:
+        """Why nothing may be looked at; "" where that is nobody's business; None where it may."""
+        if _uses_dynamo(torch, module):
+            return COMPILED
+        if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+            return "traced: its operations are not seen"
+        if cuda.started() is not None and not cuda.is_quiet():
+            return "captured in a CUDA graph: its operations are not seen"
+        if any(type(mode).__name__ != "DeviceContext" for mode in _stack(torch)):
+            return "another mode overrides torch's functions"
+        if "torch.fx.experimental.proxy_tensor" not in sys.modules:  # autocast asks for it where a mode is active
+            return ""
+        if type(module).__name__ == "DataParallel":
+            return "DataParallel: its replicas run in threads of their own"
+        for part in module.modules():
+            if isinstance(part, torch.jit.ScriptModule):
+                return "scripted: its operations are not seen"
+            if not part.training and type(part).__name__ in _FAST_PATHS:
+                return "a part of the model runs in torch's fast path of evaluation"
+        return None
+
+    def _looked_at(self, torch: Any, module: Any) -> Callable[..., Any]:
+        def look(*args: Any, **kwargs: Any) -> Any:
+            visit = sections.harmless(Visit, torch)
+            if visit is None:
+                return module._call_impl(*args, **kwargs)
+            try:
+                result = module._call_impl(*args, **kwargs)
+            finally:
+                sections.harmless(visit.leave)
+            sections.harmless(self._report, torch, module, visit.census, args, kwargs)
+            return result
+
+        return look
+
+    def _report(self, torch: Any, module: Any, census: Census, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
+        if census.failed is not None:
+            self._tell({"step": self._step, "flops_unknown": census.failed})
+            return
+        if len(self._calls) > 1:
+            census.unknown = census.unknown or SEVERAL
+        census.unknown = census.unknown or _shared_out(module)
+        self._tell({"step": self._step, **census.facts(inputs(torch, args, kwargs))})
+
+    def _tell(self, facts: Dict[str, Any]) -> None:
+        self._told = facts
+        session.quiet_put()((FACTS, {"facts": {"ops": facts}}))
+
+
+look = Look()
+
+
+class Visit:
+    """The census on the thread's stack of modes. Made, it stands there."""
+
+    def __init__(self, torch: Any) -> None:
+        self.census = Census(torch)
+        self._torch = torch
+        self._mode = _mode(torch, self.census)
+        self._callbacks = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
+        if self._callbacks is not None:
+            self._callbacks.register_start_callback(self._compiles)
+        self._stands = True
+        torch.overrides._push_mode(self._mode)
+
+    def _compiles(self, *_: Any) -> None:
+        """Something compiles after all: it must not find us on the stack, or it would compile again without us."""
+        self.census.failed = self.census.failed or COMPILED
+        self._step_down()
+
+    def leave(self) -> None:
+        self._step_down()
+        if self._callbacks is not None and self._compiles in self._callbacks.start_callbacks:
+            self._callbacks.remove_start_callback(self._compiles)
+
+    def _step_down(self) -> None:
+        self.census.open = False
+        if not self._stands:
+            return
+        self._stands = False
+        overrides, above = self._torch.overrides, []
+        while True:  # what the program has put above us and not taken away stays
+            modes = _stack(self._torch)
+            if not any(mode is self._mode for mode in modes):
+                break
+            taken = overrides._pop_mode()
+            if taken is not self._mode:
+                above.append(taken)
+        for mode in reversed(above):
+            overrides._push_mode(mode)
+
+
+def _mode(torch: Any, census: Census) -> Any:
+    class OperationCensus(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+        """Sees each call of torch, and passes it on as it is, once."""
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            result = func(*args, **kwargs)
+            if census.open:
+                census.saw(func, args, kwargs, result)
+            return result
+
+    return OperationCensus()
+
+
+def _stack(torch: Any) -> Tuple[Any, ...]:
+    core = torch._C
+    return tuple(core._get_function_stack_at(index) for index in range(core._len_torch_function_stack()))
+
+
+def _uses_dynamo(torch: Any, module: Any) -> bool:
+    """Whether anything was compiled in this process, or is going to be in this call."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    if utils is None:
+        return False
+    if sum(utils.counters["frames"].values()) if "frames" in utils.counters else 0:
+        return True
+    for part in module.modules():
+        if "_orig_mod" in part._modules:
+            return True
+        call = vars(part).get("_compiled_call_impl")
+        if call is not None and not str(getattr(call, "__module__", "")).startswith("trainhooks"):
+            return True
+    return False
+
+
+def _shared_out(module: Any) -> Optional[str]:
+    """Why the weights that were seen may not be whole."""
+    for parameter in module.parameters():
+        if type(parameter).__name__ == "FlatParameter":
+            return "the parameters are shared out among ranks (FSDP)"
+        if getattr(parameter, "ds_numel", None) is not None:
+            return "the parameters are shared out among ranks (DeepSpeed)"
+    return None
+
+
+def inputs(torch: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str, Any]:
+    """Batch and length of what the model is called on, as far as shapes tell."""
+    leading = next((each for each in _leading(torch, args, kwargs) if each.dim()), None)
+    if leading is None:
+        return {}
+    shape = [int(size) for size in leading.shape]
+    told: Dict[str, Any] = {"batch": shape[0], "input": "x".join(map(str, shape))}
+    whole = not leading.dtype.is_floating_point
+    if (whole and len(shape) == 2) or (not whole and len(shape) == 3):
+        told["length"] = shape[1]
+        told["positions"] = shape[0] * shape[1]
+    return told
+
+
+def _leading(torch: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iterator[Any]:
+    """Tensors among the inputs, the one that tells most first."""
+    first = args[0] if args else None
+    table: Any = first if hasattr(first, "keys") and hasattr(first, "get") else kwargs
+    for name in _INPUTS:
+        if isinstance(table.get(name), torch.Tensor):
+            yield table[name]
+    flat = [each for one in args for each in (one if isinstance(one, (tuple, list)) else (one,))]
+    for each in (*flat, *(table[name] for name in list(table.keys()))):
+        if isinstance(each, torch.Tensor):
+            yield each

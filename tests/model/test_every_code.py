@@ -7,10 +7,10 @@ import pytest
 from monitor.diagnosis.explain import CODES, page
 from tests.zoo.cases import CASES
 
-from . import test_gpu_rules, test_rules, test_rules_of_hardware, test_rules_of_running
+from . import test_gpu_rules, test_rules, test_rules_of_hardware, test_rules_of_running, test_rules_of_the_device
 
 VERDICT = "none"  # the registry's own, where no rule speaks
-TABLES = (test_rules, test_rules_of_hardware, test_rules_of_running)
+TABLES = (test_rules, test_rules_of_hardware, test_rules_of_running, test_rules_of_the_device)
 LEAST_INNOCENT = 2
 
 # What no script on this or that machine can plant: for each the reason. All others have a script in the zoo.
@@ -19,6 +19,7 @@ ONLY_TOLD = {
     "regressed": "two runs, one after the other",
     "swap": "it would make the machine of whoever runs the zoo swap",
     "disk-slow": "it needs a slow disk",
+    **{code: "it needs a GPU: make gpu-check plants it" for code in test_rules_of_the_device.SICK},
 }
 
 

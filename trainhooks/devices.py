@@ -39,7 +39,9 @@ def device_uuids() -> List[str]:
         if found is None or cuda.is_rocm():
             return []
         visible = visible_devices(os.environ.get("CUDA_VISIBLE_DEVICES"))
-        named = [_uuid(found.get_device_properties(index), index, visible) for index in cuda.devices(sys.modules["torch"])]
+        named = [
+            _uuid(found.get_device_properties(index), index, visible) for index in cuda.devices(sys.modules["torch"])
+        ]
     except Exception:  # a torch that is half loaded, old or trimmed lacks some of them, in ways of its own
         return []
     return [uuid for uuid in named if uuid is not None]

@@ -64,6 +64,7 @@ class Sampling:
         if not self._skip:
             return True
         if now - self._since > self._overdue:
+            self._sum = self._steps = 0.0  # what was known does not hold any more
             self._add(now)
             self._rest = 0
             self._draw()

@@ -10,8 +10,8 @@ import statistics
 from itertools import pairwise
 from typing import Any
 
-from tests.simulated_device.conftest import Played
-from tests.simulated_device.workloads import DEVICE, FOREIGN, WORKLOADS, Workload
+from tests.simulated_device.plays import Played
+from tests.simulated_device.workloads import DEVICE, FOREIGN, Workload
 
 POINTS = 0.02  # shares are right within two points, or a range holds them
 NARROW = 0.10  # the queue of a busy device is seen: busy for certain, less these points
@@ -22,7 +22,7 @@ BUDGET = 0.005  # the lane's part of the step time
 
 def complaints(played: Played) -> list[str]:
     """All of them; what was played with the workload's own steps may be asked for its sampling, too."""
-    workload = WORKLOADS[played.workload]
+    workload = played.workload
     told = [*_safety(played), *_schema(played)]
     if not played.timed:
         return [*told, "no step was timed"]

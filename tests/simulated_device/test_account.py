@@ -6,7 +6,7 @@ import pytest
 
 from monitor.model.report import Device, Report
 from tests.simulated_device import checks
-from tests.simulated_device.conftest import Played, Plays
+from tests.simulated_device.plays import Played, Plays
 from tests.simulated_device.workloads import DATA, DEVICE, HOST, WORKLOADS
 
 TOLD = {DEVICE: "device", HOST: "host", DATA: "data"}

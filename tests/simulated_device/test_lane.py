@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
 from tests.simulated_device import checks
-from tests.simulated_device.conftest import Plays
-from tests.simulated_device.workloads import WORKLOADS
+from tests.simulated_device.plays import Plays
+from tests.simulated_device.workloads import WORKLOADS, anything
 
 SAMPLED = ("healthy", "mixed", "ten-milliseconds", "one-millisecond", "half-a-millisecond", "slow-drift")
 LENGTHS = ("half-a-millisecond", "one-millisecond", "ten-milliseconds", "hundred-milliseconds")
@@ -24,6 +25,15 @@ def test_the_truth_lies_in_what_is_told(play: Plays, name: str) -> None:
 @pytest.mark.parametrize("name", ["healthy", "launch-bound", "mixed", "slow-drift"])
 def test_the_same_steps_told_by_the_public_calls(play: Plays, name: str) -> None:
     assert checks.complaints(play(name, **TOLD_BY_API)) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_training(play: Plays, seed: int) -> None:
+    """Whatever a training is made of, and however the device's clock drifts: what is told holds the truth."""
+    drift = random.Random(seed).uniform(-60e-6, 60e-6)
+    order = TOLD_BY_API if seed % 2 else {}
+    changes = {**anything(seed), **({"micro": 1} if seed % 2 else {})}
+    assert checks.complaints(play("mixed", changes=changes, device={"drift": drift}, **order)) == []
 
 
 def test_a_graph_of_the_whole_step_is_one_phase(play: Plays) -> None:

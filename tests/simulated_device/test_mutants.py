@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulated_device import checks
-from tests.simulated_device.conftest import Played, Plays
 from tests.simulated_device.mutants import MUTANTS
+from tests.simulated_device.plays import Played, Plays
 
 
 def _costs(played: Played) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.hooks.conftest import Told
-from tests.simulated_device.conftest import Plays
+from tests.simulated_device.plays import Plays
 
 # Steps of half a second are all timed: a timed one costs a thousandth of that.
 PRELUDE = """

@@ -6,6 +6,7 @@ device waiting, and longer ones let the host run ahead.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,7 +18,8 @@ Kernels = tuple[int, float]  # how many a step, and seconds each
 
 # What bounds a training, by the ledger: kernels, the host's launching, the wait for batches, copies that it waits for,
 # or the turns of another process.
-DEVICE, HOST, DATA, COPIES, FOREIGN = "device", "host", "data", "copies", "foreign"
+# What is none of these is mixed.
+DEVICE, HOST, DATA, COPIES, FOREIGN, MIXED = "device", "host", "data", "copies", "foreign", "mixed"
 BREATH = 500  # steps after which a script lets the background thread catch up: that one lives in real time
 
 
@@ -86,6 +88,33 @@ _ALL = (
     replace(HEALTHY.scaled(0.1), name="hundred-milliseconds", steps=200),
 )
 WORKLOADS = {each.name: each for each in _ALL}
+
+
+def anything(seed: int) -> dict[str, Any]:
+    """Changes that make a training of any kind, none of which anybody thought of."""
+    lots = random.Random(seed)
+
+    def kernels(longest: float) -> Kernels:
+        return lots.choice([4, 16, 64]), 10 ** lots.uniform(-5.5, longest)
+
+    return {
+        "bound": MIXED,
+        "steps": lots.choice([120, 300]),
+        "forward": kernels(-2.5),
+        "backward": kernels(-2.5),
+        "optimizer": kernels(-3.5),
+        "python": lots.choice([0.0, 0.0, 0.001, 0.01]),
+        "data": 10 ** lots.uniform(-4.5, -1.0),
+        "read_every": lots.choice([0, 1, 3, 20]),
+        "batch_bytes": lots.choice([0.0, 0.0, 1e6, 1e8]),
+        "pageable": lots.random() < 0.5,
+        "waits": lots.random() < 0.2,
+        "micro": lots.choice([1, 1, 1, 4]),
+        "evaluate_every": lots.choice([0, 0, 50]),
+        "checkpoint_every": lots.choice([0, 0, 70]),
+        "slower": lots.choice([0.0, 0.0, 1.0]),
+        "spike": lots.choice([0, 0, 77]),
+    }
 
 
 def train(device: Device, workload: Workload) -> None:

@@ -19,7 +19,9 @@ class Block(nn.Module):
 
     def forward(self, x):
         B, T, C = x.shape
-        q, k, v = (t.view(B, T, self.heads, C // self.heads).transpose(1, 2) for t in self.qkv(self.ln_1(x)).split(C, 2))
+        q, k, v = (
+            t.view(B, T, self.heads, C // self.heads).transpose(1, 2) for t in self.qkv(self.ln_1(x)).split(C, 2)
+        )
         x = x + self.proj(self.attention(q, k, v).transpose(1, 2).reshape(B, T, C))
         return x + self.mlp(self.ln_2(x))
 

@@ -5,7 +5,12 @@ from common import Meter, options
 from torch import nn
 
 given = options()
-device, width, rows, layers = given.device, (16 if given.cpu else 256), (8 if given.cpu else 512), (2 if given.cpu else 24)
+device, width, rows, layers = (
+    given.device,
+    (16 if given.cpu else 256),
+    (8 if given.cpu else 512),
+    (2 if given.cpu else 24),
+)
 parts = [layer for _ in range(layers) for layer in (nn.Linear(width, width), nn.LayerNorm(width), nn.ReLU())]
 model = nn.Sequential(*parts, nn.Linear(width, 1)).to(device)
 graphed = given.mended and not given.cpu

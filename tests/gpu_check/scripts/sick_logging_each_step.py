@@ -1,4 +1,4 @@
-"""Sick: each step reads norms and histograms of all weights to the host and writes them down. Mended: each hundredth."""
+"""Sick: each step reads norms and histograms of all weights to the host and logs them. Mended: each hundredth."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Sick: each batch of images goes to the GPU by a copy from ordinary memory. Mended: pinned, and no wait for the copy."""
+"""Sick: each batch of images goes to the GPU by a copy from ordinary memory. Mended: pinned, and not waited for."""
 
 import torch
 from common import Meter, options

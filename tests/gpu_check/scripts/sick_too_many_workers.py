@@ -1,4 +1,4 @@
-"""Sick: 64 loader workers on far fewer cores, each of which reads its index first. Mended: as many as there are cores."""
+"""Sick: 64 loader workers on far fewer cores, each of which reads its index first. Mended: no more than cores."""
 
 import os
 import time

@@ -10,14 +10,14 @@ from monitor.diagnosis.evidence import Evidence
 from monitor.model.report import Finding
 from monitor.units import share
 
-# Findings whose remedy takes idle time away from the device, and makes nothing that it computes any faster.
+# Findings whose remedy takes idle time away from the device, and makes nothing that it computes any faster. A straggler
+# is none of them: a device that waits in a collective runs its kernel, and counts as active.
 OF_IDLE_TIME = frozenset(
     (
         "input-bound",
         "unaccounted-time",
         "logging-overhead",
         "checkpoint-stall",
-        "straggler",
         "cpu-starved",
         "oversubscribed",
         "swap",

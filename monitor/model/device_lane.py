@@ -25,7 +25,7 @@ MAX_SLOW = 200
 WARM_UP = 3
 # A mark that the device reaches this soon after the host recorded it found an empty queue: the time from the record to
 # the device is some ten microseconds, and the two clocks are compared to within 300.
-DRAINED_SECONDS = 0.001
+DRAINED_SECONDS = 0.0003
 DRAINED_SHARE = 0.05  # of the step, for longer ones: the host is then at most that far ahead of the device
 WINDOW = 128  # stretches that say what is usual, as for the host's steps
 ENOUGH_STRETCHES = 8

@@ -195,6 +195,9 @@ def _gpu_time(state: RunState, told: GpuTime, producer: Producer) -> None:
     figures = _figures(state, producer)
     if figures is not None:
         figures.device.take(told, _neighborhood(figures, told))
+    rank = state.ranks.get(producer.rank)
+    if rank is not None:
+        rank.device.take(told)
 
 
 def _neighborhood(figures: Figures, told: GpuTime) -> Neighborhood:

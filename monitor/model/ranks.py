@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
+from monitor.model.device_ranks import COLLECTIVE, DeviceSteps
 from monitor.model.series import Spread
 from monitor.slab import Slab, append_all
 from trainhooks.events import Step
@@ -24,11 +25,6 @@ WORTH = 0.05  # of the time from step to step that the others wait: less is the 
 APART = 0.25  # of the others' waiting: what the slowest may wait itself, and what the ranks' own clocks may differ by
 IN_COLLECTIVES = 0.01  # of the time from step to step; with less in such phases nobody can be seen waiting there
 
-# Phases in which ranks wait for each other. Under FSDP some waiting is in `forward`, too: it is then underestimated.
-COLLECTIVE = frozenset(
-    ("backward", "optimizer", "all_reduce", "allreduce", "reduce_scatter", "all_gather", "weight_sync", "barrier")
-)
-
 
 @dataclass(slots=True)
 class RankStats:
@@ -39,6 +35,7 @@ class RankStats:
     restart: int = 0
     taken: int = 0  # steps of the newest process
     latest: list[tuple[int, float, float]] = field(default_factory=list)  # index, end, seconds in collectives
+    device: DeviceSteps = field(default_factory=DeviceSteps)
 
     def take(self, slab: Slab, restart: int) -> None:
         self.steps += len(slab)

@@ -284,6 +284,7 @@ class Straggler:
     share: float  # of the others' time from step to step that they usually wait; at least
     seconds: float  # the same a step
     steps: int  # that were compared
+    culprit: str | None = None  # the phase in which it takes longer, by the device's clock
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from dataclasses import fields
 from monitor.model import account, mfu
 from monitor.model.account import Surroundings as Surroundings
 from monitor.model.activity import Range
+from monitor.model.device_ranks import late_rank
 from monitor.model.device_use import device_use, over_steps, phase_rows, tells_phases, uses_device
 from monitor.model.devices import ours
 from monitor.model.metric_order import ordered
@@ -77,7 +78,7 @@ def report(state: RunState, around: Surroundings) -> Report:
         findings=[],
         alerts=_alerts(state, around),
         dropped=_dropped(state, around, outcome),
-        straggler=_straggler(comparison),
+        straggler=_straggler(state, comparison),
         device=device,
         host_phases=host_phases if device is not None else [],
     )
@@ -219,7 +220,10 @@ def _ranks(state: RunState, comparison: Comparison | None) -> list[RankRow]:
     return rows
 
 
-def _straggler(comparison: Comparison | None) -> Straggler | None:
+def _straggler(state: RunState, comparison: Comparison | None) -> Straggler | None:
+    if uses_device(state):
+        late = late_rank({rank: stats.device for rank, stats in state.ranks.items()})
+        return None if late is None else Straggler(late.rank, late.share, late.seconds, late.steps, late.culprit)
     if comparison is None or comparison.slowest is None:
         return None
     return Straggler(comparison.slowest, comparison.share, comparison.seconds, comparison.steps)

@@ -1,0 +1,78 @@
+"""Who waits for whom by the devices' clocks: the last one to arrive in a collective is charged."""
+
+from __future__ import annotations
+
+import random
+
+from monitor.model.device_ranks import ENOUGH, DeviceSteps, Late, late_rank
+from monitor.model.fold import fold
+from monitor.model.state import RunState
+from monitor.model.summary import report
+from trainhooks.events import Event, Facts, GpuTime, Hello, Step
+
+from .conftest import around
+
+noise = random.Random(3)
+
+
+def timed(rank: int, step: int, **phases: float) -> GpuTime:
+    seconds = {name: each * noise.uniform(0.98, 1.02) for name, each in phases.items()}
+    named = [(name, each) for name, each in seconds.items() if name != "other"]
+    return GpuTime(f"p{rank}", 10 + 2 * step, float(step), step=step, seconds=sum(seconds.values()), phases=named)
+
+
+def ranks(steps: int = 40, late: int | None = 1, extra: float = 0.04, where: str = "data") -> dict[int, DeviceSteps]:
+    """Four ranks in step with each other; the late one takes longer somewhere, and the others wait in backward."""
+    found = {}
+    for rank in range(4):
+        stats = DeviceSteps()
+        for step in range(steps):
+            phases = {"data": 0.001, "forward": 0.1, "backward": 0.2 + (extra if late not in (None, rank) else 0.0)}
+            if rank == late:
+                phases[where] = phases.get(where, 0.0) + extra
+            stats.take(timed(rank, step, **phases))
+        found[rank] = stats
+    return found
+
+
+def test_the_late_one_is_charged_with_the_phase_that_makes_it_late() -> None:
+    for where in ("data", "forward", "other"):
+        found = late_rank(ranks(where=where))
+        assert isinstance(found, Late) and (found.rank, found.culprit) == (1, where)
+        assert 0.03 < found.seconds < 0.05 and 0.08 < found.share < 0.16
+
+
+def test_nobody_is_charged_where_it_is_not_clear() -> None:
+    assert late_rank(ranks(late=None)) is None
+    assert late_rank(ranks(extra=0.005)) is None, "less than is worth a word"
+    assert late_rank(ranks(steps=ENOUGH)) is None, "the first steps do not count"
+    assert late_rank({0: ranks()[0]}) is None
+    waits_only = ranks()
+    waits_only[1] = ranks(late=None)[1]  # the others wait, and nothing of this one is longer
+    assert late_rank(waits_only) is None
+    apart = ranks()
+    apart[0] = ranks(late=0, extra=0.5)[0]
+    assert late_rank(apart) is None, "they do not keep step"
+
+
+def test_a_run_s_straggler_on_gpus_is_told_by_their_clocks_alone() -> None:
+    state = RunState()
+    for rank in range(2):
+        events: list[Event] = [
+            Hello(f"p{rank}", 0, 0.0, rank=rank, world_size=2),
+            Facts(f"p{rank}", 1, 0.0, facts={"devices": [f"GPU-{rank}"]}),
+        ]
+        for step in range(1, 41):
+            # By the host's clock nobody waits in backward: it only queues the work.
+            rows = [("forward", 0.01, "host", 1), ("backward", 0.01, "host", 1)]
+            events.append(
+                Step(
+                    f"p{rank}", 9 + 2 * step, step * 0.3, index=step, start=step * 0.3 - 0.3, duration=0.3, phases=rows
+                )
+            )
+            extra = {"forward": 0.14, "backward": 0.16} if rank else {"forward": 0.1, "backward": 0.2}
+            events.append(timed(rank, step, **extra))
+        for event in events:
+            fold(state, event)
+    found = report(state, around(state)).straggler
+    assert found is not None and (found.rank, found.culprit) == (1, "forward")

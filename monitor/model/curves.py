@@ -14,6 +14,10 @@ from monitor.model.report import Curve
 from monitor.model.series import Column
 from monitor.model.state import Figures, RunState
 
+# Of a run that is told by its pace alone. A host that waits for the device in one step of many waits some times in each
+# of these; between two waits its steps tell how fast it queues.
+STRETCHES = 16
+
 
 def curves(state: RunState) -> dict[str, Any]:
     """The keyword arguments of a View that hold curves."""
@@ -50,8 +54,9 @@ def _host_phase_seconds(main: Figures) -> dict[str, Curve]:
 
 
 def _pace(main: Figures) -> Curve:
-    """Seconds a step between the marks of the whole run, which lie some steps apart."""
-    pairs = [(a, b) for a, b in pairwise(main.pace.whole) if b[1] > a[1]]
+    """Seconds a step over stretches of the whole run."""
+    marks = main.pace.whole[:: max(1, -(-len(main.pace.whole) // STRETCHES))]
+    pairs = [(a, b) for a, b in pairwise(marks) if b[1] > a[1]]
     x = Floats(a[1] + 1 for a, _ in pairs)
     means = Floats((b[0] - a[0]) / (b[1] - a[1]) for a, b in pairs)
     width = max((b[1] - a[1] for a, b in pairs), default=1)

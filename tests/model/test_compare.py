@@ -14,6 +14,7 @@ from monitor.reports import comparison
 from trainhooks.events import Facts
 
 from .conftest import Story, around, folded
+from .device_stories import GPT2, ITEM_EACH_STEP, hf_trainer, looped, matmul
 
 noise = random.Random(11)
 
@@ -81,3 +82,35 @@ def test_runs_without_steps_are_not_compared() -> None:
     told = compared(Story().span("load", 3), steady())
     assert told.slower is None and told.more_than_noise is None
     assert "cannot be compared" in comparison.text(told)
+
+
+def test_phases_are_not_compared_across_clocks() -> None:
+    """What the host waited for is no measure of what a device took."""
+    for one, two, clocks in (
+        (hf_trainer(), hf_trainer(timed=False), "cuda and host clock only"),
+        (hf_trainer(timed=False), hf_trainer(timed=False), "host clock only and host clock only"),
+        (steady(), hf_trainer(), "host and cuda"),
+    ):
+        told = compared(one, two)
+        assert told.phases == [] and told.slower is not None
+        assert f"phases are not compared: theirs are told by {clocks}" in told.warnings
+
+
+def test_by_the_device_s_clock_they_are() -> None:
+    slower = {**GPT2, "backward": 2 * GPT2["backward"]}
+    told = compared(hf_trainer(), looped({**ITEM_EACH_STEP, "other": 0.198}, slower))
+    assert told.more_than_noise is True and told.slower == pytest.approx(1.55, rel=0.05)
+    assert told.phases[0].name == "backward" and not any("not compared" in each for each in told.warnings)
+
+
+@pytest.mark.parametrize("every", [1, 20])
+def test_a_host_that_runs_ahead_makes_no_run_faster(every: int) -> None:
+    told = compared(hf_trainer(), matmul(every=every))
+    assert told.step_seconds == (pytest.approx(0.154, rel=0.02), pytest.approx(0.037, rel=0.03))
+
+
+def test_without_device_times_the_pace_is_compared_and_not_how_fast_the_host_queues() -> None:
+    told = compared(matmul(timed=False), hf_trainer(timed=False))
+    assert told.step_seconds[0] == pytest.approx(0.037, rel=0.1)
+    assert told.step_seconds[1] == pytest.approx(0.154, rel=0.05)
+    assert compared(matmul(timed=False), matmul(timed=False)).more_than_noise is False

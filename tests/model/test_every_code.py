@@ -19,7 +19,7 @@ ONLY_TOLD = {
     "regressed": "two runs, one after the other",
     "swap": "it would make the machine of whoever runs the zoo swap",
     "disk-slow": "it needs a slow disk",
-    **{code: "it needs a GPU: make gpu-check plants it" for code in test_rules_of_the_device.SICK},
+    **dict.fromkeys(test_rules_of_the_device.SICK, "it needs a GPU: make gpu-check plants it"),
 }
 
 

@@ -21,7 +21,6 @@ from .device_stories import (
     GPT2,
     ITEM_EACH_STEP,
     NO_GPM,
-    SMALL,
     OnDevice,
     evaluating,
     hf_trainer,

@@ -1,0 +1,255 @@
+"""How a run uses its GPUs: busy and idle as a range, what bounds it, and the driver's readings over the steps alone."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from typing import Any
+
+import pytest
+
+from monitor.diagnosis import idle_time
+from monitor.diagnosis.evidence import Evidence
+from monitor.model.activity import MAX_BUCKETS, Activity
+from monitor.model.device_use import MIN_READINGS, MIN_TIMED, bound_in_words, busy_in_words, device_use
+from monitor.model.report import Device, Finding
+from monitor.model.summary import open_work, report
+from trainhooks.events import Facts, Gpu
+
+from .conftest import Story, around, folded, folded_events, report_of
+from .device_stories import (
+    AT_WORK,
+    CARD,
+    COPYING,
+    GPT2,
+    ITEM_EACH_STEP,
+    NO_GPM,
+    SMALL,
+    OnDevice,
+    hf_trainer,
+    just_in_time,
+    launching,
+    looped,
+    matmul,
+    pageable_copies,
+)
+
+WAITING = {"data": 0.060, "forward": 0.020, "backward": 0.030, "optimizer": 0.002}
+
+
+def used(told: Story) -> Device:
+    found = report_of(told).device
+    assert found is not None
+    return found
+
+
+def reading(**more: Any) -> dict[str, Any]:
+    return {**AT_WORK, **more}
+
+
+# The range
+
+
+def test_busy_is_at_least_what_the_queue_or_the_sms_say() -> None:
+    for sm, queued, least in ((88.0, 0.5, 0.88), (40.0, 0.9, 0.9), (0.0, 0.0, 0.0)):
+        found = used(looped(ITEM_EACH_STEP, GPT2, queued=queued, reading=reading(sm_active=sm)))
+        assert found.busy_least == pytest.approx(least, abs=0.005), (sm, queued)
+        assert found.busy_least <= (found.busy_most or 0.0)
+        assert found.gain_limit is None if not least else found.gain_limit == pytest.approx(1 / least, rel=0.01)
+
+
+def test_busy_is_at_most_all_but_what_is_known_to_be_idle() -> None:
+    """In `data` the host starts no kernel: what is not queued then is idle."""
+    found = used(looped(WAITING, queued=0.0, reading=None))
+    assert found.busy_most == pytest.approx(1 - 60 / 112, abs=0.02)
+    with_earlier_work = used(looped(WAITING, queued=0.8, reading=None))
+    assert with_earlier_work.busy_most == pytest.approx(1 - 0.2 * 60 / 112, abs=0.02)
+
+
+def test_utilization_is_never_less_than_the_truth() -> None:
+    assert used(looped(SMALL, queued=0.05, reading=reading(sm_active=20.0, utilization=35.0))).busy_most == 0.35
+    found = used(looped(SMALL, queued=0.9, reading=reading(sm_active=20.0, utilization=35.0)))
+    assert found.busy_least == found.busy_most == pytest.approx(0.9), "the queue is certain: readings come late"
+
+
+def test_where_nothing_tells_nothing_is_known() -> None:
+    found = used(looped(ITEM_EACH_STEP, reading=None, timed=False))
+    assert (found.busy_least, found.busy_most, found.gain_limit, found.bound, found.clock) == (None,) * 5
+    assert busy_in_words(found) == "busy for an unknown share"
+    assert bound_in_words(found) == "what bounds the run is not known"
+    before = used(looped(ITEM_EACH_STEP, reading=NO_GPM, timed=False))
+    assert (before.busy_least, before.gain_limit) == (None, None) and before.busy_most == pytest.approx(0.97)
+
+
+def test_no_device_is_no_account_of_one() -> None:
+    assert report_of(Story().step(forward=1.0)).device is None
+
+
+# What bounds the run
+
+
+@pytest.mark.parametrize(
+    ("told", "bound"),
+    [
+        (hf_trainer, "device"),
+        (matmul, "device"),
+        (just_in_time, "device"),
+        (lambda: hf_trainer(reading=None), "device"),  # by the queue alone
+        (lambda: hf_trainer(timed=False), "device"),  # by the SMs alone
+        (launching, "host"),
+        (pageable_copies, "host"),
+        (lambda: looped(SMALL, queued=0.6, reading=reading(sm_active=20.0, utilization=30.0), timed=False), "host"),
+        (lambda: looped(WAITING, queued=0.1, reading=reading(sm_active=30.0)), "data"),
+        (lambda: looped(WAITING, queued=0.98, reading=reading(sm_active=90.0)), "device"),  # it had work meanwhile
+        (lambda: looped(ITEM_EACH_STEP, GPT2, queued=0.6, reading=reading(sm_active=50.0)), None),
+        (lambda: looped(ITEM_EACH_STEP, timed=False, reading=NO_GPM), None),
+    ],
+)
+def test_what_sets_the_pace_is_said_where_something_decides_it(told: Any, bound: str | None) -> None:
+    assert used(told()).bound == bound
+
+
+def test_few_timed_steps_decide_nothing() -> None:
+    story = OnDevice(reading=None)
+    for _ in range(3 + MIN_TIMED - 1):
+        story.both(SMALL, queued=0.0)
+    assert used(story).queued is None and used(story).bound is None
+    assert used(story.both(SMALL, queued=0.0)).bound == "host"
+
+
+def test_the_account_adds_up_to_the_device_s_time() -> None:
+    for told in (hf_trainer(), looped(WAITING, queued=0.3), pageable_copies(), matmul(every=20)):
+        rows = used(told).account
+        assert sum(row.most for row in rows) == pytest.approx(1.0, abs=0.01)
+        assert all(row.least is not None and row.least <= row.most + 1e-9 for row in rows)
+    idle = {row.what: row for row in used(looped(WAITING, queued=0.3)).account}
+    assert idle["waiting for data"].state == "idle" and idle["earlier work, during data"].state == "busy"
+
+
+def test_where_the_program_was_while_the_device_may_have_been_idle() -> None:
+    story = OnDevice(reading(sm_active=40.0))
+    looks = [("forward", "model.py:88 (.item) in forward", 3, 2), ("backward", "train.py:40 in step", 1, 0)]
+    for _ in range(100):
+        story.both(ITEM_EACH_STEP, GPT2, queued=0.4, looks=looks)
+    (row,) = used(story).idle_at
+    assert (row.place, row.phase, row.looks) == ("model.py:88 (.item) in forward", "forward", 400)
+    assert row.share == pytest.approx(0.5) and row.seconds == pytest.approx(0.154 * 0.5, rel=0.05)
+
+
+# Readings
+
+
+def test_readings_before_and_after_the_steps_are_none_of_them() -> None:
+    story = OnDevice(None)
+    idle = {**CARD, "utilization": 0.0, "sm_active": 0.0}
+
+    def read(**told: Any) -> None:
+        story.tell(Gpu, uuid="GPU-1", **{**CARD, **told})
+
+    for _ in range(10):
+        story.wait(1.0)
+        read(**idle)
+    for _ in range(80):
+        story.both(ITEM_EACH_STEP, GPT2)
+        read(utilization=96.0, sm_active=88.0)
+    for _ in range(30):
+        story.wait(1.0)
+        read(**idle)
+    found = report_of(story)
+    assert found.device is not None and found.device.sm_active == pytest.approx(0.88)
+    (row,) = found.gpus
+    assert row.utilization == pytest.approx(96.0), "a run that is over is told by means over its steps"
+    assert (row.over_steps["utilization"].min, row.over_steps["utilization"].max) == (96.0, 96.0)
+    (live,) = report_of(story, alive=True).gpus
+    assert live.utilization == 0.0, "while it lives, the card is as it was read last"
+
+
+def test_what_is_not_known_of_one_card_is_not_told_of_all() -> None:
+    story = OnDevice(None)
+    story.tell(Facts, facts={"devices": ["GPU-1", "GPU-2"]})
+    for i in range(120):
+        story.both(ITEM_EACH_STEP, GPT2)
+        for uuid, told in (("GPU-1", {"sm_active": 80.0, "utilization": 90.0}), ("GPU-2", {"utilization": 70.0})):
+            if i % 6 == 0:
+                story.tell(Gpu, uuid=uuid, **{**CARD, **told})
+    found = used(story)
+    assert found.sm_active is None and found.utilization == pytest.approx(0.8)
+
+
+def test_a_few_readings_are_no_figure_of_the_steps() -> None:
+    few = used(looped(ITEM_EACH_STEP, GPT2, seconds=2.0))
+    assert few.sm_active is None and few.readings < MIN_READINGS
+
+
+def test_a_card_s_readings_are_kept_in_bounded_memory() -> None:
+    activity = Activity()
+    for second in range(5 * MAX_BUCKETS):
+        activity.add(Gpu("r", second, float(second), uuid="GPU-1", utilization=100.0 if second % 2 else 50.0))
+    assert len(activity.buckets) <= MAX_BUCKETS and activity.width == 8.0
+    found = activity.over(0.0, 1e9)["utilization"]
+    assert (found.mean, found.min, found.max, found.readings) == (75.0, 50.0, 100.0, 5 * MAX_BUCKETS)
+
+
+def test_readings_of_a_stretch_lie_wholly_within_it() -> None:
+    activity = Activity()
+    for second in range(100):
+        activity.add(Gpu("r", second, second + 0.5, uuid="GPU-1", power=float(second), sm_active=None))
+    found = activity.over(10.2, 20.0)
+    assert (found["power"].min, found["power"].max, found["power"].readings) == (11.0, 19.0, 9)
+    assert set(found) == {"power"} and activity.over(10.2, 10.9) == {} and activity.over(500.0, 600.0) == {}
+
+
+def test_the_order_in_which_readings_and_steps_come_changes_nothing() -> None:
+    events = hf_trainer().events
+    readings = [Gpu("node", *astuple(each)[1:]) for each in events if isinstance(each, Gpu)]
+    others = [each for each in events if not isinstance(each, Gpu)]
+    late, early = (folded_events(order) for order in ([*others, *readings], [*readings, *others]))
+    assert device_use(late) == device_use(early) == report_of(hf_trainer()).device
+
+
+# What keeping the device busy can gain
+
+
+def bounded(told: Story, code: str = "input-bound", lost: float = 0.6, severity: str = "warning") -> Finding | None:
+    state = folded(told)
+    about = around(state)
+    known = report(state, about)
+    evidence = Evidence(state, known, open_work(state, about, known.outcome))
+    found = idle_time.bounded(evidence, [Finding(code, severity, "a title", lost_fraction=lost)])
+    return found[0] if found else None
+
+
+def test_a_gain_is_no_more_than_the_idle_time() -> None:
+    told = hf_trainer()
+    found, stepping = bounded(told), report_of(told).wall
+    assert found is not None and found.lost_fraction is not None and stepping.total
+    assert found.lost_fraction == pytest.approx(0.12 * stepping.stepping / stepping.total, rel=0.02)
+    assert "the GPU's SMs are active 88 % of the time: no more than 12 % of it can be won" in found.evidence
+
+
+def test_less_than_the_idle_time_stays_as_it_is() -> None:
+    found = bounded(pageable_copies(), lost=0.2)
+    assert found is not None and found.lost_fraction == 0.2 and found.evidence == []
+
+
+def test_without_idle_time_there_is_no_finding() -> None:
+    assert bounded(matmul()) is None
+    assert bounded(matmul(), severity="critical") is not None, "what is grave is told, and promises as little"
+
+
+def test_where_the_idle_time_is_not_known_the_gain_is_not_either() -> None:
+    found = bounded(looped(ITEM_EACH_STEP, reading=NO_GPM, timed=False))
+    assert found is not None and found.lost_fraction is None and found.evidence == [idle_time.NOT_KNOWN]
+
+
+def test_what_makes_the_computing_faster_is_not_bounded() -> None:
+    for code in ("slow-attention", "fp32-matmul", "padding-waste", "pageable-copies", "eval-heavy"):
+        found = bounded(matmul(), code)
+        assert found is not None and (found.lost_fraction, found.evidence) == (0.6, [])
+
+
+def test_a_run_without_a_device_is_left_alone() -> None:
+    story = Story()
+    for _ in range(60):
+        story.step(**{name: seconds for name, seconds in COPYING.items() if name != "other"})
+    found = bounded(story)
+    assert found is not None and (found.lost_fraction, found.evidence) == (0.6, [])

@@ -1,6 +1,7 @@
 """The work of a token, and how much of what the hardware can do is made use of (MFU). Pure.
 
-Unknown where the formula does not hold: adapters, experts, frozen parts, mixed dtypes, cards that are not listed.
+Where the operations of a step were seen, any model's work is known by them. Elsewhere it is known of dense language
+models by a formula, which does not hold for adapters, experts, frozen parts and mixed dtypes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from monitor.model.operations import Operations, apart, flop, in_words
 from monitor.model.peaks import ceiling, peak_of
 from monitor.units import rate, share
 
@@ -32,6 +34,16 @@ class Work:
     model: Model
     length: float | None = None
     dtype: str | None = None  # fp32 | tf32 | bf16 | fp16; None: mixed or unknown
+    seen: Operations | None = None  # what one step did, where it was looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """The work of one token, or of one sample where the model's input has no length that is counted."""
+
+    flops: float
+    per: str  # token | sample
+    lines: tuple[str, ...]  # how it comes about
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,37 +81,72 @@ def flops_a_token(model: Model, length: float | None) -> float | None:
     return 6.0 * n + 12.0 * layers * width * length
 
 
-def mfu(work: Work, tokens_per_second: float | None, devices: Sequence[Device]) -> Mfu:
-    """The share of the peak of `devices` that their `tokens_per_second` together need."""
-    each = flops_a_token(work.model, work.length)
-    unknown = _why_unknown(work, tokens_per_second, devices)
-    if unknown or each is None or work.dtype is None or not tokens_per_second:
-        return Mfu(flops_a_token=each, formula=_of_a_token(work, each), unknown=unknown)
-    peak = 1e12 * sum(_tflops(device, work.dtype) for device in devices)
-    limits = [ceiling(device.name, work.dtype, device.sm_clock) for device in devices]
+def each_of(work: Work, tokens: bool = True) -> Each | None:
+    """The work of a token or a sample, by what was seen before by the formula; None where neither tells.
+
+    Args:
+        work: the way to compute.
+        tokens: whether tokens are counted; else only samples are.
+    """
+    formula = flops_a_token(work.model, work.length)
+    seen = work.seen
+    by_token = seen.a_token(work.length) if seen is not None and tokens else None
+    if seen is not None and by_token:
+        differs = apart(by_token, formula) if formula is not None else ""
+        if differs is not None:
+            lines = [f"{flop(by_token)} a token = {in_words(seen, work.length)}", *([differs] if differs else [])]
+            return Each(by_token, "token", tuple(lines))
+    if formula is not None and tokens:
+        return Each(formula, "token", _of_a_token(work, formula))
+    by_sample = seen.a_sample(None) if seen is not None else None
+    if seen is None or not by_sample:
+        return None
+    return Each(by_sample, "sample", (f"{flop(by_sample)} a sample = {in_words(seen, None)}",))
+
+
+def mfu(
+    work: Work,
+    tokens_per_second: float | None,
+    devices: Sequence[Device],
+    samples_per_second: float | None = None,
+) -> Mfu:
+    """The share of the peak of `devices` that what they do in a second needs."""
+    each = each_of(work, bool(tokens_per_second)) or each_of(work)
+    a_second = tokens_per_second if each is None or each.per == "token" else samples_per_second
+    a_token = each.flops if each is not None and each.per == "token" else None
+    dtype = _dtype(work)
+    unknown = _why_unknown(work, each, dtype, a_second, devices)
+    if unknown or each is None or dtype is None or not a_second:
+        return Mfu(flops_a_token=a_token, formula=each.lines if each is not None else (), unknown=unknown)
+    peak = 1e12 * sum(_tflops(device, dtype) for device in devices)
+    limits = [ceiling(device.name, dtype, device.sm_clock) for device in devices]
     now = 1e12 * sum(each or 0.0 for each in limits) if all(each is not None for each in limits) else None
-    needed = each * tokens_per_second
+    needed = each.flops * a_second
+    unit = "tok/s" if each.per == "token" else "samples/s"
     lines = [
-        f"MFU {share(needed / peak)} = {rate(tokens_per_second, 'tok/s')} x {_flop(each)} a token / {_flops(peak)}",
-        *_of_a_token(work, each),
-        *_of_the_peak(devices, work.dtype),
+        f"MFU {share(needed / peak)} = {rate(a_second, unit)} x {flop(each.flops)} a {each.per} / {_flops(peak)}",
+        *each.lines,
+        *_of_the_peak(devices, dtype),
     ]
     if now:
         lines.append(f"{share(needed / now)} of the {_flops(now)} that {_clocks(devices)} allow just now")
-    return Mfu(needed / peak, needed / now if now else None, each, peak, now, tuple(lines))
+    return Mfu(needed / peak, needed / now if now else None, a_token, peak, now, tuple(lines))
 
 
-def _why_unknown(work: Work, tokens_per_second: float | None, devices: Sequence[Device]) -> str | None:
-    model = work.model
-    if model.unknown:
-        return model.unknown
-    if not (model.matmul_parameters and model.layers and model.attention_width):
-        return "the model's shape is not known"
-    if not work.length or work.length <= 0:
-        return "the length of the sequences is not known"
-    if model.window and work.length > model.window:
-        return f"attention looks back {model.window:,} tokens only: its share of the work is not known"
-    if work.dtype is None:
+def _dtype(work: Work) -> str | None:
+    """As it was seen, else as the settings tell."""
+    seen = work.seen
+    return seen.dtype if seen is not None and not seen.unknown and seen.dtype is not None else work.dtype
+
+
+def _why_unknown(
+    work: Work, each: Each | None, dtype: str | None, a_second: float | None, devices: Sequence[Device]
+) -> str | None:
+    if each is None:
+        reason = _why_no_work(work)
+        seen = work.seen.unknown if work.seen is not None else None
+        return f"{seen}; {reason}" if seen else reason
+    if dtype is None:
         return "the dtype of the matrix products is mixed or not known"
     if not devices:
         return "the GPUs that are used are not known"
@@ -107,9 +154,20 @@ def _why_unknown(work: Work, tokens_per_second: float | None, devices: Sequence[
         peak = peak_of(device.name)
         if peak is None:
             return f"the peak of {device.name or 'a GPU without a name'} is not listed"
-        if not peak.tflops(work.dtype):
-            return f"the peak of {device.name} in {work.dtype} is not listed"
-    return None if tokens_per_second else "tokens are not counted"
+        if not peak.tflops(dtype):
+            return f"the peak of {device.name} in {dtype} is not listed"
+    return None if a_second else f"{each.per}s are not counted"
+
+
+def _why_no_work(work: Work) -> str:
+    model = work.model
+    if model.unknown:
+        return model.unknown
+    if not (model.matmul_parameters and model.layers and model.attention_width):
+        return "the model's shape is not known"
+    if not work.length or work.length <= 0:
+        return "the length of the sequences is not known"
+    return f"attention looks back {model.window or 0:,} tokens only: its share of the work is not known"
 
 
 def _tflops(device: Device, dtype: str) -> float:
@@ -117,12 +175,10 @@ def _tflops(device: Device, dtype: str) -> float:
     return (peak.tflops(dtype) if peak is not None else None) or 0.0
 
 
-def _of_a_token(work: Work, each: float | None) -> tuple[str, ...]:
+def _of_a_token(work: Work, each: float) -> tuple[str, ...]:
     model = work.model
-    if each is None:
-        return ()
     return (
-        f"{_flop(each)} a token = 6 x {model.matmul_parameters:,} parameters in matrix products"
+        f"{flop(each)} a token = 6 x {model.matmul_parameters:,} parameters in matrix products"
         f" + 12 x {model.layers} layers x {model.attention_width:,} wide x {work.length:,.0f} tokens long",
     )
 
@@ -143,10 +199,6 @@ def _of_the_peak(devices: Sequence[Device], dtype: str) -> list[str]:
 def _clocks(devices: Sequence[Device]) -> str:
     clocks = sorted({device.sm_clock for device in devices if device.sm_clock})
     return f"{clocks[0]:,} MHz" if len(clocks) == 1 else f"{clocks[0]:,} to {clocks[-1]:,} MHz"
-
-
-def _flop(value: float) -> str:
-    return f"{value / 1e9:,.3g} GFLOP" if value < 1e12 else f"{value / 1e12:,.3g} TFLOP"
 
 
 def _flops(value: float) -> str:

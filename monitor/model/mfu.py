@@ -7,17 +7,20 @@ something else than it seems to is a reason to say nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import median
 from typing import Any
 
 from monitor.model.account import newest
 from monitor.model.devices import found
 from monitor.model.flops import Device, Mfu, Work, compute_dtype, mfu, model_of
+from monitor.model.operations import Operations, operations
 from monitor.model.report import Rates, Throughput
 from monitor.model.state import Figures, RunState
 from trainhooks.events import Gpu
 
 _WITHOUT_GRADIENTS = ("generation", "test_generation", "log_probs", "reward", "execution", "advantage")
 _OFF = ("off", "no", "None")  # what stands for "no mixed precision" in the facts
+MORE_OFTEN = 1.2  # calls of the model for what is counted as one batch: then they are no accumulation
 UNDER_LOAD = 50.0  # percent busy: the clock of an idle GPU says nothing of what it could do
 
 
@@ -25,7 +28,7 @@ def fill(throughput: Throughput, state: RunState, running: bool) -> None:
     """Put the share of the peak into the rates, with its formula; or why there is none, where GPUs are at work."""
     cards = _cards(state)
     work = _work(state.main, throughput, state.facts)
-    reason = _unsuited(state, cards)
+    reason = _unsuited(state, cards, work.seen) or _called_otherwise(state.main, throughput, work.seen)
     whole = _share(work, throughput, cards, reason, live=False)
     lately = _share(work, throughput.recent, cards, reason, live=running)
     throughput.mfu, throughput.recent.mfu = whole.share, lately.share
@@ -41,9 +44,11 @@ def _share(work: Work, rates: Rates, cards: list[Gpu], reason: str | None, live:
     if reason is not None:
         return Mfu(unknown=reason)
     clocks = [card.sm_clock if live and (card.utilization or 0.0) >= UNDER_LOAD else None for card in cards]
-    told = mfu(work, rates.tokens_per_second, [Device(c.name, clock) for c, clock in zip(cards, clocks, strict=True)])
+    devices = [Device(card.name, clock) for card, clock in zip(cards, clocks, strict=True)]
+    told = mfu(work, rates.tokens_per_second, devices, rates.samples_per_second)
     if told.share is not None and told.share > 1.0:
-        return Mfu(unknown="more than the peak would be needed: tokens are counted that are not trained on here")
+        counted = "more is counted than is trained on here"
+        return Mfu(unknown=f"more than the peak would be needed: {counted}, or the peak is not that card's")
     return told
 
 
@@ -61,10 +66,23 @@ def _cards(state: RunState) -> list[Gpu]:
 
 def _work(main: Figures, rates: Rates, facts: Mapping[str, Any]) -> Work:
     tokens, samples = rates.tokens_per_second, rates.samples_per_second
-    return Work(model_of(_table(facts, "model")), tokens / samples if tokens and samples else None, _dtype(facts))
+    seen = operations(facts, _precision(facts))
+    return Work(model_of(_table(facts, "model")), tokens / samples if tokens and samples else None, _dtype(facts), seen)
 
 
-def _unsuited(state: RunState, cards: list[Gpu]) -> str | None:
+def _called_otherwise(main: Figures, rates: Rates, seen: Operations | None) -> str | None:
+    """Why what one call does is not what a batch takes: the model is called on it again, for a second view or head."""
+    samples, steps = rates.samples_per_second, rates.steps_per_second
+    calls = [step.forwards or 1 for step in main.latest]
+    if seen is None or seen.unknown or not seen.batch or not (samples and steps) or not calls:
+        return None
+    often = median(calls)
+    if often > 1 and often * seen.batch > MORE_OFTEN * samples / steps:
+        return f"the model is called {often:,.0f} times a step, on more than its batch"
+    return None
+
+
+def _unsuited(state: RunState, cards: list[Gpu], seen: Operations | None) -> str | None:
     """Why the tokens and the seconds of this run are no measure of its GPUs' training."""
     main, facts = state.main, state.facts
     if not cards:
@@ -78,7 +96,8 @@ def _unsuited(state: RunState, cards: list[Gpu]) -> str | None:
     if len({kind.partition("\n")[0] for kind in main.baselines}) > 1:
         return "several roles train: their tokens pass through different models"
     config = _table(facts, "config")
-    if config.get("packing") is True or config.get("padding_free") is True:
+    is_seen = seen is not None and not seen.unknown
+    if not is_seen and (config.get("packing") is True or config.get("padding_free") is True):
         return "sequences are packed: how far attention reaches is not known"
     if config.get("parallelism_config") not in (None, "None"):
         return "the work on a token is shared out among ranks"
@@ -87,7 +106,7 @@ def _unsuited(state: RunState, cards: list[Gpu]) -> str | None:
 
 def _dtype(facts: Mapping[str, Any]) -> str | None:
     """The format of the matrix products, by all that the facts tell of it; None where they disagree or lack it."""
-    config, torch = _table(facts, "config"), _table(facts, "torch")
+    config = _table(facts, "config")
     dtypes = list(_table(_table(facts, "model"), "dtypes"))
     if "transformer-engine" in str(config.get("precision")):
         return None
@@ -96,15 +115,20 @@ def _dtype(facts: Mapping[str, Any]) -> str | None:
     mixed |= {compute_dtype([], name) for name in ("bf16", "fp16") if config.get(name) is True}
     if mixed:
         return mixed.pop() if len(mixed) == 1 else None
-    precision = torch.get("matmul_precision")
-    forced = _table(facts, "environment").get("NVIDIA_TF32_OVERRIDE")
-    if forced in ("0", "1"):
-        precision = "high" if forced == "1" else "highest"
-    elif config.get("tf32") is True:
-        precision = "high"
-    kind = compute_dtype(dtypes, None, precision if isinstance(precision, str) else None)
+    kind = compute_dtype(dtypes, None, _precision(facts))
     # Whether fp32 is what it is computed in, only those know who would have seen an autocast.
     return kind if autocast == "off" or kind in ("bf16", "fp16") else None
+
+
+def _precision(facts: Mapping[str, Any]) -> str | None:
+    """Of fp32 matrix products: "highest" where they run as fp32, something else where as TF32; None is unknown."""
+    forced = _table(facts, "environment").get("NVIDIA_TF32_OVERRIDE")
+    if forced in ("0", "1"):
+        return "high" if forced == "1" else "highest"
+    if _table(facts, "config").get("tf32") is True:
+        return "high"
+    precision = _table(facts, "torch").get("matmul_precision")
+    return precision if isinstance(precision, str) else None
 
 
 def _of_one_rank(state: RunState) -> list[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from monitor.model.flops import flops_a_token, model_of
+from monitor.model.flops import Work as Computing
+from monitor.model.flops import each_of, model_of
+from monitor.model.operations import operations
 from monitor.model.report import Report
 
 
@@ -27,7 +29,9 @@ def work_of(report: Report) -> Work:
     facts = model if isinstance(model, dict) else {}
     parameters = facts.get("parameters")
     known = isinstance(parameters, int) and parameters > 0
-    return Work(tokens, samples, length, flops_a_token(model_of(facts), length), parameters if known else None)
+    each = each_of(Computing(model_of(facts), length, seen=operations(report.run.facts)))
+    a_token = each.flops if each is not None and each.per == "token" else None
+    return Work(tokens, samples, length, a_token, parameters if known else None)
 
 
 def _a_step(report: Report, rate: str) -> float | None:

@@ -170,3 +170,96 @@ def test_parameters_that_ranks_share_out_are_told_as_such() -> None:
     finally:
         distributed.destroy_process_group()
     assert facts["sharded"] is True and facts["parameters"] == 20
+
+
+SEEN: dict[str, Any] = {  # of a call on 4 sequences of 1,024 tokens
+    "step": 2,
+    "flops_forward": 4.0e12,
+    "flops_backward": 8.0e12,
+    "flops_attention": 3.0e12,
+    "flops_by_dtype": {"bfloat16": 11.9e12, "float32": 0.1e12},
+    "batch": 4,
+    "length": 1024,
+    "positions": 4096,
+    "input": "4x1024",
+}
+A_TOKEN = 9e12 / 4096 + 3e12 / 4096 * 2  # at 2,048 tokens
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"model": {}},
+        {"model": {**KNOWN["model"], "peft": "LORA"}},
+        {"model": {**KNOWN["model"], "num_local_experts": 8}},
+        {"model": {}, "config": {"packing": True}},
+        {"model": {}, "autocast": None, "torch": {}},
+    ],
+)
+def test_any_model_has_an_mfu_by_the_operations_that_were_seen(facts: dict[str, Any]) -> None:
+    found = throughput(run({**facts, "ops": SEEN}))
+    assert found.mfu == pytest.approx(8192 * A_TOKEN / 989e12) and found.recent.mfu == pytest.approx(found.mfu)
+    assert found.mfu_formula[1] == (
+        "3.66 GFLOP a token = 2.2 GFLOP + 715 kFLOP x 2,048 tokens long, by the operations of step 2, on 4x1024"
+    )
+    assert found.mfu_unknown is None
+
+
+def test_the_formula_and_what_was_seen() -> None:
+    """Where they agree the formula stands; where they do not, both are told, and what was seen counts."""
+    alike = {**SEEN, "flops_forward": 0.0, "flops_attention": 12 * 32 * 4096 * 1024 * 4096.0}
+    alike["flops_forward"] = 4096 * (6 * 7_504_924_672 + 12 * 32 * 4096 * 1024) * 1.05
+    alike["flops_backward"] = 0
+    assert throughput(run({"ops": alike})).mfu == pytest.approx(8192 * EACH / 989e12)
+    assert throughput(run({"ops": alike})).mfu_formula == throughput(run()).mfu_formula
+    other = throughput(run({"ops": SEEN}))
+    assert other.mfu == pytest.approx(8192 * A_TOKEN / 989e12)
+    assert any("by its shape and its parameters it would be 48.3 GFLOP" in line for line in other.mfu_formula)
+
+
+def test_images_are_counted_by_the_sample() -> None:
+    conv = {"count": 3, "share": 0.9, "tf32": True}
+    seen = {"step": 2, "flops_forward": 1e12, "flops_backward": 2e12, "flops_attention": 0, "batch": 32, "conv": conv}
+    seen |= {"flops_by_dtype": {"float32": 3e12}, "input": "32x3x224x224"}
+    found = throughput(run({"model": {}, "ops": seen}, step={"tokens": None, "samples": 64}))
+    assert found.mfu == pytest.approx(64 * 3e12 / 32 / 495e12)
+    assert found.mfu_formula[0].startswith("MFU 1.2 % = 64.0 samples/s x 93.8 GFLOP a sample / 495 TFLOPS")
+    assert found.mfu_formula[1].endswith("= 3 TFLOP / 32 samples, by the operations of step 2, on 32x3x224x224")
+    seen["conv"] = {**conv, "tf32": False}
+    assert throughput(run({"ops": seen}, step={"tokens": None, "samples": 64})).mfu == pytest.approx(6e12 / 67e12)
+
+
+@pytest.mark.parametrize(
+    ("ops", "more", "says"),
+    [
+        ({"flops_unknown": "compiled: its operations are not seen"}, {}, "compiled: its operations are not seen; the"),
+        ({**SEEN, "flops_unknown": "what flash_attn computes is not seen"}, {}, "flash_attn"),
+        ({**SEEN, "flops_by_dtype": {"float64": 1.0}}, {"autocast": None}, "dtype"),
+        ({**SEEN, "flops_forward": 4e18}, {}, "more than the peak"),
+        ({"calls": 3}, {}, "no operation was seen"),
+        (SEEN, {"model": {"is_encoder_decoder": True}}, "an encoder and a decoder"),
+        (SEEN, {"config": {"parallelism_config": {"tp_size": 2}}}, "shared out"),
+    ],
+)
+def test_operations_that_do_not_tell_make_none(ops: dict[str, Any], more: dict[str, Any], says: str) -> None:
+    found = throughput(run({"model": {}, **more, "ops": ops}))
+    assert found.mfu is None and found.mfu_unknown is not None and says in found.mfu_unknown
+
+
+def test_a_formula_stands_where_operations_could_not_be_seen() -> None:
+    found = throughput(run({"ops": {"flops_unknown": "compiled: its operations are not seen"}}))
+    assert found.mfu == pytest.approx(8192 * EACH / 989e12)
+
+
+def test_calls_that_share_a_batch_and_calls_that_repeat_it() -> None:
+    facts: dict[str, Any] = {"model": {}, "ops": {**SEEN, "batch": 1, "length": 2048}}
+    assert throughput(run(facts, step={"forwards": 4})).mfu is not None  # one sample each
+    said = throughput(run(facts, step={"forwards": 8})).mfu_unknown
+    assert said is not None and "called 8 times a step" in said
+
+
+def test_a_comparison_knows_the_work_by_operations() -> None:
+    from monitor.model.work import work_of
+
+    assert work_of(report_of(run({"model": {}, "ops": SEEN}))).flops_a_token == pytest.approx(A_TOKEN)
+    assert work_of(report_of(run({"model": {}}))).flops_a_token is None

@@ -206,7 +206,7 @@ class Census:
                 "count": self._conv,
                 "share": round(self._conv_flops / self._forward, 4) if self._forward else 0.0,
                 "channels_last": self._channels_last,
-                **({"largest": self._largest[1]} if self._conv else {}),
+                **({"largest": self._largest[1], **self._tf32()} if self._conv else {}),
             },
             "misaligned": self._misalignment(whole),
         }
@@ -221,6 +221,13 @@ class Census:
         if unknown:
             facts["flops_unknown"] = clean(unknown)
         return facts
+
+    def _tf32(self) -> Dict[str, bool]:
+        """Whether convolutions in fp32 may run as TF32: a setting of cuDNN's own."""
+        try:
+            return {"tf32": bool(self._torch.backends.cudnn.allow_tf32)}
+        except RuntimeError:  # set by torch's newer names, which the older one does not tell of
+            return {}
 
     def _misalignment(self, whole: int) -> Dict[str, Any]:
         rows: List[Tuple[int, int, int]] = sorted(self._misaligned, key=lambda row: -self._misaligned[row])

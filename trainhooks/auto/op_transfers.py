@@ -150,7 +150,7 @@ class Transfers:
     def waits(self) -> List[Dict[str, Any]]:
         """Calls that wait for the device, the most frequent ones first."""
         rows = sorted(self._waits.items(), key=lambda row: -row[1])[:MAX_ROWS]
-        return [{"place": place, "call": call, "count": count} for (place, call), count in rows]
+        return [{"place": f"{place} ({call})", "call": call, "count": count} for (place, call), count in rows]
 
     def copies(self) -> Dict[str, Any]:
         """What was copied. The pageable part is as that of the first copies."""

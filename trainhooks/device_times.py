@@ -96,12 +96,12 @@ class DeviceTimes:
             step = self._made_out(read)
             if step is not None:
                 self._waiting.append(step)
-        while self._waiting:
-            step = self._waiting[0]
+        for _ in range(len(self._waiting)):
+            step = self._waiting.popleft()
             index = self._known.pop(step.began, None)
             if index is None and step.began > self._newest and step.began in self._awaited:
-                break  # its number comes, and only then those of later steps
-            self._waiting.popleft()
+                self._waiting.append(step)  # its number comes, and only then those of later steps
+                continue
             event = self._event(index, step)
             if event is not None:
                 told.append(event)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainhooks.events import Gpu, Host, Note
+from trainhooks.events import Gpu, GpuTime, Host, Note
 
 from .conftest import Story, judged
 from .test_rules import codes, facts, healthy, jitter
@@ -43,9 +43,14 @@ def on_gpu(
     n: int = 120,
     allocator: dict[str, Any] | None = None,
     step: dict[str, float] | None = None,
+    timed: bool = True,
     **known: Any,
 ) -> Story:
-    """Steps of a second on one GPU, read once a second; `used` in GiB, `known` are facts."""
+    """Steps of a second on one GPU, read once a second; `used` in GiB, `known` are facts.
+
+    Args:
+        timed: whether CUDA events tell of them, too; else the host's clock alone does.
+    """
     told = Story()
     torch = {"matmul_precision": "highest", "cuda": "13.0", **known.pop("torch", {})}
     if allocator is not None:
@@ -54,7 +59,10 @@ def on_gpu(
     facts(told, torch=torch, **known)
     parts = step or {"forward": 0.3, "backward": 0.6, "optimizer": 0.1}
     for i in range(n):
-        told.step(**{name: jitter(seconds) for name, seconds in parts.items()})
+        took = {name: jitter(seconds) for name, seconds in parts.items()}
+        told.step(**took)
+        if timed:
+            by_events(told, i + 1, took, busy / 100)
         told.tell(
             Gpu,
             uuid="GPU-1",
@@ -64,6 +72,16 @@ def on_gpu(
             memory_total=total * GIB,
         )
     return told
+
+
+def by_events(told: Story, step: int, took: dict[str, float], queued: float) -> None:
+    """CUDA events tell the same of a step, and for which part of it the device certainly had work."""
+    rows = [(name, seconds) for name, seconds in took.items() if name != "other"]
+    busy = [(name, queued * seconds) for name, seconds in took.items()]
+    seconds = sum(took.values())
+    lag = 0.3 * seconds if queued > 0.5 else 0.0
+    known = {"busy": queued * seconds, "busy_phases": busy, "lag": lag, "phases": rows, "seconds": seconds}
+    told.tell(GpuTime, step=step, since=step - 1 if step > 1 else None, stretch=seconds if step > 1 else None, **known)
 
 
 def on_host(
@@ -221,7 +239,7 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
     "gpu-starved": [
         lambda: on_gpu(busy=20.0, step={"forward": 0.1, "backward": 0.2, "data": 0.7}),
         lambda: on_gpu(busy=60.0),
-        lambda: on_gpu(busy=20.0, n=30),
+        lambda: on_gpu(busy=20.0, n=15),
         lambda: beside_a_gpu(on_cpu()),
     ],
     "fp32-matmul": [
@@ -360,6 +378,8 @@ def test_an_idle_gpu_has_one_cause() -> None:
     idle = {"forward": 0.1, "backward": 0.2, "other": 0.7}
     assert "unaccounted-time" in codes(on_gpu(busy=20.0, step=idle, autocast="bfloat16"))
     assert "gpu-starved" not in codes(on_gpu(busy=20.0, step=idle, autocast="bfloat16"))
+    host_only = codes(on_gpu(busy=20.0, step=idle, autocast="bfloat16", timed=False))
+    assert host_only[0] == "gpu-starved" and "unaccounted-time" not in host_only, "the driver alone tells of the GPU"
 
 
 def test_a_rate_far_above_the_measured_one_is_told() -> None:

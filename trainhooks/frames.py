@@ -110,4 +110,4 @@ def _short(path: str) -> str:
         inside = os.path.relpath(path)
     except (OSError, ValueError):
         inside = path
-    return os.sep.join(path.split(os.sep)[-2:]) if inside.startswith("..") else inside
+    return os.sep.join(path.split(os.sep)[-2:]) if inside.startswith("..") or "-packages" in path else inside

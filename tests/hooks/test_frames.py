@@ -73,6 +73,63 @@ def test_what_is_called_there_is_named_too(train: Trainings) -> None:
     assert any(" (json.dump) in <module>" in place for place in found), found
 
 
+LIBRARY = """
+import sys, types
+from pathlib import Path
+package = Path.cwd() / "site-packages" / "trainer_library"
+package.mkdir(parents=True)
+(package / "__init__.py").write_text("")
+(package / "trainer.py").write_text('''
+import time
+class Trainer:
+    def train(self, seconds):
+        return self._inner_training_loop(seconds)
+    def _inner_training_loop(self, seconds):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(
+                0.01)
+''')
+sys.path.insert(0, str(package.parent))
+from trainer_library import trainer
+"""
+
+
+def test_a_library_that_goes_on_inside_is_named_before_the_users_line(train: Trainings) -> None:
+    found = rows(
+        train(
+            LIBRARY
+            + """
+with th.step():
+    trainer.Trainer().train(2.0)
+"""
+        )
+    )["other"]
+    most = max(found, key=found.__getitem__)
+    inner, _, users = most.partition(", from ")
+    assert inner.startswith("trainer_library/trainer.py:") and inner.endswith("in _inner_training_loop"), found
+    if sys.version_info >= (3, 11):
+        assert "(time.sleep)" in inner
+    assert users.startswith("train0.py:") and users.endswith("in <module>"), "the user's part is whole"
+
+
+def test_a_long_place_keeps_the_users_part_whole(train: Trainings) -> None:
+    name = "a_function_whose_name_leaves_little_room_for_anything_else_" + "x" * 30
+    found = rows(
+        train(
+            LIBRARY
+            + f"""
+def {name}():
+    trainer.Trainer().train(1.5)
+with th.step():
+    {name}()
+"""
+        )
+    )["other"]
+    most = max(found, key=found.__getitem__)
+    assert most.endswith(f"in {name}") and len(most) <= 128, found
+
+
 @pytest.mark.parametrize(
     ("line", "name"),
     [

@@ -36,9 +36,9 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[Facts]:
 def look(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     """The second call of a model, looked at."""
     found = op_look.Look()
-    assert not found.due(1, 1) and found.due(1, 2)
+    assert not found.due(module, 1) and found.due(module, 2)
     call = found.at(torch, module)
-    assert found.done and not found.due(1, 3)
+    assert found.done and not found.due(module, 3)
     return call(*args, **kwargs)
 
 
@@ -377,11 +377,33 @@ def test_where_it_cannot_be_seen_it_is_said(told: list[Facts], module: Any, says
 
 
 def test_several_models(told: list[Facts]) -> None:
+    one, other = nn.Linear(64, 3), nn.Linear(64, 3)
     found = op_look.Look()
-    assert not found.due(1, 1) and found.due(1, 2)
-    found.at(torch, nn.Linear(64, 3))(X)
-    assert not found.due(2, 2) and not found.due(2, 3) and not found.due(1, 3)
+    assert not found.due(one, 1) and found.due(one, 2)
+    found.at(torch, one)(X)
+    assert not found.due(nn.Sequential(one), 2)  # wrapped since
+    assert not found.due(other, 2) and not found.due(other, 3) and not found.due(one, 3)
     assert "flops_unknown" not in told[0] and told[1:] == [{"flops_unknown": op_look.SEVERAL}]
+
+
+def test_a_model_that_was_wrapped_after_its_first_call_is_one_model(told: list[Facts]) -> None:
+    inner = nn.Linear(64, 3)
+    outer, found = nn.Sequential(inner), op_look.Look()
+    assert not found.due(inner, 1) and not found.due(outer, 2) and found.due(outer, 3)
+    found.at(torch, outer)(X)
+    assert "flops_unknown" not in told[0] and told[0]["step"] == 3
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (lambda x, w: torch.func.vmap(lambda row: row @ w)(x), "torch.func"),
+        (lambda x, w: torch.autograd.grad((x @ w).sum(), w, create_graph=True)[0], "gradients are asked for"),
+    ],
+)
+def test_operations_that_are_not_whole(told: list[Facts], function: Callable[..., Any], says: str) -> None:
+    look(Function(function, (64, 3)), X)
+    assert says in told[0]["flops_unknown"] and told[0]["flops_forward"] > 0
 
 
 SCRIPT = """
@@ -400,7 +422,7 @@ class Late(torch.nn.Module):
         return inner(x @ self.w, self.w)
 model = Late()
 look = op_look.Look()
-look.due(1, 1), look.due(1, 2)
+look.due(model, 1), look.due(model, 2)
 call = look.at(torch, model)
 for _ in range(3):
     call(torch.randn(4, 8)).backward()

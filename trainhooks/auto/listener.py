@@ -102,7 +102,7 @@ class Listener:
         if watched.forward_begins(module.training, host_clock()) and self._leads(self._key):
             watched.count(self._counts(kwargs) if "input_ids" in kwargs else self._counts(args))
         if watched.forwards > forwards or watched.began != began:
-            if op_look.look.due(self._key, watched.began):
+            if op_look.look.due(module, watched.began):
                 call = op_look.look.at(self._torch, module)
             if op_look.look.done:
                 usual.root = self._key

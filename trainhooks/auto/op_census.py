@@ -130,9 +130,17 @@ class Census:
         self._attention.multiplied(found, whole, result, factors, self._transfers.place() if found.scores else "")
         if found.shape is not None and _is_misaligned(found.shape, _MULTIPLE.get(dtype)):
             self._misaligned[found.shape] = self._misaligned.get(found.shape, 0) + whole
+        if self._transformed():
+            self.unknown = self.unknown or "torch.func transforms the model: its shapes are not whole"
         for each in factors:
             if type(each).__name__ == "DTensor" and each.device_mesh.size() > 1:
                 self.unknown = self.unknown or "the work on a product is shared out among ranks (DTensor)"
+
+    def _transformed(self) -> bool:
+        """Whether torch.func's vmap or grad is at work."""
+        functorch = getattr(self._torch._C, "_functorch", None)
+        level = getattr(functorch, "maybe_current_level", None)
+        return level is not None and level() is not None
 
     def _dtype(self, tensor: Any) -> str:
         """What the product is computed in."""
@@ -181,8 +189,12 @@ class Census:
         if namespace not in (None, "aten") and name not in KNOWN and _LIKE_A_PRODUCT.search(name):
             self.unknown = f"what {namespace}::{name} computes is not known"
             return
+        if name == "grad" and module == "torch.autograd":
+            self.unknown = "gradients are asked for inside the model: their operations are not seen"
+            return
         first = args[0] if args else None
-        made_by = first.grad_fn if isinstance(first, self._torch.Tensor) else None
+        # A view may have to make its own anew, and complain of what was done to it.
+        made_by = first.grad_fn if isinstance(first, self._torch.Tensor) and not first._is_view() else None
         if made_by is None:
             return
         package = getattr(getattr(made_by, "_forward_cls", None), "__module__", "").partition(".")[0]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+import weakref
+from typing import Any, Callable, Dict, Iterator, Optional, Set, Tuple
 
 from trainhooks import cuda, session
 from trainhooks.auto import sections
@@ -37,14 +38,16 @@ class Look:
         self._calls: Dict[int, int] = {}  # training calls by model
         self._step = 0
         self._began = 0
-        self._told: Optional[Dict[str, Any]] = None
+        self._looked_at: Optional["weakref.ReferenceType[Any]"] = None
 
-    def due(self, key: int, began: int) -> bool:
+    def due(self, module: Any, began: int) -> bool:
         """A model is called in training; `began` tells steps apart. Whether this call is the one to look at."""
+        key = id(module)
         if self.done:
-            if self._told is not None and key not in self._calls:
+            if self._looked_at is not None and key not in self._calls:
                 self._calls[key] = 1
-                self._tell({"flops_unknown": SEVERAL})
+                if not _holds(module, {id(self._looked_at())}):  # else it was wrapped since
+                    self._tell({"flops_unknown": SEVERAL})
             return False
         if began != self._began:
             self._began = began
@@ -55,9 +58,13 @@ class Look:
     def at(self, torch: Any, module: Any) -> Callable[..., Any]:
         """What is to be called in place of the module's own call."""
         self.done = True
-        reason = sections.harmless(self._hindrance, torch, module) if os.getpid() == self._pid else ""
+        try:
+            reason = self._hindrance(torch, module) if os.getpid() == self._pid else ""
+        except Exception:  # a torch that lacks what is asked for, or a module of a foreign class
+            reason = ""
         if reason is None:
-            return self._looked_at(torch, module)
+            self._looked_at = weakref.ref(module)
+            return self._with_census(torch, module)
         if reason:
             self._tell({"step": self._step, "flops_unknown": reason})
         return module._call_impl  # type: ignore[no-any-return]
@@ -83,7 +90,7 @@ class Look:
                 return "a part of the model runs in torch's fast path of evaluation"
         return None
 
-    def _looked_at(self, torch: Any, module: Any) -> Callable[..., Any]:
+    def _with_census(self, torch: Any, module: Any) -> Callable[..., Any]:
         def look(*args: Any, **kwargs: Any) -> Any:
             visit = sections.harmless(Visit, torch)
             if visit is None:
@@ -101,13 +108,12 @@ class Look:
         if census.failed is not None:
             self._tell({"step": self._step, "flops_unknown": census.failed})
             return
-        if len(self._calls) > 1:
+        if not _holds(module, set(self._calls)):
             census.unknown = census.unknown or SEVERAL
         census.unknown = census.unknown or _shared_out(module)
         self._tell({"step": self._step, **census.facts(inputs(torch, args, kwargs))})
 
     def _tell(self, facts: Dict[str, Any]) -> None:
-        self._told = facts
         session.quiet_put()((FACTS, {"facts": {"ops": facts}}))
 
 
@@ -187,6 +193,11 @@ def _uses_dynamo(torch: Any, module: Any) -> bool:
         if call is not None and not str(getattr(call, "__module__", "")).startswith("trainhooks"):
             return True
     return False
+
+
+def _holds(module: Any, keys: Set[int]) -> bool:
+    """Whether all modules of these ids are the module itself or parts of it: what was called before it was wrapped."""
+    return keys <= {id(part) for part in module.modules()}
 
 
 def _shared_out(module: Any) -> Optional[str]:

@@ -119,7 +119,7 @@ class Transfers:
         size = _bytes(moved)
         self.h2d += size
         self.h2d_calls += 1
-        if self._asked < ASKED:
+        if self._asked < ASKED and (cuda.started() is None or cuda.is_quiet()):
             self._asked += 1
             self._known += size
             self._pageable += size if source is None or not source.is_pinned() else 0

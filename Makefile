@@ -80,8 +80,11 @@ soak: $(READY)  ## Run for MINUTES=10 under random faults: losses, memory over t
 # The environment's own torch may be built without CUDA: PYTHON_GPU is a Python that has both, that and trainmon's needs.
 PYTHON_GPU ?= $(BIN)/python
 RECORDING ?= build/gpu-sft.jsonl
-gpu-check: $(READY)  ## Check every reading, clock and report on a real NVIDIA GPU (PYTHON_GPU=, RECORDING=)
-	$(PYTHON_GPU) -m tests.gpu_check --out $(RECORDING)
+TABLE ?= build/gpu-check.md
+# Some MINUTES=10; fifteen are enough for every script. ONLY=cost,scripts runs these sections, and PROGRAMS="a;b" such
+# programs bare and watched: docs/gpu-check.md.
+gpu-check: $(READY)  ## Check readings, clocks, costs and findings on a real NVIDIA GPU (PYTHON_GPU=, ONLY=, MINUTES=)
+	PROGRAMS='$(PROGRAMS)' $(PYTHON_GPU) -m tests.gpu_check --minutes $(MINUTES) --only '$(ONLY)' --out $(RECORDING) --table $(TABLE)
 
 INPUTS ?= 1000000
 fuzz: $(READY)  ## Feed a million foreign inputs to all that reads them (INPUTS=N: more)

@@ -44,7 +44,7 @@ class Budget:
         return len(self._to_come)
 
 
-LONG, SHORT = 9.0, 5.0  # seconds of a watched script: as long as it may be, and as it must be to be judged
+LONG, SHORT = 9.0, 6.0  # seconds of a watched script: as long as it may be, and as it must be to be judged
 TWIN = 0.45  # of that for its twin, which is only measured
 START = 6.0  # seconds that a script takes before and after its training, until that was seen
 

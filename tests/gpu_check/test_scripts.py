@@ -42,6 +42,7 @@ def script(words: list[str], output: str) -> None:
     with open(output, "wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+    multiprocessing.set_start_method("fork", force=True)  # what a script's loaders find, and not how it was started
     sys.argv, sys.path[0] = words, str(SCRIPTS)
     try:
         runpy.run_path(words[0], run_name="__main__")

@@ -74,7 +74,7 @@ SICK = (
 WELL = (
     Case("well_nanogpt.py"),
     Case("well_hf_gpt2.py"),
-    Case("well_dense.py", allowed={"power-capped": "it is at its limit, as information"}),
+    Case("well_dense.py"),
     Case("well_resnet.py"),
     Case("well_evaluation.py"),
     Case("well_accumulation.py"),

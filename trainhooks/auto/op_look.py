@@ -79,8 +79,8 @@ class Look:
             return "captured in a CUDA graph: its operations are not seen"
         if any(type(mode).__name__ != "DeviceContext" for mode in _stack(torch)):
             return "another mode overrides torch's functions"
-        if "torch.fx.experimental.proxy_tensor" not in sys.modules:  # autocast asks for it where a mode is active
-            return ""
+        if "torch.fx.experimental.proxy_tensor" not in sys.modules or _callbacks() is None:
+            return ""  # autocast asks for the first where a mode is active; without the other a compiler would find us
         if type(module).__name__ == "DataParallel":
             return "DataParallel: its replicas run in threads of their own"
         for part in module.modules():
@@ -127,9 +127,8 @@ class Visit:
         self.census = Census(torch)
         self._torch = torch
         self._mode = _mode(torch, self.census)
-        self._callbacks = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
-        if self._callbacks is not None:
-            self._callbacks.register_start_callback(self._compiles)
+        self._callbacks: Any = _callbacks()
+        self._callbacks.register_start_callback(self._compiles)
         self._stands = True
         torch.overrides._push_mode(self._mode)
 
@@ -140,7 +139,7 @@ class Visit:
 
     def leave(self) -> None:
         self._step_down()
-        if self._callbacks is not None and self._compiles in self._callbacks.start_callbacks:
+        if self._compiles in self._callbacks.start_callbacks:  # torch._dynamo.reset() forgets them
             self._callbacks.remove_start_callback(self._compiles)
 
     def _step_down(self) -> None:
@@ -177,6 +176,11 @@ def _mode(torch: Any, census: Census) -> Any:
 def _stack(torch: Any) -> Tuple[Any, ...]:
     core = torch._C
     return tuple(core._get_function_stack_at(index) for index in range(core._len_torch_function_stack()))
+
+
+def _callbacks() -> Any:
+    """What tells that dynamo begins to compile (torch 2.3); loaded with it, at the latest by an optimizer."""
+    return getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
 
 
 def _uses_dynamo(torch: Any, module: Any) -> bool:

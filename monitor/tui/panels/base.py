@@ -155,7 +155,7 @@ class Panel(Rows):
 
     can_focus = True
     number: ClassVar[int] = 0
-    short: ClassVar[str] = ""  # a title that leaves room for the aside on a narrow panel
+    short: str = ""  # a title that leaves room for the aside on a narrow panel
 
     def heading(self, view: View, look: Look) -> str:
         raise NotImplementedError

@@ -248,8 +248,10 @@ class Phases(ScrollPanel):
 
     def heading(self, view: View, look: Look) -> str:
         device = view.report.device
-        clock = "" if device is None else ", GPU's clock" if device.clock is not None else ", host clock only"
-        return of_rank(f"Where the time goes{clock}", view.report)
+        host_only = device is not None and device.clock is None
+        self.short = "Host's time" if host_only else Phases.short
+        clock = "" if device is None or host_only else ", GPU's clock"
+        return of_rank("Where the host's time goes" if host_only else f"Where the time goes{clock}", view.report)
 
     def aside(self, view: View, look: Look) -> Row:
         return labels(lines(view.report, look)) if view.report.phases else []

@@ -161,7 +161,10 @@ class Steps(Panel):
         return view.step_seconds, view.phase_seconds, slow, beside, [] if view.step_seconds.x else view.report.findings
 
     def heading(self, view: View, look: Look) -> str:
-        return of_rank("Step time by phase", view.report)
+        device = view.report.device
+        host_only = device is not None and device.clock is None
+        self.short = "Host's steps" if host_only else Steps.short
+        return of_rank("Host's step time by phase" if host_only else "Step time by phase", view.report)
 
     def aside(self, view: View, look: Look) -> Row:
         curve = view.step_seconds

@@ -10,6 +10,7 @@ from monitor.diagnosis.neighbours import cpu_starved
 from monitor.model.changes import Change
 from monitor.model.comparable import same_amount
 from monitor.model.compare import ENOUGH, SKIPPED, Comparison, Side, compare, heaviness, skipped_share
+from monitor.model.curves import step_seconds
 from monitor.model.report import Curve, Finding
 from monitor.units import age, duration, rate, share
 
@@ -41,8 +42,7 @@ def regressed(evidence: Evidence) -> Finding | None:
     before = evidence.before
     if before is None or evidence.steps < STEPS:
         return None
-    curve = evidence.state.main.step_seconds.digested().series.curve()
-    found = regression(before, Side(evidence.report, curve))
+    found = regression(before, Side(evidence.report, step_seconds(evidence.state)))
     return None if found is None else _finding(evidence, before, found)
 
 

@@ -7,16 +7,23 @@ from typing import Any
 
 import pytest
 
+from monitor.diagnosis.evidence import Evidence
+from monitor.diagnosis.regression import regressed
+from monitor.model.compare import Side
+from monitor.model.curves import curves
 from monitor.model.report import Finding
+from monitor.model.summary import open_work, report
 from trainhooks.events import Facts, Host
 
-from .conftest import Story, judged
+from .conftest import Story, around, folded, judged
 from .device_stories import (
     AT_WORK,
     GIB,
     GPT2,
     ITEM_EACH_STEP,
     NO_GPM,
+    PRODUCTS,
+    QUEUEING,
     OnDevice,
     hf_trainer,
     launching,
@@ -113,6 +120,30 @@ def test_without_device_times_the_run_s_pace_tells_of_a_drift() -> None:
         story.both({**ITEM_EACH_STEP, "other": 0.114 + 0.0005 * i})
     found = told_of(story, "slow-drift")
     assert found is not None and found.culprit is None, "which phase of the device's grew is not known"
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_run_that_regressed_did_so_by_the_device_s_clock(timed: bool) -> None:
+    """The host queues as fast as before, and the device takes half as long again."""
+
+    def run(seconds: float) -> OnDevice:
+        story = OnDevice(timed=timed)
+        for i in range(600):
+            wait = {**QUEUEING, "other": 20 * seconds} if i % 20 == 19 else QUEUEING
+            story.both(wait, {**PRODUCTS, "backward": seconds - 0.0125}, samples=512)
+        return story
+
+    found = regression_of(run(0.036), run(0.054))
+    assert found is not None and found.title.startswith("1.5x slower")
+    assert regression_of(run(0.036), run(0.036)) is None
+
+
+def regression_of(before: Story, after: Story) -> Finding | None:
+    states = [folded(each) for each in (before, after)]
+    abouts = [around(state, id=name, command=["t.py"]) for state, name in zip(states, ("one", "two"), strict=True)]
+    one, two = (report(state, about) for state, about in zip(states, abouts, strict=True))
+    first = Side(one, curves(states[0])["step_seconds"])
+    return regressed(Evidence(states[1], two, open_work(states[1], abouts[1], two.outcome), first))
 
 
 # What needs no clock

@@ -70,7 +70,7 @@ def test_at_each_moment_it_shows_what_was_known_then(player: Player) -> None:
 
 def test_going_back_ends_where_going_forward_does(player: Player, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "KEEP_EVERY", 7)  # with states kept on the way
-    kept = Player(player._recording, {"id": "pulsar", "name": "pulsar"})
+    kept = Player(player._recording, player._known)
     forward = [shown(go(player, 100.0 + second)) for second in range(0, 60, 7)]
     for second in range(61):
         go(kept, 100.0 + second)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import weakref
 from collections.abc import Callable
@@ -432,12 +433,32 @@ print(counter.frame_count, counter.op_count, len(torch.overrides._get_current_fu
 
 
 def test_what_compiles_during_the_pass_compiles_once() -> None:
-    import subprocess
-
     ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=100, check=True)
     frames, operations, modes, facts = ended.stdout.split(maxsplit=3)
     assert (frames, operations, modes) == ("1", "3", "0"), ended.stderr
     assert "compiled" in facts
+
+
+WARNED = """
+import torch
+from trainhooks.auto import op_look
+torch._dynamo.utils.counters
+op_look.session.quiet_put = lambda: print
+class Model(torch.nn.Linear):
+    def forward(self, x):
+        torch.tensor(x)
+        return super().forward(x)
+model, look, call = Model(3, 3), op_look.Look(), None
+for step in range(3):
+    call = look.at(torch, model) if look.due(model, step) else model
+    call(torch.randn(2, 3)).sum().backward()
+"""
+
+
+def test_what_the_program_is_warned_of_it_is_warned_of_once() -> None:
+    ended = subprocess.run([sys.executable, "-c", WARNED], capture_output=True, text=True, timeout=100, check=True)
+    assert "flops_forward" in ended.stdout
+    assert ended.stderr.count("To copy construct from a tensor") == 1
 
 
 @pytest.mark.parametrize("script", ["plain_loop.py", "plain_accumulation.py"])

@@ -6,10 +6,11 @@ is told, and it is not tried again: what is compiled or captured later is no lon
 
 from __future__ import annotations
 
+import dis
 import os
 import sys
 import weakref
-from typing import Any, Callable, Dict, Iterator, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from trainhooks import cuda, session
 from trainhooks.auto import sections
@@ -17,6 +18,7 @@ from trainhooks.auto.op_census import Census
 from trainhooks.entries import FACTS
 
 VARIABLE = "TRAINMON_OPS"  # 0: no census
+_MODULE = type(sys)
 AT = 2  # training calls of one model
 _INPUTS = ("input_ids", "inputs_embeds", "pixel_values", "input_features", "input_values")
 # Their fast path in evaluation is not taken where functions are overridden, and pads otherwise.
@@ -129,6 +131,7 @@ class Visit:
         self._mode = _mode(torch, self.census)
         self._callbacks: Any = _callbacks()
         self._callbacks.register_start_callback(self._compiles)
+        sections.harmless(_no_warning_twice)
         self._stands = True
         torch.overrides._push_mode(self._mode)
 
@@ -165,12 +168,29 @@ def _mode(torch: Any, census: Census) -> Any:
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
-            result = func(*args, **kwargs)
+            result = _pass_on(func, args, kwargs)
             if census.open:
                 census.saw(func, args, kwargs, result)
             return result
 
     return OperationCensus()
+
+
+def _no_warning_twice() -> None:
+    """What the program was warned of, at a line of its own, it is not warned of again because we stand in between."""
+    modules = [each for each in list(sys.modules.values()) if type(each) is _MODULE]
+    registries: List[Dict[Any, Any]] = [vars(each).get("__warningregistry__") or {} for each in modules]
+    ours = globals().setdefault("__warningregistry__", {})
+    ours["version"] = max(each.get("version", 0) for each in registries)  # of the filters; of others nothing is read
+    lines = [line for _, line in dis.findlinestarts(_pass_on.__code__) if line]
+    for registry in registries:
+        for key in list(registry):
+            if type(key) is tuple and len(key) == 3:
+                ours.update({(*key[:2], line): True for line in lines})
+
+
+def _pass_on(func: Any, args: Any, kwargs: Any) -> Any:
+    return func(*args, **kwargs)
 
 
 def _stack(torch: Any) -> Tuple[Any, ...]:

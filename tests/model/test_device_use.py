@@ -198,6 +198,21 @@ def test_readings_of_a_stretch_lie_wholly_within_it() -> None:
     assert set(found) == {"power"} and activity.over(10.2, 10.9) == {} and activity.over(500.0, 600.0) == {}
 
 
+def test_readings_around_an_evaluation_are_none_of_the_steps() -> None:
+    story = OnDevice({**AT_WORK, "sm_active": 90.0})
+    for i in range(300):
+        story.both(ITEM_EACH_STEP, GPT2)
+        if i % 100 == 99:
+            assert story.reading is not None
+            story.reading["sm_active"] = 5.0
+            story.stop("eval", 10.0)
+            story.reading["sm_active"] = 90.0
+    assert used(story).sm_active == pytest.approx(0.9)
+    only = Activity()
+    only.add(Gpu("r", 0, 5.0, uuid="GPU-1", power=100.0))
+    assert only.over(0.0, 10.0, [(0.0, 10.0)])["power"].mean == 100.0, "where no other remains, they are all there is"
+
+
 def test_the_order_in_which_readings_and_steps_come_changes_nothing() -> None:
     events = hf_trainer().events
     readings = [Gpu("node", *astuple(each)[1:]) for each in events if isinstance(each, Gpu)]
@@ -232,8 +247,27 @@ def test_less_than_the_idle_time_stays_as_it_is() -> None:
 
 
 def test_without_idle_time_there_is_no_finding() -> None:
-    assert bounded(matmul()) is None
-    assert bounded(matmul(), severity="critical") is not None, "what is grave is told, and promises as little"
+    assert bounded(matmul()) is None and bounded(matmul(), severity="critical") is None
+
+
+@pytest.mark.parametrize(
+    ("sm", "severity", "told"),
+    [
+        (90.0, "critical", "info"),
+        (90.0, "warning", "info"),
+        (75.0, "critical", "warning"),
+        (40.0, "critical", "critical"),
+    ],
+)
+def test_what_can_gain_little_is_no_alarm(sm: float, severity: str, told: str) -> None:
+    story = looped(ITEM_EACH_STEP, GPT2, queued=0.5, reading=reading(sm_active=sm))
+    found = bounded(story, lost=0.7, severity=severity)
+    assert found is not None and found.severity == told
+
+
+def test_where_the_gain_is_not_known_an_alarm_needs_idle_time_that_is() -> None:
+    busy, idle = (looped(ITEM_EACH_STEP, reading={"utilization": each}, timed=False) for each in (97.0, 30.0))
+    assert [found.severity for story in (busy, idle) if (found := bounded(story)) is not None] == ["info", "warning"]
 
 
 def test_where_the_idle_time_is_not_known_the_gain_is_not_either() -> None:

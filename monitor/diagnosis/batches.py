@@ -27,7 +27,10 @@ def padding_waste(evidence: Evidence) -> Finding | None:
     computed = [row for name in COMPUTED if (row := evidence.phase(name)) is not None]
     if waste < PADDING_WORTH or _of_outliers(evidence):
         return None
-    lost = waste * evidence.of_wall(sum(row.mean * row.count for row in computed))
+    seconds = sum(row.mean * row.count for row in computed)
+    if evidence.host_only:  # when the device computed is not known: all the time, at most
+        seconds = evidence.report.wall.stepping
+    lost = waste * evidence.of_wall(seconds)
     return Finding(
         "padding-waste",
         "warning" if waste < PADDING_GRAVE or lost < PADDING_GRAVE / 2 else "critical",

@@ -20,13 +20,14 @@ BETWEEN = "between steps"  # the sampler's name for it, too
 BEYOND_NEIGHBOURS = 2.0  # times slower; less may be others on a crowded machine, whose share is never known exactly
 OTHER_WORK = 0.2  # a phase came to, or went from, so many of the steps: they do something else, and may take longer
 LEAST_SECONDS = 0.005  # a step; less is the scheduler's
+STRETCHES = 8  # of the device's, in each third
 NEWEST = 20  # steps that tell whether it is over
 AGAIN = 1.10  # of the first third: the newest steps are as fast as those were; half of what makes a drift
 
 
 def slow_drift(evidence: Evidence) -> Finding | None:
     """Steps got slower over the run and stayed so, beyond what their tokens explain."""
-    if evidence.steps < ENOUGH:
+    if evidence.steps < ENOUGH or not _told_often_enough(evidence):
         return None
     early, late, agree = _ends(_step_seconds(evidence))
     between = False
@@ -76,6 +77,12 @@ def slow_drift(evidence: Evidence) -> Finding | None:
     )
 
 
+def _told_often_enough(evidence: Evidence) -> bool:
+    """Whether enough stretches were timed: the device's clock tells of some steps together, and of each alike."""
+    lane = evidence.state.main.device
+    return evidence.device is None or evidence.host_only or lane.stretches >= 3 * STRETCHES
+
+
 def _step_seconds(evidence: Evidence) -> Sequence[float]:
     """Seconds a step over the run: by the device's clock; by the marks of the run's pace where that is not told; by the
     steps themselves where no device is used.
@@ -83,7 +90,9 @@ def _step_seconds(evidence: Evidence) -> Sequence[float]:
     main = evidence.state.main
     if evidence.device is None:
         return main.step_seconds.digested().series.curve().mean
-    return main.device.paces.digested().series.curve().mean if not evidence.host_only else _periods(main.pace)
+    if evidence.host_only:  # in long stretches: a host waits for the device in one step of many
+        return _periods(main.pace, 3 * STRETCHES)
+    return main.device.paces.digested().series.curve().mean
 
 
 def _newest(evidence: Evidence, between: bool) -> float:
@@ -142,9 +151,11 @@ def _phases(evidence: Evidence) -> dict[str, tuple[float, float, float]]:
     return {name: _ends(stats.seconds.digested().series.curve().mean) for name, stats in table}
 
 
-def _periods(pace: Pace) -> list[float]:
-    """Seconds from the end of a step to that of the next, by the marks along the whole run."""
+def _periods(pace: Pace, most: int | None = None) -> list[float]:
+    """Seconds from the end of a step to that of the next, by the marks along the run; in so many parts at most."""
     marks = pace.whole[1:]  # the first one lies before a step
+    if most is not None:
+        marks = marks[:: max(1, len(marks) // most)]
     return [(b[0] - a[0]) / (b[1] - a[1]) for a, b in pairwise(marks) if b[1] > a[1]]
 
 

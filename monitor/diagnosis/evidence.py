@@ -48,7 +48,13 @@ class Evidence:
         """
         if self.device is None:
             return 1.0
-        return None if self.device.busy_least is None else 1.0 - self.device.busy_least
+        return None if self.device.gain_limit is None else 1.0 - 1.0 / self.device.gain_limit
+
+    @property
+    def idle_least(self) -> float:
+        """The share of step time in which the device was idle for certain; 0 where that is not known."""
+        most = self.device.busy_most if self.device is not None else None
+        return 0.0 if most is None else 1.0 - most
 
     def phase(self, name: str) -> PhaseRow | None:
         return next((row for row in self.report.phases if row.name == name), None)

@@ -47,6 +47,17 @@ def peak(evidence: Evidence) -> tuple[str, Peak] | None:
     return (name, found) if name is not None and found is not None else None
 
 
+def computing_share(evidence: Evidence) -> float | None:
+    """The share of time in which the run's GPUs computed; None where that is not known.
+
+    By the SMs where the driver tells of them: a GPU may be called busy all the time for kernels of microseconds.
+    """
+    device = evidence.device
+    if device is not None and device.sm_active is not None:
+        return device.sm_active
+    return busy(evidence)
+
+
 def busy(evidence: Evidence) -> float | None:
     """The share of time in which the run's GPUs ran something while it did steps; None where that is not known.
 

@@ -12,7 +12,11 @@ ENOUGH = 20  # steps
 LAUNCH_WORTH = 0.60
 # SMs active less than this although work is queued, or with few samples a step: kernels that do not fill the device.
 SMALL_WORTH = 0.40
-LAUNCHING = ("forward", "backward", "optimizer", "training", "generation", "log_probs", "rollout", "advantage")
+# A rollout's environment and a reward may well compute on the host: not these.
+LAUNCHING = ("forward", "backward", "optimizer", "training", "generation", "log_probs")
+# Seconds of Python and driver for an operation of torch, at most, on a slow machine; a step runs about three times the
+# operations of its forward pass, and they have to be this part of the host's time to be what takes it.
+LAUNCH_SECONDS, PASSES, LAUNCHES_PART = 50e-6, 3, 0.3
 MOSTLY = 0.5  # of the host's time, in phases that launch kernels: else it is busy with something that has a name
 FEW_SAMPLES = 8  # a step: tensor cores work on tiles of 64 rows and more
 FEW_TOKENS = 4096  # a step: a sequence is as good as a batch for matrix products
@@ -28,7 +32,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     if device.sm_active is not None and device.sm_active > LAUNCH_WORTH:
         return None
     launching = sum(row.share for row in evidence.report.host_phases if row.name in LAUNCHING)
-    if launching < MOSTLY:
+    if launching < MOSTLY or few_launches(evidence):
         return None
     known = device.sm_active is not None
     lines = [*_busy(device), f"the host spends {share(launching)} of its time in phases that launch kernels"]
@@ -46,6 +50,15 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         " optimizers launch fewer kernels; a larger batch gives each more to do.",
         evidence.of_wall(evidence.report.wall.stepping) * (evidence.idle_most or 0.0) if known else None,
     )
+
+
+def few_launches(evidence: Evidence) -> bool:
+    """Whether the launches that were counted cannot be what takes the host so long: then it computes in between."""
+    launches = hardware.table(evidence, "ops").get("launches")
+    if not isinstance(launches, int) or launches < 1:
+        return False
+    seconds = sum(row.mean for row in evidence.report.host_phases if row.name in LAUNCHING)
+    return PASSES * launches * hardware.calls_a_step(evidence) * LAUNCH_SECONDS < LAUNCHES_PART * seconds
 
 
 def small_batch(evidence: Evidence) -> Finding | None:

@@ -28,6 +28,8 @@ OF_IDLE_TIME = frozenset(
     )
 )
 WORTH = 0.05  # of the time since the first step: less idle time than this is no finding
+ALARM = 0.15  # likewise: what can gain less is worth knowing, and no alarm; a wait for data is weighed alike
+GRAVE = 0.30  # likewise, for what is called critical
 NOT_KNOWN = "gain not known: neither SM activity nor CUDA events tell how busy the GPU is"
 
 
@@ -45,13 +47,19 @@ def _bounded(evidence: Evidence, finding: Finding) -> Finding | None:
     if most is None:
         finding.lost_fraction = None
         finding.evidence.append(NOT_KNOWN)
+        if evidence.idle_least < ALARM:
+            finding.severity = "info"
         return finding
-    if most < WORTH and finding.severity != "critical":
+    if most < WORTH:
         return None
-    limit = most * evidence.of_wall(evidence.report.wall.stepping)
-    if finding.lost_fraction is not None and finding.lost_fraction > limit:
-        finding.lost_fraction = limit
+    stepping = evidence.of_wall(evidence.report.wall.stepping)
+    if finding.lost_fraction is not None and finding.lost_fraction > most * stepping:
+        finding.lost_fraction = most * stepping
         finding.evidence.append(_because(evidence, most))
+        if most < ALARM:
+            finding.severity = "info"
+        elif most < GRAVE and finding.severity == "critical":
+            finding.severity = "warning"
     return finding
 
 

@@ -27,6 +27,11 @@ FUSED_ON_CPU = (2, 4)  # torch's version from which these are fused on the CPU, 
 
 def slow_attention(evidence: Evidence) -> Finding | None:
     """Attention in its plain form, where it is a large part of the work."""
+    return _eager(evidence) or _written_out(evidence)
+
+
+def _eager(evidence: Evidence) -> Finding | None:
+    """By a library's setting."""
     facts = hardware.table(evidence, "model")
     length = usual_length(evidence)
     if facts.get("attention") != "eager" or length is None or evidence.steps < ENOUGH:
@@ -50,12 +55,10 @@ def slow_attention(evidence: Evidence) -> Finding | None:
     )
 
 
-def attention_written_out(evidence: Evidence) -> Finding | None:
-    """Attention made of matrix products and a softmax, whose whole matrix goes through the device's memory."""
+def _written_out(evidence: Evidence) -> Finding | None:
+    """By hand: matrix products and a softmax, whose whole matrix goes through the device's memory."""
     told = hardware.table(evidence, "ops").get("attention_written_out")
     if not isinstance(told, dict) or evidence.device is None or evidence.steps < ENOUGH:
-        return None
-    if slow_attention(evidence) is not None:
         return None
     count, moved, length = told.get("count"), told.get("bytes"), told.get("length")
     seconds, samples = evidence.report.throughput.steps_per_second, hardware.calls_a_step(evidence)

@@ -14,6 +14,7 @@ LONG = 3.0  # times the usual length; within it lie the lengths of most texts th
 FEW = 0.20  # of the steps; when more are long, long is what the data is
 FEW_SEQUENCES = 0.10  # likewise; of random batches of eight, a third hold a long one where one in twenty is long
 WORTH = 0.15  # of step time that they take beyond as many others: what a wait for data has to reach, too
+SAME_PACE = 0.25  # of a step, between the host's usual one and the device's; a mean holds the long ones, too
 SLOWER = 2.0  # times the seconds of the other steps: they are what takes the time
 
 
@@ -53,7 +54,7 @@ def outliers(evidence: Evidence) -> Outliers | None:
     """The steps whose longest sequence is far beyond the usual one, where they are few and take much of the time."""
     lengths = evidence.state.main.lengths
     usual = lengths.usual()
-    if lengths.steps < ENOUGH or usual is None:
+    if lengths.steps < ENOUGH or usual is None or not _keeps_pace(evidence):
         return None
     few, others = Bin(), Bin()
     for length, each in lengths.rows():
@@ -68,6 +69,15 @@ def outliers(evidence: Evidence) -> Outliers | None:
     if few.seconds / few.steps < SLOWER * others.seconds / others.steps:
         return None
     return Outliers(usual, few, others)
+
+
+def _keeps_pace(evidence: Evidence) -> bool:
+    """Whether a host's step is as long as the device's, for which it then waits in each. Else it says nothing."""
+    if evidence.device is None:
+        return True
+    host = evidence.state.main.step_seconds.digested().quantiles.at(0.5)[0]
+    usual = sum(each.digested().quantiles.at(0.5)[0] for each in evidence.state.main.device.phases.values())
+    return usual > 0.0 and abs(host - usual) <= SAME_PACE * usual
 
 
 def _of_sequences(few: Bin, others: Bin) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monitor.diagnosis import hardware, waiting
+from monitor.diagnosis import hardware, host_bound, waiting
 from monitor.diagnosis.evidence import Evidence
 from monitor.model.fold import OTHER
 from monitor.model.report import Finding
@@ -80,11 +80,21 @@ def _move(evidence: Evidence) -> str:
     return 'model.to("cuda") before the optimizer is made, and each batch likewise; see torch.cuda.is_available().'
 
 
+def _host_computes(evidence: Evidence) -> bool:
+    """Whether the host sets the pace, with hardly any kernels to launch: it computes while the GPU waits."""
+    device = evidence.device
+    if device is None or device.bound != "host" or not host_bound.few_launches(evidence):
+        return False
+    return device.sm_active is not None and device.sm_active < STARVED
+
+
 def gpu_starved(evidence: Evidence) -> Finding | None:
     """The GPU is idle for much of the steps, and they do not wait for data."""
     used, report = hardware.busy(evidence), evidence.report
     readings = report.device.readings if report.device is not None else 0
-    if used is None or used >= STARVED or readings < STARVED_READINGS or evidence.steps < ENOUGH:
+    if used is None or evidence.steps < ENOUGH:
+        return None
+    if (used >= STARVED or readings < STARVED_READINGS) and not _host_computes(evidence):
         return None
     data = evidence.phase("data")
     if waiting.input_bound(evidence) is not None or (data is not None and data.share >= CAUSED):
@@ -94,6 +104,9 @@ def gpu_starved(evidence: Evidence) -> Finding | None:
     rows = [row for row in report.phases if row.name not in ("forward", "backward", "optimizer", "data")]
     most = max(rows, key=lambda row: row.share, default=None)
     lines = [f"GPU busy {share(used)} of the time, by the driver's readings while steps were done"]
+    if report.device is not None and report.device.sm_active is not None:
+        used = min(used, report.device.sm_active)
+        lines = [f"SMs active {share(used)} of the time, by the driver's readings while steps were done"]
     if most is not None and most.share >= CAUSED:
         named = "time in no named phase" if most.name == OTHER else most.name
         lines.append(f"{named} takes {duration(most.mean)} a step, {share(most.share)} of step time")

@@ -12,15 +12,16 @@ ENOUGH = 20  # steps
 BUSY = 0.50
 FASTER = 1.5  # times the peak; a tenth or two are eaten by what is no matrix product
 WORTH = 0.15  # of the time, at most
+TENSOR_CORES = 0.05  # of the time that they are active: exact fp32 never uses them
 
 
 def fp32_matmul(evidence: Evidence) -> Finding | None:
     """Matrix products are exact fp32 on a card that has TF32."""
-    known, busy = hardware.peak(evidence), hardware.busy(evidence)
+    known, busy = hardware.peak(evidence), hardware.computing_share(evidence)
     if known is None or busy is None or evidence.steps < ENOUGH or busy < BUSY:
         return None
     name, peak = known
-    if not hardware.full_precision(evidence) or hardware.tf32(evidence) is not False:
+    if not hardware.full_precision(evidence) or hardware.tf32(evidence) is not False or _uses_tensor_cores(evidence):
         return None
     if peak.fp32 is None or peak.tf32 is None or peak.tf32 < FASTER * peak.fp32:
         return None  # GeForce: the same peak; before Ampere there is no TF32
@@ -37,6 +38,12 @@ def fp32_matmul(evidence: Evidence) -> Finding | None:
     )
 
 
+def _uses_tensor_cores(evidence: Evidence) -> bool:
+    """Whether matrix products run on tensor cores already, whatever the settings say: exact fp32 never does."""
+    device = evidence.device
+    return device is not None and device.tensor_active is not None and device.tensor_active >= TENSOR_CORES
+
+
 def _tf32_advice(evidence: Evidence) -> str:
     if evidence.state.facts.get("framework") == "transformers":
         return "tf32=True in TrainingArguments. bf16=True gains more, where it fits."
@@ -45,11 +52,13 @@ def _tf32_advice(evidence: Evidence) -> str:
 
 def no_mixed_precision(evidence: Evidence) -> Finding | None:
     """All is computed in fp32 on a card with much faster 16-bit formats."""
-    known, busy = hardware.peak(evidence), hardware.busy(evidence)
+    known, busy = hardware.peak(evidence), hardware.computing_share(evidence)
     if known is None or busy is None or evidence.steps < ENOUGH or busy < BUSY:
         return None
     name, peak = known
     allowed = hardware.tf32(evidence)
+    if not allowed and _uses_tensor_cores(evidence):
+        return None
     now = peak.tflops("tf32" if allowed else "fp32")
     half = peak.bf16 or peak.fp16
     if not hardware.full_precision(evidence) or allowed is None or not now or not half or half < FASTER * now:

@@ -66,7 +66,6 @@ RULES: tuple[Rule, ...] = (
     precision.fp32_matmul,
     precision.no_mixed_precision,
     kernels.slow_attention,
-    kernels.attention_written_out,
     host_bound.small_batch,
     host_bound.launch_bound,
     synchronizing.synchronizing,

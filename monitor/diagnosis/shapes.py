@@ -24,18 +24,15 @@ def misaligned_shapes(evidence: Evidence) -> Finding | None:
     part, shapes = told.get("share"), told.get("shapes")
     if not isinstance(part, int | float) or part < MISALIGNED_WORTH:
         return None
-    rows = (
-        [" x ".join(map(str, row)) for row in shapes[:SHOWN] if isinstance(row, list)]
-        if isinstance(shapes, list)
-        else []
-    )
+    told_shapes = shapes[:SHOWN] if isinstance(shapes, list) else []
+    rows = [row for row in told_shapes if isinstance(row, str)]
     grave = part >= MISALIGNED_GRAVE and evidence.device.bound != "host"
     return Finding(
         "misaligned-shapes",
         "warning" if grave else "info",
-        f"{share(part)} of the operations are matrix products of sizes that are no multiple of 8",
+        f"{share(part)} of the operations are matrix products of sizes that tensor cores do not take whole",
         [
-            *(f"{row} (rows, columns, inner size)" for row in rows),
+            *(f"{row} (rows, columns, inner size): some no multiple of 8, in fp32 of 4" for row in rows),
             "what that costs differs by size and library: not known",
         ],
         "Make widths, heads and the vocabulary a multiple of 64 (50,257 -> 50,304); what is added is never used.",

@@ -37,7 +37,12 @@ def tells_phases(evidence: Evidence) -> bool:
 
 
 def seen(evidence: Evidence, what: str) -> float:
-    """Seconds that the program was seen to spend at this without having named it; 0 where that is not most of it."""
+    """Seconds that the program was seen to spend at this without having named it; 0 where that is not most of it.
+
+    Where only the host's clock tells of a device nothing is: a host that prints a loss waits for the device there.
+    """
+    if evidence.host_only:
+        return 0.0
     rows: list[tuple[float, tuple[str, ...]]] = [(inside(evidence) + outside(evidence), NOWHERE)]
     if tells_phases(evidence):  # forward is what lies between the data and backward, printing included
         rows.append((evidence.named("forward"), ("forward",)))
@@ -47,7 +52,7 @@ def seen(evidence: Evidence, what: str) -> float:
 
 def seen_nowhere(evidence: Evidence) -> tuple[str, float] | None:
     """What most of the time in no phase was seen to be, and its seconds."""
-    looks = evidence.looks(*NOWHERE)
+    looks = {} if evidence.host_only else evidence.looks(*NOWHERE)
     whole = inside(evidence) + outside(evidence)
     for what in {each for place in looks if (each := activity(place)) is not None}:
         seconds = whole * _part(looks, what)

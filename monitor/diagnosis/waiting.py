@@ -26,7 +26,9 @@ BURSTS = 0.5  # the usual wait explains less than this much of all waiting: it c
 def input_bound(evidence: Evidence) -> Finding | None:
     """Steps wait for their data."""
     row = evidence.phase("data")
-    if row is None or row.count < ENOUGH or (evidence.host_only and (evidence.idle_most or 0.0) < INPUT_WORTH):
+    if row is None or row.count < ENOUGH:
+        return None
+    if evidence.host_only and max(evidence.idle_most or 0.0, evidence.idle_least) < INPUT_WORTH:
         return None  # a wait of the host's while the GPU works costs nothing
     lost = evidence.of_wall(row.mean * row.count)
     if row.share < INPUT_WORTH or lost < INPUT_WORTH / 2:  # else start-up or evaluation is what takes the time

@@ -6,6 +6,7 @@ those of the steps are picked when somebody asks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainhooks.events import Gpu
@@ -71,11 +72,20 @@ class Activity:
             for name, row in bucket.items():
                 into.setdefault(name, Sum()).add(row)
 
-    def over(self, begin: float, end: float) -> dict[str, Range]:
-        """The figures of the readings that lie wholly between two moments, as far as the buckets tell them apart."""
+    def over(self, begin: float, end: float, without: Sequence[tuple[float, float]] = ()) -> dict[str, Range]:
+        """The figures of the readings that lie wholly between two moments, as far as the buckets tell them apart.
+
+        Args:
+            without: stretches whose readings are left out, where readings remain.
+        """
+        told = self._over(begin, end, without) if without else {}
+        return told or self._over(begin, end, ())
+
+    def _over(self, begin: float, end: float, without: Sequence[tuple[float, float]]) -> dict[str, Range]:
         found: dict[str, Sum] = {}
         for place, bucket in self.buckets.items():
-            if place * self.width >= begin and (place + 1) * self.width <= end:
+            low, high = place * self.width, (place + 1) * self.width
+            if low >= begin and high <= end and not any(low < until and since < high for since, until in without):
                 for name, row in bucket.items():
                     found.setdefault(name, Sum()).add(row)
         return {name: Range(row.total / row.count, row.low, row.high, row.count) for name, row in found.items()}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 from monitor.columns import Floats
 from monitor.model.device_use import tells_phases, uses_device
 from monitor.model.metric_order import ordered
+from monitor.model.pace import Mark
 from monitor.model.report import Curve
 from monitor.model.series import Column
 from monitor.model.state import Figures, RunState
@@ -28,7 +29,7 @@ def curves(state: RunState) -> dict[str, Any]:
         "host_step_seconds": _curve(main.step_seconds),
         "host_phase_seconds": _host_phase_seconds(main),
         "metrics": {name: _curve(column) for name, column in ordered(state.metrics).items()},
-        "tokens_per_second": _tokens_per_second(main),
+        "tokens_per_second": _tokens_by_pace(main) if uses_device(state) else _tokens_per_second(main),
     }
 
 
@@ -55,10 +56,28 @@ def _host_phase_seconds(main: Figures) -> dict[str, Curve]:
 
 def _pace(main: Figures) -> Curve:
     """Seconds a step over stretches of the whole run."""
+    return _over_stretches(main, lambda a, b: (b[0] - a[0]) / (b[1] - a[1]))
+
+
+def _tokens_by_pace(main: Figures) -> Curve:
+    """Tokens a second over the same: a step of a host that runs ahead is no measure of them."""
+    tokens, paces = _curve(main.tokens), _curve(main.device.paces)
+    if main.device.is_known and tokens.width == paces.width:
+        seconds = dict(zip(paces.x, paces.mean, strict=True))
+        told = zip(tokens.x, tokens.mean, strict=True)
+        rows = [(x, each / seconds[x]) for x, each in told if seconds.get(x, 0.0) > 0]
+        rates = Floats(rate for _, rate in rows)
+        return Curve(Floats(x for x, _ in rows), rates, rates, rates, tokens.width, tokens.end)
+    if not main.pace.tokens:
+        return Curve()
+    return _over_stretches(main, lambda a, b: (b[2] - a[2]) / (b[0] - a[0]))
+
+
+def _over_stretches(main: Figures, figure: Callable[[Mark, Mark], float]) -> Curve:
     marks = main.pace.whole[:: max(1, -(-len(main.pace.whole) // STRETCHES))]
-    pairs = [(a, b) for a, b in pairwise(marks) if b[1] > a[1]]
+    pairs = [(a, b) for a, b in pairwise(marks) if b[1] > a[1] and b[0] > a[0]]
     x = Floats(a[1] + 1 for a, _ in pairs)
-    means = Floats((b[0] - a[0]) / (b[1] - a[1]) for a, b in pairs)
+    means = Floats(figure(a, b) for a, b in pairs)
     width = max((b[1] - a[1] for a, b in pairs), default=1)
     return Curve(x, means, means, means, width, float(main.last_index) if pairs else None)
 

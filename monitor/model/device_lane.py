@@ -7,7 +7,7 @@ a whole (a stretch), though not what each step in between took.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -115,6 +115,8 @@ class DeviceLane:
     # Seconds of each phase: each step counts with what the next timed one took, so that there is a value for all.
     phases: dict[str, Durations] = field(default_factory=dict)
     window: list[float] = field(default_factory=list)  # the newest of these
+    longest: list[float] = field(default_factory=list)  # of the same stretches: the host's longest step
+    stretches: int = 0  # without those of the first steps
     slow_steps: list[SlowStep] = field(default_factory=list)
     slow_count: int = 0
     slow_excess: float = 0.0  # seconds beyond the usual
@@ -166,8 +168,12 @@ class DeviceLane:
         pace = seconds / count
         if self.first is not None and first >= self.first + WARM_UP:
             self._judge(first, count, pace, parts, around)
+            self.stretches += 1
             self.window.append(pace)
             del self.window[:-WINDOW]
+            if around.host:
+                self.longest.append(max(seconds for _, seconds in around.host))
+                del self.longest[:-WINDOW]
         count = min(count, MAX_STANDS_FOR)
         self.paces.extend(range(first, first + count), [pace] * count)
 
@@ -179,7 +185,8 @@ class DeviceLane:
         excess = (pace - usual) * count
         if pace <= usual + SIGMAS * sigma or excess < max(LEAST_EXCESS, 0.5 * usual):
             return
-        step, steps = _culprit(first, count, excess, around.host)
+        waits = median(self.longest) if self.longest else None
+        step, steps = _culprit(first, count, excess, around.host, waits)
         times = (pace * count, usual * count) if steps > 1 else (usual + excess, usual)
         phases = {name: column.digested().quantiles.at(0.5)[0] for name, column in self.phases.items()}
         culprit = max(parts, key=lambda name: parts[name] - phases.get(name, 0.0), default=UNKNOWN_PHASE)
@@ -199,14 +206,17 @@ def _parts(told: GpuTime) -> dict[str, float]:
     return parts
 
 
-def _culprit(first: int, count: int, excess: float, host: Iterable[tuple[int, float]]) -> tuple[int, int]:
-    """The step that the host saw to be long by itself and how many: one; else the whole stretch."""
+def _culprit(
+    first: int, count: int, excess: float, host: Sequence[tuple[int, float]], usual: float | None
+) -> tuple[int, int]:
+    """The step that the host saw to be long by itself and how many: one; else the whole stretch.
+
+    Args:
+        usual: seconds of the longest step of the host's in a usual stretch: there it waits for the device.
+    """
     if count == 1:
         return first, 1
-    rows = list(host)
-    if len(rows) >= 2:
-        ordered = sorted(rows, key=lambda row: -row[1])
-        (step, longest), (_, next_longest) = ordered[:2]
-        if longest - next_longest >= 0.5 * excess:
-            return step, 1
+    step, longest = max(host, key=lambda row: row[1], default=(first, 0.0))
+    if usual is not None and longest - usual >= 0.5 * excess:
+        return step, 1
     return first, count

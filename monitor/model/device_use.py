@@ -11,6 +11,7 @@ from monitor.model.state import RunState
 from monitor.units import share
 
 READING_SECONDS = 1.0  # that a reading tells of: it comes at their end
+STOP_SECONDS = 0.25  # an evaluation or a checkpoint this long makes the readings around it none of the steps'
 MIN_READINGS = 3  # of one a second, before their mean is a figure of the steps
 MIN_TIMED = 5  # steps beyond the first ones, before anything is said of what bounds the run
 # Removing idle time from a device that is busy this much gains a quarter at most, and rarely all of that.
@@ -19,6 +20,7 @@ BUSY = 0.80
 DRAINED = 0.80
 WAITING = 0.15  # of step time: a wait that is worth going after
 IDLE = 0.40  # of the time, for certain: what keeps the device waiting is not the device
+MOST_SPREAD = 0.30  # of the time: a range that is wider decides nothing
 MAX_PLACES = 12
 ENOUGH_TIMED = 3  # steps by the device's clock, before the phases are told by it
 BOUNDS = {"device": "GPU-bound", "host": "host-bound", "data": "waiting for data"}
@@ -40,7 +42,12 @@ def over_steps(state: RunState, uuid: str) -> dict[str, Range]:
     wall, activity = state.main.wall, state.activity.get(uuid)
     if activity is None or wall.warm is None or wall.last_step is None:
         return {}
-    return activity.over(wall.warm + READING_SECONDS, wall.last_step)
+    stops = [
+        (mark.start, mark.start + mark.duration + READING_SECONDS)
+        for mark in state.main.marks
+        if mark.duration >= STOP_SECONDS and mark.own_seconds > 0.0
+    ]
+    return activity.over(wall.warm + READING_SECONDS, wall.last_step, stops)
 
 
 def device_use(state: RunState) -> Device | None:
@@ -53,7 +60,8 @@ def device_use(state: RunState) -> Device | None:
     if lane.is_known:
         found.clock = "cuda"
         found.timed_steps = lane.whole.timed
-        found.seconds = lane.whole.seconds / lane.whole.steps
+        paces = lane.paces.digested()  # of all steps; its marks make a timed one of half a millisecond longer
+        found.seconds = paces.sum / paces.count if paces.count else lane.whole.seconds / lane.whole.steps
     sums = lane.steady if lane.steady.timed >= MIN_TIMED else None
     if sums is not None:
         found.queue_empty = sums.drained_share()
@@ -91,7 +99,6 @@ def _busy(found: Device, sums: DeviceSums | None) -> None:
     least = [each for each in (found.sm_active, found.queued) if each is not None]
     if least:
         found.busy_least = min(1.0, max(least))
-        found.gain_limit = 1.0 / found.busy_least if found.busy_least > 0.0 else None
     if sums is not None:
         idle = sum(row.least or 0.0 for row in found.account if row.state == "idle")
         found.busy_most = 1.0 - idle
@@ -99,6 +106,13 @@ def _busy(found: Device, sums: DeviceSums | None) -> None:
         found.busy_most = min(found.utilization, 1.0 if found.busy_most is None else found.busy_most)
     if found.busy_most is not None:
         found.busy_most = max(found.busy_most, found.busy_least or 0.0)
+    if found.busy_least and (found.sm_active is not None or _decides(found.busy_least, found.busy_most)):
+        found.gain_limit = 1.0 / found.busy_least
+
+
+def _decides(least: float, most: float | None) -> bool:
+    """Whether a range from the queue alone says anything: an empty queue is no proof of an idle device."""
+    return (1.0 if most is None else most) - least <= MOST_SPREAD
 
 
 def _account(sums: DeviceSums) -> list[AccountRow]:

@@ -38,6 +38,7 @@ from trainhooks.events import (
 MAX_DEVICES = 1024  # GPUs of one run
 MAX_FACTS = 2000  # of one table of facts; the hooks send far fewer
 NEWER = "newer-protocol"
+STOPS = ("eval", "checkpoint")  # phases of some steps that are no measure of the others
 NO_ALERT = (*QUIET, "gpu-error")  # an error's alert is the recorder's own note
 
 
@@ -206,6 +207,7 @@ def _neighborhood(figures: Figures, told: GpuTime) -> Neighborhood:
         return Neighborhood(figures.rank, t=told.t)
     steps = [each for each in figures.latest if told.since <= each.index < told.step and each.thread is None]
     stops = sum(each.own_seconds for each in figures.marks if told.since <= (each.step or 0) < told.step)
+    stops += sum(seconds for step in steps for name, seconds, _, _ in step.phases if name in STOPS)
     ended = steps[-1].start + steps[-1].duration if steps else told.t
     return Neighborhood(figures.rank, stops, tuple((each.index, each.duration) for each in steps), ended)
 

@@ -6,7 +6,7 @@ from monitor.model.activity import Range
 from monitor.model.device_lane import DeviceLane, DeviceSums
 from monitor.model.devices import ours
 from monitor.model.parts import OTHER
-from monitor.model.report import AccountRow, Device, IdlePlace, PhaseRow
+from monitor.model.report import AccountRow, Device, IdlePlace, LossRow, PhaseRow
 from monitor.model.state import RunState
 from monitor.units import share
 
@@ -22,6 +22,7 @@ WAITING = 0.15  # of step time: a wait that is worth going after
 IDLE = 0.40  # of the time, for certain: what keeps the device waiting is not the device
 MOST_SPREAD = 0.30  # of the time: a range that is wider decides nothing
 MAX_PLACES = 12
+DUST = 1e-9  # of the peak: what rounding leaves
 ENOUGH_TIMED = 3  # steps by the device's clock, before the phases are told by it
 BOUNDS = {"device": "GPU-bound", "host": "host-bound", "data": "waiting for data"}
 
@@ -158,6 +159,27 @@ def _bound(found: Device, sums: DeviceSums | None) -> str | None:
     if found.queue_empty is not None and found.queue_empty >= DRAINED:
         return "host"
     return "host" if found.busy_most is not None and found.busy_most <= 1.0 - IDLE else None
+
+
+def below_peak(found: Device, mfu: float | None, waits: float | None) -> list[LossRow]:
+    """Where the rest of the peak goes, from what is certain to what is left.
+
+    Args:
+        mfu: share of the peak that is reached; None: unknown, and so are its parts.
+        waits: share of a step in which this rank's device waits for another rank in collectives.
+    """
+    if mfu is None:
+        return []
+    most = 1.0 if found.busy_most is None else max(found.busy_most, mfu)
+    least = mfu if found.busy_least is None else min(most, max(found.busy_least, mfu))
+    collective = 0.0 if waits is None else min(waits, least - mfu)
+    rows = [
+        LossRow("the GPU is idle", 1.0 - most),
+        LossRow("idle or busy: not known", most - least),
+        LossRow("waiting for another rank", collective),
+        LossRow("kernels that do less than the peak", least - collective - mfu),
+    ]
+    return [row for row in rows if row.share > DUST]
 
 
 def tells_phases(lane: DeviceLane) -> bool:

@@ -145,6 +145,14 @@ class IdlePlace:
 
 
 @dataclass(slots=True)
+class LossRow:
+    """A part of the hardware's peak that the training does not reach, as a share of the peak."""
+
+    what: str
+    share: float
+
+
+@dataclass(slots=True)
 class Device:
     """How the run uses its GPUs, by the device's own clock and the driver. Shares are of the time in steps.
 
@@ -172,6 +180,9 @@ class Device:
     gain_limit: float | None = None  # times as fast: more cannot come of removing idle time; None: not known
     account: list[AccountRow] = field(default_factory=list)
     idle_at: list[IdlePlace] = field(default_factory=list)
+    # From the peak down to the MFU: what is lost to idle time, to other ranks, and within kernels; with the MFU they
+    # add up to 1. Empty where the MFU is not known.
+    below_peak: list[LossRow] = field(default_factory=list)
 
 
 @dataclass(slots=True)

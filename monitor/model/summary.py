@@ -10,7 +10,7 @@ from monitor.model import account, mfu
 from monitor.model.account import Surroundings as Surroundings
 from monitor.model.activity import Range
 from monitor.model.device_ranks import late_rank
-from monitor.model.device_use import device_use, over_steps, phase_rows, tells_phases, uses_device
+from monitor.model.device_use import below_peak, device_use, over_steps, phase_rows, tells_phases, uses_device
 from monitor.model.devices import ours
 from monitor.model.metric_order import ordered
 from monitor.model.ranks import Comparison, compare
@@ -61,12 +61,16 @@ def report(state: RunState, around: Surroundings) -> Report:
     main, comparison = state.main, compare(state.ranks)
     progress = _progress(state, around, outcome, wall)
     device, host_phases = device_use(state), _phases(main)
+    throughput, straggler = _throughput(state, around, outcome), _straggler(state, comparison)
+    if device is not None:
+        waits = straggler.share if straggler is not None and straggler.rank != main.rank else None
+        device.below_peak = below_peak(device, throughput.mfu, waits)
     timed = tells_phases(main.device)
     return Report(
         run=_run(state, around),
         outcome=outcome,
         progress=progress,
-        throughput=_throughput(state, around, outcome),
+        throughput=throughput,
         wall=wall,
         phases=phase_rows(main.device) if timed else host_phases,
         metrics={name: _metric(column.digested()) for name, column in ordered(state.metrics).items()},
@@ -78,7 +82,7 @@ def report(state: RunState, around: Surroundings) -> Report:
         findings=[],
         alerts=_alerts(state, around),
         dropped=_dropped(state, around, outcome),
-        straggler=_straggler(state, comparison),
+        straggler=straggler,
         device=device,
         host_phases=host_phases if device is not None else [],
     )

@@ -52,6 +52,15 @@ def account(report: Report) -> Section | None:
     return Section("The GPU in the steps", lines, rows, left=2)
 
 
+def below_peak(report: Report) -> Section | None:
+    """From the hardware's peak down to what the training reaches."""
+    device, mfu = report.device, report.throughput.mfu
+    if device is None or mfu is None or not device.below_peak:
+        return None
+    rows = [["of the peak", "share"], *([row.what, f"-{share(row.share)}"] for row in device.below_peak)]
+    return Section("How far from the hardware", rows=[*rows, ["MFU", share(mfu)]])
+
+
 def idle_places(report: Report) -> Section | None:
     """Where the program was while the device had no work queued for certain."""
     device = report.device

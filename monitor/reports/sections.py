@@ -33,6 +33,7 @@ def sections(report: Report) -> list[Section]:
         phases(report),
         device.account(report),
         device.idle_places(report),
+        device.below_peak(report),
         host_phases(report),
         mfu(report),
         speed_classes(report),

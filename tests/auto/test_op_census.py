@@ -407,6 +407,29 @@ def test_operations_that_are_not_whole(told: list[Facts], function: Callable[...
     assert says in told[0]["flops_unknown"] and told[0]["flops_forward"] > 0
 
 
+def test_what_somebody_put_in_the_place_of_torchs_functions_runs_once(
+    told: list[Facts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = []
+
+    def replaced(owner: Any, name: str) -> None:
+        plain = getattr(owner, name)
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            ran.append(name)
+            return plain(*args, **kwargs) * 2
+
+        monkeypatch.setattr(owner, name, method)
+
+    for owner, name in ((torch.Tensor, "matmul"), (torch.Tensor, "relu"), (F, "softmax"), (F, "linear")):
+        replaced(owner, name)
+    module = Function(lambda x, w: F.softmax(F.linear(x, w).matmul(w).relu(), -1), (64, 64))
+    plain, once = module(X), ran[:]
+    ran.clear()
+    assert torch.equal(look(module, X), plain) and ran == once
+    assert told[0]["flops_forward"] == 2 * 2 * 512 * 64 * 64
+
+
 SCRIPT = """
 import sys, torch
 from torch._dynamo.testing import CompileCounter

@@ -62,7 +62,7 @@ def compiling() -> Callable[[], bool]:
 
 def pinned(dtype: Any) -> Any:
     """A tensor of one element in pinned memory, made now."""
-    return sys.modules["torch"].empty((), dtype=dtype, pin_memory=True)
+    return sys.modules["torch"].empty((), dtype=dtype, device="cpu", pin_memory=True)  # whatever the default device
 
 
 def event() -> Any:

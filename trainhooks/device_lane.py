@@ -311,7 +311,9 @@ class DeviceLane:
 
     def _all_done(self, step: UnderWay) -> bool:
         events = step.events
-        return events[-1].query() and all(events[place].query() for place in step.sides)
+        if step.sides:  # streams go by themselves
+            return all(event.query() for event in events)
+        return bool(events[-1].query())
 
     def _resolve(self, step: UnderWay) -> None:
         began = host_clock()

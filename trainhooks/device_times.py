@@ -90,12 +90,12 @@ class DeviceTimes:
         told: List[Mapping] = []
         if not resolved and not self._waiting:
             return told
-        self._begun()
         while resolved:
             read = resolved.popleft()
             step = self._made_out(read)
             if step is not None:
                 self._waiting.append(step)
+        self._begun()  # after that: what has been read had begun before
         for _ in range(len(self._waiting)):
             step = self._waiting.popleft()
             index = self._known.pop(step.began, None)
@@ -158,8 +158,10 @@ class DeviceTimes:
         """Where the stack stood while the host was in the step: phase, place, looks, those with no certain work."""
         began, ended = entries[0][1], entries[-1][1]
         rows: Dict[Tuple[str, str], List[int]] = {}
-        for t, place in self._looks:
-            if began <= t < ended:
+        for t, place in reversed(self._looks):
+            if t < began:
+                break
+            if t < ended:
                 passed = sum(entry[1] <= t for entry in entries)
                 row = rows.setdefault((names[passed - 1], place), [0, 0])
                 row[0] += 1
@@ -188,9 +190,14 @@ def in_order(times: List[int], sides: Tuple[int, ...]) -> List[int]:
 def by_phase(certain: List[Tuple[int, int]], times: List[int], names: List[str]) -> List[Tuple[str, float]]:
     """Seconds in which the queue certainly held work, by what went on."""
     found: Dict[str, int] = {}
+    place = 0  # both come in order
     for begin, until in certain:
-        for name, here, there in zip(names, times, times[1:]):
-            shared = min(until, there) - max(begin, here)
+        while place < len(names) - 1 and times[place + 1] <= begin:
+            place += 1
+        for at in range(place, len(names)):
+            if times[at] >= until:
+                break
+            shared = min(until, times[at + 1]) - max(begin, times[at])
             if shared > 0:
-                found[name] = found.get(name, 0) + shared
+                found[names[at]] = found.get(names[at], 0) + shared
     return [(name, each / NANOSECOND) for name, each in found.items()]

@@ -206,7 +206,7 @@ for i in th.steps(range(3)):
     with th.phase('forward'): work(0.001)
     child = os.fork()
     if child == 0:
-        th.note('child'); th.log(a=1.0)
+        th.log(a=1.0)
         assert not lane.watching and not lane.look() and not misdeeds
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0

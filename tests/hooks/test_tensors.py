@@ -54,7 +54,7 @@ class Event:
         if self.thread != threading.get_ident(): reads.append('asked from elsewhere')
         return ready
     def synchronize(self): reads.append('synchronised')
-def empty(shape, dtype=None, pin_memory=False):
+def empty(shape, dtype=None, device=None, pin_memory=False):
     if not pin_memory: reads.append('not pinned')
     return Host()
 capturing = False

@@ -22,7 +22,7 @@ from monitor.tui import link
 from monitor.tui.actions import SCREENS
 from monitor.verbs import plain
 from tests.zoo.cases import CASES
-from trainhooks import rundir
+from trainhooks import deferred, device_lane, rundir, sampling
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -85,9 +85,11 @@ def test_the_configuration_that_is_shown_is_understood(configured: None, monkeyp
     assert (config.theme(), config.slow_link(False)) == ("paper", True)
     assert speeds.bounds() == speeds.Bounds(0.5, 2.0)
     assert config.table("alerts") == {"bell": True, "command": "notify-me"}
-    (told,) = re.findall(r"`(TRAINMON_\w+)=(\w+)`", README)
+    told = dict(re.findall(r"`(TRAINMON_\w+)=(\w+)`", README))
+    assert told.pop(device_lane.VARIABLE) == "0"
+    ((name, value),) = told.items()
     (Path(config.path())).write_text("")
-    monkeypatch.setenv(*told)
+    monkeypatch.setenv(name, value)
     assert config.theme() == "paper"
 
 
@@ -151,6 +153,9 @@ def test_the_keys_of_the_report() -> None:
         ("among the last 128 steps", baseline.WINDOW == 128),
         ("one that is a quarter slower", regression.SLOWER == 1.25),
         ("sees the first 4 KiB of a line", patterns.REACH == 4096),
+        ("it costs at most 0.5 % of the time", sampling.BUDGET == 0.005),
+        ("the first three always", sampling.FIRST == 3),
+        ("is read ten times a second at most", deferred.BETWEEN == 10**8),
         ("by [one header](demo/cpp/trainmon.hpp) of 200 lines", lines_of("demo/cpp/trainmon.hpp") <= 200),
     ],
 )

@@ -85,6 +85,8 @@ def _view(named: str | None, measured: bool = True) -> View:
 
     if named and Path(named).is_file():
         return recorded(Path(named))
+    if named and ("/" in named or named.endswith(".jsonl")) and not Path(named).exists():
+        raise UserError(f"{named}: there is no such file; `trainmon ls` lists the runs")
     return load(catalogue.resolve(named), measured)
 
 

@@ -209,16 +209,17 @@ def _original(torch: Any, func: Any) -> Any:
         frame = frame.f_back
     else:
         return func
-    name = next((name for name, value in vars(torch.Tensor).items() if value is func), None)
-    if name is not None:
-        return getattr(torch._C.TensorBase, name, func)
     inside = [getattr(func, "__wrapped__", None)]
     for cell in func.__closure__ or ():
         try:
             inside.append(cell.cell_contents)
         except ValueError:  # an empty one
             continue
-    return next((each for each in inside if type(each) is _FUNCTION and each.__code__ in codes[:-1]), func)
+    for each in inside:  # one of Python's is on the stack itself
+        if type(each) is _FUNCTION and each.__code__ in codes[:-1]:
+            return each
+    name = next((name for name, value in vars(torch.Tensor).items() if value is func), "")
+    return getattr(torch._C.TensorBase, name, func)
 
 
 def _pass_on(func: Any, args: Any, kwargs: Any) -> Any:

@@ -219,6 +219,28 @@ def test_recomputation_is_told_apart(told: list[Facts], reentrant: bool) -> None
     assert told[0]["flops_recompute"] == pytest.approx(expected[0] - 2 * 2 * 64 * 64 * 300)  # all but the head
 
 
+class Own(torch.autograd.Function):
+    """Of a program's own; it may start any kernels."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, w: Any) -> Any:  # type: ignore[override]
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+        x, w = ctx.saved_tensors
+        return gradient @ w.T, x.transpose(1, 2).sum(0) @ gradient.sum(0)
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_functions_of_the_programs_own(told: list[Facts], last: bool) -> None:
+    """What they do by torch's functions is counted; what they start besides is not known."""
+    look(Function(lambda x, w: Own.apply(x, w) if last else Own.apply(x, w) * 2, (64, 32)), X)
+    assert told[0]["flops_forward"] == told[0]["flops_backward"] == 2 * 512 * 64 * 32
+    assert "launches" not in told[0] and told[0]["calls"] > 0
+
+
 def test_attention_by_hand_is_seen_as_such(told: list[Facts]) -> None:
     look(Attention(True), X)
     matrix = 4 * 4 * 128 * 128 * 4

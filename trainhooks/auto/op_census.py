@@ -64,6 +64,7 @@ class Census:
         self._attention = Attention(torch)
         self._transfers = Transfers(torch)
         self._calls = self._launches = 0
+        self._whole = True  # no kernels of somebody else's were started beside those that were counted
         self._forward = self._backward = self._recompute = 0
         self._by_dtype: Dict[str, int] = {}
         self._misaligned: Dict[Tuple[int, int, int], int] = {}
@@ -180,33 +181,41 @@ class Census:
 
     def _look_for_unseen(self, name: str, func: Any, args: Tuple[Any, ...]) -> None:
         """Kernels of other packages: what they compute is not known."""
-        if self.unknown is not None:
-            return
         namespace = getattr(func, "namespace", None)  # of an operator that was registered with torch
         module = str(getattr(func, "__module__", ""))
         if namespace is None and module.startswith("torch._ops."):
             namespace = module.rpartition(".")[2]
         if namespace not in (None, "aten") and name not in KNOWN and _LIKE_A_PRODUCT.search(name):
-            self.unknown = f"what {namespace}::{name} computes is not known"
+            self.unknown = self.unknown or f"what {namespace}::{name} computes is not known"
             return
         if name == "grad" and module == "torch.autograd":
-            self.unknown = "gradients are asked for inside the model: their operations are not seen"
+            self.unknown = self.unknown or "gradients are asked for inside the model: their operations are not seen"
             return
-        first = args[0] if args else None
+        self._look_at_maker(args[0] if args else None)
+
+    def _look_at_maker(self, value: Any) -> None:
+        """An autograd function of somebody else's may start kernels of its own, which no function of torch's shows."""
         # A view may have to make its own anew, and complain of what was done to it.
-        made_by = first.grad_fn if isinstance(first, self._torch.Tensor) and not first._is_view() else None
+        made_by = value.grad_fn if isinstance(value, self._torch.Tensor) and not value._is_view() else None
         if made_by is None:
             return
-        package = getattr(getattr(made_by, "_forward_cls", None), "__module__", "").partition(".")[0]
+        package = getattr(getattr(made_by, "_forward_cls", None), "__module__", "torch").partition(".")[0]
+        self._whole = self._whole and package == "torch"
         if package in _UNSEEN and not (package.startswith("flash_attn") and self._attention.fused):
-            self.unknown = f"what {package} computes is not seen"
+            self.unknown = self.unknown or f"what {package} computes is not seen"
+
+    def returned(self, result: Any) -> None:
+        """The model's call has returned this."""
+        values = result.values() if hasattr(result, "values") and hasattr(result, "get") else (result,)
+        for each in list(values)[:MAX_ROWS]:
+            self._look_at_maker(each[0] if isinstance(each, (tuple, list)) and each else each)
 
     def facts(self, inputs: Dict[str, Any]) -> Dict[str, Any]:
         """What is told of the pass, with what is known of its inputs."""
         whole = self._forward + self._backward
         facts: Dict[str, Any] = {
             "calls": self._calls,
-            "launches": self._launches,
+            **({"launches": self._launches} if self._whole else {}),
             "flops_forward": self._forward,
             "flops_backward": self._backward,
             "flops_attention": self._attention.flops,

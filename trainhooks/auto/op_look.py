@@ -102,6 +102,7 @@ class Look:
                 result = module._call_impl(*args, **kwargs)
             finally:
                 sections.harmless(visit.leave)
+            sections.harmless(visit.census.returned, result)
             sections.harmless(self._report, torch, module, visit.census, args, kwargs)
             return result
 

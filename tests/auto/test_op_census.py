@@ -409,6 +409,15 @@ def test_several_models(told: list[Facts]) -> None:
     assert "flops_unknown" not in told[0] and told[1:] == [{"flops_unknown": op_look.SEVERAL}]
 
 
+def test_trainings_of_one_kind_one_after_the_other(told: list[Facts]) -> None:
+    found, model = op_look.Look(), nn.Linear(64, 3)
+    assert not found.due(model, 1) and found.due(model, 2)
+    found.at(torch, model)(X)
+    del model
+    gc.collect()
+    assert not found.due(nn.Linear(64, 3), 3) and len(told) == 1
+
+
 def test_a_model_that_was_wrapped_after_its_first_call_is_one_model(told: list[Facts]) -> None:
     inner = nn.Linear(64, 3)
     outer, found = nn.Sequential(inner), op_look.Look()

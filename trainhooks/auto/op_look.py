@@ -42,6 +42,7 @@ class Look:
         self._step = 0
         self._began = 0
         self._looked_at: Optional["weakref.ReferenceType[Any]"] = None
+        self._kind = ""
 
     def due(self, module: Any, began: int) -> bool:
         """A model is called in training; `began` tells steps apart. Whether this call is the one to look at."""
@@ -49,7 +50,9 @@ class Look:
         if self.done:
             if self._looked_at is not None and key not in self._calls:
                 self._calls[key] = 1
-                if not _holds(module, {id(self._looked_at())}):  # else it was wrapped since
+                before = self._looked_at()
+                # Else it was wrapped since, or a training of its kind has followed one that is over.
+                if not _holds(module, {id(before)}) and (before is not None or type(module).__name__ != self._kind):
                     self._tell({"flops_unknown": SEVERAL})
             return False
         if began != self._began:
@@ -66,7 +69,7 @@ class Look:
         except Exception:  # a torch that lacks what is asked for, or a module of a foreign class
             reason = ""
         if reason is None:
-            self._looked_at = weakref.ref(module)
+            self._looked_at, self._kind = weakref.ref(module), type(module).__name__
             return self._with_census(torch, module)
         if reason:
             self._tell({"step": self._step, "flops_unknown": reason})

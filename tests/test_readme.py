@@ -23,6 +23,7 @@ from monitor.tui.actions import SCREENS
 from monitor.verbs import plain
 from tests.zoo.cases import CASES
 from trainhooks import deferred, device_lane, rundir, sampling
+from trainhooks.auto import op_look
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -86,7 +87,7 @@ def test_the_configuration_that_is_shown_is_understood(configured: None, monkeyp
     assert speeds.bounds() == speeds.Bounds(0.5, 2.0)
     assert config.table("alerts") == {"bell": True, "command": "notify-me"}
     told = dict(re.findall(r"`(TRAINMON_\w+)=(\w+)`", README))
-    assert told.pop(device_lane.VARIABLE) == "0"
+    assert told.pop(device_lane.VARIABLE) == told.pop(op_look.VARIABLE) == "0"
     ((name, value),) = told.items()
     (Path(config.path())).write_text("")
     monkeypatch.setenv(name, value)

@@ -9,7 +9,8 @@ from monitor.model.arguments import Arguments, parse
 from monitor.model.report import Report
 
 # What differs between any two runs, and explains nothing; and what is counted while a run goes on.
-IDLE_FACTS = frozenset(("cwd", "command", "tags", "devices", "compile", "download"))
+# What says nothing of how a run is set up; the operations that were seen follow from the model and its batch.
+IDLE_FACTS = frozenset(("cwd", "command", "tags", "devices", "compile", "download", "ops", "batch", "device_clock"))
 COUNTS = frozenset(("forwards",))
 REPEATED = 0.1  # of the model's calls; a share that differs by less is no other loop
 

@@ -55,8 +55,10 @@ def _gpu_memory(torch: Any) -> Dict[str, int]:
     of two, so that they are seldom news. While a CUDA graph is captured the last ones stand.
     """
     global _memory
-    if cuda.captures or not torch.cuda.is_initialized() or torch.version.cuda is None:
+    if cuda.captures:
         return _memory
+    if not torch.cuda.is_initialized() or torch.version.cuda is None:
+        return {}
     # The current device is a matter of each thread, and this one is not the training's.
     told = [(torch.cuda.memory_stats_as_nested_dict(index), index) for index in cuda.devices(torch)]
     if not told:

@@ -14,9 +14,9 @@ LAUNCH_WORTH = 0.60
 SMALL_WORTH = 0.40
 # A rollout's environment and a reward may well compute on the host: not these.
 LAUNCHING = ("forward", "backward", "optimizer", "training", "generation", "log_probs")
-# Seconds of Python and driver for an operation of torch, at most, on a slow machine; a step runs about three times the
-# operations of its forward pass, and they have to be this part of the host's time to be what takes it.
-LAUNCH_SECONDS, PASSES, LAUNCHES_PART = 50e-6, 3, 0.3
+# Seconds of Python and driver for an operation of torch, at most, on a slow machine; the operations of a forward pass
+# have to be this part of the host's time in it to be what takes it.
+LAUNCH_SECONDS, LAUNCHES_PART = 50e-6, 0.3
 MOSTLY = 0.5  # of the host's time, in phases that launch kernels: else it is busy with something that has a name
 FEW_SAMPLES = 8  # a step: tensor cores work on tiles of 64 rows and more
 FEW_TOKENS = 4096  # a step: a sequence is as good as a batch for matrix products
@@ -57,8 +57,8 @@ def few_launches(evidence: Evidence) -> bool:
     launches = hardware.table(evidence, "ops").get("launches")
     if not isinstance(launches, int) or launches < 1:
         return False
-    seconds = sum(row.mean for row in evidence.report.host_phases if row.name in LAUNCHING)
-    return PASSES * launches * hardware.calls_a_step(evidence) * LAUNCH_SECONDS < LAUNCHES_PART * seconds
+    seconds = sum(row.mean for row in evidence.report.host_phases if row.name == "forward")
+    return launches * hardware.calls_a_step(evidence) * LAUNCH_SECONDS < LAUNCHES_PART * seconds
 
 
 def small_batch(evidence: Evidence) -> Finding | None:

@@ -60,7 +60,8 @@ class Zygote:
         """Run a script to its end, in a state directory of its own."""
         state = work / "state"
         kept = {key: value for key, value in os.environ.items() if key not in (*FOREIGN, rundir.RUN_VARIABLE)}
-        ours = {rundir.STATE_VARIABLE: str(state), DEBUG_VARIABLE: "1", "PYTHONPATH": str(ROOT)}
+        # The operations that torch sees here are not the kernels that the device is said to run.
+        ours = {rundir.STATE_VARIABLE: str(state), DEBUG_VARIABLE: "1", "PYTHONPATH": str(ROOT), "TRAINMON_OPS": "0"}
         request = {
             "script": str(script),
             "cwd": str(work),

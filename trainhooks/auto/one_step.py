@@ -9,7 +9,7 @@ from collections import deque
 from threading import get_ident
 from typing import Any, Callable, Deque, List, Optional, Set, Tuple
 
-from trainhooks import deferred, session
+from trainhooks import cuda, deferred, session
 from trainhooks.auto import claims
 from trainhooks.auto.by_hand import ByHand
 from trainhooks.auto.optimizers import Optimizers
@@ -65,6 +65,8 @@ class OneStep:
         "opened_by",
         "optimizers",
         "put",
+        "rolled_out",
+        "rollouts",
         "rooted",
         "scaled",
         "silent",
@@ -126,6 +128,8 @@ class OneStep:
         self.eval_last = 0
         self.habit = 0
         self.looked = False  # since the last step
+        self.rollouts = 0  # as `habit`, of calls in the mode of training, on a GPU
+        self.rolled_out = False
         self.waiting: Deque[Counts] = deque(maxlen=MAX_WAITING)  # of batches fetched and not yet used
         self.loader_counts = False
         self.called_on: Optional[Counts] = None  # by the last model call that gradients may be asked for
@@ -153,7 +157,8 @@ class OneStep:
         self.fresh = True
         self.called_on = None
         self.habit = self.habit + 1 if self.looked else 0
-        self.looked = False
+        self.rollouts = self.rollouts + 1 if self.rolled_out else 0
+        self.looked = self.rolled_out = False
 
     def end(self, t: int) -> None:
         """The step is done. Work that a GPU may still be at counts as the step's: it ends at what comes next."""
@@ -206,7 +211,7 @@ class OneStep:
         if self.usual.stage:
             self.usual.hand_over()
         if self.evaluating:
-            self._evaluation_ends()
+            self._evaluation_ends(self.eval_last)
         elif self.open and (self.stepped or (self.cycles and self.learnt)):
             self.on_gpu = False
             self.end(host_clock() if self.by_hand is None else self.by_hand.ended)
@@ -249,12 +254,36 @@ class OneStep:
             elif self.learnt and not self.fetches:  # else the next fetch ends it
                 if self.by_hand is not None:
                     if self.optimizers.none and self.by_hand.updated():
-                        self._end_cycle(self.by_hand.ended)
+                        self._end_cycle(t if self.lags() else self.by_hand.ended)
                 elif self._updated_unseen():
                     self._end_cycle(t)
         if not self.open:
-            self.begin(self.last or t)
+            self.begin(self.since(t))
         return self.open
+
+    # On a GPU
+
+    def lags(self) -> bool:
+        """Whether what was called last may still be under way when its call returns: a GPU works at it."""
+        return self.on_gpu or (self.optimizers.none_stepped and cuda.started() is not None)
+
+    def since(self, t: int) -> int:
+        """When a step began of which the first thing is heard at `t`: as the last one ended. On a GPU that was told
+        when it was, and what was done since (an evaluation, a checkpoint) was ended by `t`.
+        """
+        return t if self.on_gpu else self.last or t
+
+    def span_begins(self, t: int) -> None:
+        """Somebody tells a span (a checkpoint, a framework's evaluation), which is no part of what went before."""
+        if self.silent or self.in_forward or self.in_backward or self.nested:
+            return
+        if self.evaluating:
+            self._evaluation_ends(t)
+        elif self.open and self.on_gpu and self.stepped and self.optimizers.all_in(self.stepped):
+            if t < self.stepped_at:
+                return  # told in hindsight
+            self.end(t)
+            self.usual.stage = OFF  # whether the next step is timed on the device is asked where that begins
 
     # Evaluation
 
@@ -272,8 +301,12 @@ class OneStep:
         self._evaluate(self.began, self.source)
         self.eval_last = t
 
-    def _evaluation_ends(self) -> None:
-        self.put((None, self.eval_last))
+    def _evaluation_ends(self, t: int) -> None:
+        """Something else begins at `t`. The evaluation ended with the last thing heard of it, or, where a GPU may have
+        been at it since, and the program has waited for its figures, now.
+        """
+        t = max(t, self.eval_last) if self.lags() else self.eval_last
+        self.put((None, t))
         self.evaluating = False
         if not self.open:
-            self.last = self.eval_last
+            self.last = t

@@ -17,6 +17,7 @@ from trainhooks.clocks import host_clock
 from trainhooks.entries import BACKWARD, COUNT, DATA, FORWARD, NOTHING, OPTIMIZER
 
 HABIT = 3  # steps in a row that each had model calls without gradients before them: then these belong to the step
+EXHAUSTED = -1  # in place of an iterator
 AT_ONCE = 1_000_000  # nanoseconds between the making of an iterator and its first use, in a `for`
 
 
@@ -51,6 +52,8 @@ class Steps(OneStep):
         if claims.aside or self.silent:
             return
         if not self.grads_wanted():
+            if self.evaluating and self.eval_source == EXHAUSTED:
+                self._evaluation_ends(t)
             if self.evaluating:
                 self.eval_source = source
             else:
@@ -59,7 +62,7 @@ class Steps(OneStep):
         if self.evaluating:
             if source == self.eval_source:
                 return
-            self._evaluation_ends()
+            self._evaluation_ends(t)
         if not self.open:
             self.begin(t)
             if not self.open:
@@ -91,13 +94,13 @@ class Steps(OneStep):
         if self.evaluating:
             if source == self.eval_source:
                 self.eval_last = t
-                self._evaluation_ends()
+                self.eval_source = EXHAUSTED  # its figures, or a batch that was fetched ahead, may be to come
         elif self.open and not self.learnt and not self.stepped:
             if not self.fetches:
                 self.cancel(t)
             elif self.looks or (self.fetched_again and self.told):
                 self._becomes_evaluation(t)
-                self._evaluation_ends()
+                self.eval_source = EXHAUSTED
             else:
                 self.exhausted = True
         elif self.open:
@@ -133,7 +136,7 @@ class Steps(OneStep):
                 self._look(grads, in_training)
             return False
         if self.evaluating:
-            self._evaluation_ends()
+            self._evaluation_ends(t)
         if not self._in_step(t):
             return False
         self.put((FORWARD, t))
@@ -165,6 +168,20 @@ class Steps(OneStep):
             self.looked = True
             if self.habit < HABIT:
                 self._evaluate(host_clock(), 0)
+            elif self.on_gpu:
+                self._begin_early()
+        elif self.on_gpu and not (grads or self.nested):
+            self.rolled_out = True
+            if self.rollouts >= HABIT:
+                self._begin_early()
+
+    def _begin_early(self) -> None:
+        """A step begins with model calls without gradients. Nothing shows that later: begins are not told in hindsight
+        on a GPU. Where batches are fetched, it begins there.
+        """
+        if not self.fetches:
+            self.begin(host_clock())
+            self.looks += 1
 
     # Gradients
 
@@ -198,7 +215,7 @@ class Steps(OneStep):
         self.in_backward = True
         self.in_forward = False
         if self.evaluating:
-            self._evaluation_ends()
+            self._evaluation_ends(t)
         if not self._in_step(t):
             return
         self.put((BACKWARD, t))
@@ -243,13 +260,13 @@ class Steps(OneStep):
             return
         self.in_forward = False
         if self.evaluating:
-            self._evaluation_ends()
+            self._evaluation_ends(t)
         # After an optimizer has stepped, others learn from the same batch; where it steps again, that was a new one.
         called_on, self.called_on = self.called_on if key in self.stepped else None, None
         if self.open and self.stepped and (key in self.stepped or self.optimizers.all_in(self.stepped)):
             self.end(t)
         if not self.open:
-            self.begin(self.last or t)
+            self.begin(self.since(t))
             if not self.open:
                 return
         if called_on is not None:

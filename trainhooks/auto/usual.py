@@ -15,7 +15,7 @@ from typing import Any, Callable, Optional, Tuple
 
 from trainhooks import deferred, session
 from trainhooks.auto import claims
-from trainhooks.entries import USUAL, Lane
+from trainhooks.entries import SPAN, USUAL, Lane
 
 # What is going on; what comes next is what the hooks ask for.
 (
@@ -112,8 +112,11 @@ class Usual:
         lane.live = self
 
         def tell(entry: Tuple[Any, ...]) -> None:
-            if self.stage and get_ident() == thread == self.thread:
-                self.hand_over()
+            if get_ident() == thread == self.thread:
+                if self.stage:
+                    self.hand_over()
+                if entry[0] == SPAN:
+                    self._steps.span_begins(entry[1])
             lane.put(entry)
 
         return tell

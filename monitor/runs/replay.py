@@ -5,6 +5,7 @@ Going back means folding again: from a state that was kept on the way, or from t
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from bisect import bisect_left
@@ -254,8 +255,8 @@ def open_player(named: str | None) -> Player:
     Raises:
         UserError: there is no such run, or there is nothing in it that can be played.
     """
-    path = Path(named) if named else None
-    if path is not None and path.is_file():
+    path = Path(named) if named and os.path.isfile(named) else None  # pathlib's own raises on a name that is too long
+    if path is not None:
         known: dict[str, Any] = {"id": clean(path.stem), "name": clean(path.stem), "recording": True}
         files, lives = [path], False
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,9 +84,9 @@ def _view(named: str | None, measured: bool = True) -> View:
     from monitor.runs.follow import load
     from monitor.runs.replay import recorded
 
-    if named and Path(named).is_file():
+    if named and os.path.isfile(named):  # pathlib's own raises on a name that is too long
         return recorded(Path(named))
-    if named and ("/" in named or named.endswith(".jsonl")) and not Path(named).exists():
+    if named and ("/" in named or named.endswith(".jsonl")) and not os.path.exists(named):
         raise UserError(f"{named}: there is no such file; `trainmon ls` lists the runs")
     return load(catalogue.resolve(named), measured)
 

@@ -33,6 +33,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "gradient checkpointing": ("checkpointing", {}, ()),
     "gradient checkpointing, reentrant": ("checkpointing", {"reentrant": True}, ()),
     "distillation": ("distillation", {}, ("forward", "other")),
+    "a graph of the whole step": ("graph", {}, PHASES),
     "accelerate": ("accelerated", {}, ()),
 }
 LONG = {"Lightning": ("lightning", {}, ()), "Trainer": ("trainer", {}, ())}

@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import weakref
 from threading import get_ident
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from trainhooks import api, cuda, deferred, device_lane, sampling, session
 from trainhooks.auto import (
@@ -48,6 +49,7 @@ def install(torch: Any) -> None:
     hooks = (sys.modules[__name__], steps, usual, batches, by_hand, optimizers, roots, listener)
     graphs.keep_out(torch, *hooks, api, session, deferred, device_lane, sampling, cuda)
     cuda.watch_captures()
+    _watch_graphs(torch, watched)  # outside of that: until a capture has begun the device may be called
     tracebacks.install()
     os.register_at_fork(after_in_child=watched.reset)
     imports.when_imported("torch.utils.data.dataloader", "trainhooks.auto.loading")
@@ -210,3 +212,59 @@ def _wrap_scaler(torch: Any, watched: Steps, is_compiling: Callable[[], bool]) -
         return result
 
     put_in_place(scaler, "step", step)
+
+
+def _watch_graphs(torch: Any, watched: Steps) -> None:
+    """Whole steps that are captured as a CUDA graph: what is captured is no step, and each replay is one."""
+    graph = getattr(torch.cuda, "CUDAGraph", None)
+    try:
+        begin, end, run = graph.capture_begin, graph.capture_end, graph.replay  # type: ignore[union-attr]
+    except AttributeError:  # a torch without them
+        return
+    usual = watched.usual
+    silenced = False
+
+    def ready() -> bool:
+        if watched.silent or get_ident() != watched.thread:
+            return False
+        if usual.stage:
+            usual.hand_over()
+        return True
+
+    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal silenced
+        silenced = ready() and watched.capture_begins(host_clock())
+        try:
+            return begin(self, *args, **kwargs)
+        except BaseException:
+            if silenced:
+                watched.silent = silenced = False
+            raise
+
+    def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal silenced
+        if silenced and get_ident() == watched.thread:
+            silenced = False
+            if watched.capture_ends():
+                keep(self, id(self))
+        return end(self, *args, **kwargs)
+
+    def replay(self: Any) -> Any:
+        if id(self) not in held or not ready() or watched.in_forward or watched.in_backward or watched.nested:
+            return run(self)
+        watched.replay_begins(host_clock())
+        try:
+            return run(self)
+        finally:
+            watched.replay_ends(host_clock())
+
+    held: Dict[int, Any] = {}  # graphs with an optimizer's step, by id
+
+    def keep(captured: Any, key: int) -> None:
+        held[key] = weakref.ref(captured, lambda _: held.pop(key, None))
+
+    try:
+        for name, ours in (("capture_begin", capture_begin), ("capture_end", capture_end), ("replay", replay)):
+            put_in_place(graph, name, ours)
+    except TypeError:  # a class of C++ alone
+        return

@@ -69,6 +69,11 @@ class Optimizers:
         before, self._version = self._version, now
         return bool(before != now)
 
+    def all_stepped(self, stepped: Set[int]) -> None:
+        """All have, in a graph that was replayed: which ones it holds cannot be seen."""
+        self.none_stepped = False
+        stepped.update(self._awaited)
+
     def all_in(self, stepped: Set[int]) -> bool:
         """Whether all that are waited for have stepped."""
         return self._awaited.keys() <= stepped

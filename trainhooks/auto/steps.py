@@ -13,12 +13,15 @@ from trainhooks import deferred
 from trainhooks.auto import by_hand, claims
 from trainhooks.auto.one_step import Counts as Counts
 from trainhooks.auto.one_step import OneStep
+from trainhooks.auto.usual import OFF
 from trainhooks.clocks import host_clock
-from trainhooks.entries import BACKWARD, COUNT, DATA, FORWARD, NOTHING, OPTIMIZER
+from trainhooks.entries import BACKWARD, COUNT, DATA, FORWARD, NOTHING, OPTIMIZER, Ground
 
 HABIT = 3  # steps in a row that each had model calls without gradients before them: then these belong to the step
 EXHAUSTED = -1  # in place of an iterator
 AT_ONCE = 1_000_000  # nanoseconds between the making of an iterator and its first use, in a `for`
+
+REPLAY = Ground("step")  # a graph that holds all of it
 
 
 class Steps(OneStep):
@@ -243,6 +246,49 @@ class Steps(OneStep):
         value, self.loss = self.loss, None
         if type(value) is deferred.Deferred:
             value.wanted = False
+
+    # CUDA graphs
+
+    def capture_begins(self, t: int) -> bool:
+        """What is called from here on is not done, but captured. Returns whether we keep silent meanwhile."""
+        if self.silent or self.in_forward or self.in_backward or self.nested:
+            return False  # a part of a compiled model, say: nothing of it is heard
+        if self.evaluating:
+            self._evaluation_ends(t)
+        elif self.open and self.stepped and self.optimizers.all_in(self.stepped):
+            self.end(t)
+            self.usual.stage = OFF
+        self.optimizers.updated()  # from here on
+        self.silent = True
+        return True
+
+    def capture_ends(self) -> bool:
+        """Returns whether an optimizer's step was captured: then each replay is one."""
+        self.silent = False
+        return self.optimizers.updated()
+
+    def replay_begins(self, t: int) -> None:
+        """A graph that holds an optimizer's step is replayed: gradients and all. What lies in it cannot be seen."""
+        if self.evaluating:
+            self._evaluation_ends(t)
+        if self.open and self.stepped:
+            self.end(t)
+        if not self.open:
+            self.begin(self.since(t))
+            if not self.open:
+                return
+        self.put((REPLAY, t))
+        self.learnt = True
+        self.forwards = self.forwards or 1
+        while self.waiting and not claims.counts:
+            self.put((COUNT, *self.waiting.popleft()))
+
+    def replay_ends(self, t: int) -> None:
+        if self.open:
+            self.on_gpu = True
+            self.optimizers.all_stepped(self.stepped)
+            self.stepped_at = t
+            self._all_stepped()
 
     # Optimizers
 

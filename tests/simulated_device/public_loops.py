@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
+from tests.simulated_device.install import place
 from tests.simulated_device.layers import SlowFile
 from tests.simulated_device.public_program import Program
 
@@ -154,6 +154,30 @@ def late_validation(program: Program) -> None:
                 for _ in range(20):
                     total += functional.mse_loss(model(x_held), y_held).item()
                 program.loss(total)
+
+
+def queued_validation(program: Program) -> None:
+    """A validation that reads its sum once, at its end: until then the host runs ahead."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    held_out = DataLoader(rows(400), batch_size=8)
+    for _ in range(4):
+        for x, y in DataLoader(rows(200), batch_size=8):
+            optimizer.zero_grad()
+            loss = functional.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            program.stepped()
+        with program.apart("eval"):
+            model.eval()
+            total = place(torch.zeros(()))
+            with torch.no_grad():
+                for x, y in held_out:
+                    total = place(total + functional.mse_loss(model(x), y))
+            program.loss(total.item())
+            model.train()
+        if program.options.get("save"):
+            save(program, model.state_dict())
 
 
 def ppo(program: Program) -> None:
@@ -308,110 +332,6 @@ def distillation(program: Program) -> None:
                 validate(program, student, held_out)
 
 
-def accelerated(program: Program) -> None:
-    from accelerate import Accelerator
-
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
-    model = network()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5)
-    model, optimizer, training, held_out, scheduler = accelerator.prepare(
-        model, optimizer, DataLoader(rows(800), batch_size=8), DataLoader(rows(80), batch_size=8), scheduler
-    )
-    for _ in range(4):
-        model.train()
-        for x, y in training:
-            with accelerator.accumulate(model):
-                loss = functional.mse_loss(model(x), y)
-                accelerator.backward(loss)
-                optimizer.step()
-                scheduler.step()
-                optimizer.zero_grad()
-                if accelerator.sync_gradients:
-                    program.stepped()
-        program.loss(loss.item())
-        with program.apart("eval"):
-            validate(program, model, held_out)
-        with program.apart("checkpoint"), tempfile.TemporaryDirectory() as directory:
-            accelerator.save_state(directory)
-            program.host(0.4)
-
-
-def lightning(program: Program) -> None:
-    import lightning.pytorch as pl
-
-    class Small(pl.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = network()
-
-        def training_step(self, batch: Any, number: int) -> Any:
-            loss = functional.mse_loss(self.body(batch[0]), batch[1])
-            self.log("train_loss", loss)
-            return loss
-
-        def validation_step(self, batch: Any, number: int) -> None:
-            loss = functional.mse_loss(self.body(batch[0]), batch[1])
-            self.log("val_loss", loss)
-            program.loss(loss.item())
-
-        def on_train_batch_end(self, *_: Any) -> None:
-            if self.trainer.global_step > len(program.steps):
-                program.stepped()
-
-        def configure_optimizers(self) -> Any:
-            return torch.optim.AdamW(self.parameters(), lr=1e-3)
-
-    with tempfile.TemporaryDirectory() as directory:
-        trainer = pl.Trainer(
-            default_root_dir=directory, max_epochs=2, accumulate_grad_batches=2, accelerator="cpu", logger=False,
-            enable_progress_bar=False, enable_model_summary=False, log_every_n_steps=10, val_check_interval=0.5,
-        )  # fmt: skip
-        trainer.fit(Small(), DataLoader(rows(800), batch_size=8), DataLoader(rows(80), batch_size=8))
-
-
-def trainer(program: Program) -> None:
-    """Hugging Face's."""
-    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
-
-    shape = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=32, max_position_embeddings=32, **shape))
-    texts = [{"input_ids": (ids := [(row + each) % 30 for each in range(8)]), "labels": ids} for row in range(600)]
-
-    class Truth(TrainerCallback):
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            program.stepped()
-
-    class Watched(Trainer):
-        def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-            with program.apart("eval"):
-                return super().evaluate(*args, **kwargs)
-
-        def _save_rng_state(self, *_: Any) -> None:
-            pass  # asks a device that is none
-
-        def _save(self, *args: Any, **kwargs: Any) -> None:
-            with program.apart("checkpoint"):
-                program.host(0.4)
-                super()._save(*args, **kwargs)
-
-    with tempfile.TemporaryDirectory() as directory:
-        arguments = TrainingArguments(
-            directory, per_device_train_batch_size=4, gradient_accumulation_steps=4, max_steps=60,
-            eval_strategy="steps", eval_steps=20, save_steps=30, logging_steps=5, report_to=[],
-            use_cpu=True, disable_tqdm=True,
-        )  # fmt: skip
-        made = Watched(
-            model, arguments, train_dataset=texts, eval_dataset=texts[:64], callbacks=[Truth()],
-            data_collator=lambda some: {key: torch.tensor([row[key] for row in some]) for key in some[0]},
-        )  # fmt: skip
-        made.train()
-    for entry in made.state.log_history:
-        for name in ("loss", "eval_loss"):
-            if name in entry:
-                program.loss(entry[name])
-
-
 def reinforce(program: Program) -> None:
     """A rollout before each step: the model is asked many times without gradients."""
     policy = network()
@@ -434,10 +354,25 @@ def reinforce(program: Program) -> None:
             program.loss(loss.item())
 
 
+def again(program: Program) -> None:
+    """A cell of a notebook that is run again, and again: each time a new model."""
+    x, y = rows(8).tensors
+    for _ in range(6):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(5):
+            loss = functional.mse_loss(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            program.stepped()
+        program.loss(loss.item())
+
+
 LOOPS = {
     each.__name__: each
     for each in (
-        *(nanogpt, plain, late_validation, ppo, reinforce, gan, lbfgs, checkpointing, graph, distillation),
-        *(accelerated, lightning, trainer),
+        *(nanogpt, plain, late_validation, queued_validation, ppo, reinforce, gan, lbfgs, checkpointing, graph, again),
+        distillation,
     )
 }

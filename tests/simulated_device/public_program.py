@@ -86,9 +86,9 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     device.step = 1
-    from tests.simulated_device import public_loops
+    from tests.simulated_device.public_frameworks import LOOPS
 
-    public_loops.LOOPS[order["program"]](program)
+    LOOPS[order["program"]](program)
     device.synchronize()
 
 

@@ -25,6 +25,8 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "plain": ("plain", {}, ()),
     "plain with workers": ("plain", {"workers": 2}, ()),
     "evaluation in the mode of training": ("late_validation", {}, ()),
+    "a validation read at its end": ("queued_validation", {"save": True}, ()),
+    "one training after the other": ("again", {}, ()),
     "PPO": ("ppo", {}, ("forward", "other")),
     "a rollout a step": ("reinforce", {}, ("forward", "other")),
     "a rollout a step in the mode of evaluation": ("reinforce", {"eval": True}, ("forward", "other")),

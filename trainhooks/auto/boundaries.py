@@ -141,8 +141,10 @@ def _hook_optimizers(
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
         try:
-            if usual.stage and get_ident() == usual.thread:
-                usual.hand_over()
+            if get_ident() == watched.thread:
+                if usual.stage:
+                    usual.hand_over()
+                watched.end_if_done(host_clock())  # another training begins; that one is not waited for in this step
             watched.optimizers.made(self)
             found.look(self, sys._getframe(1))
         except Exception:  # whatever stands in the frames of a program may raise anything when it is looked at

@@ -279,9 +279,12 @@ class OneStep:
             return
         if self.evaluating:
             self._evaluation_ends(t)
-        elif self.open and self.on_gpu and self.stepped and self.optimizers.all_in(self.stepped):
-            if t < self.stepped_at:
-                return  # told in hindsight
+        elif t >= self.stepped_at:  # else it is told in hindsight
+            self.end_if_done(t)
+
+    def end_if_done(self, t: int) -> None:
+        """Something begins that is no part of a step: one ends here that has only been open for what a GPU is at."""
+        if self.open and self.on_gpu and self.stepped and self.optimizers.all_in(self.stepped):
             self.end(t)
             self.usual.stage = OFF  # whether the next step is timed on the device is asked where that begins
 

@@ -13,7 +13,6 @@ from trainhooks import deferred
 from trainhooks.auto import by_hand, claims
 from trainhooks.auto.one_step import Counts as Counts
 from trainhooks.auto.one_step import OneStep
-from trainhooks.auto.usual import OFF
 from trainhooks.clocks import host_clock
 from trainhooks.entries import BACKWARD, COUNT, DATA, FORWARD, NOTHING, OPTIMIZER, Ground
 
@@ -255,9 +254,8 @@ class Steps(OneStep):
             return False  # a part of a compiled model, say: nothing of it is heard
         if self.evaluating:
             self._evaluation_ends(t)
-        elif self.open and self.stepped and self.optimizers.all_in(self.stepped):
-            self.end(t)
-            self.usual.stage = OFF
+        else:
+            self.end_if_done(t)
         self.optimizers.updated()  # from here on
         self.silent = True
         return True

@@ -235,7 +235,10 @@ def _watch_graphs(torch: Any, watched: Steps) -> None:
 
     def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal silenced
-        silenced = ready() and watched.capture_begins(host_clock())
+        try:
+            silenced = ready() and watched.capture_begins(host_clock())
+        except Exception:  # an optimizer of a foreign class may lack anything
+            watched.fail()
         try:
             return begin(self, *args, **kwargs)
         except BaseException:
@@ -247,8 +250,11 @@ def _watch_graphs(torch: Any, watched: Steps) -> None:
         nonlocal silenced
         if silenced and get_ident() == watched.thread:
             silenced = False
-            if watched.capture_ends():
-                keep(self, id(self))
+            try:
+                if watched.capture_ends():
+                    keep(self, id(self))
+            except Exception:  # as above
+                watched.fail()
         return end(self, *args, **kwargs)
 
     def replay(self: Any) -> Any:

@@ -278,8 +278,9 @@ class OneStep:
         if self.silent or self.in_forward or self.in_backward or self.nested:
             return
         if self.evaluating:
-            self._evaluation_ends(t)
-        elif t >= self.stepped_at:  # else it is told in hindsight
+            if t >= self.eval_last:  # else it is told in hindsight
+                self._evaluation_ends(t)
+        elif t >= self.stepped_at:
             self.end_if_done(t)
 
     def end_if_done(self, t: int) -> None:

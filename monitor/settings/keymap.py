@@ -31,7 +31,7 @@ DEFAULT: dict[str, tuple[str, ...]] = {
 FIXED = frozenset((
     "1", "2", "3", "4", "5", "6", "7", "8", "tab", "shift+tab", "up", "down", "j", "k", "pageup", "pagedown", "home",
     "end", "g", "G", "escape", "o", "enter", "left", "right", "ctrl+c", "shift+left", "shift+right", "/", "<", ">", "v",
-    "x", "y", "n", "N", "d", ".", ",", "+", "-", "(", ")",
+    "x", "y", "n", "N", "d", "h", ".", ",", "+", "-", "(", ")",
 ))  # fmt: skip
 # Keys with names. Terminals tell few others from each other.
 NAMED = (

@@ -211,5 +211,6 @@ def phase_rows(lane: DeviceLane) -> list[PhaseRow]:
         share = phase.total / lane.whole.seconds
         busy = phase.busy / phase.total if phase.total else None
         mean = phase.total / phase.steps if phase.steps else 0.0
-        rows.append(PhaseRow(name, share, mean, p50, p95, max(0.0, column.most), "cuda", phase.steps, busy))
+        most = max(0.0, column.most)
+        rows.append(PhaseRow(name, share, mean, p50, p95, most, "cuda", phase.steps, busy, mean))
     return sorted(rows, key=lambda row: row.name == OTHER)

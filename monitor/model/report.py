@@ -121,6 +121,15 @@ class PhaseRow:
     clock: str
     count: int = 0  # steps in which it occurs
     busy_least: float | None = None
+    gpu_seconds: float | None = None  # the mean by the device's clock, in rows of either clock
+
+
+@dataclass(slots=True)
+class GpuClock:
+    """The steps that CUDA events timed, and those that they could not; `Device` has the same and more."""
+
+    steps: int
+    dropped: int
 
 
 @dataclass(slots=True)
@@ -370,6 +379,7 @@ class Report:
     to_try: list[Suggestion] = field(default_factory=list)
     what_if: WhatIf | None = None  # where it was asked for
     speed_classes: SpeedClasses | None = None  # where the configuration has bounds
+    gpu_clock: GpuClock | None = None  # None: no CUDA events were told
     device: Device | None = None  # None: the run uses no GPU, as far as it is known
     host_phases: list[PhaseRow] = field(default_factory=list)  # where a device is used: where Python was
 

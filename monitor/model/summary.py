@@ -18,6 +18,7 @@ from monitor.model.reasons import reasons_in_words
 from monitor.model.report import (
     Alert,
     Dropped,
+    GpuClock,
     GpuRow,
     HostRow,
     MetricRow,
@@ -83,6 +84,7 @@ def report(state: RunState, around: Surroundings) -> Report:
         alerts=_alerts(state, around),
         dropped=_dropped(state, around, outcome),
         straggler=straggler,
+        gpu_clock=GpuClock(device.timed_steps, device.dropped) if device is not None and device.clock else None,
         device=device,
         host_phases=host_phases if device is not None else [],
     )
@@ -190,7 +192,10 @@ def _phases(main: Figures) -> list[PhaseRow]:
         share = column.sum / whole if whole else 0.0
         mean = column.sum / column.count if column.count else 0.0
         most = max(0.0, column.most)
-        rows.append(PhaseRow(name, share, mean, p50, p95, most, main.phases[name].clock, column.count))
+        row = PhaseRow(name, share, mean, p50, p95, most, main.phases[name].clock, column.count)
+        told = main.device.whole.phases.get(name)
+        row.gpu_seconds = told.total / told.steps if told is not None and told.steps else None
+        rows.append(row)
     return sorted(rows, key=lambda row: row.name == OTHER)
 
 

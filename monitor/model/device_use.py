@@ -209,7 +209,7 @@ def phase_rows(lane: DeviceLane) -> list[PhaseRow]:
         column = lane.phases[name].digested()
         p50, p95 = (min(each, column.most) for each in column.quantiles.at(0.5, 0.95))
         share = phase.total / lane.whole.seconds
-        busy = phase.busy / phase.total if phase.total else None
+        busy = phase.busy / phase.total if phase.total and lane.whole.busy_parts else None
         mean = phase.total / phase.steps if phase.steps else 0.0
         most = max(0.0, column.most)
         rows.append(PhaseRow(name, share, mean, p50, p95, most, "cuda", phase.steps, busy, mean))

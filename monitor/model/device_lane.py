@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from monitor.model.baseline import MAD_TO_SIGMA
 from monitor.model.parts import OTHER
 from monitor.model.report import SlowStep
 from monitor.model.series import Column, Durations
@@ -31,7 +32,6 @@ WINDOW = 128  # stretches that say what is usual, as for the host's steps
 ENOUGH_STRETCHES = 8
 SIGMAS = 6.0  # robust standard deviations, which chance does not reach in any run's length
 LEAST_EXCESS = 0.02  # seconds; and half a step, whichever is more
-MAD_TO_SIGMA = 1.4826  # of a normal distribution
 UNKNOWN_PHASE = ""  # of a slow stretch: which of its phases grew was not measured
 
 
@@ -72,7 +72,7 @@ class DeviceSums:
                 self.drained += every * told.seconds
         busy = dict(told.busy_phases)
         self.busy_parts |= bool(busy) or told.busy == 0.0
-        seconds = _parts(told)
+        seconds = parts_told(told)
         for name, part in seconds.items():
             row = self._phase(name)
             row.total += every * part
@@ -136,7 +136,7 @@ class DeviceLane:
         if self.first is None:
             self.first = told.step
         if told.since is None or told.stretch is None:  # a writer that times every step, and tells no stretches
-            self._stretch(told.step, 1, told.seconds, _parts(told), around)
+            self._stretch(told.step, 1, told.seconds, parts_told(told), around)
         elif told.since < told.step:
             parts = self.newest if told.step - told.since == 1 == told.step - self.newest_step else {}
             self._stretch(told.since, told.step - told.since, told.stretch - around.stops, parts, around)
@@ -150,7 +150,7 @@ class DeviceLane:
     def _phases(self, told: GpuTime) -> None:
         first = told.step if told.since is None else max(told.since + 1, told.step - MAX_STANDS_FOR)
         steps = range(min(first, told.step), told.step + 1)
-        self.newest_step, self.newest = told.step, _parts(told)
+        self.newest_step, self.newest = told.step, parts_told(told)
         for name, seconds in self.newest.items():
             name = name if name in self.phases or len(self.phases) < MAX_PHASES else OVERFLOW
             self.phases.setdefault(name, Durations()).extend(steps, [seconds] * len(steps))
@@ -197,7 +197,7 @@ class DeviceLane:
         del self.slow_steps[:-MAX_SLOW]
 
 
-def _parts(told: GpuTime) -> dict[str, float]:
+def parts_told(told: GpuTime) -> dict[str, float]:
     """The phases of a timed step and its rest, which add up to its seconds."""
     parts: dict[str, float] = {}
     for name, seconds in told.phases:

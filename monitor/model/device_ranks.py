@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from monitor.model.parts import OTHER
+from monitor.model.device_lane import parts_told
 from trainhooks.events import GpuTime
 
 # Phases in which ranks wait for each other. Under FSDP some waiting is in `forward`, too: it is then underestimated.
@@ -39,11 +39,7 @@ class DeviceSteps:
         self.taken += 1
         if self.taken <= WARM_UP:
             return
-        parts: dict[str, float] = {}
-        for name, seconds in told.phases:
-            parts[name] = parts.get(name, 0.0) + seconds
-        parts[OTHER] = parts.get(OTHER, 0.0) + max(0.0, told.seconds - sum(parts.values()))
-        self.latest.append(parts)
+        self.latest.append(parts_told(told))
         del self.latest[:-WINDOW]
 
     def usual(self) -> dict[str, float]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from monitor.model.activity import Range
+from monitor.model.device_account import WAITING_FOR_DATA, device_account, idle_places
 from monitor.model.device_lane import DeviceLane, DeviceSums
 from monitor.model.devices import ours
 from monitor.model.parts import OTHER
-from monitor.model.report import AccountRow, Device, IdlePlace, LossRow, PhaseRow
+from monitor.model.report import Device, PhaseRow
 from monitor.model.state import RunState
 from monitor.units import share
 
@@ -21,14 +22,8 @@ DRAINED = 0.80
 WAITING = 0.15  # of step time: a wait that is worth going after
 IDLE = 0.40  # of the time, for certain: what keeps the device waiting is not the device
 MOST_SPREAD = 0.30  # of the time: a range that is wider decides nothing
-MAX_PLACES = 12
-DUST = 1e-9  # of the peak: what rounding leaves
 ENOUGH_TIMED = 3  # steps by the device's clock, before the phases are told by it
 BOUNDS = {"device": "GPU-bound", "host": "host-bound", "data": "waiting for data"}
-
-DATA = "data"
-# Phases in which the host launches no kernels: what the device does not have queued then, it does not have.
-LAUNCHES_NOTHING = {DATA: "waiting for data", "checkpoint": "checkpoint", "logging": "logging"}
 
 
 def uses_device(state: RunState) -> bool:
@@ -66,8 +61,8 @@ def device_use(state: RunState) -> Device | None:
     sums = lane.steady if lane.steady.timed >= MIN_TIMED else None
     if sums is not None:
         found.queue_empty = sums.drained_share()
-        found.account = _account(sums)
-        found.idle_at = _idle_at(lane, sums)
+        found.account = device_account(sums)
+        found.idle_at = idle_places(lane, sums)
     _busy(found, sums)
     found.bound = _bound(found, sums)
     return found
@@ -116,42 +111,10 @@ def _decides(least: float, most: float | None) -> bool:
     return (1.0 if most is None else most) - least <= MOST_SPREAD
 
 
-def _account(sums: DeviceSums) -> list[AccountRow]:
-    """Parts of the device's time that add up to all of it, each with what is certain and what may be."""
-    rows = []
-    for name, phase in sums.phases.items():
-        whole, busy = phase.total / sums.seconds, phase.busy / sums.seconds
-        if name in LAUNCHES_NOTHING and sums.busy_parts:
-            rows.append(AccountRow(LAUNCHES_NOTHING[name], "idle", whole - busy, whole - busy))
-            if busy:
-                rows.append(AccountRow(f"earlier work, during {name}", "busy", busy, busy))
-            continue
-        if name == DATA:  # how much of it the device was busy with earlier work was not told
-            rows.append(AccountRow(LAUNCHES_NOTHING[DATA], "idle", None, whole))
-            continue
-        rows.append(AccountRow(name, "busy", busy if sums.busy_parts else None, whole))
-    return sorted(rows, key=lambda row: -row.most)
-
-
-def _idle_at(lane: DeviceLane, sums: DeviceSums) -> list[IdlePlace]:
-    """Where the program was seen while the device was not certainly busy, most first."""
-    whole = sum(row[0] for table in lane.looks.values() for row in table.values())
-    if not whole or not sums.steps:
-        return []
-    seconds = sums.seconds / sums.steps
-    rows = [
-        IdlePlace(place, phase, idle / whole, whole, seconds * idle / whole)
-        for phase, table in lane.looks.items()
-        for place, (_, idle) in table.items()
-        if idle
-    ]
-    return sorted(rows, key=lambda row: -row.share)[:MAX_PLACES]
-
-
 def _bound(found: Device, sums: DeviceSums | None) -> str | None:
     """What sets the pace, where what is known decides it."""
     if sums is not None:
-        waits = sum(row.least or 0.0 for row in found.account if row.what == LAUNCHES_NOTHING[DATA])
+        waits = sum(row.least or 0.0 for row in found.account if row.what == WAITING_FOR_DATA)
         if waits >= WAITING and waits >= 1.0 - (found.busy_most or 1.0) - waits:
             return "data"
     if found.busy_least is not None and found.busy_least >= BUSY:
@@ -159,27 +122,6 @@ def _bound(found: Device, sums: DeviceSums | None) -> str | None:
     if found.queue_empty is not None and found.queue_empty >= DRAINED:
         return "host"
     return "host" if found.busy_most is not None and found.busy_most <= 1.0 - IDLE else None
-
-
-def below_peak(found: Device, mfu: float | None, waits: float | None) -> list[LossRow]:
-    """Where the rest of the peak goes, from what is certain to what is left.
-
-    Args:
-        mfu: share of the peak that is reached; None: unknown, and so are its parts.
-        waits: share of a step in which this rank's device waits for another rank in collectives.
-    """
-    if mfu is None:
-        return []
-    most = 1.0 if found.busy_most is None else max(found.busy_most, mfu)
-    least = mfu if found.busy_least is None else min(most, max(found.busy_least, mfu))
-    collective = 0.0 if waits is None else min(waits, least - mfu)
-    rows = [
-        LossRow("the GPU is idle", 1.0 - most),
-        LossRow("idle or busy: not known", most - least),
-        LossRow("waiting for another rank", collective),
-        LossRow("kernels that do less than the peak", least - collective - mfu),
-    ]
-    return [row for row in rows if row.share > DUST]
 
 
 def tells_phases(lane: DeviceLane) -> bool:

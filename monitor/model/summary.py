@@ -9,8 +9,9 @@ from dataclasses import fields
 from monitor.model import account, mfu
 from monitor.model.account import Surroundings as Surroundings
 from monitor.model.activity import Range
+from monitor.model.below_peak import below_peak
 from monitor.model.device_ranks import late_rank
-from monitor.model.device_use import below_peak, device_use, over_steps, phase_rows, tells_phases, uses_device
+from monitor.model.device_use import device_use, over_steps, phase_rows, tells_phases, uses_device
 from monitor.model.devices import ours
 from monitor.model.metric_order import ordered
 from monitor.model.ranks import Comparison, compare

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.model.device_use import below_peak
+from monitor.model.below_peak import below_peak
 from monitor.model.report import Device
 
 

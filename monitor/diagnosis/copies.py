@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from monitor.diagnosis import activities, hardware
+from monitor.diagnosis import hardware
 from monitor.diagnosis.evidence import Evidence
+from monitor.model import activities
 from monitor.model.report import Device, Finding
 from monitor.units import share, size
 

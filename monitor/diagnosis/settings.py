@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from monitor.diagnosis import activities
 from monitor.diagnosis.evidence import Evidence
+from monitor.model import activities
 from monitor.model.report import Finding
 from monitor.units import duration, share
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from monitor.diagnosis import activities, unnamed
+from monitor.diagnosis import unnamed
 from monitor.diagnosis.evidence import Evidence
+from monitor.model import activities
 from monitor.model.pace import SINCE
 from monitor.model.report import Finding
 from monitor.units import duration, share

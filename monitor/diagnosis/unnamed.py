@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from monitor.diagnosis.activities import activity
 from monitor.diagnosis.evidence import Evidence
+from monitor.model.activities import activity
 from monitor.model.fold import OTHER
 
 BETWEEN = "between steps"  # the sampler's name for it

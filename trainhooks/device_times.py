@@ -15,6 +15,7 @@ from trainhooks.device_lane import DeviceLane, Entry, Resolved
 from trainhooks.device_queue import Queue, Work
 from trainhooks.entries import END
 from trainhooks.events import GpuTime, to_dict
+from trainhooks.gc_pauses import Pauses
 from trainhooks.open_work import Shared
 
 Mapping = Dict[str, Any]
@@ -55,6 +56,11 @@ class DeviceTimes:
         self._last: Optional[int] = None  # the step that was told before
         self._stretch: Optional[float] = None  # from its begin on, as far as it was read
         self._dropped = 0
+        self._pauses = Pauses()
+
+    def watch(self, wanted: bool) -> None:
+        """Whether the device is timed: only then is garbage collection listened to."""
+        self._pauses.watch(wanted)
 
     def looked(self, place: Optional[str]) -> None:
         """The training's stack was looked at just now."""
@@ -64,11 +70,13 @@ class DeviceTimes:
     def hear(self, events: List[Mapping]) -> None:
         """Steps that the host tells of now. Those that are not timed are not kept."""
         awaited = self._begun()
-        if not awaited:
+        if not awaited and not self._pauses.watching:
             return
         for event in events:
             if event["kind"] == "step":
                 start = event["start"]
+                if "thread" not in event:
+                    self._pauses.step_told(start, event.get("duration", 0.0), start in awaited)
                 if start in awaited:
                     del awaited[start]
                     self._known[start] = event["index"]
@@ -119,8 +127,9 @@ class DeviceTimes:
             self._dropped += 1
             event = GpuTime("", 0, 0.0)
         else:
+            collected = self._pauses.since_last(step.began)
             if self._stretch is not None and self._stretch < LONGEST:
-                event.since, event.stretch = self._last, self._stretch
+                event.since, event.stretch, event.gc = self._last, self._stretch, collected
             self._last, self._stretch = index, 0.0
         event.t = monotonic_seconds()
         event.step, event.dropped = index, self._dropped
@@ -152,6 +161,7 @@ class DeviceTimes:
         event.busy_phases = by_phase(work.certain, times, names)
         event.lag = work.lag / NANOSECOND
         event.looks = self._looks_in(entries, names, work)
+        event.gc_phases = self._pauses.by_phase([entry[1] for entry in entries], names, work.passed)
         return Timed(began, event, None if read.gap is None else read.gap / 1000)
 
     def _looks_in(self, entries: List[Entry], names: List[str], work: Work) -> List[Tuple[str, str, int, int]]:

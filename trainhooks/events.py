@@ -121,6 +121,10 @@ class GpuTime(Event):
     # Looks at the training's stack while the step ran: phase, place, how many, and how many of them came while the
     # device was not certainly busy.
     looks: List[Tuple[str, str, int, int]] = field(default_factory=list)
+    # Garbage collection, in seconds of the host: in all steps from the one that was timed before up to this one; and in
+    # this one, by phase, while the device was not certainly busy. None: nobody listened.
+    gc: Optional[float] = None
+    gc_phases: Optional[List[Tuple[str, float]]] = None
     dropped: int = 0  # steps so far that could not be timed
 
 

@@ -149,7 +149,7 @@ class Outbox:
                 select.select((), (), (), 0)  # lets the interpreter go, without the timer that sleep(0) arms
             if ended and not ops:
                 self._forget(lane)
-        self._device.look()
+        self._device_times.watch(self._device.look())
         self._stamp(self._device_times.take())
         now = monotonic_seconds()
         if now >= self._next_pulse:
@@ -233,6 +233,7 @@ class Outbox:
             assembler.release_held()
             self._send(assembler.events)
         self._send(self._device_times.take())
+        self._device_times.watch(False)
         if self._device.said != self._told.get("device_clock"):
             self._send([to_dict(Facts("", 0, monotonic_seconds(), facts={"device_clock": self._device.said}))])
         self._send(self._frames())

@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from trainhooks import cuda, deferred
+from trainhooks import cuda, deferred, gc_pauses
 from trainhooks.clocks import host_clock, monotonic_seconds
 from trainhooks.device_lane import DeviceLane
 from trainhooks.entries import AUTOMATIC, CANCEL, Lane
@@ -179,6 +179,7 @@ def _after_fork() -> None:
     _session = Session(forked=True)
     deferred.forget()
     cuda.forget()
+    gc_pauses.forget()
     device.forget()
 
 

@@ -205,6 +205,9 @@ def _tidy_gpu_time(told: events.GpuTime) -> bool:
     told.phases = [(_name(name), seconds) for name, seconds in told.phases]
     told.busy_phases = [(_name(name), seconds) for name, seconds in told.busy_phases]
     told.busy, told.lag, told.stretch = _age(told.busy), _age(told.lag), _age(told.stretch)
+    told.gc = _age(told.gc)
+    if told.gc_phases is not None:
+        told.gc_phases = [(_name(name), seconds) for name, seconds in told.gc_phases if 0 <= seconds < 1e12]
     told.every = told.every if 1 <= told.every <= MAX_INTEGER else 1
     told.since = _counted(told.since)
     told.looks = [

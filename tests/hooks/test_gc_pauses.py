@@ -1,0 +1,177 @@
+"""Garbage collection as the device's lane tells of it. Nothing here has a GPU."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+
+from trainhooks import gc_pauses
+from trainhooks.gc_pauses import Pauses
+
+from .conftest import Trainings
+from .test_gpu_clock import FAKE, gpu_times
+
+MS = 1_000_000
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
+    """One that is told of collections by the test alone, as if it listened."""
+    found = Pauses()
+    monkeypatch.setattr(found, "_callback", lambda *_: None)
+    return found
+
+
+def test_only_what_is_long_or_of_all_objects_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([100, 200, 1_000, 1_000 + 2 * MS, 5 * MS, 5 * MS + 10, 6 * MS, 7 * MS])
+    monkeypatch.setattr(gc_pauses, "host_clock", lambda: next(times))
+    seen: list[Any] = []
+    collecting = gc_pauses._callback(seen.append)
+    collecting("stop", {"generation": 2})  # it began before anybody listened
+    for generation in (0, 0, 2, 1):
+        for phase in ("start", "stop"):
+            collecting(phase, {"generation": generation, "collected": 0, "uncollectable": 0})
+    assert seen == [(1_000, 1_000 + 2 * MS), (5 * MS, 5 * MS + 10), (6 * MS, 7 * MS)]
+
+
+def test_it_listens_while_it_is_to_and_keeps_nothing_alive() -> None:
+    before, pauses = list(gc.callbacks), Pauses()
+    pauses.watch(True)
+    pauses.watch(True)
+    assert len(gc.callbacks) == len(before) + 1 and pauses.watching
+
+    class Node:
+        pass
+
+    node, gone = Node(), list[Any]()
+    node.itself = node  # type: ignore[attr-defined]
+    weakref.finalize(node, gone.append, True)
+    del node
+    gc.collect()
+    assert gone == [True] and pauses.by_phase([0, 2**63], ["forward"], []) != []
+    pauses.watch(False)
+    assert gc.callbacks == before and not pauses.watching
+    pauses.watch(True)
+    gc_pauses.forget()
+    assert gc.callbacks == before
+    pauses.watch(False)
+
+
+def test_time_in_a_step_is_the_phase_s_without_what_was_certainly_busy(pauses: Pauses) -> None:
+    pauses._seen.extend([(90, 95), (100, 120), (190, 230), (390, 450)])
+    times, names = [100, 200, 300, 400], ["data", "forward", "other"]
+    # 300 is the first of the certain time, in no order; two of them overlap.
+    told = dict(pauses.by_phase(times, names, [(300, 395), (205, 215), (210, 220)]) or ())
+    assert told == {"data": (20 + 10) / 1e9, "forward": (5 + 10) / 1e9, "other": 5 / 1e9}
+
+
+def test_the_seconds_between_two_timed_steps_are_those_in_all_steps(pauses: Pauses) -> None:
+    second = 10**9
+    pauses._seen.extend([(10 * second, 11 * second), (24 * second, 26 * second), (45 * second, 46 * second)])
+    assert pauses.since_last(5.0) is None, "nobody told of that step"
+    pauses.step_told(10.0, 10.0, True)
+    assert pauses.since_last(10.0) is None, "the first one"
+    pauses.step_told(20.0, 5.0, False)  # half of the second one lies in it, the other half behind it
+    pauses.step_told(30.0, 10.0, True)
+    assert pauses.since_last(30.0) == pytest.approx(2.0)
+    pauses.step_told(40.0, 10.0, False)
+    pauses.step_told(50.0, 10.0, True)
+    assert pauses.since_last(50.0) == pytest.approx(1.0)
+
+
+def test_who_does_not_listen_knows_nothing() -> None:
+    pauses = Pauses()
+    for start in (1.0, 2.0):
+        pauses.step_told(start, 1.0, True)
+        assert pauses.since_last(start) is None
+    assert pauses.by_phase([0, 100], ["forward"], []) is None
+
+
+# In a training
+
+COLLECTS = """
+import gc
+gc.disable()
+class Slow:
+    def __del__(self): sleep(0.05)
+def collect():
+    slow = Slow()
+    slow.itself = slow
+    del slow
+    gc.collect()
+def listening(): return sum(hasattr(each, '_trainhooks_pauses') for each in gc.callbacks)
+"""
+
+
+def test_collections_are_told_with_the_steps_that_were_timed(train: Trainings) -> None:
+    told = train(
+        FAKE
+        + COLLECTS
+        + """
+atexit.register(lambda: print('at the end', listening()))
+th.init()
+while not listening(): sleep(0.01)
+for i in th.steps(range(8)):
+    with th.phase('forward'):
+        work(0.01)
+        if i == 3: sleep(0.02); collect()
+    if i == 5: collect()
+    if i < 7: sleep(0.01)
+    else: wait()
+print('in a step', listening())
+with th.span('eval'): collect()
+"""
+    )
+    times = gpu_times(told)
+    assert told.out.startswith("in a step 1\nat the end 0\n")
+    assert all("gc_phases" in event for event in times.values()), "none is told, too"
+    (forward,), (other,) = times[4]["gc_phases"], times[6]["gc_phases"]
+    assert forward[0] == "forward" and other[0] == "other" and 0.05 <= forward[1] <= told.steps[3]["duration"]
+    assert all(times[step]["gc_phases"] == [] for step in (1, 2, 3, 5, 7))
+    between = {step: event["gc"] for step, event in times.items() if "gc" in event}
+    assert list(between) == [2, 3, 4, 5, 6, 7, 8] and all(between[step] == 0.0 for step in (2, 3, 4, 6, 8))
+    assert between[5] == pytest.approx(forward[1]), "the device had done all that was queued when it began"
+    assert between[7] >= max(0.05, other[1])
+
+
+@pytest.mark.parametrize(
+    ("setup", "environment"), [("cuda.initialized = False", {}), ("", {"TRAINMON_GPU_CLOCK": "0"})]
+)
+def test_where_no_device_is_timed_nobody_listens(train: Trainings, setup: str, environment: dict[str, str]) -> None:
+    told = train(
+        FAKE
+        + COLLECTS
+        + f"""
+{setup}
+for i in th.steps(range(4)):
+    sleep(0.06)
+    if listening(): print('it listens')
+written()
+print(gc.callbacks)
+""",
+        **environment,
+    )
+    assert told.out == "[]\n[]\n" and told.kind("gpu_time") == []
+
+
+def test_a_forked_child_does_not_listen(train: Trainings) -> None:
+    told = train(
+        FAKE
+        + COLLECTS
+        + """
+th.init()
+while not listening(): sleep(0.01)
+read, write = os.pipe()
+child = os.fork()
+if not child:
+    gc.collect()
+    os.write(write, str(listening()).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+print(os.read(read, 9).decode(), listening())
+"""
+    )
+    assert told.out.startswith("0 1\n")

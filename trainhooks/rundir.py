@@ -30,6 +30,7 @@ SOCKETS = Path("/tmp")  # whatever TMPDIR says: a socket's path is limited
 IDENTITY = "run.json"
 EXIT = "exit.json"
 CONSOLE = "console.log"
+PRODUCTS = "matrix-products.json"  # beside the runs: what GPUs were measured to reach
 
 
 class UnsafeDirectory(OSError):
@@ -59,6 +60,11 @@ def state_dir() -> Path:
 
 def runs_dir() -> Path:
     return state_dir() / "runs"
+
+
+def products_file() -> Path:
+    """What the machine's GPUs reach in plain matrix products, once somebody had it measured."""
+    return state_dir() / PRODUCTS
 
 
 def socket_dir() -> Path:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from monitor.model.products import Products
 from monitor.model.report import NamedSeconds, Outcome, Wall
 from monitor.model.state import UNTOLD, Figures, Producer, RunState
 from monitor.model.steps import OTHER, RESTART
@@ -23,6 +24,7 @@ class Surroundings:
     alive: bool = False
     missing_lines: int = 0
     starting: tuple[tuple[str, float], ...] = ()  # open before any process has reported in: what, and since when
+    products: Products = field(default_factory=Products)  # what GPUs were measured to reach in plain matrix products
 
     def begun(self) -> list[tuple[str, float]]:
         """The same with its seconds so far, as a pulse would have it."""

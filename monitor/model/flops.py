@@ -114,7 +114,7 @@ def mfu(
     each = each_of(work, bool(tokens_per_second)) or each_of(work)
     a_second = tokens_per_second if each is None or each.per == "token" else samples_per_second
     a_token = each.flops if each is not None and each.per == "token" else None
-    dtype = _dtype(work)
+    dtype = format_of(work)
     unknown = _why_unknown(work, each, dtype, a_second, devices)
     if unknown or each is None or dtype is None or not a_second:
         return Mfu(flops_a_token=a_token, formula=each.lines if each is not None else (), unknown=unknown)
@@ -133,8 +133,8 @@ def mfu(
     return Mfu(needed / peak, needed / now if now else None, a_token, peak, now, tuple(lines))
 
 
-def _dtype(work: Work) -> str | None:
-    """As it was seen, else as the settings tell."""
+def format_of(work: Work) -> str | None:
+    """The format of the matrix products, as it was seen, else as the settings tell; None: mixed or not known."""
     seen = work.seen
     return seen.dtype if seen is not None and not seen.unknown and seen.dtype is not None else work.dtype
 

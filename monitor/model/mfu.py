@@ -12,15 +12,19 @@ from typing import Any
 
 from monitor.model.account import newest
 from monitor.model.devices import found
-from monitor.model.flops import Device, Mfu, Work, compute_dtype, mfu, model_of
+from monitor.model.flops import Device, Mfu, Work, compute_dtype, format_of, mfu, model_of
 from monitor.model.operations import Operations, operations
-from monitor.model.report import Rates, Throughput
+from monitor.model.own_mfu import mfu_of_program
+from monitor.model.peaks import peak_of
+from monitor.model.products import Products, product_of
+from monitor.model.report import MatrixProduct, Rates, Throughput
 from monitor.model.state import Figures, RunState
 from trainhooks.events import Gpu
 
 _WITHOUT_GRADIENTS = ("generation", "test_generation", "log_probs", "reward", "execution", "advantage")
 _OFF = ("off", "no", "None")  # what stands for "no mixed precision" in the facts
 MORE_OFTEN = 1.2  # calls of the model for what is counted as one batch: then they are no accumulation
+AS_USUAL = 0.98  # of the power limit that a card comes with: drivers round limits
 UNDER_LOAD = 50.0  # percent busy: the clock of an idle GPU says nothing of what it could do
 
 
@@ -32,12 +36,21 @@ def fill(throughput: Throughput, state: RunState, running: bool) -> None:
     whole = _share(work, throughput, cards, reason, live=False)
     lately = _share(work, throughput.recent, cards, reason, live=running)
     throughput.mfu, throughput.recent.mfu = whole.share, lately.share
+    throughput.mfu_of_program = _of_the_program(state, cards, work, whole.share)
     if whole.share is not None:
-        throughput.mfu_formula = [*whole.formula, *(_of_one_rank(state))]
+        throughput.mfu_formula = [*whole.formula, *_of_lower_limits(cards), *_of_one_rank(state)]
         if running and lately.of_ceiling is not None:
             throughput.mfu_formula.append(f"lately: {lately.formula[0]}; {lately.formula[-1]}")
     elif cards:
         throughput.mfu_unknown = whole.unknown
+
+
+def matrix_product(state: RunState, throughput: Throughput, products: Products) -> MatrixProduct | None:
+    """What the GPUs of the MFU reach in a plain matrix product of its format; None where there is no MFU."""
+    kind = format_of(_work(state.main, throughput, state.facts))
+    if throughput.mfu is None or kind is None:
+        return None
+    return product_of(_cards(state), kind, products)
 
 
 def _share(work: Work, rates: Rates, cards: list[Gpu], reason: str | None, live: bool) -> Mfu:
@@ -87,6 +100,8 @@ def _unsuited(state: RunState, cards: list[Gpu], seen: Operations | None) -> str
     main, facts = state.main, state.facts
     if not cards:
         return "the GPUs that are used are not known"
+    if any(card.mig for card in cards):
+        return "the GPU is split into MIG instances: what the one that is used can do is not listed"
     if main.source == "console":
         return "what the program prints does not tell what it computes on"
     if _table(facts, "optimizer").get("device") == "cpu":
@@ -129,6 +144,23 @@ def _precision(facts: Mapping[str, Any]) -> str | None:
         return "high"
     precision = _table(facts, "torch").get("matmul_precision")
     return precision if isinstance(precision, str) else None
+
+
+def _of_lower_limits(cards: list[Gpu]) -> list[str]:
+    """The peak stays that of the data sheet: a card that is allowed less power cannot hold its clock."""
+    lower = [(card.power_limit, card.power_limit_default) for card in cards]
+    told = {f"{limit:.0f} W of {usual:.0f} W" for limit, usual in lower if limit and usual and limit < AS_USUAL * usual}
+    return [f"the power limit is {each}: the peak is that of the full limit" for each in sorted(told)]
+
+
+def _of_the_program(state: RunState, cards: list[Gpu], work: Work, ours: float | None) -> str | None:
+    names = {card.name for card in cards}
+    kind = format_of(work) or "bf16"  # as nanoGPT has it
+    peak = peak_of(cards[0].name) if len(names) == 1 else None
+    tflops = peak.tflops(kind) if peak is not None else None
+    if any(card.mig for card in cards):
+        return None
+    return mfu_of_program(state.metrics, state.notes, ours, tflops, next(iter(names), None))
 
 
 def _of_one_rank(state: RunState) -> list[str]:

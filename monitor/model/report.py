@@ -79,6 +79,7 @@ class Throughput(Rates):
     expected_tokens_per_second: float | None = None  # as `--expect-tps` said
     mfu_formula: list[str] = field(default_factory=list)  # how `mfu` comes about, a line a figure
     mfu_unknown: str | None = None  # why there is none, where GPUs are at work
+    mfu_of_program: str | None = None  # what the program prints as its MFU, where that is of another card's peak
     # Share of step time in which the GPU certainly had work in its queue, at least; None where events told nothing.
     busy_share: float | None = None
 
@@ -162,6 +163,19 @@ class LossRow:
 
 
 @dataclass(slots=True)
+class MatrixProduct:
+    """What these GPUs reach in a plain matrix product, as it was measured when somebody asked for it."""
+
+    share: float | None = None  # of the peak, in the format of the run's products; None: `unknown` says why
+    tflops: float | None = None  # of all GPUs of the rank together
+    format: str | None = None  # fp32 | tf32 | bf16 | fp16
+    measured: float | None = None  # unix time; of several GPUs the oldest
+    same_card: bool = False  # on these very GPUs; else on others of their name
+    holds: bool = True  # False: the training itself reaches more, so it is no step on the way from the peak
+    unknown: str | None = None
+
+
+@dataclass(slots=True)
 class Device:
     """How the run uses its GPUs, by the device's own clock and the driver. Shares are of the time in steps.
 
@@ -192,6 +206,7 @@ class Device:
     # From the peak down to the MFU: what is lost to idle time, to other ranks, and within kernels; with the MFU they
     # add up to 1. Empty where the MFU is not known.
     below_peak: list[LossRow] = field(default_factory=list)
+    matrix_product: MatrixProduct | None = None  # None where the MFU is not known
 
 
 @dataclass(slots=True)

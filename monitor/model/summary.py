@@ -9,7 +9,7 @@ from dataclasses import fields
 from monitor.model import account, mfu
 from monitor.model.account import Surroundings as Surroundings
 from monitor.model.activity import Range
-from monitor.model.below_peak import below_peak
+from monitor.model.below_peak import below_peak, holds
 from monitor.model.device_ranks import late_rank
 from monitor.model.device_use import device_use, over_steps, phase_rows, tells_phases, uses_device
 from monitor.model.devices import ours
@@ -66,7 +66,11 @@ def report(state: RunState, around: Surroundings) -> Report:
     throughput, straggler = _throughput(state, around, outcome), _straggler(state, comparison)
     if device is not None:
         waits = straggler.share if straggler is not None and straggler.rank != main.rank else None
-        device.below_peak = below_peak(device, throughput.mfu, waits)
+        product = mfu.matrix_product(state, throughput, around.products)
+        if product is not None and product.share is not None and throughput.mfu is not None:
+            product.holds = holds(product, throughput.mfu, device.busy_most)
+        device.matrix_product = product
+        device.below_peak = below_peak(device, throughput.mfu, waits, product)
     timed = tells_phases(main.device)
     return Report(
         run=_run(state, around),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from monitor.model.device_use import bound_in_words, busy_in_words
 from monitor.model.report import Report
+from monitor.reports import matrix_product
 from monitor.reports.table import Section
 from monitor.units import duration, plural, share
 from trainhooks.events import clean
@@ -58,7 +59,9 @@ def below_peak(report: Report) -> Section | None:
     if device is None or mfu is None or not device.below_peak:
         return None
     rows = [["of the peak", "share"], *([row.what, f"-{share(row.share)}"] for row in device.below_peak)]
-    return Section("How far from the hardware", rows=[*rows, ["MFU", share(mfu)]])
+    return Section(
+        "How far from the hardware", matrix_product.lines(device.matrix_product), [*rows, ["MFU", share(mfu)]]
+    )
 
 
 def idle_places(report: Report) -> Section | None:

@@ -232,9 +232,10 @@ def _phase_rows(phases: list[PhaseRow]) -> list[list[str]]:
 def mfu(report: Report) -> Section | None:
     """How the share of the hardware's peak comes about; where GPUs are at work and there is none, why."""
     told = report.throughput
+    own = [clean(told.mfu_of_program)] if told.mfu_of_program else []
     if told.mfu_formula:
-        return Section("How the MFU comes about", [clean(line) for line in told.mfu_formula])
-    return Section("MFU", [f"unknown: {clean(told.mfu_unknown)}"]) if told.mfu_unknown else None
+        return Section("How the MFU comes about", [*(clean(line) for line in told.mfu_formula), *own])
+    return Section("MFU", [f"unknown: {clean(told.mfu_unknown)}", *own]) if told.mfu_unknown else None
 
 
 def speed_classes(report: Report) -> Section | None:

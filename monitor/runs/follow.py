@@ -26,7 +26,7 @@ from monitor.model.series import STEP
 from monitor.model.speed_classes import Bounds, counted
 from monitor.model.state import Ending, RunState
 from monitor.model.summary import Surroundings, open_work, report
-from monitor.runs import baselines, catalogue, keepsake
+from monitor.runs import baselines, catalogue, keepsake, products
 from monitor.settings import speeds
 from monitor.sources.arrivals import Arrivals
 from monitor.sources.console import Console
@@ -58,6 +58,7 @@ class Run:
         self._starting: Open = ()
         self._looked = -LIVENESS
         self._bounds = _bounds()
+        self._products = products.load()
         self._log = FindingLog()
         self._measured = False
         self._stirred = time.monotonic()  # when something last came of it
@@ -119,7 +120,9 @@ class Run:
     def view(self) -> View:
         self.look()
         self._hear_out()
-        around = Surroundings(self._identity, self._now(), self._alive, self.source.missing, self._starting)
+        around = Surroundings(
+            self._identity, self._now(), self._alive, self.source.missing, self._starting, self._products
+        )
         console, seen = self._console.poll()
         times = self._arrivals.of(len(console), seen, time.monotonic())
         taken = picture(self.state, around, self.before)

@@ -19,6 +19,7 @@ from monitor.model.fold import fold
 from monitor.model.report import View
 from monitor.model.state import RunState
 from monitor.model.summary import Surroundings
+from monitor.runs import products
 from monitor.runs.catalogue import resolve
 from monitor.runs.follow import FRAME, SLICE, picture
 from monitor.runs.packed import packed, unpacker
@@ -46,6 +47,7 @@ class Player:
         self._recording = recording
         self._known = known
         self._lives = lives
+        self._products = products.load()
         self._kept: list[tuple[int, bytes]] = []
         self._every = KEEP_EVERY
         self.state = RunState()
@@ -119,7 +121,8 @@ class Player:
     def view(self) -> View:
         """What could be known at this moment."""
         alive = self._lives or (not self.at_end and self.state.ending is None)
-        return picture(self.state, Surroundings(self._known, self.now, alive, self._recording.missing))
+        missing = self._recording.missing
+        return picture(self.state, Surroundings(self._known, self.now, alive, missing, products=self._products))
 
 
 class Playback:

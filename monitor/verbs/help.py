@@ -40,13 +40,22 @@ def explain(code: str | None) -> None:
 @click.option(
     "--python", metavar="PATH", help="The Python of the training; by default the one that `python` means here."
 )
+@click.option(
+    "--measure-gpu",
+    is_flag=True,
+    help="Instead, measure what the first GPU that CUDA shows reaches in plain matrix products: some ten seconds of"
+    " full load, so let nothing else run on it. Reports then say how far a training is from that. CUDA_VISIBLE_DEVICES"
+    " chooses another GPU. Exits with 1 if the result was not kept, with 2 if there is no CUDA.",
+)
 @click.pass_context
-def doctor(context: click.Context, as_json: bool, python: str | None) -> None:
+def doctor(context: click.Context, as_json: bool, python: str | None, measure_gpu: bool) -> None:
     """Say what works here, what is missing, and what to do. Exits with 1 if trainmon cannot do its work."""
     import json
 
     from monitor.doctor import run
 
+    if measure_gpu:
+        context.exit(_measure_gpu(python, as_json))
     checks = run.examine(python)
     if as_json:
         click.echo(json.dumps(run.mapping(checks), indent=2))
@@ -56,6 +65,21 @@ def doctor(context: click.Context, as_json: bool, python: str | None) -> None:
         width = min(120, shutil.get_terminal_size((100, 24)).columns)
         click.echo(run.text(checks, width, lambda w, s: click.style(w, fg=colours[s]) if drawn else w), nl=False)
     context.exit(int(any(check.fatal for check in checks)))
+
+
+def _measure_gpu(python: str | None, as_json: bool) -> int:
+    import json
+
+    from monitor.doctor import measured
+    from monitor.doctor.measure import measure
+
+    found = measure(python)
+    kept, why_not = measured.keep(found)
+    if as_json:
+        click.echo(json.dumps(measured.mapping(found, kept, why_not), indent=2))
+    else:
+        click.echo(measured.text(found, kept, why_not), nl=False)
+    return int(kept is None)
 
 
 @click.command()

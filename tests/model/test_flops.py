@@ -164,7 +164,21 @@ def test_a_clocked_down_card_has_a_lower_ceiling() -> None:
         ("NVIDIA GeForce RTX 4090", "bf16", 165),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", "bf16", 79),
         ("NVIDIA GeForce RTX 5090", "bf16", 209.5),
+        ("NVIDIA H100 NVL", "bf16", 835.5),
+        ("NVIDIA H200 NVL", "tf32", 417.5),
+        ("NVIDIA GH200 480GB", "bf16", 989),
+        ("NVIDIA GH200 144G HBM3e", "bf16", 989),
+        ("NVIDIA A30", "bf16", 165),
+        ("NVIDIA A40", "bf16", 149.7),
+        ("NVIDIA RTX A6000", "bf16", 154.8),
+        ("NVIDIA RTX 6000 Ada Generation", "bf16", 364.2),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "bf16", 503.8),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "bf16", 438.9),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "bf16", 500),
+        ("Tesla V100-PCIE-16GB", "fp16", 112),
+        ("Tesla V100S-PCIE-32GB", "fp16", 130),
         ("NVIDIA B200", "bf16", 2250),
+        ("NVIDIA B200", "fp32", 75),
         ("AMD Instinct MI300X OAM", "bf16", 1307),
     ],
 )
@@ -178,8 +192,8 @@ def test_cards_by_the_names_that_drivers_give(name: str, dtype: str, tflops: flo
     [
         None, "", "NVIDIA A10G", "NVIDIA A10M", "NVIDIA L40", "NVIDIA GeForce RTX 3090 Ti", "NVIDIA H20",
         "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 5090 Laptop GPU", "NVIDIA GeForce RTX 3080 Laptop GPU",
-        "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", "NVIDIA H100", "NVIDIA H100 NVL",
-        "NVIDIA H200 NVL", "Tesla V100-PCIE-16GB", "GRID V100DX-32Q", "NVIDIA GB200", "Quadro RTX 4000", "gpu", "80GB",
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", "NVIDIA H100", "Quadro RTX 6000",
+        "NVIDIA RTX 5000 Ada Generation", "NVIDIA H100 NVL MIG 1g.12gb", "NVIDIA V100", "GRID V100DX-32Q", "NVIDIA GB200", "Quadro RTX 4000", "gpu", "80GB",
     ],
 )  # fmt: skip
 def test_a_card_that_is_only_like_a_listed_one_is_unknown(name: str | None) -> None:
@@ -195,7 +209,14 @@ def test_any_name_is_taken(name: str) -> None:
 BOOST = {
     "v100 sxm": 1530, "t4": 1590, "a10": 1695, "a100": 1410, "l4": 2040, "l40s": 2520, "rtx 3090": 1695,
     "rtx 4090": 2520, "rtx 4090 laptop": 2040, "rtx 5090": 2407, "h100 sxm": 1830, "h100 pcie": 1620, "h200": 1830,
+    "gh200": 1830, "h100 nvl": 1545, "h200 nvl": 1545, "v100 pcie": 1380, "v100s": 1597, "a30": 1440, "a40": 1740,
+    "rtx a6000": 1800, "rtx 6000 ada": 2505, "rtx pro 6000 blackwell workstation edition": 2617,
+    "rtx pro 6000 blackwell max q workstation edition": 2280, "rtx pro 6000 blackwell server edition": 2597,
 }  # fmt: skip
+
+
+def test_every_card_whose_ceiling_is_told_is_checked() -> None:
+    assert {kind for kind, peak in PEAKS.items() if peak.sms is not None} == set(BOOST)
 
 
 @pytest.mark.parametrize("kind", BOOST)

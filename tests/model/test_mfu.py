@@ -263,3 +263,17 @@ def test_a_comparison_knows_the_work_by_operations() -> None:
 
     assert work_of(report_of(run({"model": {}, "ops": SEEN}))).flops_a_token == pytest.approx(A_TOKEN)
     assert work_of(report_of(run({"model": {}}))).flops_a_token is None
+
+
+def test_a_split_card_has_no_peak_of_its_own() -> None:
+    """CUDA may call an instance by its card's UUID; the card's peak is not what the instance can do."""
+    found = throughput(run(gpu={"mig": True}))
+    assert found.mfu is None and "split into MIG instances" in str(found.mfu_unknown)
+
+
+def test_a_lower_power_limit_is_told_beside_the_peak() -> None:
+    lower = throughput(run(gpu={"power_limit": 450.0, "power_limit_default": 700.0}))
+    assert lower.mfu == throughput(run()).mfu, "the peak stays the one of the data sheet"
+    assert lower.mfu_formula[-1] == "the power limit is 450 W of 700 W: the peak is that of the full limit"
+    for usual in ({"power_limit": 700.0, "power_limit_default": 700.0}, {"power_limit": 450.0}):
+        assert "power limit" not in str(throughput(run(gpu=usual)).mfu_formula)

@@ -48,12 +48,13 @@ class GpuSource:
         self._retry_at = float("-inf")
         self._watch: XidWatch | None = None
 
-    def read(self, now: float, members: Set[int] = frozenset()) -> Reading:
+    def read(self, now: float, members: Set[int] = frozenset(), whole: bool = False) -> Reading:
         """A reading of each GPU.
 
         Args:
             now: the monotonic clock.
             members: the pids of the run's process trees.
+            whole: with what seldom changes, which otherwise comes in some readings only.
         """
         self._driver.begin(now)
         if now >= self._retry_at and (self._devices is None or self._lost):
@@ -63,6 +64,7 @@ class GpuSource:
             if device.uuid in self._lost:
                 continue
             self._driver.failures.clear()
+            device.rare_due = now if whole else device.rare_due
             gpus = readings.read(self._driver, device, self.version, members, now)
             if self._driver.failures & GONE:
                 self._close(now)

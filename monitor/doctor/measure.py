@@ -100,7 +100,8 @@ class _Child:
     """The process that computes, and what it says."""
 
     def __init__(self, path: str, errors: Any) -> None:
-        left_out = (rundir.RUN_VARIABLE, "NVIDIA_TF32_OVERRIDE")  # no run of ours; and fp32 is to be fp32
+        # No run of ours; and fp32 is to be fp32.
+        left_out = (rundir.RUN_VARIABLE, "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
         self._errors = errors
         self.process = subprocess.Popen(
             [path, "-c", Path(product_probe.__file__).read_text(encoding="utf-8")],

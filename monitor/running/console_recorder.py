@@ -19,6 +19,7 @@ from monitor.console.reading import Reading
 from monitor.console.terminal import Line, Terminal
 from monitor.console.tracker import Tracker
 from monitor.errors import UserError
+from monitor.model.own_mfu import MARKS
 from monitor.running import output
 from monitor.running.writer import Writer
 from monitor.settings import config
@@ -222,6 +223,8 @@ def _metrics(event: Event) -> list[Event]:
         return (
             [Metrics("", 0, event.t, values=event.metrics, step=event.index, role=event.role)] if event.metrics else []
         )
+    if isinstance(event, Note) and event.text.endswith(MARKS):  # whose MFU it prints, nothing else gives away
+        return [event]
     return [event] if isinstance(event, Metrics) else []
 
 

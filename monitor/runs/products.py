@@ -15,6 +15,7 @@ from typing import Any
 
 from monitor.model.peaks import peak_of
 from monitor.model.products import FORMATS, Product, Products
+from monitor.units import plural
 from trainhooks import rundir
 from trainhooks.events import MAX_NAME, clean
 
@@ -43,7 +44,11 @@ def load(path: Path | None = None) -> Products:
         return Products(trouble=f"{rundir.PRODUCTS} is not used: it is not of this version")
     cards = [_product(entry, time.time() + DAY) for entry in entries[:MAX_CARDS]]
     left_out = len(entries) - sum(card is not None for card in cards)
-    trouble = f"{left_out:,} entries of {rundir.PRODUCTS} are no measurement" if left_out else None
+    trouble = (
+        f"{plural(left_out, 'entry', 'entries')} of {rundir.PRODUCTS} cannot be read as measurements"
+        if left_out
+        else None
+    )
     return Products(tuple(card for card in cards if card is not None), trouble)
 
 

@@ -10,7 +10,7 @@ from monitor.running.console_recorder import ConsoleRecorder, Stream
 from monitor.sources.decode import decode
 from monitor.sources.growing import Growing
 from tests.console.conftest import Live
-from trainhooks.events import Metrics
+from trainhooks.events import Metrics, Note
 
 
 def test_steps_between_two_lines_share_the_time_between_them() -> None:
@@ -167,3 +167,18 @@ def test_lines_torn_into_each_other_beside_hooks_make_no_thousands_of_steps(tmp_
     (journal,) = tmp_path.glob("console-*.jsonl")
     told = [event for event in map(decode, journal.read_bytes().splitlines()) if isinstance(event, Metrics)]
     assert [(event.step, event.values["loss"]) for event in told] == [(1, 0.5), (2, 0.3), (3, 0.2)]
+
+
+def test_beside_hooks_what_gives_nanogpt_away_is_kept(tmp_path: Path) -> None:
+    """Its MFU is of an A100's peak. Other notes on the output of a program whose hooks tell its steps are not."""
+    (tmp_path / "rank-0-a.jsonl").write_text('{"kind":"step"}\n')
+    lines = ["iter 0: loss 10.9886, time 32811.15ms, mfu -100.00%", "iter 1: loss 3.2, time 150.11ms, mfu 38.25%"]
+    (tmp_path / "console.log").write_text("\n".join([*lines, "step 2 loss: 3.1 perplexity: -4.0", ""]))
+    recorder = ConsoleRecorder(tmp_path)
+    recorder.step()
+    recorder.finish()
+    (journal,) = tmp_path.glob("console-*.jsonl")
+    told = list(map(decode, journal.read_bytes().splitlines()))
+    notes = [event.text for event in told if isinstance(event, Note)]
+    assert notes == ["console: left out, because it cannot be true: mfu -100.0"]
+    assert any(event.values.get("mfu") == 38.25 for event in told if isinstance(event, Metrics))

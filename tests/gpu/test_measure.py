@@ -81,11 +81,11 @@ def test_what_is_measured_is_told_and_kept(machine: Machine) -> None:
 
 
 def test_as_text(machine: Machine) -> None:
-    done = machine.measure(rates={**RATES, "fp16": None})
+    done = machine.measure(driver=changed(IDLE, gpu0__power_limit=450000), rates={**RATES, "fp16": None})
     assert done.returncode == 0, done.stderr
     head, *rest = done.stdout.splitlines()
     assert head.startswith(
-        f"NVIDIA H200, GPU-{UUID}, driver 580.95.05 SIMULATED, power limit 700 W, SIMULATED, torch 9"
+        f"NVIDIA H200, GPU-{UUID}, driver 580.95.05 SIMULATED, power limit 450 W of 700 W, SIMULATED, torch 9"
     )
     (bf16,) = (line.split() for line in rest if line.startswith("bf16"))
     assert " ".join(bf16) == "bf16 8,192 703 71 % of 989 703 703 1,980 MHz 612 W"

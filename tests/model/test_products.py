@@ -148,7 +148,7 @@ def test_an_odd_entry_is_passed_over_and_the_others_stay(state: Path, odd: Any) 
     entry = {**GOOD, **odd} if isinstance(odd, dict) else odd
     found = write(state, json.dumps({"version": 1, "cards": [entry, {**GOOD, "uuid": "GPU-b"}]}).encode())
     assert [each.uuid for each in found.cards] == ["GPU-b"]
-    assert found.trouble == f"1 entries of {rundir.PRODUCTS} are no measurement"
+    assert found.trouble == f"1 entry of {rundir.PRODUCTS} cannot be read as measurements"
 
 
 def test_names_are_cleaned(state: Path) -> None:

@@ -65,6 +65,16 @@ class Activity:
             if value is not None:
                 bucket.setdefault(name, Sum()).add(Sum(1, value, value, value))
 
+    def within(self, stretches: Sequence[tuple[float, float]]) -> dict[str, Range]:
+        """The figures of the readings that lie wholly in one of these stretches."""
+        found: dict[str, Sum] = {}
+        for place, bucket in self.buckets.items():
+            low, high = place * self.width, (place + 1) * self.width
+            if any(since <= low and high <= until for since, until in stretches):
+                for name, row in bucket.items():
+                    found.setdefault(name, Sum()).add(row)
+        return {name: Range(row.total / row.count, row.low, row.high, row.count) for name, row in found.items()}
+
     def _halve(self) -> None:
         old, self.buckets, self.width = self.buckets, {}, 2 * self.width
         for place, bucket in old.items():
@@ -80,6 +90,10 @@ class Activity:
         """
         told = self._over(begin, end, without) if without else {}
         return told or self._over(begin, end, ())
+
+    def tells_apart(self, begin: float, end: float, without: Sequence[tuple[float, float]]) -> bool:
+        """Whether readings remain where those stretches are left out."""
+        return bool(self._over(begin, end, without))
 
     def _over(self, begin: float, end: float, without: Sequence[tuple[float, float]]) -> dict[str, Range]:
         found: dict[str, Sum] = {}

@@ -56,6 +56,9 @@ class DeviceSums:
     drained: float = 0.0  # seconds of the steps at none of whose marks the device had work queued
     lag_known: float = 0.0  # seconds of the steps that tell `lag`
     busy_parts: bool = False  # whether `busy` is told by phase, too
+    gc: float = 0.0  # host seconds of garbage collection in `gc_steps` steps: in each of them, timed or not
+    gc_steps: int = 0
+    gc_phases: dict[str, float] = field(default_factory=dict)  # of the timed steps, while not certainly busy
     phases: dict[str, DevicePhase] = field(default_factory=dict)
 
     def take(self, told: GpuTime) -> None:
@@ -70,6 +73,9 @@ class DeviceSums:
             self.lag_known += every * told.seconds
             if told.lag <= max(DRAINED_SECONDS, DRAINED_SHARE * told.seconds):
                 self.drained += every * told.seconds
+        for name, part in told.gc_phases or ():
+            name = name if name in self.gc_phases or len(self.gc_phases) < MAX_PHASES else OVERFLOW
+            self.gc_phases[name] = self.gc_phases.get(name, 0.0) + every * part
         busy = dict(told.busy_phases)
         self.busy_parts |= bool(busy) or told.busy == 0.0
         seconds = parts_told(told)
@@ -78,6 +84,12 @@ class DeviceSums:
             row.total += every * part
             row.busy += every * min(busy.get(name, 0.0), part)
             row.steps += every
+
+    def collected(self, told: GpuTime) -> None:
+        """Garbage collection since the step that was timed before."""
+        if told.gc is not None and told.since is not None and told.since < told.step:
+            self.gc += told.gc
+            self.gc_steps += told.step - told.since
 
     def _phase(self, name: str) -> DevicePhase:
         if name not in self.phases and len(self.phases) >= MAX_PHASES:
@@ -122,7 +134,8 @@ class DeviceLane:
     slow_excess: float = 0.0  # seconds beyond the usual
     newest_step: int = 0  # the step that was timed last, and its phases
     newest: dict[str, float] = field(default_factory=dict)
-    looks: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # phase -> place -> looks, idle ones
+    # Of the same steps as `steady`: phase -> place -> looks, those while the device was not certainly busy.
+    looks: dict[str, dict[str, list[int]]] = field(default_factory=dict)
 
     @property
     def is_known(self) -> bool:
@@ -144,8 +157,10 @@ class DeviceLane:
         self.whole.take(told)
         if told.step >= self.first + WARM_UP:
             self.steady.take(told)
-        for phase, place, looks, idle in told.looks:
-            self._look(phase, place, looks, idle)
+            for phase, place, looks, idle in told.looks:
+                self._look(phase, place, looks, idle)
+        if (told.since or 0) >= self.first + WARM_UP:
+            self.steady.collected(told)
 
     def _phases(self, told: GpuTime) -> None:
         first = told.step if told.since is None else max(told.since + 1, told.step - MAX_STANDS_FOR)

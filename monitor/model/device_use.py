@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from monitor.model.activity import Range
-from monitor.model.device_account import WAITING_FOR_DATA, device_account, idle_places
+from monitor.model.device_account import LAUNCHES_NOTHING, WAITING_FOR_DATA, device_account, idle_places
+from monitor.model.device_copies import copied
 from monitor.model.device_lane import DeviceLane, DeviceSums
 from monitor.model.devices import ours
 from monitor.model.parts import OTHER
-from monitor.model.report import Device, PhaseRow
+from monitor.model.report import AccountRow, Device, PhaseRow
 from monitor.model.state import RunState
 from monitor.units import share
 
@@ -38,12 +39,15 @@ def over_steps(state: RunState, uuid: str) -> dict[str, Range]:
     wall, activity = state.main.wall, state.activity.get(uuid)
     if activity is None or wall.warm is None or wall.last_step is None:
         return {}
-    stops = [
+    return activity.over(wall.warm + READING_SECONDS, wall.last_step, _stops(state))
+
+
+def _stops(state: RunState) -> list[tuple[float, float]]:
+    return [
         (mark.start, mark.start + mark.duration + READING_SECONDS)
         for mark in state.main.marks
         if mark.duration >= STOP_SECONDS and mark.own_seconds > 0.0
     ]
-    return activity.over(wall.warm + READING_SECONDS, wall.last_step, stops)
 
 
 def device_use(state: RunState) -> Device | None:
@@ -61,7 +65,7 @@ def device_use(state: RunState) -> Device | None:
     sums = lane.steady if lane.steady.timed >= MIN_TIMED else None
     if sums is not None:
         found.queue_empty = sums.drained_share()
-        found.account = device_account(sums)
+        found.account = _account(found, state, sums)
         found.idle_at = idle_places(lane, sums)
     _busy(found, sums)
     found.bound = _bound(found, sums)
@@ -90,13 +94,34 @@ def _readings(found: Device, state: RunState) -> None:
             found.readings = max(found.readings, min(each.readings for each in told))
 
 
+def _account(found: Device, state: RunState, sums: DeviceSums) -> list[AccountRow]:
+    part = _in_steps(state)
+    quiet = [phase for name, phase in sums.phases.items() if name in LAUNCHES_NOTHING] if sums.busy_parts else []
+    idle = sum(phase.total - phase.busy for phase in quiet) / sums.seconds
+    copies = copied(state, found, sums.seconds / sums.steps, part, sums.busy_share(), idle)
+    kernels = min(1.0, found.utilization / part) if found.utilization is not None and part > 0.0 else None
+    return device_account(sums, state.main.device.looks, copies, kernels)
+
+
+def _in_steps(state: RunState) -> float:
+    """The share of the time that the driver's readings of the steps tell of which lies in steps."""
+    wall = state.main.wall
+    if wall.first_step is None or wall.last_step is None or wall.warm is None:
+        return 0.0
+    begin, stops = wall.warm + READING_SECONDS, _stops(state)
+    apart = all(each.tells_apart(begin, wall.last_step, stops) for each in state.activity.values())
+    between = sum(wall.spans.values()) - wall.since_last_step if apart else 0.0
+    whole = wall.last_step - wall.first_step - between
+    return min(1.0, wall.steps / whole) if whole > 0.0 else 0.0
+
+
 def _busy(found: Device, sums: DeviceSums | None) -> None:
     found.queued = sums.busy_share() if sums is not None else None
     least = [each for each in (found.sm_active, found.queued) if each is not None]
     if least:
         found.busy_least = min(1.0, max(least))
     if sums is not None:
-        idle = sum(row.least or 0.0 for row in found.account if row.state == "idle")
+        idle = sum(row.least or 0.0 for row in found.account if row.state == "idle" and row.by != "looks")
         found.busy_most = 1.0 - idle
     if found.utilization is not None:  # time in which any kernel ran, rounded up: never less than the truth
         found.busy_most = min(found.utilization, 1.0 if found.busy_most is None else found.busy_most)

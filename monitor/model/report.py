@@ -135,12 +135,17 @@ class GpuClock:
 
 @dataclass(slots=True)
 class AccountRow:
-    """A part of the device's time in steps, as a share: at least, and at most."""
+    """A part of the device's time in steps, as a share: at least, and at most.
 
-    what: str  # "forward", "waiting for data"...
-    state: str  # busy | idle
+    All that is told at least adds up to no more than 1, and all at most to no less.
+    """
+
+    what: str  # "forward", "waiting for data", "synchronizing at train.py:107"...
+    state: str  # busy | copy | idle
     least: float | None  # None: not known
-    most: float
+    most: float | None  # the same; such time is then in the most of other parts
+    by: str = "events"  # events | host | looks | driver: what it is known from
+    looks: int | None = None  # of those that its range is counted from: all
 
 
 @dataclass(slots=True)
@@ -152,6 +157,17 @@ class IdlePlace:
     share: float  # of the looks in timed steps
     looks: int  # all looks in timed steps: how far the share can be relied on
     seconds: float  # a step, at most
+
+
+@dataclass(slots=True)
+class OutsideRow:
+    """What the run did outside its steps: evaluations, checkpoints and other spans, by the host's clock."""
+
+    what: str
+    seconds: float
+    share: float  # of the run's elapsed time
+    busy_least: float | None = None  # of it, by the driver: SM activity, and the time in which any kernel ran
+    busy_most: float | None = None
 
 
 @dataclass(slots=True)
@@ -202,6 +218,7 @@ class Device:
     bound: str | None = None  # device | host | data; None: not known
     gain_limit: float | None = None  # times as fast: more cannot come of removing idle time; None: not known
     account: list[AccountRow] = field(default_factory=list)
+    outside_steps: list[OutsideRow] = field(default_factory=list)  # no part of the account, which is of the steps
     idle_at: list[IdlePlace] = field(default_factory=list)
     # From the peak down to the MFU: what is lost to idle time, to other ranks, and within kernels; with the MFU they
     # add up to 1. Empty where the MFU is not known.

@@ -14,6 +14,7 @@ from monitor.model.device_ranks import late_rank
 from monitor.model.device_use import device_use, over_steps, phase_rows, tells_phases, uses_device
 from monitor.model.devices import ours
 from monitor.model.metric_order import ordered
+from monitor.model.outside_steps import outside_steps
 from monitor.model.ranks import Comparison, compare
 from monitor.model.reasons import reasons_in_words
 from monitor.model.report import (
@@ -70,6 +71,7 @@ def report(state: RunState, around: Surroundings) -> Report:
         if product is not None and product.share is not None and throughput.mfu is not None:
             product.holds = holds(product, throughput.mfu, device.busy_most)
         device.matrix_product = product
+        device.outside_steps = outside_steps(state, wall)
         device.below_peak = below_peak(device, throughput.mfu, waits, product)
     timed = tells_phases(main.device)
     return Report(

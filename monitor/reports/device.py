@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from monitor.model import account_in_words
 from monitor.model.device_use import bound_in_words, busy_in_words
 from monitor.model.report import Report
 from monitor.reports import matrix_product
@@ -48,9 +49,8 @@ def account(report: Report) -> Section | None:
         lines.append(f"keeping the GPU busy all the time would be {device.gain_limit:.2f}x as fast at most")
     else:
         lines.append("what keeping the GPU busy would gain is not known: no SM activity, and no CUDA events")
-    rows = [["part", "state", "at least", "at most"]] if device.account else []
-    rows += [[clean(row.what, 40), row.state, share(row.least), share(row.most)] for row in device.account]
-    return Section("The GPU in the steps", lines, rows, left=2)
+    lines += [*account_in_words.outside(device), *account_in_words.notes(device)]
+    return Section("The GPU in the steps", lines, account_in_words.rows(device), left=2)
 
 
 def below_peak(report: Report) -> Section | None:

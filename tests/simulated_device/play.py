@@ -51,6 +51,8 @@ def _same_chances(seed: int) -> None:
 
 
 def _write(order: dict[str, Any], face: Any, done: dict[str, int], wall: float, began: int) -> None:
+    from tests.simulated_device.ledger import COPY
+
     device = face.devices[0]
     device.finish()
     end = max(face.clock.now, device.compute.free)
@@ -64,6 +66,7 @@ def _write(order: dict[str, Any], face: Any, done: dict[str, int], wall: float, 
         "by_step": face.by_step,
         "arrivals": device.arrivals,
         "steps": device.ledger.of_steps(),
+        "copied": device.ledger.of_steps((COPY,)),
         "blocked": device.blocked / 1e9,
         "waited": device.waited / 1e9,
         "readings": readings,
@@ -93,7 +96,7 @@ def _record(readings: list[dict[str, float]], began: int, wall: float, shared: b
         told = {"utilization": round(reading["utilization"]), "sm_active": round(reading["sm_active"], 1)}
         pcie = reading["copying"] / 100.0 * 5.1e9
         t = began / 1e9 + second
-        lines.append({"kind": "gpu", "t": t, **always, **told, "pcie_rx": pcie, "processes": processes})
+        lines.append({"kind": "gpu", "t": t, **always, **told, "pcie_rx": pcie, "pcie_tx": 0.0, "processes": processes})
     with open(os.path.join(runs[0], "node-simulated.jsonl"), "w") as file:
         for number, line in enumerate(lines):
             file.write(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.model.report import Device, Report
+from monitor.model.device_lane import WARM_UP
+from monitor.model.report import AccountRow, Device, Report
 from tests.simulated_device import checks
 from tests.simulated_device.plays import Played, Plays
-from tests.simulated_device.workloads import DATA, DEVICE, HOST, WORKLOADS
+from tests.simulated_device.test_safety import PRELUDE
+from tests.simulated_device.workloads import DATA, DEVICE, FOREIGN, HOST, WORKLOADS
 
 TOLD = {DEVICE: "device", HOST: "host", DATA: "data"}
 # Bound by the device in truth, and nothing that events or the driver tell decides it: queues shorter than the marks
@@ -47,6 +49,96 @@ def test_the_range_of_busy_holds_the_truth(play: Plays, name: str) -> None:
         assert device.busy_most >= kernels - checks.POINTS
     if device.gain_limit is not None:
         assert device.gain_limit >= 1.0 / (anything + checks.POINTS), "no less than there is to gain"
+
+
+def shares(played: Played) -> tuple[dict[str, float], float, float]:
+    """Of the time in the steps that the account is of: kernels by phase, copies, and neither."""
+    timed = sorted(played.timed)
+    steady = [played.timed[step] for step in timed if step >= timed[0] + WARM_UP]
+    total, kernels, copies = 0.0, dict[str, float](), 0.0
+    for event in steady:
+        weight = event.get("every", 1)
+        total += weight * event["seconds"]
+        copied = played.truth["copied"].get(str(event["step"]), {})
+        for name, seconds in played.true_steps.get(event["step"], {}).items():
+            if name != "eval":
+                kernels[name] = kernels.get(name, 0.0) + weight * (seconds - copied.get(name, 0.0))
+        copies += weight * sum(copied.values())
+    found = {name: seconds / total for name, seconds in kernels.items()}
+    return found, copies / total, 1.0 - (sum(kernels.values()) + copies) / total
+
+
+@pytest.mark.parametrize("name", [name for name, each in WORKLOADS.items() if each.bound != FOREIGN])
+def test_the_account_holds_the_truth_and_adds_up(play: Plays, name: str) -> None:
+    """Kernels of each phase, copies and idle time, each within its range or two points of it."""
+    _, device = report_of(play(name))
+    kernels, copies, idle = shares(play(name))
+    rows = {row.what: row for row in device.account}
+    known = rows["copies"].most is not None  # by three readings of the driver, at least
+    assert known or not copies
+    for what, share in {**kernels, **({"copies": copies} if known else {})}.items():
+        row = rows.get(what, AccountRow(what, "busy", 0.0, 0.0))
+        assert (row.least or 0.0) - checks.POINTS <= share, (row, share)
+        assert row.most is not None and share <= row.most + checks.POINTS, (row, share)
+    told = [row for row in device.account if row.state == "idle"]
+    assert sum(row.least or 0.0 for row in told) - checks.POINTS <= idle, told
+    assert idle <= sum(row.most or 0.0 for row in told) + checks.POINTS, told
+    assert sum(row.least or 0.0 for row in device.account) <= 1.0 + ADDED_UP
+    assert sum(row.most or 0.0 for row in device.account) >= 1.0 - ADDED_UP
+
+
+def test_waiting_for_batches_is_told_as_long_as_it_is(play: Plays) -> None:
+    _, device = report_of(play("waits-for-data"))
+    row = next(row for row in device.account if row.what == "waiting for data")
+    assert row.least == row.most == pytest.approx(shares(play("waits-for-data"))[2], abs=checks.POINTS)
+
+
+def test_copies_that_the_host_waits_for_are_copies(play: Plays) -> None:
+    """Nobody tells how fast they go; most of the time they are, and kernels are not."""
+    _, device = report_of(play("pageable"))
+    row, (_, copies, _) = next(row for row in device.account if row.what == "copies"), shares(play("pageable"))
+    assert copies > 0.5 and row.most is not None and row.most < copies + 0.1
+
+
+COLLECTING = """
+import gc
+gc.disable()
+
+class Slow:
+    def __del__(self): device.host(0.2)
+
+def collect():
+    slow = Slow()
+    slow.itself = slow
+    del slow
+    gc.collect()
+
+for number, each in enumerate(th.steps(range(40))):
+    device.step = number + 1
+    if number < 3: breathe()
+    forward(seconds=0.1)
+    if number % 4 == 0:
+        {before}
+        collect()
+    backward()
+    finish()
+    if number % 10 == 0: breathe()
+breathe()
+"""
+
+
+@pytest.mark.parametrize(("before", "idle"), [("finish()", 0.2), ("", 0.1)])
+def test_garbage_collection_is_told_as_long_as_it_is(play: Plays, before: str, idle: float) -> None:
+    """A fifth of a second in each fourth step; of that the device is idle for what is not queued when it begins."""
+    told = play.script(PRELUDE + COLLECTING.format(before=before))
+    device = told.report.device
+    assert device is not None and len(told.kind("gpu_time")) == 40
+    row = next(row for row in device.account if row.what == "garbage collection")
+    share = idle / 4 / (0.1 + 0.1 + idle / 4)
+    assert row.state == "idle" and row.most == pytest.approx(share, abs=checks.POINTS)
+    assert (row.least or 0.0) <= share
+    seconds = sum(part for event in told.kind("gpu_time") for _, part in event.get("gc_phases", ()))
+    assert seconds == pytest.approx(10 * idle, abs=0.01 + 10 * 0.0004), "without what was certainly queued"
 
 
 @pytest.mark.parametrize("name", [name for name, each in WORKLOADS.items() if each.bound == DEVICE and name != "mixed"])

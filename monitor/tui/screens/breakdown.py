@@ -18,6 +18,7 @@ from monitor.model.report import Curve, PhaseRow, View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.columns import across, fold_means, grid
 from monitor.tui.panels.base import Look
+from monitor.tui.panels.device_account import account_rows
 from monitor.tui.panels.header import shown_rank
 from monitor.tui.panels.phases import wall_account
 from monitor.tui.panels.plot import steps_axis
@@ -320,6 +321,8 @@ class Breakdown(Body):
         lane = _lane(view, self._host)
         ordered = sorted(lane.rows, key=lambda row: -row.share)
         rows = [*_table(ordered, lane, look, width), [], *_clocks(view, self._host, width), *_device(view, width)]
+        if view.report.device is not None and not self._host:
+            rows += account_rows(view.report.device, width)
         if view.details.kinds:
             rows += _kinds(view.details.kinds, look, width)
         rows += [[], *wall_account(view.report.wall, look, width)]

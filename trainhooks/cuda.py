@@ -8,6 +8,7 @@ capture of mode 'global', and torch tells each thread of its own current stream 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import weakref
@@ -61,8 +62,10 @@ def compiling() -> Callable[[], bool]:
 
 
 def pinned(dtype: Any) -> Any:
-    """A tensor of one element in pinned memory, made now."""
-    return sys.modules["torch"].empty((), dtype=dtype, device="cpu", pin_memory=True)  # whatever the default device
+    """A tensor of one element in pinned memory, made now; to be written to in and out of inference mode."""
+    torch = sys.modules["torch"]
+    with getattr(torch, "inference_mode", _plain)(False):
+        return torch.empty((), dtype=dtype, device="cpu", pin_memory=True)  # whatever the default device
 
 
 def event() -> Any:
@@ -76,12 +79,13 @@ def _never() -> bool:
 
 def watch_captures() -> None:
     """Hear of every capture from here on. May be called again, from any thread; it makes no call to CUDA."""
-    graph = getattr(torch_cuda(), "CUDAGraph", None)
-    if not isinstance(graph, type):
-        return
-    begin, end = getattr(graph, "capture_begin", None), getattr(graph, "capture_end", None)
-    if begin is None or end is None or hasattr(begin, _MARK):
-        return
+    for graph in graphs():
+        if not hasattr(graph.capture_begin, _MARK):
+            _watch_captures_of(graph)
+
+
+def _watch_captures_of(graph: Any) -> None:
+    begin, end = graph.capture_begin, graph.capture_end
 
     @functools.wraps(begin)
     def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -92,6 +96,17 @@ def watch_captures() -> None:
             captures.pop(id(self), None)
             raise
 
+def _plain(_: bool) -> Any:
+    return contextlib.nullcontext()
+
+
+def graphs() -> List[Any]:
+    """The classes that capture graphs: torch.cuda's, and from torch 2.12 on the one of all accelerators."""
+    accelerator = getattr(sys.modules.get("torch"), "accelerator", None)
+    found = (getattr(torch_cuda(), "CUDAGraph", None), getattr(accelerator, "Graph", None))
+    return [each for each in found if hasattr(each, "capture_begin") and hasattr(each, "capture_end")]
+
+
     @functools.wraps(end)
     def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -101,7 +116,7 @@ def watch_captures() -> None:
 
     setattr(capture_begin, _MARK, True)
     try:
-        graph.capture_begin, graph.capture_end = capture_begin, capture_end  # type: ignore[attr-defined]
+        graph.capture_begin, graph.capture_end = capture_begin, capture_end
     except TypeError:  # a class of C++ alone: `is_current_stream_capturing` has to do
         return
 
@@ -118,3 +133,31 @@ def _opened(graph: Any) -> None:
 def forget() -> None:
     """In a forked child: what the parent's other threads captured is none of its own."""
     captures.clear()
+
+
+def modes_active() -> bool:
+    """Whether calls of torch pass through something of the program's on this thread: that is not to see any of ours."""
+    try:
+        core = sys.modules["torch"]._C
+        if not core._len_torch_function_stack() and not core._len_torch_dispatch_stack():
+            return False
+        if core._len_torch_dispatch_stack():
+            return True
+    except AttributeError:  # a torch without them
+        return False
+    # A default device is a mode, too: it only sees to it that tensors are made there.
+    modes = map(core._get_function_stack_at, range(core._len_torch_function_stack()))
+    return any(type(mode).__name__ != "DeviceContext" for mode in modes)
+
+
+def never_freed(kept: Any) -> None:
+    """Keep an object and what it holds until the process is gone, beyond the interpreter's own end.
+
+    To free an event, or pinned memory that was copied to, is a call to the device. In a forked child, and after a
+    CUDA error, that call fails where no exception can pass: torch then ends the process (std::terminate).
+    """
+    import ctypes  # loaded already: torch needs it
+
+    python = getattr(ctypes, "pythonapi", None)
+    if python is not None:
+        python.Py_IncRef(ctypes.py_object(kept))

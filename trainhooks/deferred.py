@@ -47,8 +47,9 @@ class Deferred:
 waiting: Deque[Deferred] = deque()
 _free: Dict[Tuple[Any, Any], List[Place]] = {}  # places that nothing is on its way to, by their kind
 _taken: Dict[str, int] = {}  # when each metric was copied last
-_made = 0  # places
-_of_the_parent: List[Any] = []
+# All places that were ever made, of a parent, too. None is freed: not where a copy fails, not at the end.
+_made: List[Place] = []
+_parents = 0  # of them
 
 PLAIN = frozenset((float, int, bool))
 COUNTED = frozenset((float, int, bool, type(None)))
@@ -88,13 +89,22 @@ def _settle(name: str, value: Any) -> Any:
     return on_device(name, value)
 
 
+def loss_of(loss: Any) -> Any:
+    """The value of a loss of which nobody has asked us to read it; None where reading it would be seen, or wait."""
+    if cuda.modes_active():
+        return None
+    return loss.item() if loss.is_cpu else on_device("loss", loss)
+
+
 def on_device(name: str, tensor: Any) -> Optional[Deferred]:
     """Start the copy of a CUDA tensor's value to the host; None where it is not taken now, for whatever reason."""
     now = host_clock()
     if now - _taken.get(name, -BETWEEN) < BETWEEN:
         return None
     try:
-        if not tensor.is_cuda or tensor.numel() != 1 or len(waiting) >= MAX_WAITING or not cuda.is_quiet():
+        if cuda.modes_active() or not tensor.is_cuda or tensor.numel() != 1:
+            return None
+        if len(waiting) >= MAX_WAITING or not cuda.is_quiet():
             return None
         if len(_taken) >= MAX_NAMES:
             _taken.clear()
@@ -113,21 +123,25 @@ def on_device(name: str, tensor: Any) -> Optional[Deferred]:
 
 def _place(tensor: Any) -> Optional[Place]:
     """A free place for such a value. An event belongs to the device on which it was first recorded."""
-    global _made
     kind = tensor.dtype, getattr(tensor.device, "index", None)
     free = _free.get(kind)
     if free:
         return free.pop()
-    if _made >= MAX_WAITING:
+    if len(_made) - _parents >= MAX_WAITING:
         return None
-    _made += 1
     cuda.watch_captures()
-    return Place(kind, cuda.pinned(tensor.dtype), cuda.event())
+    if not _made:
+        cuda.never_freed(_made)
+    place = Place(kind, cuda.pinned(tensor.dtype), cuda.event())
+    _made.append(place)
+    return place
 
 
 def poll(put: Callable[[Tuple[Any, ...]], None]) -> None:
     """Hand on what has arrived, oldest first. Called at step boundaries, on the training thread."""
     try:
+        if cuda.modes_active():
+            return
         while waiting and cuda.is_quiet() and waiting[0].place.event.query():
             arrived = waiting.popleft()
             place = arrived.place
@@ -139,10 +153,9 @@ def poll(put: Callable[[Tuple[Any, ...]], None]) -> None:
 
 
 def forget() -> None:
-    """Drop what is in flight (after a fork: the copies are the parent's). Kept from the collector, because to free
-    an event or pinned memory in a forked child is a call to a device that it has no access to.
-    """
-    global waiting, _free, _made
-    _of_the_parent.append((waiting, _free))
-    waiting, _free, _made = deque(), {}, 0
+    """Drop what is in flight (after a fork: the copies are the parent's)."""
+    global _parents
+    _parents = len(_made)
+    waiting.clear()
+    _free.clear()
     _taken.clear()

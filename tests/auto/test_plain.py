@@ -168,3 +168,11 @@ def test_two_ranks(tmp_path: Path, way: str) -> None:
         texts = [journal.read_text() for journal in run.journals]
         assert [text.count('"kind":"step"') for text in texts] == [12, 12]
         assert all('"kind":"bye"' in text for text in texts)
+
+
+def test_modes_of_the_program_see_no_operation_of_ours(tmp_path: Path) -> None:
+    """Questions for shapes and dtypes pass through them. Where a mode would see a loss read, it is not read."""
+    run = both(tmp_path, "plain_under_modes.py")
+    assert len(run.steps()) == 36
+    read = [step["index"] for step in run.steps() if "loss" in step.get("metrics", {})]
+    assert read == [*range(1, 13), *range(25, 37)]  # a function mode is away while it passes `backward` on

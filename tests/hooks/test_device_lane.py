@@ -266,6 +266,26 @@ def test_captures_are_counted_however_they_end(monkeypatch: pytest.MonkeyPatch) 
     assert not cuda.captures
 
 
+def test_graphs_of_any_accelerator_are_captures_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Graph:
+        def capture_begin(self) -> None: ...
+        def capture_end(self) -> None: ...
+
+    class Torch:
+        class cuda: ...
+
+        class accelerator: ...
+
+    Torch.accelerator.Graph = Graph  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", Torch)
+    cuda.watch_captures()
+    graph = Graph()
+    graph.capture_begin()
+    assert len(cuda.captures) == 1
+    graph.capture_end()
+    assert not cuda.captures
+
+
 def test_the_background_thread_asks_nothing_in_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     class Torch:
         def __getattr__(self, name: str) -> Any:

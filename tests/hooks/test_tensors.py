@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .conftest import Trainings
 
 
@@ -176,6 +178,44 @@ for i in th.steps(range(2)):
 """
     )
     assert told.out == "[]\n"
+
+
+@pytest.mark.parametrize("fails", ["query", "record", "copy_", ""])
+def test_pinned_memory_and_events_are_never_freed(train: Trainings, fails: str) -> None:
+    """After an error of the device torch ends the process where one is: not in an exception, and not at the exit."""
+    told = train(
+        FAKE
+        + f"""
+def freed(self): os.write(1, b'freed')
+Event.__del__ = Host.__del__ = freed
+def fail(*_, **__): raise RuntimeError('CUDA error')
+for i in th.steps(range(6)):
+    th.log(loss=Tensor(i), other=Tensor(i))
+    ready = i > 1
+    if i == 3 and {fails!r}: setattr(Host if {fails!r} == 'copy_' else Event, {fails!r}, fail)
+"""
+    )
+    assert told.out == "[]\n" and len(told.steps) == 6
+
+
+def test_a_value_is_taken_in_inference_mode_and_out_of_it(train: Trainings) -> None:
+    """The place that was made in the one is written to in the other."""
+    told = train(
+        """
+        import torch
+        from trainhooks import cuda, deferred
+        empty = torch.empty
+        torch.empty = lambda *args, pin_memory, **more: empty(*args, **more)
+        with torch.inference_mode():
+            place = cuda.pinned(torch.float32)
+        assert not place.is_inference()
+        place.copy_(torch.ones(()))
+        with torch.inference_mode():
+            place.copy_(torch.ones(()) * 2)
+        with th.step(): th.log(value=place)
+        """
+    )
+    assert told.steps[0]["metrics"] == {"value": 2.0}
 
 
 def test_foreign_arrays_are_not_read_on_the_training_thread(train: Trainings) -> None:

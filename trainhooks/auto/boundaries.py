@@ -49,7 +49,8 @@ def install(torch: Any) -> None:
     hooks = (sys.modules[__name__], steps, usual, batches, by_hand, optimizers, roots, listener)
     graphs.keep_out(torch, *hooks, api, session, deferred, device_lane, sampling, cuda)
     cuda.watch_captures()
-    _watch_graphs(torch, watched)  # outside of that: until a capture has begun the device may be called
+    for graph in cuda.graphs():
+        _watch_graphs(graph, watched)  # outside of that: until a capture has begun the device may be called
     tracebacks.install()
     os.register_at_fork(after_in_child=watched.reset)
     imports.when_imported("torch.utils.data.dataloader", "trainhooks.auto.loading")
@@ -91,13 +92,16 @@ def _wrap_gradients(
             usual.hand_over()
         return False
 
+    def is_one(loss: Any) -> bool:
+        return not cuda.modes_active() and loss.numel() == 1
+
     def backward(*args: Any, **kwargs: Any) -> Any:
         if is_traced():
             return run_backward(*args, **kwargs)
         loss: Any = args[0] if args else None
         if usual.stage == usual.before_learning and get_ident() == usual.thread and type(loss) is tensor:
             try:
-                usual.loss = loss.item() if loss.is_cpu else deferred.on_device("loss", loss)
+                usual.loss = deferred.loss_of(loss)
             except Exception:  # of more than one number, or one that cannot be asked
                 usual.loss = None
             usual.learning = host_clock()
@@ -106,7 +110,7 @@ def _wrap_gradients(
             return run_backward(*args, **kwargs)
         else:
             try:
-                watched.backward_begins(loss if type(loss) is tensor and loss.numel() == 1 else None, host_clock())
+                watched.backward_begins(loss if type(loss) is tensor and is_one(loss) else None, host_clock())
             except Exception:  # a tensor that cannot be asked
                 watched.fail()
         try:
@@ -216,15 +220,14 @@ def _wrap_scaler(torch: Any, watched: Steps, is_compiling: Callable[[], bool]) -
     put_in_place(scaler, "step", step)
 
 
-def _watch_graphs(torch: Any, watched: Steps) -> None:
-    """Whole steps that are captured as a CUDA graph: what is captured is no step, and each replay is one."""
-    graph = getattr(torch.cuda, "CUDAGraph", None)
+def _watch_graphs(graph: Any, watched: Steps) -> None:
+    """Whole steps that are captured as a graph: what is captured is no step, and each replay is one."""
     try:
-        begin, end, run = graph.capture_begin, graph.capture_end, graph.replay  # type: ignore[union-attr]
+        begin, end, run = graph.capture_begin, graph.capture_end, graph.replay
     except AttributeError:  # a torch without them
         return
     usual = watched.usual
-    silenced = False
+    silenced = 0  # the id of the graph whose capture keeps us silent
 
     def ready() -> bool:
         if watched.silent or get_ident() != watched.thread:
@@ -236,20 +239,22 @@ def _watch_graphs(torch: Any, watched: Steps) -> None:
     def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal silenced
         try:
-            silenced = ready() and watched.capture_begins(host_clock())
+            if ready() and watched.capture_begins(host_clock()):
+                silenced = id(self)
         except Exception:  # an optimizer of a foreign class may lack anything
             watched.fail()
         try:
             return begin(self, *args, **kwargs)
         except BaseException:
-            if silenced:
-                watched.silent = silenced = False
+            if silenced == id(self):
+                silenced = 0
+                watched.silent = False
             raise
 
     def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal silenced
-        if silenced and get_ident() == watched.thread:
-            silenced = False
+        if silenced == id(self):
+            silenced = 0
             try:
                 if watched.capture_ends():
                     keep(self, id(self))

@@ -199,7 +199,7 @@ class Steps(OneStep):
             return
         if self.backwards == 0:
             if loss is not None and not (self.many_backwards or self.scaled or claims.loss):
-                self.loss = loss.item() if loss.is_cpu else deferred.on_device("loss", loss)
+                self.loss = deferred.loss_of(loss)
         elif self.loss is not None:
             self._forget_loss()
         self.backwards += 1

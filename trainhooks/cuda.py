@@ -77,6 +77,17 @@ def _never() -> bool:
     return False
 
 
+def _plain(_: bool) -> Any:
+    return contextlib.nullcontext()
+
+
+def graphs() -> List[Any]:
+    """The classes that capture graphs: torch.cuda's, and from torch 2.12 on the one of all accelerators."""
+    accelerator = getattr(sys.modules.get("torch"), "accelerator", None)
+    found = (getattr(torch_cuda(), "CUDAGraph", None), getattr(accelerator, "Graph", None))
+    return [each for each in found if hasattr(each, "capture_begin") and hasattr(each, "capture_end")]
+
+
 def watch_captures() -> None:
     """Hear of every capture from here on. May be called again, from any thread; it makes no call to CUDA."""
     for graph in graphs():
@@ -95,17 +106,6 @@ def _watch_captures_of(graph: Any) -> None:
         except BaseException:
             captures.pop(id(self), None)
             raise
-
-def _plain(_: bool) -> Any:
-    return contextlib.nullcontext()
-
-
-def graphs() -> List[Any]:
-    """The classes that capture graphs: torch.cuda's, and from torch 2.12 on the one of all accelerators."""
-    accelerator = getattr(sys.modules.get("torch"), "accelerator", None)
-    found = (getattr(torch_cuda(), "CUDAGraph", None), getattr(accelerator, "Graph", None))
-    return [each for each in found if hasattr(each, "capture_begin") and hasattr(each, "capture_end")]
-
 
     @functools.wraps(end)
     def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:

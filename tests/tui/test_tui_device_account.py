@@ -1,0 +1,41 @@
+"""The account of the GPU's time on the screen of phases."""
+
+from __future__ import annotations
+
+import pytest
+from by_hand import text
+
+from monitor.model.report import AccountRow, Device, OutsideRow
+from monitor.tui.panels.device_account import account_rows
+from monitor.tui.rows import row_width
+
+DEVICE = Device(
+    clock="cuda",
+    timed_steps=80,
+    account=[
+        AccountRow("backward", "busy", 0.477, 0.554),
+        AccountRow("copies", "copy", None, None, by="driver"),
+        AccountRow("synchronizing at transformers/trainer.py:3821 or elsewhere", "idle", 0.01, 0.09, "looks", 120),
+        AccountRow("garbage collection", "idle", 0.0, 0.0002, by="host"),
+    ],
+    outside_steps=[OutsideRow("eval", 24.0, 0.28)],
+)
+
+
+def test_each_part_is_a_range_and_what_is_not_known_says_so() -> None:
+    shown = text(account_rows(DEVICE, 100))
+    lines = {line.split()[0]: line.split() for line in shown.split("\n") if line}
+    assert lines["backward"][1:] == ["busy", "48", "%", "55", "%"]
+    assert lines["copies"] == ["copies", "copy", "not", "known", "not", "known"]
+    assert "garbage" not in lines, "less than a thousandth"
+    assert "by 120 looks" in shown and "eval: 24.0 s, 28 % of the run; the GPU is busy for an unknown share" in shown
+
+
+@pytest.mark.parametrize("width", [160, 100, 60, 50])
+def test_it_keeps_to_its_width(width: int) -> None:
+    told = account_rows(DEVICE, width)
+    assert len(told) > 4 and all(row_width(row) <= width for row in told)
+
+
+def test_where_there_is_no_room_or_no_account_there_is_nothing() -> None:
+    assert account_rows(DEVICE, 30) == [] and account_rows(Device(), 100) == []

@@ -15,6 +15,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Callable, ClassVar, Dict, List, Optional, Tuple, Union
 
+from trainhooks.libraries import library
+
 PROTOCOL = 1  # The major version; a reader that meets a higher one says so.
 
 MAX_LINE = 64 * 1024  # bytes, newline included
@@ -411,9 +413,8 @@ def to_dict(event: Event) -> Dict[str, Any]:
 
 def encoder() -> Callable[[Dict[str, Any]], bytes]:
     """The fastest JSON encoder at hand: msgspec where it is installed, else the standard library."""
-    try:
-        import msgspec
-    except ImportError:
+    msgspec = library("msgspec")
+    if msgspec is None:
         encode = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False, default=str).encode
         return lambda mapping: encode(mapping).encode("ascii")
     fast: Callable[[Dict[str, Any]], bytes] = msgspec.json.Encoder(enc_hook=str).encode
@@ -422,9 +423,8 @@ def encoder() -> Callable[[Dict[str, Any]], bytes]:
 
 def lines_encoder() -> Callable[[List[Dict[str, Any]]], bytes]:
     """As `encoder`, for several events at once: each on a line of its own, ended by a newline."""
-    try:
-        import msgspec
-    except ImportError:
+    msgspec = library("msgspec")
+    if msgspec is None:
         encode = encoder()
         return lambda mappings: b"".join(encode(mapping) + b"\n" for mapping in mappings)
     fast: Callable[[List[Dict[str, Any]]], bytes] = msgspec.json.Encoder(enc_hook=str).encode_lines

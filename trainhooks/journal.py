@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from trainhooks import rundir
+from trainhooks.libraries import library
 
 MAX_UNWRITTEN = 4 * 1024 * 1024  # bytes kept for a journal that cannot be written now
 LINGER = 200  # milliseconds for the socket's last frame
@@ -76,9 +77,8 @@ class Publisher:
     @classmethod
     def open(cls, producer: str) -> Optional["Publisher"]:
         """A bound publisher, or None where that cannot be: viewers then follow the journal."""
-        try:
-            import zmq
-        except ImportError:
+        zmq = library("zmq")
+        if zmq is None:
             return None
         try:
             path = rundir.socket_path(producer)

@@ -39,6 +39,7 @@ from trainhooks.events import (
 )
 from trainhooks.frames import Sampler
 from trainhooks.journal import Journal, Publisher
+from trainhooks.libraries import library
 from trainhooks.open_work import Shared
 from trainhooks.torch_flags import torch_flags
 
@@ -70,8 +71,7 @@ class Outbox:
         self._shared = Shared()
         self._assemblers: Dict[int, Digester] = {}
         self._encode = lines_encoder()
-        with contextlib.suppress(ImportError):
-            import zmq  # noqa: F401  # imported here, where no fork can fall into it
+        library("zmq")  # imported here, where no fork can fall into it
         self._run: Optional[Path] = None
         self._journal: Optional[Journal] = None
         self._lock: Optional[rundir.Lock] = None

@@ -9,6 +9,7 @@ from monitor.model.report import Finding
 from monitor.units import age
 
 CODE = "nothing-reports"
+OWN_TRAINHOOKS = "own-trainhooks"  # the note's code as in trainhooks.auto.imports, which knows a clock
 PATIENCE = 20.0  # seconds; a cold import of torch and a small model's load are over by then
 
 STARTING = "Still starting? A program shows up with its first optimizer step."
@@ -21,6 +22,7 @@ NOT_PYTHON = (
     " is read of a log), or write the journal as demo/cpp does."
 )
 BY_HAND = "Any Python loop can tell its steps itself: for batch in trainhooks.steps(loader): ..."
+RENAME = "Rename the program's own module `trainhooks`, and its imports, to have its steps timed."
 
 # What stands before a program and keeps its environment from it.
 WRAPPERS = ("sudo", "doas", "su", "docker", "podman", "nerdctl", "apptainer", "singularity", "enroot", "ssh", "kubectl")
@@ -44,12 +46,19 @@ def nothing_reports(evidence: Evidence) -> Finding | None:
     elapsed = report.progress.elapsed_seconds
     if running and (elapsed is None or elapsed < PATIENCE):
         return None
-    cause = obstacle(report.run.command)
+    shadowed = _shadowed(evidence)
+    cause = shadowed or obstacle(report.run.command)
+    advice = BY_HAND if shadowed is None else RENAME
     reasons = [cause] if cause is not None else [OUT_OF_REACH, NOT_PYTHON]
     if running:
         title = f"No step seen in {age(elapsed)}: nothing in the program has reported in"
-        return Finding(CODE, "info", title, [STARTING, *reasons] if cause is None else reasons, BY_HAND)
-    return Finding(CODE, "info", "No step was measured: nothing in the program reported in", reasons, BY_HAND)
+        return Finding(CODE, "info", title, [STARTING, *reasons] if cause is None else reasons, advice)
+    return Finding(CODE, "info", "No step was measured: nothing in the program reported in", reasons, advice)
+
+
+def _shadowed(evidence: Evidence) -> str | None:
+    """What the bootstrap said before it gave way to a module of the program's own."""
+    return next((row.text for row in evidence.state.alerts if row.code == OWN_TRAINHOOKS), None)
 
 
 def obstacle(command: Sequence[str]) -> str | None:

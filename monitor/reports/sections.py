@@ -6,6 +6,7 @@ import shlex
 import time
 
 from monitor.diagnosis.gain import without_it
+from monitor.diagnosis.silence import OWN_TRAINHOOKS
 from monitor.model.fold import NEWER
 from monitor.model.pace import SINCE, recent_over
 from monitor.model.report import Outcome, PhaseRow, Rates, Report
@@ -328,7 +329,7 @@ def restarts(report: Report) -> Section | None:
 def reservations(report: Report) -> Section | None:
     """What this report does not know because it was lost."""
     lost = report.dropped
-    lines = [clean(row.text, 200) for row in report.alerts if row.code == NEWER]
+    lines = [clean(row.text, 400) for row in report.alerts if row.code in (NEWER, OWN_TRAINHOOKS)]
     if lost.events:
         lines.append(f"dropped before they reached a journal: {plural(lost.events, 'event', 'events')}")
     if lost.lines:

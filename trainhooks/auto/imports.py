@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from _thread import get_ident
-from time import monotonic_ns
+from importlib.machinery import PathFinder
+from itertools import islice
+from time import monotonic_ns, time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +54,15 @@ SPAN = 6  # as in `entries`, which is not loaded before a training library is
 STARTING = "starting"
 MAX_STARTING = 64 * 1024  # bytes, of all processes
 
+# Where the launcher's `trainhooks` lies. Beside it may lie a whole environment that is not this one's: this never goes
+# on sys.path.
+_HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_MARK = os.path.join("auto", "bootstrap", "sitecustomize.py")  # what any version of it has, and nobody else's module
+OWN_TRAINHOOKS = "own-trainhooks"  # the note's code, and its journal's name
+MOST_LOOKS = 100  # directories looked into: a few milliseconds on a slow disk
+
 _waiting: dict[str, list[str]] = {}
+_off = False  # the program has a module `trainhooks` of its own
 _early: list[tuple[Any, ...]] = []  # imports before there is a lane
 _tell: Callable[[tuple[Any, ...]], None] = _early.append
 _thread = get_ident()  # the main one
@@ -87,11 +97,80 @@ def when_imported(module: str, ours: str) -> None:
 
 def _call(ours: str, module: ModuleType) -> None:
     try:
+        if _given_way():
+            return
         __import__(ours)
         sys.modules[ours].install(module)
     except Exception:  # a version of a framework that we do not know must cost readings, never the training
         if os.environ.get("TRAINMON_DEBUG"):
             raise
+
+
+def _given_way() -> bool:
+    """Whether `trainhooks` is the program's own module here: to import ours by that name would run theirs."""
+    global _off
+    if _off:
+        return True
+    loaded = sys.modules.get("trainhooks")
+    theirs = _place(getattr(loaded, "__spec__", None)) if loaded is not None else _found()
+    if theirs is None:
+        return False
+    _off = True
+    _waiting.clear()
+    sys.modules.pop("trainhooks.auto.imports", None)  # what was loaded in their package's name
+    _note(theirs)
+    return True
+
+
+def _found() -> Optional[str]:
+    """Where the program's own `trainhooks` would be found; None where it has none."""
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec = find("trainhooks", None) if find is not None and finder not in (Home, FINDER) else None
+        if spec is not None and (place := _place(spec)) is not None:
+            return place
+    return None
+
+
+def _place(spec: Optional[ModuleSpec]) -> Optional[str]:
+    """Where a module `trainhooks` lies that is not ours, of whatever version; None of ours, and of no module."""
+    if spec is None:
+        return None
+    places = list(spec.submodule_search_locations or ())
+    if any(os.path.isfile(os.path.join(place, _MARK)) for place in places):
+        return None
+    if spec.has_location:
+        return spec.origin
+    return next(filter(_holds_modules, places), None)  # a directory of that name, which may hold anything
+
+
+def _holds_modules(directory: str) -> bool:
+    """Whether there is Python in a directory, or in those in it, as far as one looks while a program waits."""
+    return any(name.endswith(".py") for _, _, names in islice(os.walk(directory), MOST_LOOKS) for name in names)
+
+
+def _note(place: str) -> None:
+    """Tell those who watch, once a run, in a journal of this note's own: no module of ours can be had here."""
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "/._- ") else "?" for c in place)
+    text = (
+        "trainmon's hooks are off: the program has its own module `trainhooks`. Only printed lines are read. "
+        f"Rename that module to have steps timed: {name}"
+    )
+    head = f'"producer":"{OWN_TRAINHOOKS}","t":{monotonic_ns() / 1e9:.6f}'
+    lines = (
+        f'{{"kind":"hello",{head},"seq":0,"source":"recorder","wall":{time():.6f},"pid":{os.getpid()}}}\n'
+        f'{{"kind":"note",{head},"seq":1,"level":"warning","code":"{OWN_TRAINHOOKS}","text":"{text}"}}\n'
+        f'{{"kind":"bye",{head},"seq":2}}\n'
+    )
+    try:
+        path = os.path.join(os.environ["TRAINMON_RUN"], f"{OWN_TRAINHOOKS}.jsonl")
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, lines.encode())
+        finally:
+            os.close(file)
+    except (OSError, KeyError):  # told by another process of the run, or there is nowhere to tell it
+        pass
 
 
 def _show(name: str) -> bool:
@@ -113,6 +192,14 @@ def _show(name: str) -> bool:
     except OSError:  # a full disk, a run that was removed: then nobody sees it
         return False
     return True
+
+
+class Home:
+    """Finds the launcher's `trainhooks`, unless the program has a module of that name. Asked before other finders."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+        return PathFinder.find_spec(name, [_HOME]) if name == "trainhooks" and not _given_way() else None
 
 
 class _Finder:

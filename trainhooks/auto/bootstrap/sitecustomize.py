@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from types import ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,22 +16,11 @@ if TYPE_CHECKING:
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _AUTO = os.path.dirname(_HERE)
-_HOME = os.path.dirname(os.path.dirname(_AUTO))
-
-
-class _LaunchersTrainhooks:
-    """Finds `trainhooks` beside the launcher. The directory there may hold a whole environment that is not this one's,
-    so it never goes on sys.path.
-    """
-
-    @staticmethod
-    def find_spec(name, path=None, target=None):  # type: ignore[no-untyped-def]
-        return PathFinder.find_spec(name, [_HOME]) if name == "trainhooks" else None
 
 
 def _load(name: str, path: str) -> Any:
     loader = SourceFileLoader(name, path)
-    module = ModuleType(name)
+    module = type(sys)(name)
     module.__spec__ = ModuleSpec(name, loader, origin=path)
     module.__file__ = path
     sys.modules[name] = module
@@ -50,8 +38,9 @@ def _shadowed() -> None:
 
 if os.environ.get("TRAINMON_RUN"):
     try:
-        sys.meta_path.insert(0, _LaunchersTrainhooks)
-        _load("trainhooks.auto.imports", os.path.join(_AUTO, "imports.py")).install()
+        imports = _load("trainhooks.auto.imports", os.path.join(_AUTO, "imports.py"))
+        sys.meta_path.insert(0, imports.Home)
+        imports.install()
     except Exception:  # whatever is wrong with trainmon, the program that starts here must not suffer from it
         if os.environ.get("TRAINMON_DEBUG"):
             raise

@@ -1,6 +1,6 @@
 """`python -m monitor` is `trainmon`."""
 
-from monitor.cli import main
+from monitor.entry import main
 
 if __name__ == "__main__":
     main()

@@ -24,7 +24,7 @@ from typing import Any
 
 from monitor.errors import UserError
 from monitor.model.report import Turn, View
-from monitor.running import output
+from monitor.running import output, own_process
 
 LOOK = 2.0  # seconds between two looks at the findings
 APART = 10.0  # seconds at least from one start of the command to the next
@@ -34,10 +34,6 @@ LAST = 60.0  # seconds that all of it may take once the run has ended
 MAX_WAITING = 20  # alerts; the oldest gives way, and the next one tells how many did
 MAX_LOG = 2**20  # bytes of the commands' own output that are kept
 LOG = "on-alert.log"
-
-_HOME = Path(__file__).resolve().parents[2]
-# The command has to find the caller's environment as it is, so the way to this package is told on the command line.
-_BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from monitor.alerts.notify import main; main(*sys.argv[1:])"
 
 
 def words(command: str) -> list[str]:
@@ -64,7 +60,7 @@ def start(run: Path, command: str) -> subprocess.Popen[bytes]:
         OSError: the system refuses to.
     """
     return subprocess.Popen(
-        [sys.executable, "-c", _BOOT, str(_HOME), str(run), command],
+        own_process.command("monitor.alerts.notify", str(run), command),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -6,21 +6,17 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from monitor.doctor.check import Check
+from monitor.running import own_process
 from monitor.units import size
 from trainhooks import rundir
 from trainhooks.journal import Publisher
 
 TOO_LITTLE = 50 << 20  # bytes: a few hours of one GPU's readings
 LITTLE = 1 << 30
-
-_HELD = (
-    "import sys; from pathlib import Path; from trainhooks import rundir; print(rundir.lock_held(Path(sys.argv[1])))"
-)
 
 
 def run_directory() -> list[Check]:
@@ -69,14 +65,8 @@ def _locks(place: Path) -> Check:
         return Check("locks", "missing", f"the file system refuses them: {error.strerror}", advice)
     if lock is None:
         return Check("locks", "broken", "a new lock file is locked already", advice)
-    home = str(Path(rundir.__file__).resolve().parents[1])
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _HELD, str(path)],
-            env={**os.environ, "PYTHONPATH": home},
-            capture_output=True,
-            timeout=30,
-        )
+        done = subprocess.run(own_process.command("monitor.doctor.places", str(path)), capture_output=True, timeout=30)
         held = done.stdout.strip() == b"True"
     except (OSError, subprocess.TimeoutExpired):
         held = False
@@ -85,6 +75,11 @@ def _locks(place: Path) -> Check:
     if held:
         return Check("locks", "works", "another process sees that a run is alive")
     return Check("locks", "missing", "another process does not see a lock that this one holds", advice)
+
+
+def main(path: str) -> None:
+    """In a process of its own: tell whether it sees that a lock is held."""
+    print(rundir.lock_held(Path(path)))
 
 
 def sockets() -> Check:

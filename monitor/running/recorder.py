@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from monitor import lasting
-from monitor.running import output, reserve
+from monitor.running import output, own_process, reserve
 from monitor.running.writer import Writer
 from monitor.runs import catalogue
 from trainhooks import events, rundir
@@ -189,22 +188,20 @@ def ensure(run: Path) -> None:
             return
     if not rundir.run_alive(run) or rundir.lock_held(rundir.recorder_lock(run)):
         return
-    environment = {key: value for key, value in os.environ.items() if key != rundir.RUN_VARIABLE}
-    home = str(Path(__file__).resolve().parents[2])  # where this package lies, if it is not installed
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (home, environment.get("PYTHONPATH"))))
     subprocess.Popen(
-        [sys.executable, "-m", "monitor.running.recorder", str(run)],
+        own_process.command("monitor.running.recorder", str(run.absolute())),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd="/",
-        env=environment,
+        env={key: value for key, value in os.environ.items() if key != rundir.RUN_VARIABLE},
         start_new_session=True,
     )
 
 
-def main(run: Path) -> None:
+def main(path: str) -> None:
     """Record a run until its training has ended."""
+    run = Path(path)
     elected, lock = elect(run)
     if not elected:
         return
@@ -234,7 +231,3 @@ def main(run: Path) -> None:
     writer.close()
     if lock is not None:
         lock.release()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -8,7 +8,7 @@ from monitor.model.report import Finding
 from monitor.units import duration, share
 
 ENOUGH = 20  # steps
-ENOUGH_GENERATING = 8  # steps of several calls each: a step that writes texts takes seconds, and a short run has few
+ENOUGH_GENERATED = 32  # calls of generate(): a step that writes texts takes seconds, and a short run has few
 # Padding to the longest of a random batch wastes a third of many data sets; half is worth packing or grouping.
 PADDING_WORTH = 0.35
 PADDING_GRAVE = 0.50
@@ -56,7 +56,9 @@ def sequential_generation(evidence: Evidence) -> Finding | None:
     wall = evidence.report.wall
     # Before a step's first forward with gradients generating lies outside of it, and is a span.
     seconds, around = evidence.named("generation"), wall.steps + wall.spans.get("generation", 0.0)
-    if calls is None or batch is None or not around or min(calls.count, evidence.steps) < ENOUGH_GENERATING:
+    if calls is None or batch is None or not around or not evidence.steps:
+        return None
+    if (calls.mean or 0.0) * calls.count < ENOUGH_GENERATED:
         return None
     a_step, part = (calls.mean or 0.0) * calls.count / evidence.steps, seconds / around
     if a_step < MANY_CALLS or (batch.mean or 0.0) > ONE_BY_ONE or part < GENERATION_WORTH:

@@ -10,8 +10,8 @@ from monitor.units import share, size
 
 ENOUGH = 20  # steps
 # Bytes a second of a copy from pageable memory, which the driver carries over piece by piece through a buffer of its
-# own: 3 to 8 GB/s by machine, whatever the link can do.
-PAGEABLE_RATE = 6e9
+# own: 3 to 8 GB/s by machine, whatever the link can do; 5.1 on one with an H100.
+PAGEABLE_RATE = 5e9
 WORTH = 0.10  # of step time in copies
 GRAVE = 0.25
 SEEN = 0.15  # of all looks at the stack
@@ -26,7 +26,7 @@ BOTH_WAYS = 0.25  # of the larger direction, that the other one has at least
 def pageable_copies(evidence: Evidence) -> Finding | None:
     """Batches go to the device from memory that is not pinned, and the host stands still meanwhile."""
     device = evidence.device
-    if device is None or evidence.steps < ENOUGH or offload(evidence) is not None:
+    if device is None or not evidence.enough(ENOUGH) or offload(evidence) is not None:
         return None
     by_batch, by_looks = _by_batch(evidence), _by_looks(evidence, device)
     part = min(1.0, max(by_batch[0], by_looks[0]))
@@ -45,12 +45,13 @@ def pageable_copies(evidence: Evidence) -> Finding | None:
 
 def _by_batch(evidence: Evidence) -> tuple[float, list[str]]:
     """The share of a step that copying its batch takes, by its size and that it is not pinned."""
-    batch, a_second = hardware.table(evidence, "batch"), evidence.report.throughput.steps_per_second
+    batch, seconds = hardware.table(evidence, "batch"), evidence.step_seconds
     moved = batch.get("bytes")
-    if not isinstance(moved, int) or batch.get("pinned") is not False or not a_second:
+    if not isinstance(moved, int) or batch.get("pinned") is not False or not seconds:
         return 0.0, []
-    part = moved / PAGEABLE_RATE * hardware.calls_a_step(evidence) * a_second
-    return part, [f"a batch is {size(moved)} in pageable memory: {share(min(1.0, part))} of a step to copy, at 6 GB/s"]
+    part = moved / PAGEABLE_RATE * hardware.batches_a_step(evidence) / seconds
+    told = f"{share(min(1.0, part))} of a step to copy, at {PAGEABLE_RATE / 1e9:g} GB/s"
+    return part, [f"a batch is {size(moved)} in pageable memory: {told}"]
 
 
 def _by_looks(evidence: Evidence, device: Device) -> tuple[float, list[str]]:
@@ -76,7 +77,7 @@ def _by_looks(evidence: Evidence, device: Device) -> tuple[float, list[str]]:
 def offload(evidence: Evidence) -> Finding | None:
     """Much goes to the device and back in every step: weights, activations or optimizer states kept on the host."""
     device = evidence.device
-    if device is None or evidence.steps < ENOUGH:
+    if device is None or not evidence.enough(ENOUGH):
         return None
     into, back = device.pcie_rx, device.pcie_tx
     if into is None or back is None or min(into, back) < MUCH or min(into, back) < BOTH_WAYS * max(into, back):

@@ -13,6 +13,9 @@ from monitor.units import share
 
 # At the stack. What takes a tenth of the time is seen in half of a dozen looks in one run of two thousand.
 ENOUGH_LOOKS = 12
+# How many steps a rule asks for is meant for short ones. Of steps that take seconds a few show as much: the first three
+# apart, the others have to fill so many seconds.
+FEW_STEPS, LONG_SECONDS = 5, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,23 @@ class Evidence:
     def steps(self) -> int:
         """Steps of the lead that were seen."""
         return self.state.main.step_seconds.digested().count
+
+    def enough(self, steps: int) -> bool:
+        """Whether so many steps were seen, or few that are long."""
+        if self.steps >= steps:
+            return True
+        wall = self.state.main.wall
+        if self.steps < FEW_STEPS or wall.warm is None or wall.last_step is None:
+            return False
+        return wall.last_step - wall.warm >= LONG_SECONDS
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Seconds of a usual step, as far as they are known: by the device's clock, else since the first step."""
+        device, a_second = self.device, self.report.throughput.steps_per_second
+        if device is not None and device.seconds:
+            return device.seconds
+        return 1.0 / a_second if a_second else None
 
     @property
     def device(self) -> Device | None:

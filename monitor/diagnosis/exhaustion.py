@@ -14,6 +14,9 @@ NEAR_END = 0.95  # of the GPU's memory in use by tensors: a batch a tenth longer
 RETRIES = 4  # times that the allocator had to give its cache back and begin anew; once may be a first long batch
 SPLIT_RETRIES = 2  # likewise; one may be the first long batch
 SPLIT = 0.15  # of all memory, held by the allocator beyond what tensors ever took
+# Where it begins anew again and again, that is its limit, wherever it lies (a part of the card, set by
+# set_per_process_memory_fraction, or what others leave): then less of what it holds is pieces enough.
+SPLIT_OFTEN, SPLIT_OF_HELD = 5, 0.08
 HOST_NEAR_END = 0.95  # of the memory that the training may use, in all readings of late
 KILLED_NEAR_END = 0.90  # likewise at the last reading before a SIGKILL: the last second may take the rest
 GROWS = 0.01  # of it, within the readings kept: what stays where it is may stay there for ever
@@ -52,7 +55,7 @@ def _ran_out(evidence: Evidence) -> Finding | None:
 def _gpu_near_end(evidence: Evidence) -> Finding | None:
     told = hardware.allocator(evidence)
     total, peak, retries = told.get("total"), told.get("peak_allocated"), told.get("retries")
-    if not isinstance(total, int) or not isinstance(peak, int) or evidence.steps < ENOUGH:
+    if not isinstance(total, int) or not isinstance(peak, int) or not evidence.enough(ENOUGH):
         return None
     retries = retries if isinstance(retries, int) else 0
     if peak < NEAR_END * total and (retries < RETRIES or memory_fragmented(evidence) is not None):
@@ -63,7 +66,9 @@ def _gpu_near_end(evidence: Evidence) -> Finding | None:
     return Finding(
         "oom-risk",
         "warning",
-        f"GPU memory is about to run out: {share(peak / total)} of it were in use at once",
+        f"GPU memory is about to run out: {share(peak / total)} of it were in use at once"
+        if peak >= NEAR_END * total
+        else f"GPU memory is about to run out: torch's allocator has begun anew {plural(retries, 'time', 'times')}",
         lines,
         _gpu_advice(evidence),
     )
@@ -73,10 +78,11 @@ def memory_fragmented(evidence: Evidence) -> Finding | None:
     """The allocator gives its cache back and begins anew, though tensors take far less than all memory."""
     told = hardware.allocator(evidence)
     total, peak, held, retries = (told.get(name) for name in ("total", "peak_allocated", "peak_reserved", "retries"))
-    if not all(isinstance(each, int) for each in (total, peak, held, retries)) or evidence.steps < ENOUGH:
+    if not all(isinstance(each, int) for each in (total, peak, held, retries)) or not evidence.enough(ENOUGH):
         return None
     assert isinstance(total, int) and isinstance(peak, int) and isinstance(held, int) and isinstance(retries, int)
-    if retries < SPLIT_RETRIES or held - peak < SPLIT * total:
+    often = retries >= SPLIT_OFTEN and held - peak >= SPLIT_OF_HELD * held
+    if not often and (retries < SPLIT_RETRIES or held - peak < SPLIT * total):
         return None
     return Finding(
         "memory-fragmented",
@@ -94,7 +100,7 @@ def memory_fragmented(evidence: Evidence) -> Finding | None:
 def _host_near_end(evidence: Evidence) -> Finding | None:
     readings = [found for each in evidence.state.host if (found := hardware.host_limit(each)) is not None]
     tree = evidence.report.host.tree_rss
-    if len(readings) < hardware.READINGS or evidence.steps < ENOUGH or tree is None:
+    if len(readings) < hardware.READINGS or not evidence.enough(ENOUGH) or tree is None:
         return None
     used, limit = readings[-1]
     lately = readings[-hardware.READINGS :]

@@ -155,7 +155,19 @@ def tf32(evidence: Evidence) -> bool | None:
 
 
 def calls_a_step(evidence: Evidence) -> float:
-    """Calls of the model a step, as far as they are told: one, where nobody tells of more."""
+    """Calls of the model a step, as far as they are told: one, where nobody tells of more.
+
+    By the framework's setting; else by the samples of a step and those of the call that was looked at.
+    """
+    pace, batch = evidence.state.main.pace, table(evidence, "ops").get("batch")
+    seen = 0.0
+    if pace.samples and pace.steps and isinstance(batch, int) and batch > 0:
+        seen = pace.samples / pace.steps / batch
+    return max(batches_a_step(evidence), float(round(seen)))
+
+
+def batches_a_step(evidence: Evidence) -> float:
+    """Batches of the loader a step, by the framework's setting for accumulation; one, where there is none."""
     config, done = table(evidence, "config"), 1.0
     for name in ("gradient_accumulation_steps", "accumulate_grad_batches"):
         if isinstance(config.get(name), int) and config[name] > 1:

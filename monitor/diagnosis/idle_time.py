@@ -41,8 +41,8 @@ def bounded(evidence: Evidence, findings: list[Finding]) -> list[Finding]:
 
 
 def _bounded(evidence: Evidence, finding: Finding) -> Finding | None:
-    if finding.code not in OF_IDLE_TIME:
-        return finding
+    if finding.code not in OF_IDLE_TIME or finding.over or not evidence.steps:
+        return finding  # also what was before the first step
     most = evidence.idle_most
     if most is None:
         finding.lost_fraction = None

@@ -14,10 +14,12 @@ ENOUGH = 20  # steps
 # Of the operations of a token. Eager attention is bound by memory, and takes a larger part of the time than of these.
 ATTENTION_WORTH = 0.15
 # How often a score matrix passes through memory: product, scale, mask, softmax, product, and their gradients. And bytes
-# a second of the memory, of the kind of card where it matters (A100 2.0, H100 3.35, H200 4.8 TB/s): at least, so that
-# the time is an estimate from above.
+# a second that such kernels reach, three quarters of what the memory can do (A100 2.0, H100 3.35, H200 4.8 TB/s):
+# by card where it is known, so that the time is an estimate from above.
 TIMES_MOVED = 8
-MEMORY_RATE = 3e12
+MEMORY_RATE = 2.5e12
+MEMORY_RATES = (("h200", 3.6e12), ("b200", 5.8e12), ("h100", 2.5e12), ("a100", 1.5e12))
+MOST_OF_A_STEP = 0.90  # there are matrix products, a loss and an optimizer besides, in any model that attends
 OPTIMIZER_WORTH = 0.10  # of step time
 OPTIMIZER_ON_CPU = 0.20  # likewise, where a fused step saves fewer starts of kernels
 MANY_TENSORS = 20  # to update; of fewer, there is little to put together
@@ -34,7 +36,7 @@ def _eager(evidence: Evidence) -> Finding | None:
     """By a library's setting."""
     facts = hardware.table(evidence, "model")
     length = usual_length(evidence)
-    if facts.get("attention") != "eager" or length is None or evidence.steps < ENOUGH:
+    if facts.get("attention") != "eager" or length is None or not evidence.enough(ENOUGH):
         return None
     model = model_of(facts)
     whole, short = flops_a_token(model, length), flops_a_token(model, 1.0)
@@ -58,13 +60,13 @@ def _eager(evidence: Evidence) -> Finding | None:
 def _written_out(evidence: Evidence) -> Finding | None:
     """By hand: matrix products and a softmax, whose whole matrix goes through the device's memory."""
     told = hardware.table(evidence, "ops").get("attention_written_out")
-    if not isinstance(told, dict) or evidence.device is None or evidence.steps < ENOUGH:
+    if not isinstance(told, dict) or evidence.device is None or not evidence.enough(ENOUGH):
         return None
     count, moved, length = told.get("count"), told.get("bytes"), told.get("length")
-    seconds, samples = evidence.report.throughput.steps_per_second, hardware.calls_a_step(evidence)
+    seconds, calls = evidence.step_seconds, hardware.calls_a_step(evidence)
     if not isinstance(count, int) or not isinstance(moved, int) or not seconds or count < 1:
         return None
-    part = min(1.0, TIMES_MOVED * moved * samples / MEMORY_RATE * seconds)
+    part = min(MOST_OF_A_STEP, TIMES_MOVED * moved * calls / _memory_rate(evidence) / seconds)
     if part < ATTENTION_WORTH or evidence.device.bound in ("host", "data"):
         return None
     place = f", at {told['place']}" if isinstance(told.get("place"), str) else ""
@@ -82,6 +84,11 @@ def _written_out(evidence: Evidence) -> Finding | None:
     )
 
 
+def _memory_rate(evidence: Evidence) -> float:
+    names = {(each.name or "").lower() for each in hardware.cards(evidence)}
+    return min((rate for name, rate in MEMORY_RATES if any(name in each for each in names)), default=MEMORY_RATE)
+
+
 def usual_length(evidence: Evidence) -> float | None:
     """Positions of a sequence, padding included where it is told."""
     main = evidence.state.main
@@ -93,7 +100,7 @@ def usual_length(evidence: Evidence) -> float | None:
 def unfused_optimizer(evidence: Evidence) -> Finding | None:
     """The optimizer's share of the step is large, and it updates one parameter after the other."""
     row, facts = evidence.phase("optimizer"), hardware.table(evidence, "optimizer")
-    if row is None or row.count < ENOUGH or row.share < OPTIMIZER_WORTH or evidence.host_only:
+    if row is None or not evidence.enough(ENOUGH) or row.share < OPTIMIZER_WORTH or evidence.host_only:
         return None
     where, kind, tensors = hardware.place(evidence), facts.get("class"), facts.get("tensors")
     if where not in ("cuda", "cpu") or kind not in HAS_FUSED or not isinstance(tensors, int):

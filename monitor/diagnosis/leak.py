@@ -17,9 +17,10 @@ LEAST_GROWTH = 256 * 2**20  # bytes; less is lost among caches
 LEAST_SHARE = 0.10  # of what it held at first, likewise
 LEAST_OF_GPU = 0.05  # of the GPU's memory
 # A GPU's memory is taken by an allocator that keeps what it has: it grows in the first steps, and where it goes on
-# growing with every step, something is kept. So it shows sooner than on a host, where caches and workers come and go.
-GPU_WARM_SECONDS = 3.0
-GPU_WATCHED = 16.0
+# growing with every step, something is kept. So it shows sooner than on a host, where caches and workers come and go,
+# and one reading is as good as two.
+GPU_WARM_SECONDS, GPU_WARM_SHARE = 1.0, 0.1  # after the first three steps
+GPU_WATCHED = 7.0
 REALLY_USED = 0.5  # of the growth shows in what the machine has in use: files that were mapped do not
 GRAVE_OF_ALL = 0.10  # of the machine's memory gone: a warning, whenever the run ends
 SOON = 3600.0  # seconds until all is full: likewise, where nobody knows when the run would end
@@ -30,17 +31,26 @@ def memory_leak(evidence: Evidence) -> Finding | None:
     return _host_leak(evidence) or _gpu_leak(evidence)
 
 
-def _climb(
-    evidence: Evidence, what: str, steady: bool = True, warm: float = WARM_SECONDS, watched: float = WATCHED
-) -> Climb | None:
+def _climb(evidence: Evidence, what: str, steady: bool = True) -> Climb | None:
     trend, first = evidence.state.memory.get(what), evidence.state.main.wall.first_step
     if trend is None or trend.begin is None or first is None or not trend.places:
         return None
     end = trend.begin + (trend.places[-1] + 1) * trend.width
-    since = max(first + warm, first + WARM_SHARE * (end - first))
-    if end - since < watched:
+    since = max(first + WARM_SECONDS, first + WARM_SHARE * (end - first))
+    if end - since < WATCHED:
         return None
     return trend.climb(since, evidence.state.main.pace.done) if steady else trend.rise(since)
+
+
+def _gpu_climb(evidence: Evidence, uuid: str) -> Climb | None:
+    trend, wall = evidence.state.memory.get(uuid), evidence.state.main.wall
+    if trend is None or trend.begin is None or wall.first_step is None or wall.warm is None or not trend.places:
+        return None
+    end = trend.begin + (trend.places[-1] + 1) * trend.width
+    since = max(wall.warm + GPU_WARM_SECONDS, wall.first_step + GPU_WARM_SHARE * (end - wall.first_step))
+    if end - since < GPU_WATCHED:
+        return None
+    return trend.climb(since, evidence.state.main.pace.done, least=1)
 
 
 def _host_leak(evidence: Evidence) -> Finding | None:
@@ -75,7 +85,7 @@ def _gpu_leak(evidence: Evidence) -> Finding | None:
     for card in hardware.cards(evidence):
         if (used is None and len(evidence.state.gpus) > 1) or not card.memory_total:
             continue
-        climb = _climb(evidence, card.uuid, warm=GPU_WARM_SECONDS, watched=GPU_WATCHED)
+        climb = _gpu_climb(evidence, card.uuid)
         if climb is None or climb.last - climb.first < LEAST_OF_GPU * card.memory_total:
             continue
         left = (card.memory_total - climb.newest) / climb.rate

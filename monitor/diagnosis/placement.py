@@ -20,7 +20,7 @@ CAUSED = 0.15  # of the elapsed time in a span, or of step time in `data`: that 
 
 def training_on_cpu(evidence: Evidence) -> Finding | None:
     """A GPU is free, and the parameters that are trained lie in the host's memory."""
-    if hardware.place(evidence) != "cpu" or evidence.steps < ENOUGH:
+    if hardware.place(evidence) != "cpu" or not evidence.enough(ENOUGH):
         return None
     seconds = sum(row.mean for name in ("forward", "backward") if (row := evidence.phase(name)) is not None)
     free = [
@@ -92,7 +92,7 @@ def gpu_starved(evidence: Evidence) -> Finding | None:
     """The GPU is idle for much of the steps, and they do not wait for data."""
     used, report = hardware.busy(evidence), evidence.report
     readings = report.device.readings if report.device is not None else 0
-    if used is None or evidence.steps < ENOUGH:
+    if used is None or not evidence.enough(ENOUGH):
         return None
     if (used >= STARVED or readings < STARVED_READINGS) and not _host_computes(evidence):
         return None

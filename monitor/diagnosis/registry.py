@@ -21,6 +21,7 @@ from monitor.diagnosis import (
     outliers,
     passes,
     placement,
+    precedence,
     precision,
     progress,
     ranks,
@@ -100,54 +101,6 @@ RULES: tuple[Rule, ...] = (
     progress.steps_skipped,
 )
 
-# What the finding on the left explains is not blamed a second time under the names on the right.
-EXPLAINED = {
-    "stalled": ("between steps", ("unaccounted-time",)),
-    "input-bound": ("data", ("slow-steps", "slow-drift")),
-    "checkpoint-stall": ("checkpoint", ("slow-steps", "slow-drift")),
-    "eval-heavy": ("eval", ("slow-steps", "slow-drift")),
-    "logging-overhead": ("logging", ("slow-steps", "slow-drift")),
-}
-
-# A machine that is held back makes the computing long: that is not blamed on the program as well.
-HELD_BACK = (
-    "thermal-throttle",
-    "power-brake",
-    "hw-slowdown",
-    "power-capped",
-    "low-clocks",
-    "gpu-shared",
-)
-# Nor is what longer sequences take: there is more to do in those steps.
-MORE_WORK = ("length-outliers",)
-# Memory that fills costs time as well: fresh pages in each step, retries, at last the disk. What gets slower with it
-# has that name.
-MEMORY = ("oom-risk", "memory-leak")
-COMPUTING = ("forward", "backward", "optimizer", "training", "generation", "log_probs")
-
-# What leaves a GPU idle has one name: the cause.
-IDLE = "gpu-starved"
-LEAVES_IDLE = (
-    "input-bound",
-    "unaccounted-time",
-    "sequential-generation",
-    "sequential-batching",
-    "checkpoint-stall",
-    "eval-heavy",
-    "logging-overhead",
-    "straggler",
-    "cpu-starved",
-    "swap",
-    "launch-bound",
-    "small-batch",
-    "synchronizing",
-    "pageable-copies",
-    "offload",
-)
-# Time in no phase, and launches that come too late, where what the host does meanwhile has a name.
-NAMES_THE_WAIT = ("synchronizing", "pageable-copies", "offload")
-
-SEVERITIES = ("critical", "warning", "info")
 SHOWN_KINDS, SHOWN_PHASES = 4, 3  # more are a table, which the screens have
 WORTH_SHOWING = 0.01  # of step time
 ENOUGH_STEPS = 5
@@ -158,46 +111,16 @@ def diagnose(evidence: Evidence) -> list[Finding]:
     found = [finding for rule in RULES if (finding := rule(evidence)) is not None]
     gpus = _gpus(evidence)
     found += [finding for gpu_rule in GPU_RULES if (finding := gpu_rule(gpus)) is not None]
-    found = idle_time.bounded(evidence, _once(found))
+    found = idle_time.bounded(evidence, precedence.once(found))
     for each in found:
         each.recoverable = recoverable(evidence.report, each)
-    return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), -(each.lost_fraction or 0.0)))
+    return sorted(found, key=precedence.rank)
 
 
 def _gpus(evidence: Evidence) -> GpuEvidence:
     state, report = evidence.state, evidence.report
     over = report.outcome.state != "running"
     return gpu_evidence(state.throttles, state.main.timelines, report.wall.total, over, ours(state))
-
-
-def _once(findings: list[Finding]) -> list[Finding]:
-    """The findings without those whose culprit is the cause of another one."""
-    explained: set[tuple[str, str | None]] = {
-        (code, cause)
-        for finding in findings
-        for cause, codes in [EXPLAINED.get(finding.code, ("", ()))]
-        for code in codes
-    }
-    explained |= {("unaccounted-time", each.culprit) for each in findings if _grows_unnamed(each, findings)}
-    if any(finding.code in (*HELD_BACK, *MORE_WORK) for finding in findings):
-        explained |= {(code, phase) for code in ("slow-steps", "slow-drift") for phase in COMPUTING}
-    if any(finding.code in MEMORY and finding.severity != "info" for finding in findings):
-        explained |= {("slow-drift", phase) for phase in (*COMPUTING, OTHER)}
-    if any(finding.code == "cpu-starved" for finding in findings):  # a drift beyond the neighbours' was told as such
-        findings = [each for each in findings if each.code != "slow-steps" or each.severity != "info"]
-    if any(finding.code in NAMES_THE_WAIT and finding.severity != "info" for finding in findings):
-        findings = [each for each in findings if each.code not in ("unaccounted-time", "launch-bound", "small-batch")]
-    if any(finding.code in LEAVES_IDLE and finding.severity != "info" for finding in findings):
-        findings = [each for each in findings if each.code != IDLE]
-    return [each for each in findings if (each.code, each.culprit) not in explained]
-
-
-def _grows_unnamed(drift: Finding, findings: list[Finding]) -> bool:
-    """Whether most of the time in no phase is what has grown there since the beginning."""
-    unnamed = next((each for each in findings if each.code == "unaccounted-time"), None)
-    if unnamed is None or drift.code != "slow-drift":
-        return False
-    return (drift.lost_fraction or 0.0) >= 0.5 * (unnamed.lost_fraction or 0.0)
 
 
 def verdict(findings: list[Finding], evidence: Evidence) -> Finding:

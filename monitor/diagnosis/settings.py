@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
+from monitor.diagnosis import waiting
 from monitor.diagnosis.evidence import Evidence
 from monitor.model import activities
 from monitor.model.report import Finding
@@ -22,13 +23,14 @@ EMPTIED = 0.03  # of the looks; giving memory back waits for the device, and a l
 WORKERS_A_CORE = 2
 WAITS = 0.15  # of step time, as for any wait for data
 STARTING = 20.0  # seconds before the first step, from which on a start is slow
+STARTUP_WORTH = 0.25  # of the elapsed time, once steps go on
 SWAP_GROWTH = 256 * 2**20  # bytes within the readings kept: the run, and no leftover of earlier days
 SWAPPED_IN = 8 * 2**20  # bytes a second, in most readings: two thousand times a second something waits for the disk
 
 
 def debug_settings(evidence: Evidence) -> Finding | None:
     """Switches for finding faults that make every step slower."""
-    if evidence.steps < ENOUGH:
+    if not evidence.enough(ENOUGH):
         return None
     on = []
     environment = _table(evidence, "environment")
@@ -72,25 +74,32 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
     workers = max(seen, told[1] if told is not None and isinstance(told[1], int) else 0)
     if not isinstance(cpus, int) or workers <= WORKERS_A_CORE * cpus:
         return None
-    startup = evidence.report.wall.startup or 0.0
     data = evidence.phase("data")
-    waits = data is not None and evidence.steps >= ENOUGH and data.share >= WAITS
-    if not waits and (evidence.steps >= ENOUGH or startup < STARTING):
+    one_wait = waiting.once(data) * data.mean * data.count if data is not None else 0.0  # for the first batch
+    startup = (evidence.report.wall.startup or 0.0) + one_wait
+    part = data.share * (1 - waiting.once(data)) if data is not None else 0.0
+    waits = evidence.enough(ENOUGH) and part >= WAITS
+    if not waits and startup < STARTING:
         return None
     lines = [f"{cpus} usable cores"]
-    if data is not None and waits:
-        lines.append(f"steps wait for data {share(data.share)} of their time")
+    if waits:
+        lines.append(f"steps wait for data {share(part)} of their time")
     else:
         lines.append(
-            f"{duration(startup)} before the first step" + ("" if evidence.steps else ", which has not come yet")
+            f"{duration(startup)} until the first batch was there"
+            if evidence.steps
+            else f"{duration(startup)} before the first step, which has not come yet"
         )
+    # A long run pays any start back.
+    grave = waits or not evidence.enough(ENOUGH) or evidence.of_wall(startup) >= STARTUP_WORTH
     return Finding(
         "oversubscribed",
-        "warning",
+        "warning" if grave else "info",
         f"{workers} DataLoader workers share {cpus} cores",
         lines,
         f"num_workers={max(1, cpus // 2)} to {cpus}: more take the cores from each other, and take time to start.",
         evidence.of_wall(startup) if not waits else None,
+        over=not waits and evidence.steps > 0,
     )
 
 
@@ -99,7 +108,7 @@ def _too_many_threads(evidence: Evidence) -> Finding | None:
     facts = evidence.state.facts
     threads, cpus = _table(evidence, "torch").get("threads"), facts.get("cpus")
     ranks = evidence.report.run.ranks or 1
-    if not isinstance(threads, int) or not isinstance(cpus, int) or evidence.steps < ENOUGH:
+    if not isinstance(threads, int) or not isinstance(cpus, int) or not evidence.enough(ENOUGH):
         return None
     local = _local_ranks(evidence, ranks)
     if threads * local <= cpus or threads * local < 1.5 * cpus:

@@ -19,7 +19,7 @@ SHOWN = 3
 def misaligned_shapes(evidence: Evidence) -> Finding | None:
     """Matrix products whose sizes tensor cores cannot take in whole."""
     told = hardware.table(evidence, "ops").get("misaligned")
-    if not isinstance(told, dict) or evidence.device is None or evidence.steps < ENOUGH:
+    if not isinstance(told, dict) or evidence.device is None or not evidence.enough(ENOUGH):
         return None
     part, shapes = told.get("share"), told.get("shapes")
     if not isinstance(part, int | float) or part < MISALIGNED_WORTH:
@@ -43,7 +43,7 @@ def channels_last(evidence: Evidence) -> Finding | None:
     """Convolutions in 16 bits on images laid out channel by channel."""
     ops = hardware.table(evidence, "ops")
     told = ops.get("conv")
-    if not isinstance(told, dict) or evidence.device is None or evidence.steps < ENOUGH:
+    if not isinstance(told, dict) or evidence.device is None or not evidence.enough(ENOUGH):
         return None
     part, count, last = told.get("share"), told.get("count"), told.get("channels_last")
     if not isinstance(part, int | float) or not isinstance(count, int) or part < CONV_WORTH or last != 0:
@@ -65,7 +65,7 @@ def channels_last(evidence: Evidence) -> Finding | None:
 def deterministic_mode(evidence: Evidence) -> Finding | None:
     """Only algorithms that give the same result each time are allowed: some of them are slower. Information."""
     flags = hardware.table(evidence, "torch")
-    if evidence.device is None or evidence.steps < ENOUGH or flags.get("deterministic") is not True:
+    if evidence.device is None or not evidence.enough(ENOUGH) or flags.get("deterministic") is not True:
         return None
     return Finding(
         "deterministic-mode",

@@ -73,7 +73,7 @@ def logging_overhead(evidence: Evidence) -> Finding | None:
 def _stopped(evidence: Evidence, names: tuple[str, ...], seen: float, worth: float) -> float | None:
     """Seconds of these stops, where they are worth a word."""
     seconds = evidence.named(*names) + seen
-    if evidence.steps < ENOUGH or evidence.of_loop(seconds) < worth:
+    if not evidence.enough(ENOUGH) or evidence.of_loop(seconds) < worth:
         return None
     often = seen or sum(span.name in names for span in evidence.state.main.marks) >= AGAIN
     often = often or any(row.name in names and row.count >= AGAIN for row in evidence.report.phases)

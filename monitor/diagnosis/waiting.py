@@ -6,7 +6,7 @@ from monitor.diagnosis import unnamed
 from monitor.diagnosis.evidence import Evidence
 from monitor.diagnosis.neighbours import crowded
 from monitor.model.fold import OTHER
-from monitor.model.report import Finding
+from monitor.model.report import Finding, PhaseRow
 from monitor.units import duration, share
 
 ENOUGH = 20  # steps; the first ones of a loader start its workers and fill its queue
@@ -20,24 +20,28 @@ HANDED_OVER = 0.002
 # Logging, moving averages and progress bars around the phases take some percent everywhere.
 UNNAMED_WORTH = 0.20
 UNNAMED_GRAVE = 0.35
+# Of all waiting, in one step: no habit of the steps, whatever a short run makes of it.
+ONE_WAIT = 0.6
 BURSTS = 0.5  # the usual wait explains less than this much of all waiting: it comes in bursts
 
 
 def input_bound(evidence: Evidence) -> Finding | None:
     """Steps wait for their data."""
     row = evidence.phase("data")
-    if row is None or row.count < ENOUGH:
+    if row is None or (row.count < ENOUGH and (2 * row.count < evidence.steps or not evidence.enough(ENOUGH))):
         return None
     if evidence.host_only and max(evidence.idle_most or 0.0, evidence.idle_least) < INPUT_WORTH:
         return None  # a wait of the host's while the GPU works costs nothing
-    lost = evidence.of_wall(row.mean * row.count)
-    if row.share < INPUT_WORTH or lost < INPUT_WORTH / 2:  # else start-up or evaluation is what takes the time
+    part = row.share * (1 - once(row))
+    mean = row.mean * (1 - once(row))
+    lost = evidence.of_wall(mean * row.count)
+    if part < INPUT_WORTH or lost < INPUT_WORTH / 2:  # else start-up or evaluation is what takes the time
         return None
-    in_bursts = row.p50 < BURSTS * row.mean
+    in_bursts = row.p50 < BURSTS * mean
     workers = evidence.setting("dataloader_num_workers", "num_workers")
     cpus = evidence.setting("cpus")
     lines = [
-        f"data {duration(row.mean)} a step on average; half of the steps wait {duration(row.p50)} or less,"
+        f"data {duration(mean)} a step on average; half of the steps wait {duration(row.p50)} or less,"
         f" one in twenty {duration(row.p95)} or more"
     ]
     if workers is not None:
@@ -45,20 +49,26 @@ def input_bound(evidence: Evidence) -> Finding | None:
     if cpus is not None:
         lines.append(f"{cpus[1]} CPU cores are usable")
     lines += evidence.places("data")
-    small = row.mean < (HANDED_OVER if workers is not None and workers[1] else FETCHED)
+    small = mean < (HANDED_OVER if workers is not None and workers[1] else FETCHED)
     if small:
         lines.append("a batch of anything takes about as long to be fetched: the step is small")
     # Workers wait for cores, too: on a crowded machine a lesser wait may be the neighbours' doing.
-    crowd = crowded(evidence) if row.share < INPUT_GRAVE else None
+    crowd = crowded(evidence) if part < INPUT_GRAVE else None
     lines += [crowd] if crowd else []
     return Finding(
         "input-bound",
-        "info" if small or crowd else "critical" if row.share >= INPUT_GRAVE else "warning",
-        f"Input-bound: {share(row.share)} of step time waits for data" + (", in bursts" if in_bursts else ""),
+        "info" if small or crowd else "critical" if part >= INPUT_GRAVE else "warning",
+        f"Input-bound: {share(part)} of step time waits for data" + (", in bursts" if in_bursts else ""),
         lines,
         _input_advice(workers, cpus[1] if cpus is not None else None, in_bursts, small),
         lost,
     )
+
+
+def once(row: PhaseRow) -> float:
+    """The share of all waiting that was one single wait, where it is most of it: workers that start, a first shard."""
+    whole = row.mean * row.count
+    return row.max / whole if whole > 0.0 and ONE_WAIT * whole <= row.max <= whole else 0.0
 
 
 def _input_advice(workers: tuple[str, object] | None, cpus: object, in_bursts: bool, small: bool) -> str:
@@ -86,7 +96,7 @@ def _input_advice(workers: tuple[str, object] | None, cpus: object, in_bursts: b
 
 def unaccounted_time(evidence: Evidence) -> Finding | None:
     """Time inside steps in no phase, where phases are told; and time outside all steps."""
-    if evidence.steps < ENOUGH or not evidence.report.wall.total or evidence.host_only:
+    if not evidence.enough(ENOUGH) or not evidence.report.wall.total or evidence.host_only:
         return None
     inside, outside = unnamed.inside(evidence), unnamed.outside(evidence)
     known = unnamed.seen_nowhere(evidence)  # that has a rule of its own, which knows how much of it is too much

@@ -87,6 +87,27 @@ SYNCHRONIZES = frozenset(
     )
 )
 COPIES = frozenset(("to", "cuda", "copy_", "cpu", "pin_memory", "to_device", "send_to_device", "move_data_to_device"))
+# Calls of a model, by the names that people give to one: in a rollout or a decoder of one's own.
+MODELS = frozenset(
+    (
+        "model",
+        "net",
+        "network",
+        "policy",
+        "policy_net",
+        "actor",
+        "critic",
+        "agent",
+        "generator",
+        "decoder",
+        "student",
+        "teacher",
+        "forward",
+        "generate",
+        "get_action",
+        "get_action_and_value",
+    )
+)
 ENOUGH_LOOKS = 30  # of which a share of a fifth is seen within a dozen points
 
 _CALL = re.compile(r" \(([\w.]+)\)")
@@ -102,12 +123,18 @@ class Seen:
     phases: frozenset[str] = frozenset()  # what was open then
 
 
-def calls_seen(frames: Mapping[str, Mapping[str, int]], names: frozenset[str], where: tuple[str, ...] = ()) -> Seen:
+def calls_seen(
+    frames: Mapping[str, Mapping[str, int]],
+    names: frozenset[str],
+    where: tuple[str, ...] = (),
+    at_least: int = ENOUGH_LOOKS,
+) -> Seen:
     """How often the innermost call that a look names was one of these; nothing on few looks.
 
     Args:
         frames: what was open -> place -> looks.
         where: only while one of these was open; of all looks where none is named.
+        at_least: looks; of fewer, nothing is told.
     """
     places: Counter[str] = Counter()
     phases = set()
@@ -121,6 +148,6 @@ def calls_seen(frames: Mapping[str, Mapping[str, int]], names: frozenset[str], w
             if call is not None and call[1].rpartition(".")[2] in names:
                 places[place] += times
                 phases.add(name)
-    if whole < ENOUGH_LOOKS:
+    if whole < at_least:
         return Seen()
     return Seen(places.total() / whole, whole, tuple(place for place, _ in places.most_common(3)), frozenset(phases))

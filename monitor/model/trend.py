@@ -14,6 +14,7 @@ MAX_STRETCHES = 256  # at the coarsest sixteen for each part; more only fill mem
 PARTS = 8  # that the time is cut into, and that have to rise one after the other
 STEADY = 0.25  # of the mean rise a step, which each part has to rise by: what comes in one jump is no leak
 GOES_ON = 0.5  # likewise the last two together: what levels off is a cache
+LEAST = 2  # stretches in each of these: one alone may be a moment
 FEW = 0.1  # of the usual steps from one part to the next: fewer tell nothing of what a step keeps
 
 
@@ -67,34 +68,36 @@ class Trend:
             self.low.append(low)
             self.high.append(high)
 
-    def climb(self, since: float, done: Callable[[float], float]) -> Climb | None:
+    def climb(self, since: float, done: Callable[[float], float], least: int = LEAST) -> Climb | None:
         """How its floor rose since that moment, where it did so steadily and goes on to.
 
         Args:
             done: the steps that were done at a moment. What is kept is kept by steps: where they become slower, and
                 while there are none, it rises more slowly, or not at all.
+            least: stretches in each part.
         """
-        rows = [(done(median(t for t, _ in part)), median(low for _, low in part)) for part in self._parts(since)]
+        parts = self._parts(since, least)
+        rows = [(done(median(t for t, _ in part)), median(low for _, low in part)) for part in parts]
         if not rows or rows[-1][0] <= rows[0][0]:
             return None
         mean = (rows[-1][1] - rows[0][1]) / (rows[-1][0] - rows[0][0])
-        least = FEW * (rows[-1][0] - rows[0][0]) / len(rows)
-        worked = [(a, b) for a, b in pairwise(rows) if b[0] - a[0] >= least]
+        enough = FEW * (rows[-1][0] - rows[0][0]) / len(rows)
+        worked = [(a, b) for a, b in pairwise(rows) if b[0] - a[0] >= enough]
         rises = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in worked]
         if mean <= 0 or min(rises) < STEADY * mean or sum(rises[-2:]) / 2 < GOES_ON * mean:
             return None
-        return self.rise(since)
+        return self.rise(since, least)
 
-    def rise(self, since: float) -> Climb | None:
+    def rise(self, since: float, least: int = LEAST) -> Climb | None:
         """The floor of its first part since that moment and of the last, whatever lies between; None on little."""
-        parts = self._parts(since)
+        parts = self._parts(since, least)
         if not parts:
             return None
         floors = [median(low for _, low in part) for part in (parts[0], parts[-1])]
         middles = [median(t for t, _ in part) for part in (parts[0], parts[-1])]
         return Climb(floors[0], floors[1], middles[1] - middles[0], parts[-1][-1][1])
 
-    def _parts(self, since: float) -> list[list[tuple[float, float]]]:
+    def _parts(self, since: float, least: int) -> list[list[tuple[float, float]]]:
         """When and how low, in parts of one size; none where there are too few."""
         if self.begin is None:
             return []
@@ -104,7 +107,7 @@ class Trend:
             if self.begin + place * self.width >= since
         ]
         size = len(rows) // PARTS
-        if size < 2:
+        if size < least:
             return []
         rows = rows[len(rows) - PARTS * size :]
         return [rows[at : at + size] for at in range(0, PARTS * size, size)]

@@ -201,7 +201,7 @@ def test_a_verdict_does_not_judge_few_steps() -> None:
     for alive in (True, False):
         assert "step" in judged(told, alive=alive)[1].title
     for _ in range(4):
-        told.step(data=9, forward=1)
+        told.step(data=0.9, forward=0.1)
         assert judged(told)[1].title == "Too few steps to judge"
         assert judged(told)[1].code == "none"
-    assert re.match("90 ?% of step time is data", judged(told.step(data=9, forward=1))[1].title)
+    assert re.match("90 ?% of step time is data", judged(told.step(data=0.9, forward=0.1))[1].title)

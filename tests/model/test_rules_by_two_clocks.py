@@ -190,9 +190,15 @@ def test_too_many_workers_are_told_before_the_first_step_comes() -> None:
     for story in (
         loading(16, 16, 40),
         loading(64, 16, 5),  # it starts soon enough
-        loading(64, 16, 40, steps=60),  # it started at last, and nothing waits
     ):
         assert told_of(story, "oversubscribed") is None
+
+
+def test_what_too_many_workers_cost_once_is_paid_back() -> None:
+    """They started at last, and nothing waits: much of a short run, and little of a long one."""
+    short, long = (told_of(loading(64, 16, 40, steps=steps), "oversubscribed") for steps in (60, 2000))
+    assert short is not None and short.severity == "warning" and "until the first batch was there" in short.evidence[1]
+    assert long is not None and long.severity == "info" and long.over and short.over
 
 
 def test_too_many_workers_are_told_where_the_device_waits_for_them() -> None:

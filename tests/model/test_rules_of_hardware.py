@@ -233,13 +233,13 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
         lambda: beside_a_gpu(on_cpu(step={"forward": 0.002, "backward": 0.004})),
         lambda: beside_a_gpu(on_cpu(), used=70),  # it is somebody else's
         lambda: beside_a_gpu(on_cpu(), mig=True),
-        lambda: beside_a_gpu(on_cpu(10)),
+        lambda: beside_a_gpu(on_cpu(8)),
         lambda: on_gpu(optimizer=optimizer("cpu"), autocast="bfloat16"),  # the optimizer is offloaded
     ],
     "gpu-starved": [
         lambda: on_gpu(busy=20.0, step={"forward": 0.1, "backward": 0.2, "data": 0.7}),
         lambda: on_gpu(busy=60.0),
-        lambda: on_gpu(busy=20.0, n=15),
+        lambda: on_gpu(busy=20.0, n=7),
         lambda: beside_a_gpu(on_cpu()),
     ],
     "fp32-matmul": [
@@ -257,7 +257,7 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
         lambda: on_gpu(autocast="bfloat16", torch={"matmul_precision": "high"}),
         lambda: on_gpu(config={"precision": "bf16-mixed"}, torch={"matmul_precision": "high"}),
         lambda: on_gpu(accelerate={"mixed_precision": "fp16"}, torch={"matmul_precision": "high"}),
-        lambda: on_gpu(n=10),
+        lambda: on_gpu(n=7),
         lambda: on_cpu(),
     ],
     "slow-attention": [

@@ -23,6 +23,8 @@ DRAINED = 0.80
 WAITING = 0.15  # of step time: a wait that is worth going after
 IDLE = 0.40  # of the time, for certain: what keeps the device waiting is not the device
 MOST_SPREAD = 0.30  # of the time: a range that is wider decides nothing
+# Of the time that readings tell of, in steps. Where it is less, what they say depends on when they were taken.
+IN_STEPS = 0.90
 ENOUGH_TIMED = 3  # steps by the device's clock, before the phases are told by it
 BOUNDS = {"device": "GPU-bound", "host": "host-bound", "data": "waiting for data"}
 
@@ -104,15 +106,16 @@ def _account(found: Device, state: RunState, sums: DeviceSums) -> list[AccountRo
 
 
 def _in_steps(state: RunState) -> float:
-    """The share of the time that the driver's readings of the steps tell of which lies in steps."""
+    """The share of the time that the driver's readings of the steps tell of which lies in steps; 0: not clear."""
     wall = state.main.wall
     if wall.first_step is None or wall.last_step is None or wall.warm is None:
         return 0.0
     begin, stops = wall.warm + READING_SECONDS, _stops(state)
-    apart = all(each.tells_apart(begin, wall.last_step, stops) for each in state.activity.values())
-    between = sum(wall.spans.values()) - wall.since_last_step if apart else 0.0
-    whole = wall.last_step - wall.first_step - between
-    return min(1.0, wall.steps / whole) if whole > 0.0 else 0.0
+    if not all(each.tells_apart(begin, wall.last_step, stops) for each in state.activity.values()):
+        return 0.0  # evaluations and checkpoints are in the means, too
+    whole = wall.last_step - wall.first_step - (sum(wall.spans.values()) - wall.since_last_step)
+    part = min(1.0, wall.steps / whole) if whole > 0.0 else 0.0
+    return part if part >= IN_STEPS else 0.0
 
 
 def _busy(found: Device, sums: DeviceSums | None) -> None:

@@ -22,7 +22,7 @@ from monitor.tui import link
 from monitor.tui.actions import SCREENS
 from monitor.verbs import plain
 from tests.zoo.cases import CASES
-from trainhooks import deferred, device_lane, rundir, sampling
+from trainhooks import deferred, device_delay, device_lane, rundir, sampling
 from trainhooks.auto import op_look
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -88,6 +88,7 @@ def test_the_configuration_that_is_shown_is_understood(configured: None, monkeyp
     assert config.table("alerts") == {"bell": True, "command": "notify-me"}
     told = dict(re.findall(r"`(TRAINMON_\w+)=(\w+)`", README))
     assert told.pop(device_lane.VARIABLE) == told.pop(op_look.VARIABLE) == "0"
+    assert told.pop(device_delay.VARIABLE) == "1"
     ((name, value),) = told.items()
     (Path(config.path())).write_text("")
     monkeypatch.setenv(name, value)
@@ -234,3 +235,18 @@ def test_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"`?make ([a-z-]+)", README):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_what_a_delay_of_the_device_is_bounded_by_is_said() -> None:
+    bounds = (device_delay.LONGEST // 1_000_000, device_delay.SPACING // 1_000_000_000, f"{device_delay.SHARE:.1%}")
+    longest, apart, part = bounds
+    assert f"({longest} ms at most, {apart} s apart at least, {part[:-1]} % of the time)" in README
+    clocks = (ROOT / "docs" / "clocks.md").read_text(encoding="utf-8")
+    assert (device_delay.MOST, device_delay.TRIES, device_delay.VOID, device_delay.SETTLE) == (8, 16, 3, 30)
+    for words in (
+        "until eight told something, sixteen at most",
+        "after three void ones",
+        "thirty times a delay's length",
+    ):
+        assert words in clocks
+    assert f"less than {device_delay.FREE:.0%} of the device's memory".replace("%", " %") in clocks.replace("\n", " ")

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Deque, Dict, List, NamedTuple, Optional, Tuple
 
+from trainhooks import device_delay, facts
 from trainhooks.assembler import Assembler
 from trainhooks.clocks import NANOSECOND, host_clock, monotonic_seconds
+from trainhooks.device_delay import Delayed
 from trainhooks.device_lane import DeviceLane, Entry, Resolved
 from trainhooks.device_queue import Queue, Work
 from trainhooks.entries import END
-from trainhooks.events import GpuTime, to_dict
+from trainhooks.events import Facts, GpuTime, to_dict
 from trainhooks.gc_pauses import Pauses
 from trainhooks.open_work import Shared
 
@@ -34,6 +36,7 @@ class Timed(NamedTuple):
     began: float  # seconds of the host's clock
     event: Optional[GpuTime]  # without its number; None: it could not be timed
     gap: Optional[float]  # seconds of the device from the begin of the step read before
+    apart: bool = False  # a delay lies between the two: no stretch
 
 
 class DeviceTimes:
@@ -57,6 +60,10 @@ class DeviceTimes:
         self._stretch: Optional[float] = None  # from its begin on, as far as it was read
         self._dropped = 0
         self._pauses = Pauses()
+        self._delay = lane.delay
+        self._delay_told: Optional[str] = None
+        if self._delay is not None and facts.rank_facts().get("rank", 0):
+            self._delay.refuse()
 
     def watch(self, wanted: bool) -> None:
         """Whether the device is timed: only then is garbage collection listened to."""
@@ -95,7 +102,7 @@ class DeviceTimes:
     def take(self) -> List[Mapping]:
         """Events of what the lane has read."""
         resolved = self._lane.resolved
-        told: List[Mapping] = []
+        told = self._said_of_delays()
         if not resolved and not self._waiting:
             return told
         while resolved:
@@ -115,9 +122,18 @@ class DeviceTimes:
                 told.append(event)
         return told
 
+    def _said_of_delays(self) -> List[Mapping]:
+        said = None if self._delay is None or self._lane.said is None else self._delay.said
+        if said == self._delay_told:
+            return []
+        self._delay_told = said
+        return [to_dict(Facts("", 0, monotonic_seconds(), facts={"device_delay": said}))]
+
     def _event(self, index: Optional[int], step: Timed) -> Optional[Mapping]:
         """What is told of a step. One that came to nothing (an exception, a loop that was left) leaves its stretch."""
         self._awaited.pop(step.began, None)
+        if step.apart:
+            self._stretch = None
         if step.event is not None:
             self._stretch = None if None in (step.gap, self._stretch) else self._stretch + step.gap  # type: ignore[operator]
         if index is None:
@@ -126,7 +142,7 @@ class DeviceTimes:
         if event is None:
             self._dropped += 1
             event = GpuTime("", 0, 0.0)
-        else:
+        elif event.delayed is None:
             collected = self._pauses.since_last(step.began)
             if self._stretch is not None and self._stretch < LONGEST:
                 event.since, event.stretch, event.gc = self._last, self._stretch, collected
@@ -140,29 +156,60 @@ class DeviceTimes:
         entries = read.entries
         began = entries[0][1] / NANOSECOND
         if not read.milliseconds:
-            return Timed(began, None, None)
+            return Timed(began, None, None, read.apart)
         times = in_order([int(each * MILLISECOND) for each in read.milliseconds], read.sides)
+        host = [entry[1] for entry in entries]
+        gap = None if read.gap is None else int(read.gap * MILLISECOND)
+        if read.delayed is not None:
+            event = self._delayed(read, read.delayed, host, times, gap)
+        else:
+            event = self._usual(read, host, times, gap)
+        return Timed(began, event, None if read.gap is None or event is None else read.gap / 1000, read.apart)
+
+    def _usual(self, read: Resolved, host: List[int], times: List[int], gap: Optional[int]) -> Optional[GpuTime]:
+        step, names = self._assembled(read.entries, times)
+        if step is None:
+            return None
+        event = GpuTime("", 0, 0.0, seconds=step["duration"], every=read.every)
+        event.phases = [(name, seconds) for name, seconds, _, _ in step["phases"]]
+        work = self._queue.work(host, times, read.sides, gap)
+        event.busy = sum(until - begin for begin, until in work.certain) / NANOSECOND
+        event.busy_phases = by_phase(work.certain, times, names)
+        event.lag = work.lag / NANOSECOND
+        event.looks = self._looks_in(read.entries, names, work)
+        event.gc_phases = self._pauses.by_phase(host, names, work.passed)
+        if self._delay is not None:
+            self._delay.learn(host, times, work)
+        return event
+
+    def _delayed(
+        self, read: Resolved, delay: Delayed, host: List[int], times: List[int], gap: Optional[int]
+    ) -> Optional[GpuTime]:
+        """A step at whose begin the device was held up: its work alone, as far as the host certainly was ahead."""
+        work = self._queue.work(*device_delay.with_delay(host, times, delay), shifted(read.sides), gap)
+        times = device_delay.since_delay(times, delay)
+        step, names = self._assembled(read.entries, times)
+        found = None if step is None or read.sides else device_delay.told(host, times, names, work)
+        if self._delay is not None:
+            self._delay.took(delay, found)
+        if found is None:
+            return None
+        event = GpuTime("", 0, 0.0, every=read.every, delayed=delay.milliseconds / 1000)
+        event.busy, event.busy_phases = sum(found.busy.values()), list(found.busy.items())
+        event.unsure = list(found.unsure.items())
+        return event
+
+    def _assembled(self, entries: List[Entry], times: List[int]) -> Tuple[Optional[Mapping], List[str]]:
+        """The step with these times in place of the host's, and what goes on from each mark on."""
         shared = Shared()
         shared.phase_names = self._shared.phase_names
         assembler = shared.primary = Assembler(shared, "", True)
-        names = []  # of what goes on from each mark on
+        names = []
         for entry, t in zip(entries[:-1], times):
             assembler.take((entry[0], t, *entry[2:]))
             names.append(assembler.where())
         assembler.take((END, times[-1], entries[0][2]))
-        step = next((event for event in assembler.events if event["kind"] == "step"), None)
-        if step is None:
-            return Timed(began, None, None)
-        event = GpuTime("", 0, 0.0, seconds=step["duration"], every=read.every)
-        event.phases = [(name, seconds) for name, seconds, _, _ in step["phases"]]
-        gap = None if read.gap is None else int(read.gap * MILLISECOND)
-        work = self._queue.work([entry[1] for entry in entries], times, read.sides, gap)
-        event.busy = sum(until - begin for begin, until in work.certain) / NANOSECOND
-        event.busy_phases = by_phase(work.certain, times, names)
-        event.lag = work.lag / NANOSECOND
-        event.looks = self._looks_in(entries, names, work)
-        event.gc_phases = self._pauses.by_phase([entry[1] for entry in entries], names, work.passed)
-        return Timed(began, event, None if read.gap is None else read.gap / 1000)
+        return next((event for event in assembler.events if event["kind"] == "step"), None), names
 
     def _looks_in(self, entries: List[Entry], names: List[str], work: Work) -> List[Tuple[str, str, int, int]]:
         """Where the stack stood while the host was in the step: phase, place, looks, those with no certain work."""
@@ -178,6 +225,11 @@ class DeviceTimes:
                 row[1] += not work.is_certain_at(t)
         most = sorted(rows.items(), key=lambda each: -each[1][0])[:MAX_ROWS]
         return [(phase, place, looks, idle) for (phase, place), (looks, idle) in most]
+
+
+def shifted(sides: Tuple[int, ...]) -> Tuple[int, ...]:
+    """The places of marks where one more stands behind the first."""
+    return tuple(place + bool(place) for place in sides)
 
 
 def in_order(times: List[int], sides: Tuple[int, ...]) -> List[int]:

@@ -108,6 +108,10 @@ class GpuTime(Event):
     rest add up to ``seconds``. For ``busy`` of these, at least, the stream certainly had work in its queue: from the
     host recording a mark to the device passing it. The interval itself is the most that it can have been busy. A step
     that was to be timed and could not be has no seconds.
+
+    Nor has a ``delayed`` step, which is no usual one, and stands for none: the device was held up at its begin, so that
+    the host got ahead and kernels ran back to back. Its ``busy`` is then all the device's work, but for what it did in
+    the intervals that are ``unsure``: there it may have waited for the host.
     """
 
     kind: ClassVar[str] = "gpu_time"
@@ -128,6 +132,8 @@ class GpuTime(Event):
     gc: Optional[float] = None
     gc_phases: Optional[List[Tuple[str, float]]] = None
     dropped: int = 0  # steps so far that could not be timed
+    delayed: Optional[float] = None  # seconds for which the device was held up first
+    unsure: List[Tuple[str, float]] = field(default_factory=list)  # seconds by phase
 
 
 @dataclass

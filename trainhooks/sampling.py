@@ -90,6 +90,10 @@ class Sampling:
             cost = min(cost, int(OUTLIER * known))
         self._cost = known + (cost - known) / min(self._done, 8)
 
+    def settle(self, nanoseconds: int) -> None:
+        """No step is timed for so long: the ones that come are not as usual, and stand for none."""
+        self._skip += math.ceil(nanoseconds * max(1.0, self._steps) / self._sum) if self._sum else 1
+
     def _add(self, now: int) -> None:
         """The stretch up to now, and the steps that began in it, to what is known of the step time."""
         if self._since:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 
 from monitor.model.baseline import MAD_TO_SIGMA
+from monitor.model.delayed_steps import DelayedSteps
 from monitor.model.parts import OTHER
-from monitor.model.report import SlowStep
+from monitor.model.report import Estimate, SlowStep
 from monitor.model.series import Column, Durations
 from trainhooks.events import OVERFLOW, GpuTime
 
@@ -123,6 +124,7 @@ class DeviceLane:
     steady: DeviceSums = field(default_factory=DeviceSums)  # without the first steps
     first: int | None = None  # the step that was timed first
     dropped: int = 0  # steps that could not be timed, of one process
+    delayed: DelayedSteps = field(default_factory=DelayedSteps)  # no usual steps: they enter no other figure
     paces: Column = field(default_factory=Column)  # device seconds a step, over stretches
     # Seconds of each phase: each step counts with what the next timed one took, so that there is a value for all.
     phases: dict[str, Durations] = field(default_factory=dict)
@@ -141,15 +143,25 @@ class DeviceLane:
     def is_known(self) -> bool:
         return self.whole.timed > 0
 
+    @property
+    def estimate(self) -> Estimate | None:
+        """How busy the newest stretches kept the device, by delayed steps."""
+        return self.delayed.estimate(fmean(self.window) if self.window else 0.0)
+
     def take(self, told: GpuTime, around: Neighborhood) -> None:
         """Take what was told of one step that was to be timed, and judge the stretch that it ends."""
         self.dropped = max(self.dropped, told.dropped)
+        if told.delayed is not None:
+            self.delayed.take(told)
+            return
         if not told.seconds:
             return
         if self.first is None:
             self.first = told.step
-        if told.since is None or told.stretch is None:  # a writer that times every step, and tells no stretches
-            self._stretch(told.step, 1, told.seconds, parts_told(told), around)
+        if told.since is None or told.stretch is None:
+            # A writer that times every step, and tells no stretches; or a delayed step came before.
+            if not self.delayed.steps:
+                self._stretch(told.step, 1, told.seconds, parts_told(told), around)
         elif told.since < told.step:
             parts = self.newest if told.step - told.since == 1 == told.step - self.newest_step else {}
             self._stretch(told.since, told.step - told.since, told.stretch - around.stops, parts, around)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from monitor.model.activity import Range
+from monitor.model.delayed_steps import narrowed
 from monitor.model.device_account import LAUNCHES_NOTHING, WAITING_FOR_DATA, device_account, idle_places
 from monitor.model.device_copies import copied
 from monitor.model.device_lane import DeviceLane, DeviceSums
@@ -69,6 +70,9 @@ def device_use(state: RunState) -> Device | None:
         found.queue_empty = sums.drained_share()
         found.account = _account(found, state, sums)
         found.idle_at = idle_places(lane, sums)
+        found.estimate = lane.estimate
+    delays = state.facts.get("device_delay")
+    found.delays = delays if isinstance(delays, str) else None
     _busy(found, sums)
     found.bound = _bound(found, sums)
     return found
@@ -130,6 +134,7 @@ def _busy(found: Device, sums: DeviceSums | None) -> None:
         found.busy_most = min(found.utilization, 1.0 if found.busy_most is None else found.busy_most)
     if found.busy_most is not None:
         found.busy_most = max(found.busy_most, found.busy_least or 0.0)
+    found.busy_least, found.busy_most = narrowed(found.busy_least, found.busy_most, found.estimate)
     if found.busy_least and (found.sm_active is not None or _decides(found.busy_least, found.busy_most)):
         found.gain_limit = 1.0 / found.busy_least
 

@@ -192,6 +192,23 @@ class MatrixProduct:
 
 
 @dataclass(slots=True)
+class Estimate:
+    """How busy usual steps keep the device, by steps before which it was held up so that kernels ran back to back.
+
+    Shares are of a usual step's time; None: not known, for too few of these steps tell anything.
+    """
+
+    steps: int = 0  # that tell something
+    void: int = 0  # that tell nothing: the host was not certainly ahead
+    delay_seconds: float = 0.0  # of all of them
+    busy_least: float | None = None  # the mean; at least and at most, for what may have been idle in these steps, too
+    busy_most: float | None = None
+    range_least: float | None = None  # of single steps, with a margin: between these two lies a usual step
+    range_most: float | None = None
+    phases: dict[str, float] = field(default_factory=dict)  # busy in each
+
+
+@dataclass(slots=True)
 class Device:
     """How the run uses its GPUs, by the device's own clock and the driver. Shares are of the time in steps.
 
@@ -224,6 +241,8 @@ class Device:
     # add up to 1. Empty where the MFU is not known.
     below_peak: list[LossRow] = field(default_factory=list)
     matrix_product: MatrixProduct | None = None  # None where the MFU is not known
+    estimate: Estimate | None = None  # None: no step was delayed
+    delays: str | None = None  # where delays were asked for: whether there are any, and why not
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from monitor.model import account_in_words
 from monitor.model.device_use import bound_in_words, busy_in_words
-from monitor.model.report import Report
+from monitor.model.report import Device, Report
 from monitor.reports import matrix_product
 from monitor.reports.table import Section
 from monitor.units import duration, plural, share
@@ -43,6 +43,7 @@ def account(report: Report) -> Section | None:
     ]
     if driver:
         lines.append(f"active, by the driver: {', '.join(driver)} ({plural(device.readings, 'reading', 'readings')})")
+    lines += _delayed(device)
     if device.queue_empty is not None:
         lines.append(f"the host was never ahead of the GPU in {share(device.queue_empty)} of the steps' time")
     if device.gain_limit is not None:
@@ -51,6 +52,27 @@ def account(report: Report) -> Section | None:
         lines.append("what keeping the GPU busy would gain is not known: no SM activity, and no CUDA events")
     lines += [*account_in_words.outside(device), *account_in_words.notes(device)]
     return Section("The GPU in the steps", lines, account_in_words.rows(device), left=2)
+
+
+def _delayed(device: Device) -> list[str]:
+    """How busy the GPU is by steps before which it was held up; where that was asked for."""
+    found, why = device.estimate, clean(device.delays or "", 120)
+    if found is None:
+        return [f"how busy it is by delayed steps is not known: {why}"] if why else []
+    if found.busy_least is None or found.busy_most is None:
+        steps = plural(found.steps + found.void, "delayed step", "delayed steps")
+        return [
+            f"how busy it is by {steps} is not known: in {found.void} of them the host did not get ahead, for the step "
+            "waits for the GPU or queues more than it takes"
+            if found.void
+            else f"how busy it is by {steps} is not known: they are too few"
+        ]
+    least, most = share(found.busy_least), share(found.busy_most)
+    told = least if least == most else f"{least} to {most}"
+    void = f"; {found.void:,} more told nothing" if found.void else ""
+    parts = ", ".join(f"{clean(name, 40)} {share(each)}" for name, each in found.phases.items())
+    steps = plural(found.steps, "delayed step", "delayed steps")
+    return [f"busy {told} by {steps}, in which kernels ran back to back ({parts}){void}"]
 
 
 def below_peak(report: Report) -> Section | None:

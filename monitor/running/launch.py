@@ -46,6 +46,7 @@ class Options:
     expect_tps: float | None = None  # tokens a second that would be right
     tags: dict[str, str] = field(default_factory=dict)
     gpu_clock: bool | None = None  # whether steps are also timed on the GPU; None: as the environment says, else yes
+    gpu_delay: bool | None = None  # whether the GPU is held up at the begin of a few; likewise, else no
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,7 @@ def start(words: list[str], options: Options) -> Front:
     plan = supervise.Plan(
         run=run,
         command=words,
-        environment={**os.environ, **_gpu_clock(options.gpu_clock)},
+        environment={**os.environ, **_on_the_gpu(options)},
         apart=not one_stream,
         inherit_stdin=not options.dashboard and not os.isatty(0),
         terminal=_terminal_size() if options.pty else None,
@@ -252,8 +253,9 @@ def _new_run(words: list[str], options: Options) -> Path:
     )
 
 
-def _gpu_clock(wanted: bool | None) -> dict[str, str]:
-    return {} if wanted is None else {"TRAINMON_GPU_CLOCK": "1" if wanted else "0"}
+def _on_the_gpu(options: Options) -> dict[str, str]:
+    wanted = {"TRAINMON_GPU_CLOCK": options.gpu_clock, "TRAINMON_GPU_DELAY": options.gpu_delay}
+    return {name: "1" if value else "0" for name, value in wanted.items() if value is not None}
 
 
 def _directory() -> str | None:

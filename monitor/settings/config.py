@@ -36,7 +36,7 @@ NAME = "config.toml"
 # Every table, and what may stand in it.
 TABLES: dict[str, tuple[str, ...]] = {
     "console": ("pattern",),
-    "run": ("price", "expect_tps", "gpu_clock"),
+    "run": ("price", "expect_tps", "gpu_clock", "gpu_delay"),
     "screen": ("theme", "low_bandwidth", "ascii"),
     "alerts": ("bell", "command"),
     "retention": ("runs", "gib", "automatic"),

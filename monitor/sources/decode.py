@@ -199,12 +199,14 @@ MAX_LOOKS = 64  # places of one step; the hooks look ten times a second
 
 
 def _tidy_gpu_time(told: events.GpuTime) -> bool:
-    timed = (*told.phases, *told.busy_phases)
+    timed = (*told.phases, *told.busy_phases, *told.unsure)
     if not 0 <= told.seconds < 1e12 or any(not 0 <= seconds < 1e12 for _, seconds in timed):
         return False
     told.phases = [(_name(name), seconds) for name, seconds in told.phases]
     told.busy_phases = [(_name(name), seconds) for name, seconds in told.busy_phases]
+    told.unsure = [(_name(name), seconds) for name, seconds in told.unsure]
     told.busy, told.lag, told.stretch = _age(told.busy), _age(told.lag), _age(told.stretch)
+    told.delayed = _age(told.delayed)
     told.gc = _age(told.gc)
     if told.gc_phases is not None:
         told.gc_phases = [(_name(name), seconds) for name, seconds in told.gc_phases if 0 <= seconds < 1e12]

@@ -49,6 +49,12 @@ def _tags(_context: click.Context, _parameter: click.Parameter, given: tuple[str
     help="Whether to time a sample of the steps on the GPU, too, by CUDA events. It does, unless you say no: at a cost "
     "of 0.5% of the step time at most.",
 )
+@click.option(
+    "--gpu-delay/--no-gpu-delay",
+    default=None,
+    help="Whether to hold the GPU up for some milliseconds at the begin of a few timed steps (of rank 0, 5 s apart at "
+    "least), so that kernels run back to back and show how busy usual steps keep it. It does not, unless you say so.",
+)
 @watching_options
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARG]...")
 @click.pass_context
@@ -61,6 +67,7 @@ def run(
     tags: dict[str, str],
     pty: bool,
     gpu_clock: bool | None,
+    gpu_delay: bool | None,
     on_alert: str | None,
     bell: bool | None,
     low_bandwidth: bool,
@@ -84,7 +91,8 @@ def run(
     price = config.amount("run", "price") if price is None else price
     expect_tps = config.amount("run", "expect_tps") if expect_tps is None else expect_tps
     gpu_clock = config.switch("run", "gpu_clock") if gpu_clock is None else gpu_clock
-    options = Options(name, can_draw() and not no_tui, pty, price, expect_tps, tags, gpu_clock)
+    gpu_delay = config.switch("run", "gpu_delay") if gpu_delay is None else gpu_delay
+    options = Options(name, can_draw() and not no_tui, pty, price, expect_tps, tags, gpu_clock, gpu_delay)
     context.exit(_run(list(command), options, alerting, low_bandwidth))
 
 

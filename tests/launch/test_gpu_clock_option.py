@@ -7,6 +7,7 @@ import pytest
 from .conftest import State
 
 SAY = ("sh", "-c", 'echo "clock ${TRAINMON_GPU_CLOCK-default}"')
+SAY_DELAY = ("sh", "-c", 'echo "delay ${TRAINMON_GPU_DELAY-default}"')
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,19 @@ def test_the_environment_has_its_say(state: State) -> None:
     state.environment["TRAINMON_GPU_CLOCK"] = "0"
     assert state.call("run", "--no-tui", "--", *SAY).stdout == b"clock 0\n"
     assert state.call("run", "--no-tui", "--gpu-clock", "--", *SAY).stdout == b"clock 1\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "configuration", "said"),
+    [
+        ((), "", b"delay default\n"),
+        (("--gpu-delay",), "", b"delay 1\n"),
+        ((), "[run]\ngpu_delay = true\n", b"delay 1\n"),
+        (("--no-gpu-delay",), "[run]\ngpu_delay = true\n", b"delay 0\n"),
+    ],
+)
+def test_delays_are_asked_for_likewise(state: State, options: tuple[str, ...], configuration: str, said: bytes) -> None:
+    state.path.mkdir(parents=True, exist_ok=True)
+    (state.path / "config.toml").write_text(configuration)
+    ended = state.call("run", "--no-tui", *options, "--", *SAY_DELAY)
+    assert (ended.returncode, ended.stdout) == (0, said)

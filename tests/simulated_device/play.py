@@ -23,6 +23,7 @@ def main() -> None:
     way = order.get("way", "auto")
 
     _same_chances(order.get("seed", 1))
+    os.environ.update(order.get("environment", {}))
     from tests.simulated_device import begin, mutants
     from tests.simulated_device.install import install, install_fake
     from tests.simulated_device.workloads import WAYS, WORKLOADS

@@ -264,6 +264,13 @@ def test_what_a_product_is_computed_in(told: list[Facts]) -> None:
     assert list(told[1]["flops_by_dtype"]) == ["float64"] and told[1]["misaligned"]["shapes"] == []
 
 
+def test_an_odd_number_of_rows_is_none_of_odd_length(told: list[Facts]) -> None:
+    """Texts that are padded to the longest of a batch: their number times its length is what it is."""
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        look(nn.Sequential(nn.Linear(64, 96), nn.Linear(96, 128)), X[:3, :127])
+    assert told[0]["misaligned"] == {"share": 0.0, "shapes": []}
+
+
 @pytest.fixture
 def on_device(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Any]:
     """Tensors that say they are on a GPU: those that this was called with."""

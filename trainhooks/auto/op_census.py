@@ -257,8 +257,11 @@ class Census:
 
 
 def _is_misaligned(shape: Tuple[int, int, int], multiple: Optional[int]) -> bool:
-    """Whether a dimension is no multiple of what tensor cores take at a time, while both others are wide."""
+    """Whether the length of a row is no multiple of what tensor cores take at a time, while all sizes are wide.
+
+    How many rows there are does not matter: texts of odd lengths make an odd number, and each row begins as it should.
+    """
     if not multiple:
         return False
     m, n, k = shape
-    return any(size % multiple and min(others) >= WIDE for size, others in ((m, (n, k)), (n, (m, k)), (k, (m, n))))
+    return any(size % multiple and min(others) >= WIDE for size, others in ((n, (m, k)), (k, (m, n))))

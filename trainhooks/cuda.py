@@ -45,6 +45,17 @@ def devices(torch: Any) -> List[int]:
     return [index for index in range(count) if count == 1 or torch._C._cuda_hasPrimaryContext(index)]
 
 
+def with_context() -> List[int]:
+    """The same, asked of a single device, too: one that is merely looked at has none. None while a capture is open."""
+    torch = sys.modules["torch"]
+    if captures:
+        return []
+    try:
+        return [index for index in range(torch.cuda.device_count()) if torch._C._cuda_hasPrimaryContext(index)]
+    except AttributeError:  # a torch that does not tell
+        return [0]
+
+
 def is_quiet() -> bool:
     """Whether the calling thread may call CUDA now: no capture is open anywhere. torch.cuda must be loaded."""
     return not captures and not sys.modules["torch"].cuda.is_current_stream_capturing()
@@ -71,24 +82,6 @@ def pinned(dtype: Any) -> Any:
 def event() -> Any:
     """An event without a time, made now."""
     return sys.modules["torch"].cuda.Event()
-
-
-def free_memory() -> float:
-    """The share of the current device's memory that nobody has taken; 0 where torch does not tell."""
-    asked = getattr(torch_cuda(), "mem_get_info", None)
-    if asked is None:
-        return 0.0
-    free, total = asked()
-    return float(free / total) if total else 0.0
-
-
-def delay(cycles: int) -> bool:
-    """Hold up the current stream for so many cycles of its device; False: this torch cannot."""
-    sleep = getattr(torch_cuda(), "_sleep", None)
-    if sleep is None:
-        return False
-    sleep(cycles)
-    return True
 
 
 def _never() -> bool:

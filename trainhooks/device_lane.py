@@ -16,18 +16,17 @@ from __future__ import annotations
 import os
 from collections import deque
 from threading import get_ident
-from typing import Any, Callable, Deque, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
 
 from trainhooks import cuda
 from trainhooks.clocks import host_clock
-from trainhooks.device_delay import SETTLE, Delay, Delayed, Queued
-from trainhooks.device_delay import wanted as delay_wanted
+from trainhooks.device_place import Place
 from trainhooks.entries import CANCEL, NEXT, NOTE, SPAN, STEP, Lane, Loop
 from trainhooks.sampling import Sampling
 
 VARIABLE = "TRAINMON_GPU_CLOCK"  # 0: off
 
-MAX_EVENTS = 4096  # ever made, a device and process: some tens of steps under way, of some tens of boundaries
+MAX_EVENTS = 4096  # ever made, a process: some tens of steps under way, of some tens of boundaries
 MAX_MARKS = 512  # boundaries of a step; one with more has phases too short to be worth their events
 MAX_UNDER_WAY = 64  # steps whose events the device has not reached: it lags by one or two, as a rule
 MAX_RESOLVED = 4096  # steps that the background thread has not taken
@@ -54,8 +53,6 @@ class Resolved(NamedTuple):
     gap: Optional[float]  # milliseconds from the first of the step resolved before to the first of this one
     sides: Tuple[int, ...]  # places of the marks that are on another stream than the first
     every: int  # how many steps this one stands for
-    delayed: Optional[Delayed] = None  # the device was held up at its begin: it stands for none
-    apart: bool = False  # a delay lies between the step timed before and this one
 
 
 class UnderWay(NamedTuple):
@@ -66,8 +63,6 @@ class UnderWay(NamedTuple):
     sides: List[int]
     every: int
     cost: int  # nanoseconds that it has cost so far
-    delayed: Optional[Queued]
-    apart: bool
 
 
 class DeviceLane:
@@ -88,7 +83,7 @@ class DeviceLane:
         self.begun: Deque[int] = deque(maxlen=MAX_RESOLVED)
         self.resolved: Deque[Resolved] = deque(maxlen=MAX_RESOLVED)
         self.sampling = Sampling()
-        self.delay: Optional[Delay] = delay_wanted() if wanted else None
+        self.place = Place()
         self.through: Put = self.put  # one object, so that it can be told from others
         self._on = wanted
         self._why_not: Optional[str] = None if wanted else OFF
@@ -100,7 +95,7 @@ class DeviceLane:
         self._append: Put = _nowhere  # into that lane
         self._told: Optional[Loop] = None  # the loop whose step is open, timed or not
         self._due = False  # the step that begins next is to be timed
-        self._kept: Any = None  # what may neither be used nor freed
+        self._kept: List[Any] = []  # what may neither be used nor freed
         self._pool()
 
     def _pool(self) -> None:
@@ -114,10 +109,9 @@ class DeviceLane:
         self._entries: List[Entry] = []
         self._sides: List[int] = []
         self._events: Optional[List[Any]] = None  # one an entry; None: the open step is given up
-        self._delayed: Optional[Queued] = None  # at the begin of the open step
-        self._apart = self._next_apart = False  # of the open step, and of the one that is timed next
         self._under_way: Deque[UnderWay] = deque()
-        self._free: List[Any] = []
+        self._pools: Dict[int, List[Any]] = {}  # of events, by the device on which they were recorded first
+        self._free: List[Any] = []  # the one of the device that is timed
         self._made = 0
         self._anchor: Any = None  # the first event of the step resolved last
         self._anchored = 0  # when it was recorded
@@ -182,6 +176,8 @@ class DeviceLane:
             if found is None:
                 return False
             cuda.watch_captures()
+            if not cuda.with_context():
+                return False  # a program that asks for a GPU's name, and works on the host
             self._why_not = self._why_not or (ROCM if cuda.is_rocm() else None)  # its events go by the same names
             self.said = self._why_not
             if self._why_not is not None:
@@ -189,6 +185,7 @@ class DeviceLane:
             else:
                 self._is_compiling = cuda.compiling()
                 self._cuda = found
+                cuda.never_freed(self)  # and so its events
         self.watching = self._on and self._cuda is not None
         return self.watching
 
@@ -236,51 +233,42 @@ class DeviceLane:
         self._begun = entry
         self._entries, self._sides, self._events = [], [], []
         self._every = self.sampling.begins(entry[1])
-        self._delayed, self._apart, self._next_apart = None, self._next_apart, False
         self.begun.append(entry[1])
         if self._is_compiling():
             self._give_up()
             return
-        stream = self._cuda.current_stream()
+        stream = self.place.begins(self._cuda)
+        if stream is None:
+            self._give_up()
+            return
         self._stream = stream.cuda_stream
         if stream.device_index != self._device:
             self._move(stream.device_index)
         self._mark(entry)
-        if self.delay is not None and self._events and self.delay.due(entry[1]):
-            self._hold_up(self.delay, stream)
-
-    def _hold_up(self, delay: Delay, stream: Any) -> None:
-        """Delay the device behind the step's first mark. Neither this step nor what follows at once is usual."""
-        event = self._event()
-        if event is None:
-            return
-        self._delayed = delay.queue(event, stream)
-        if self._delayed is None:
-            self._free.append(event)
-        else:
-            self._next_apart = True
-            self.sampling.settle(SETTLE * self._delayed.wanted)
 
     def _move(self, device: int) -> None:
         """To another device. An event belongs to the one on which it was first recorded."""
         for step in self._under_way:
-            self._drop(step.entries[0], step.entries[-1], step.every, step.apart)
+            self._release(step.events)
+            self._drop(step.entries[0], step.entries[-1], step.every)
         self._under_way.clear()
+        if self._anchor is not None:
+            self._free.append(self._anchor)
         self._device = device
-        self._free, self._anchor, self._made = [], None, 0
+        self._free, self._anchor = self._pools.setdefault(device, []), None
 
     def _end(self, entry: Entry) -> None:
         self._mark(entry)
         self._loop = None
         entries, events = self._entries, self._events
+        self._events = None
         if events is not None and len(self._under_way) < MAX_UNDER_WAY:
-            self._events = None
-            step = UnderWay(entries, events, self._sides, self._every, self._spent, self._delayed, self._apart)
-            self._under_way.append(step)
+            self._under_way.append(UnderWay(entries, events, self._sides, self._every, self._spent))
             self._spent = 0
             return
-        self._give_up()
-        self._drop(self._begun, entry, self._every, self._apart)
+        if events is not None:
+            self._release(events)
+        self._drop(self._begun, entry, self._every)
 
     def _step_aside(self) -> None:
         if self._lane is not None and self._lane.put is self.through:
@@ -299,9 +287,9 @@ class DeviceLane:
             self._give_up()
             return
         else:
-            stream = self._cuda.current_stream()
-            event = self._event() if stream.device_index == self._device else None
-            if event is None:
+            stream = self.place.goes_on(self._cuda)
+            event = None if stream is None else self._event()
+            if stream is None or event is None:
                 self._give_up()
                 return
             if stream.cuda_stream != self._stream:
@@ -322,9 +310,7 @@ class DeviceLane:
         """The open step is not timed."""
         if self._events:
             self._release(self._events)
-        if self._delayed is not None:
-            self._free.append(self._delayed.event)
-        self._events = self._delayed = None
+        self._events = None
 
     # Steps that the device is done with
 
@@ -338,8 +324,7 @@ class DeviceLane:
     def _all_done(self, step: UnderWay) -> bool:
         events = step.events
         if step.sides:  # streams go by themselves
-            held_up = step.delayed is None or step.delayed.event.query()
-            return held_up and all(event.query() for event in events)
+            return all(event.query() for event in events)
         return bool(events[-1].query())
 
     def _resolve(self, step: UnderWay) -> None:
@@ -360,15 +345,9 @@ class DeviceLane:
             self._free.append(self._anchor)
         self._anchor, self._anchored = first, entries[0][1]
         self._release([event for event in events if event is not first])
-        delayed = step.delayed
-        held_up = None
-        if delayed is not None:
-            held_up = Delayed(first.elapsed_time(delayed.event), *delayed[1:])
-            self._free.append(delayed.event)
-        self.resolved.append(Resolved(entries, times, gap, tuple(step.sides), step.every, held_up, step.apart))
+        self.resolved.append(Resolved(entries, times, gap, tuple(step.sides), step.every))
         self.said = ON
-        if delayed is None:  # it costs more, and has a budget of its own
-            self.sampling.costs(step.cost + host_clock() - began)
+        self.sampling.costs(step.cost + host_clock() - began)
 
     def _release(self, events: List[Any]) -> None:
         """Back into the pool, each once."""
@@ -378,9 +357,9 @@ class DeviceLane:
                 self._free.append(event)
                 last = event
 
-    def _drop(self, begin: Entry, end: Entry, every: int, apart: bool) -> None:
+    def _drop(self, begin: Entry, end: Entry, every: int) -> None:
         """A step is not timed; whether it was one at all shows when the host tells it."""
-        self.resolved.append(Resolved([begin, end], [], None, (), every, None, apart))
+        self.resolved.append(Resolved([begin, end], [], None, (), every))
         self._spent = 0
 
     # Ends
@@ -402,7 +381,7 @@ class DeviceLane:
         if self._lane is not None and self._lane.put is self.through:
             self._lane.put = self._append
         self._lane = self._told = None
-        self._kept = (self._under_way, self._free, self._anchor)  # events of another thread's, not to be touched
+        self._kept.append((self._under_way, self._pools, self._anchor))  # another thread's events, not to be touched
         self._pool()
 
     def forget(self) -> None:

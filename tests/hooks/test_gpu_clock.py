@@ -55,10 +55,12 @@ cuda = types.SimpleNamespace(
     CUDAGraph=CUDAGraph, graphs=0, Event=Event, stream=Stream(0), initialized=True, capturing=False, compiling=False,
     stuck=False,
     is_initialized=lambda: cuda.initialized, current_stream=lambda device=None: cuda.stream,
+    current_device=lambda: cuda.stream.device_index, device_count=lambda: 2,
     is_current_stream_capturing=lambda: cuda.capturing, synchronize=lambda: misdeeds.append('synchronised'),
 )
 compiler = types.SimpleNamespace(is_compiling=lambda: cuda.compiling)
 sys.modules['torch'] = types.SimpleNamespace(
+    _C=types.SimpleNamespace(_cuda_hasPrimaryContext=lambda index: True),
     cuda=cuda, compiler=compiler, version=types.SimpleNamespace(cuda='13.0'), __version__='9')
 from trainhooks import device_lane, sampling, session
 device_lane.LATE = 100_000_000  # a busy machine holds a thread up anywhere

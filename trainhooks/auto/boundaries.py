@@ -13,7 +13,7 @@ import weakref
 from threading import get_ident
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from trainhooks import api, cuda, deferred, device_lane, sampling, session
+from trainhooks import api, cuda, deferred, device_lane, device_place, sampling, session
 from trainhooks.auto import (
     batches,
     by_hand,
@@ -47,7 +47,7 @@ def install(torch: Any) -> None:
     sections.timed(torch, "save", "checkpoint")
     startup.install(torch, watched)
     hooks = (sys.modules[__name__], steps, usual, batches, by_hand, optimizers, roots, listener)
-    graphs.keep_out(torch, *hooks, api, session, deferred, device_lane, sampling, cuda)
+    graphs.keep_out(torch, *hooks, api, session, deferred, device_lane, device_place, sampling, cuda)
     cuda.watch_captures()
     for graph in cuda.graphs():
         _watch_graphs(graph, watched)  # outside of that: until a capture has begun the device may be called

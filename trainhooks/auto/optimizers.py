@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any, Dict, Set
 
+from trainhooks import session
 from trainhooks.auto import configuration
 
 # Whole steps without one after which it is waited for no longer. To wait costs nothing where the next fetch ends the
@@ -49,9 +50,12 @@ class Optimizers:
         try:
             on_gpu = self._on_gpu[key]
         except KeyError:
-            on_gpu = self._on_gpu[key] = any(
-                parameter.is_cuda for group in optimizer.param_groups for parameter in group["params"][:1]
-            )
+            groups = optimizer.param_groups
+            devices = {each.device.index for group in groups for each in group["params"][:1] if each.is_cuda}
+            on_gpu = self._on_gpu[key] = bool(devices)
+            for device in devices:
+                if type(device) is int:
+                    session.device.place.works_on(device)
             configuration.optimizer_steps(optimizer)
         if key not in self._awaited and optimizer is not None:
             self.made(optimizer)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from monitor.model.held_back import HeldBack
-from trainhooks.events import Gpu, Host, Span, Step
+from trainhooks.events import Gpu, GpuTime, Host, Span, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,10 @@ class GpuDetail:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """Steps and spans are the events themselves. Times are on the run's monotonic clock."""
+    """Steps, device times and spans are the events themselves. Times are on the run's monotonic clock."""
 
     steps: tuple[Step, ...] = ()  # the latest, the newest last
+    timed: tuple[GpuTime, ...] = ()  # the latest of which the device's time is known, the newest last
     spans: tuple[Span, ...] = ()  # after the first step; of many, some
     held_back: tuple[HeldBack, ...] = ()
     gpus: dict[str, GpuDetail] = field(default_factory=dict)  # by uuid

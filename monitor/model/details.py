@@ -29,6 +29,7 @@ def details(state: RunState, over: bool) -> Details:
     lead = min(account.trainings(state), key=lambda each: each.rank, default=None)
     return Details(
         steps=tuple(main.latest),
+        timed=tuple(main.timed),
         spans=tuple(main.marks),
         held_back=_held_back(state, over),
         gpus=_gpus(state),

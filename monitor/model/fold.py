@@ -11,7 +11,18 @@ from monitor.model.activity import Activity
 from monitor.model.device_lane import Neighborhood
 from monitor.model.held_back import QUIET, told
 from monitor.model.ranks import RankStats
-from monitor.model.state import HISTORY, MACHINE, MAX_NOTES, TREE, UNTOLD, Ending, Figures, Producer, RunState
+from monitor.model.state import (
+    HISTORY,
+    MACHINE,
+    MAX_LATEST,
+    MAX_NOTES,
+    TREE,
+    UNTOLD,
+    Ending,
+    Figures,
+    Producer,
+    RunState,
+)
 from monitor.model.steps import OTHER as OTHER
 from monitor.model.steps import alert, take_frames, take_metrics, take_span, take_steps
 from monitor.model.throttle import MAX_GPUS
@@ -196,6 +207,9 @@ def _gpu_time(state: RunState, told: GpuTime, producer: Producer) -> None:
     figures = _figures(state, producer)
     if figures is not None:
         figures.device.take(told, _neighborhood(figures, told))
+        if told.seconds > 0.0:
+            figures.timed.append(told)
+            del figures.timed[:-MAX_LATEST]
     rank = state.ranks.get(producer.rank)
     if rank is not None:
         rank.device.take(told)

@@ -19,7 +19,7 @@ from monitor.model.report import SlowStep
 from monitor.model.series import Column, Durations
 from monitor.model.throttle import Throttles
 from monitor.model.trend import Trend
-from trainhooks.events import Gpu, Host, Pulse, Span, Step
+from trainhooks.events import Gpu, GpuTime, Host, Pulse, Span, Step
 
 HISTORY = 240  # host and GPU readings kept for the small curves: four minutes at one a second
 MAX_SLOW_STEPS = 200
@@ -122,6 +122,7 @@ class Figures:
     pulse: Pulse | None = None
     open_step: OpenStep = field(default_factory=OpenStep)
     latest: list[Step] = field(default_factory=list)  # the newest steps one by one
+    timed: list[GpuTime] = field(default_factory=list)  # the newest that the device was timed in, one by one
     marks: list[Span] = field(default_factory=list)  # spans after the first step; of many, the longest
     alerts: list[AlertRow] = field(default_factory=list)
     bye: float | None = None  # when its newest process said it

@@ -9,6 +9,7 @@ from textual.binding import Binding
 
 from monitor.settings.keymap import DEFAULT
 
+LANE = "lane"  # an action: a footer names the clock that it leads to, and leaves it out where there is but one
 LEAP = 0.05  # of a recording: twenty presses lead through all of it
 LEAP_WORDS = f"by {LEAP * 100:.0f} %"
 PANELS: tuple[tuple[str, str], ...] = (
@@ -72,10 +73,16 @@ def _own(name: str, setting: str, help: str, footer: str = "") -> Action:
     return Action(name, DEFAULT[setting], shown(DEFAULT[setting][0]), help, footer, setting)
 
 
+def _screen(row: ScreenRow) -> Action:
+    return _own(f"show('{row.name}')", row.label.lower(), row.help, row.label)
+
+
 ACTIONS: tuple[Action, ...] = (
     _own("detach", "detach", "Detach: close the dashboard, the training goes on", "detach"),
     _own("help", "help", "Help: every key, the signs, and what the screen shows", "help"),
-    *(_own(f"show('{row.name}')", row.label.lower(), row.help, row.label) for row in SCREENS),
+    _screen(SCREENS[0]),
+    Action(LANE, ("h",), "h", "Steps and phases by the GPU clock or the host clock", "other clock"),
+    *map(_screen, SCREENS[1:]),
     _own("palette", "palette", "Find an action or a screen by its name"),
     _own("pause", "pause", "Pause the screen: nothing moves until you press it again", "pause"),
     _own("maximise", "full", "Give the focused panel the whole screen, and back", "full"),
@@ -125,7 +132,7 @@ SCREEN_ACTIONS: dict[str, tuple[Action, ...]] = {
         Action("slow", ("x",), "x", "Show slow and skipped steps only, or all", "only slow"),
         *_ROWS,
     ),
-    "breakdown": (Action("lane", ("h",), "h", "By the other clock: the host's, or the GPU's"), *_ROWS),
+    "breakdown": (*_ROWS,),
     "charts": (
         _FIND,
         Action("logarithm", ("y",), "y", "Logarithmic scale, or linear", "log"),

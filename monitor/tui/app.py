@@ -24,6 +24,7 @@ from monitor.tui.economy import BoardScreen
 from monitor.tui.feed import Feed, StopTraining
 from monitor.tui.ink import Ink, PlainCharacters
 from monitor.tui.ink import ink as terminal_ink
+from monitor.tui.lane import lane, two_lanes
 from monitor.tui.link import LinkDriver, Pacer
 from monitor.tui.panels.base import Look, Panel
 from monitor.tui.panels.metric import chosen
@@ -105,6 +106,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
         self._metric: str | None = None
         self._paused = False
         self._cursor: int | None = None  # a step
+        self._host = False  # on a GPU the host's clock, in place of the GPU's, which leads
         self._newest: View | None = None
         self._shown: View | None = None  # the one on screen: an older one while paused
         for palette in self._palettes:
@@ -181,14 +183,16 @@ class TrainmonApp(App[str], inherit_bindings=False):
     @property
     def look(self) -> Look:
         chosen = self._metric, self._paused, self.is_replay, self._cursor
-        return Look(self.title, self._palette, self._phases, *chosen, self.actions)
+        return Look(self.title, self._palette, self._phases, *chosen, self.actions, self._host)
 
     def _draw(self) -> None:
         """Hand the View on screen to everything that draws; each part decides whether anything changed for it."""
         view = self._shown
         if view is None:
             return
-        named = [*view.phase_seconds, *(phase.name for phase in view.report.phases), *view.report.wall.spans]
+        report = view.report
+        rows = [*report.phases, *report.host_phases]
+        named = [*view.phase_seconds, *(row.name for row in rows), *report.wall.spans]
         self._phases.learn(named)
         look = self.look
         page = self._page
@@ -261,12 +265,18 @@ class TrainmonApp(App[str], inherit_bindings=False):
         self.theme = self._palette.name
         self._draw()
 
+    def action_lane(self) -> None:
+        """Show steps and phases by the other clock, on every screen that has them, where there are two."""
+        if self._shown is not None and two_lanes(self._shown.report):
+            self._host = not self._host
+            self._draw()
+
     def action_cursor(self, columns: int) -> None:
         """Move the time cursor; it appears at the newest step. Where no chart of the steps is, it stays."""
         page = self._page
         if self._shown is None or (page is not None and page.body.screen_name != "charts"):
             return
-        curve = self._shown.step_seconds
+        curve = lane(self._shown, self._host).step_seconds
         self._cursor = cursor.moved(curve, self._cursor, self.size.width // CHARTS_ABREAST, columns)
         self._draw()
 

@@ -48,7 +48,8 @@ def of_replay(actions: Sequence[Action], own: Sequence[Action]) -> tuple[Action,
     left = [_quit(action) for action in actions if action.name != "pause"]
     pause, *moves = own
     at = 1 + next(index for index, action in enumerate(left) if action.name == "help")
-    return (*left[:at], pause, left[at], *moves, *left[at + 1 :])  # what it is all about comes before how to move
+    # What it is all about, and by which clock, comes before how to move.
+    return (*left[:at], pause, *left[at : at + 2], *moves, *left[at + 2 :])
 
 
 def _quit(action: Action) -> Action:

@@ -30,9 +30,11 @@ def marked(view: View, layout: Grid) -> dict[int, Span]:
         if sign is not None and span.step is not None:
             places[sign] |= positions([max(span.step, layout.start)], layout)
     steps = view.report.progress.steps_done
-    for phase in view.report.phases:
+    # The host's where a GPU is used, whichever lane is on screen: it saw each of them.
+    curves = view.host_phase_seconds or view.phase_seconds
+    for phase in view.report.host_phases or view.report.phases:
         sign = _kind(phase.name)
-        curve = view.phase_seconds.get(phase.name)
+        curve = curves.get(phase.name)
         if sign is not None and curve is not None and phase.count * SELDOM <= steps:
             places[sign] |= positions([int(x) for x in curve.x], layout)
     places[BOTH] = places[CHECKPOINT] & places[EVAL]

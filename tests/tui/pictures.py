@@ -1,6 +1,6 @@
 """Pictures of every screen at every size, to look at: python -m tests.tui.pictures OUT_DIR [RUN|FILE]...
 
-Without a run or file it draws the recordings of the demos, two large jobs that never ran, and the list of runs.
+Without a run or file it draws the recordings of the demos, three jobs that never ran, and the list of runs.
 A recording is drawn as a replay shows it: in the middle of things, and at its end. Beside each picture lies its text.
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import sample_job
+import sample_lanes
 import sample_views as views
 from conftest import HandFeed, text_of
 from sample_fleet import HandRuns, fleet
@@ -27,12 +28,14 @@ from monitor.runs.replay import Playback, open_player
 from monitor.tui.actions import SCREENS
 from monitor.tui.app import TrainmonApp
 from monitor.tui.ink import Ink
+from monitor.tui.lane import two_lanes
 from monitor.tui.replay import ReplayApp
 from monitor.tui.runs_app import RunsApp
 
 RECORDINGS = Path(__file__).parents[2] / "demo" / "recordings"
 SIZES = ((200, 60), (160, 45), (120, 40), (80, 24), (60, 15))
 OPENED = {"findings": "page", "steps": "step", "gpus": "gpu"}  # what Enter opens on these screens
+BY_HOST = (("h", "overview-host"), ("s", "steps-host"), ("enter", "step-host"), ("b", "breakdown-host"))
 PARTS = {"": 0.7, "-end": 1.0}  # of a recording: somewhere in the middle of things, and when all is over
 
 Keep = Callable[[str], None]
@@ -58,7 +61,8 @@ def apps(named: list[str], ink: Ink) -> Iterator[tuple[str, Callable[[], Trainmo
     """Each source by its name, with what makes a dashboard on it."""
     with tempfile.TemporaryDirectory() as folder:
         job = sample_job.write(Path(folder) / "64-ranks.jsonl")
-        for each in named or [*sorted(map(str, RECORDINGS.glob("*.jsonl"))), str(job)]:
+        lanes = sample_lanes.write(Path(folder) / "two-lanes.jsonl")
+        for each in named or [*sorted(map(str, RECORDINGS.glob("*.jsonl"))), str(job), str(lanes)]:
             for end, part in PARTS.items():
                 name, view = Path(each).stem, of_recording(each, part)
                 yield name + end, lambda view=view, name=name: ReplayApp(Still(view), title=name, ink=ink)
@@ -71,9 +75,16 @@ def apps(named: list[str], ink: Ink) -> Iterator[tuple[str, Callable[[], Trainmo
 
 
 async def every_screen(pilot: Pilot[str], keep: Keep) -> None:
-    """The overview, each of the others, and what is opened in some."""
+    """The overview, each of the others, what is opened in some, and those that h shows by another clock."""
     await pilot.pause()
     keep("overview")
+    shown = pilot.app._shown if isinstance(pilot.app, TrainmonApp) else None
+    if shown is not None and two_lanes(shown.report):
+        for key, name in BY_HOST:
+            await pilot.press(key)
+            await pilot.pause()
+            keep(name)
+        await pilot.press("h", "escape")
     for row in SCREENS:
         await pilot.press(row.key)
         await pilot.pause()

@@ -8,6 +8,7 @@ from by_hand import text
 
 from monitor import units as fmt
 from monitor.model.report import PhaseRow
+from monitor.tui.lane import lane
 from monitor.tui.panels.base import Look
 from monitor.tui.rows import row_width
 from monitor.tui.screens import breakdown
@@ -26,7 +27,7 @@ def test_the_scale_of_the_histograms_is_that_of_the_phases_that_matter(look: Loo
              phase("other", 0.002, [1e-5, 0.03]), phase("saved", 0.001, [3.0, 4.0])]  # fmt: skip
     view = views.running()
     view = replace(view, details=replace(view.details, distributions={row.name: bars for row, bars in parts}))
-    rows = text(breakdown._table([row for row, _ in parts], breakdown._lane(view, False), look, 158)).split("\n")
+    rows = text(breakdown._table([row for row, _ in parts], lane(view, False), look, 158)).split("\n")
     begin = rows[0].index("up to 20 ms")
     shown = {row.split()[1]: row[begin:] for row in rows[1:]}
     assert shown["data"].strip() == "all shorter than 20 ms" and shown["saved"].strip() == "all longer than 124 ms"
@@ -34,7 +35,7 @@ def test_the_scale_of_the_histograms_is_that_of_the_phases_that_matter(look: Loo
     assert all(len(shown[name].replace(" ", "")) >= 20 for name in ("backward", "forward")), "not a few cells"
     assert len(shown["other"].replace(" ", "")) <= 6, "the short ones in the first bin"
     assert all(len(row) <= 158 for row in rows)
-    narrow = breakdown._table([row for row, _ in parts], breakdown._lane(view, False), look, 98)
+    narrow = breakdown._table([row for row, _ in parts], lane(view, False), look, 98)
     assert all(row_width(row) <= 98 for row in narrow) and " < 20 ms" in text(narrow)
 
 
@@ -49,7 +50,7 @@ def test_the_bins_of_a_histogram_are_equally_wide() -> None:
 
 def test_a_histogram_reaches_to_the_maximum_and_has_no_comb(look: Look) -> None:
     view = views.running()
-    shown = text(breakdown._table(view.report.phases, breakdown._lane(view, False), look, 158)).split("\n")
+    shown = text(breakdown._table(view.report.phases, lane(view, False), look, 158)).split("\n")
     longest = max(view.report.phases, key=lambda row: row.max)
     assert shown[0].endswith(fmt.duration(longest.max))
     few = [(1.5**number, 9) for number in range(6)]

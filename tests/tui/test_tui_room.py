@@ -13,6 +13,7 @@ from monitor.model.report import Curve, OpenWork, Outcome, RankRow
 from monitor.tui import timeline
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS
 from monitor.tui.ink import FILL
+from monitor.tui.lane import lane
 from monitor.tui.layout import place
 from monitor.tui.panels import alerts, footer, header, machine, phases, ranks, steps
 from monitor.tui.panels.base import Look
@@ -153,12 +154,10 @@ def test_the_medians_of_a_role_say_which_steps_they_leave_out(look: Look, steps:
 @pytest.mark.parametrize("width", [58, 78, 118, 158])
 def test_a_phase_of_some_steps_says_of_how_many_at_every_width(look: Look, width: int) -> None:
     view = views.running()
-    heads = text(breakdown._table(view.report.phases, breakdown._lane(view, False), look, width)).split("\n")[0]
+    heads = text(breakdown._table(view.report.phases, lane(view, False), look, width)).split("\n")[0]
     assert "steps" in heads and len(heads) <= width
     alike = [replace(row, count=214) for row in view.report.phases]
-    assert ("steps" in text(breakdown._table(alike, breakdown._lane(view, False), look, width)).split("\n")[0]) == (
-        width >= 118
-    )
+    assert ("steps" in text(breakdown._table(alike, lane(view, False), look, width)).split("\n")[0]) == (width >= 118)
     assert breakdown.Breakdown().aside(views.many_ranks(), look) == [("214 steps of rank 0", "muted")]
 
 

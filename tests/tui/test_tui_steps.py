@@ -143,7 +143,7 @@ def test_no_row_ends_between_a_number_and_its_unit(look: Look, width: int) -> No
 def test_a_long_name_is_shortened_before_a_column_goes(look: Look, width: int) -> None:
     view = views.running()
     table = StepTable()
-    table._take(view)
+    table._take(view, look)
     shown, status = table._placed(width)
     names = [each.column.title for each in shown]
     every = [each.title for each in table._columns]
@@ -158,7 +158,7 @@ def test_a_long_name_is_shortened_before_a_column_goes(look: Look, width: int) -
     assert ("reward" in titles) == (width >= 158)
     view = replace(view, details=replace(view.details, steps=(replace(view.details.steps[-1], metrics=None),)))
     table = StepTable()
-    table._take(view)
+    table._take(view, look)
     assert text([table._more(view, 118)]) == "Enter: one step's role, stage and more  "
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import sample_job
+import sample_lanes
 import sample_views as views
 from conftest import HandFeed, text_of
 from pictures import RECORDINGS, Still, every_screen, of_recording, the_runs
@@ -40,6 +41,8 @@ WALKS = (
     ("8-gpus", 1.0, (60, 15)),
     ("64-ranks", 0.7, (200, 60)),
     ("64-ranks", 1.0, (80, 24)),
+    ("two-lanes", 0.7, (60, 15)),
+    ("two-lanes", 1.0, (160, 45)),
 )
 SIZES = ((200, 60), (160, 45), (120, 40), (80, 24), (60, 15))
 
@@ -58,14 +61,19 @@ def held(snapshot: SnapshotAssertion) -> SnapshotAssertion:
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return sample_job.write(tmp_path_factory.mktemp("job") / "64-ranks.jsonl")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the journals of those lie that never ran."""
+    folder = tmp_path_factory.mktemp("jobs")
+    sample_job.write(folder / "64-ranks.jsonl")
+    sample_lanes.write(folder / "two-lanes.jsonl")
+    return folder
 
 
-def made(name: str, part: float, job: Path) -> TrainmonApp:
+def made(name: str, part: float, jobs: Path) -> TrainmonApp:
     if name == "8-gpus":
         return TrainmonApp(HandFeed(views.running(gpus=8)), title=name, ink=Ink())
-    file = job if name == job.stem else RECORDINGS / f"{name}.jsonl"
+    file = jobs / f"{name}.jsonl"
+    file = file if file.exists() else RECORDINGS / file.name
     return ReplayApp(Still(of_recording(str(file), part)), title=name, ink=Ink())
 
 
@@ -82,8 +90,8 @@ async def walked(app: App[object], size: tuple[int, int], walk: object) -> str:
 
 
 @pytest.mark.parametrize(("name", "part", "size"), WALKS, ids=lambda value: str(value).strip("()").replace(", ", "x"))
-async def test_all_screens_of_a_run(held: SnapshotAssertion, job: Path, name: str, part: float, size) -> None:
-    text = await walked(made(name, part, job), size, every_screen)
+async def test_all_screens_of_a_run(held: SnapshotAssertion, jobs: Path, name: str, part: float, size) -> None:
+    text = await walked(made(name, part, jobs), size, every_screen)
     assert "……" not in text and all(len(line) <= size[0] for line in text.split("\n"))
     assert text == held
 

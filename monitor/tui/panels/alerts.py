@@ -42,23 +42,27 @@ def in_a_row(slow: Sequence[SlowStep]) -> list[list[SlowStep]]:
     """Slow steps in stretches: one usual step between two ends none."""
     stretches: list[list[SlowStep]] = []
     for each in slow:
-        if stretches and 0 <= each.step - stretches[-1][-1].step <= 2:
+        if stretches and 0 <= each.step - _last(stretches[-1][-1]) <= 2:
             stretches[-1].append(each)
         else:
             stretches.append([each])
     return stretches
 
 
+def _last(slow: SlowStep) -> int:
+    return slow.step + slow.steps - 1
+
+
 def of_them(alerts: int, slow: Sequence[SlowStep]) -> str:
     """Behind `4 alerts` how many of these tell of slow steps, so that nobody adds them up: `, 3 of them slow steps`."""
     if not slow:
         return ""
-    stretches = len(in_a_row(slow))
-    if len(slow) == stretches:
+    stretches, together = len(in_a_row(slow)), sum(each.steps for each in slow)
+    if together == stretches:
         steps = "a slow step" if stretches == 1 else "slow steps"
         one, every = "one of them ", "all " if stretches > 1 else ""
     else:
-        steps = f"of {len(slow):,} slow steps"
+        steps = f"of {together:,} slow steps"
         one, every = "one ", ""
     if alerts == stretches:
         return f", {every}{steps}"
@@ -73,6 +77,8 @@ def slow_stretch(slow: Sequence[SlowStep], look: Look, when: str = "", since: in
     """
     if len(slow) == 1:
         return slow_step(slow[0], look, when)
+    if any(each.steps > 1 for each in slow):
+        return _on_the_gpu(slow, when)
     longest = max(slow, key=lambda each: each.seconds)
     tail = slow_step(longest, look)[3:]  # without its sign, time and name
     row: Row = [("▲ ", "bad bold"), (when, "muted")]
@@ -84,11 +90,20 @@ def slow_stretch(slow: Sequence[SlowStep], look: Look, when: str = "", since: in
     return [*row, (f"; from step {since} on such steps count as usual", "warning")] if since is not None else row
 
 
+def _on_the_gpu(slow: Sequence[SlowStep], when: str) -> Row:
+    """Stretches that the GPU's clock tells only as wholes: their steps by the mean of each stretch."""
+    slowest = max(each.seconds / each.steps for each in slow)
+    usual = min(each.baseline / each.steps for each in slow)
+    row: Row = [("▲ ", "bad bold"), (when, "muted")]
+    row.append((f"Slow steps {slow[0].step} to {_last(slow[-1])}", "text bold"))
+    return [*row, (f": up to {fmt.brief(slowest)} a step; usual {fmt.brief(usual)}", "text")]
+
+
 def usual_since(slow: Sequence[SlowStep], steps: Curve) -> int | None:
     """The first step after these, if it and those after it are as long and yet told as slow no more."""
     if len(slow) < A_HABIT or any(each.role or each.stage for each in slow):
         return None  # of one role a usual step may be as long as a slow one of another
-    first, least = slow[-1].step + 1, min(each.seconds for each in slow)
+    first, least = _last(slow[-1]) + 1, min(each.seconds / each.steps for each in slow)
     places = (first + steps.width - 1, first + steps.width + A_HABIT - 2)  # in buckets behind theirs
     for place in places:
         moment = at(steps, place)

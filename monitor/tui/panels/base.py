@@ -35,6 +35,7 @@ class Look:
     replay: bool = False
     cursor: int | None = None  # the step that all charts point at
     actions: tuple[Action, ...] = ACTIONS
+    host: bool = False  # on a GPU: steps and phases by the host's clock
 
 
 def strip(row: Row, width: int, palette: Palette) -> Strip:

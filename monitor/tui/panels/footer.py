@@ -9,7 +9,8 @@ from itertools import groupby
 from textual.events import Click
 
 from monitor.model.report import View
-from monitor.tui.actions import ACTIONS, LEAP_WORDS, PANELS, Action
+from monitor.tui.actions import ACTIONS, LANE, LEAP_WORDS, PANELS, Action
+from monitor.tui.lane import GPU_CLOCK, HOST_CLOCK, two_lanes
 from monitor.tui.panels.base import Look, Rows
 from monitor.tui.rows import Row, row_width, text_width
 
@@ -86,7 +87,15 @@ class Footer(Rows):
         replay = self._look is not None and self._look.replay
         shown = numbers(self._absent)
         told = [replace(each, shown=shown, footer="panels") if each.name == _PANELS else each for each in actions]
+        told = [replace(each, footer=self._other_clock) if each.name == LANE else each for each in told]
         return told if going_on else [_ended(action, replay) for action in told]
+
+    @property
+    def _other_clock(self) -> str:
+        """The one that is not on screen; empty where there is but one."""
+        if self._view is None or self._look is None or not two_lanes(self._view.report):
+            return ""
+        return GPU_CLOCK if self._look.host else HOST_CLOCK
 
     @property
     def _absent(self) -> Collection[str]:
@@ -95,7 +104,8 @@ class Footer(Rows):
         return getattr(board, "absent", ())
 
     def data(self, view: View, look: Look) -> object:
-        return look.paused, look.actions, view.report.outcome.state, sorted(self._absent)
+        clocks = look.host, two_lanes(view.report)
+        return look.paused, look.actions, view.report.outcome.state, sorted(self._absent), clocks
 
     def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
         row: Row = [(" ", "text")]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from monitor import units as fmt
 from monitor.model.report import RankRow, Report, Straggler, View, Wall
 from monitor.tui.ink import FILL
+from monitor.tui.lane import GPU_CLOCK, clock, shown_phases, with_clock
 from monitor.tui.panels.base import Look, ScrollPanel
 from monitor.tui.panels.ranks import of_rank
 from monitor.tui.rows import Row, bar, column, fit, flow, row_width, text_width
@@ -17,6 +18,7 @@ _LEAST_NAME = 6  # cells of a name that stand before other words
 _LEAST_CELLS = (6, 6, 6)  # as wide as `1.23 s` and `<0.1 %`: so the bars beside seldom change their length
 MOST_STEPS = 0.9  # of all: a phase that occurs in fewer of them says in how many
 FREE_FROM = 30  # cells of a panel from which on some are left free at the right
+WORTH = 0.01  # of the time in steps: less time between them is no part of the GPU's lane
 _DUST = 1e-9  # seconds: what is left of a sum of thousands of times from which all were taken again
 _END = 2  # cells left free at the right, where the title's rule ends too: so its labels stand above their columns
 
@@ -34,7 +36,7 @@ class Line:
 
 def lines(report: Report, look: Look) -> list[Line]:
     """The phases, the largest first, and the time between steps: no part of a step, so it has no share of one."""
-    ordered = sorted(report.phases, key=lambda phase: -phase.share)
+    ordered = sorted(shown_phases(report, look.host), key=lambda phase: -phase.share)
     steps = report.progress.steps_done
     largest = max((phase.share for phase in ordered), default=1.0) or 1.0
     table = [
@@ -49,8 +51,12 @@ def lines(report: Report, look: Look) -> list[Line]:
     if steps and wall.steps > 0:
         between = wall.between_steps if wall.between_steps > _DUST else 0.0
         beside = between / wall.steps
+        device = clock(report, look.host) == GPU_CLOCK
+        if device and beside < WORTH:
+            return table
         cells = (fmt.duration(between / steps), "", fmt.UNKNOWN)
-        table.append(Line(BETWEEN, "between", min(1.0, beside / largest), cells))
+        name = f"{BETWEEN} (host)" if device else BETWEEN  # no event tells it
+        table.append(Line(name, "between", min(1.0, beside / largest), cells))
     return table
 
 
@@ -244,14 +250,12 @@ class Phases(ScrollPanel):
         report = view.report
         opened = () if report.phases else view.open.spans
         ranks = report.ranks, report.straggler, view.verdict.code
-        return report.phases, report.device, report.wall, report.startup, ranks, report.progress.steps_done, opened
+        shown = look.host, report.phases, report.host_phases, report.device
+        return shown, report.wall, report.startup, ranks, report.progress.steps_done, opened
 
     def heading(self, view: View, look: Look) -> str:
-        device = view.report.device
-        host_only = device is not None and device.clock is None
-        self.short = "Host's time" if host_only else Phases.short
-        clock = "" if device is None or host_only else ", GPU's clock"
-        return of_rank("Where the host's time goes" if host_only else f"Where the time goes{clock}", view.report)
+        self.short = with_clock(Phases.short, view.report, look.host)
+        return of_rank(with_clock("Where the time goes", view.report, look.host), view.report)
 
     def aside(self, view: View, look: Look) -> Row:
         return labels(lines(view.report, look)) if view.report.phases else []

@@ -10,6 +10,7 @@ from monitor.model.report import View
 from monitor.tui.axis import beside_rows, grounded
 from monitor.tui.columns import Grid, across, fold_means, grid, top_limit
 from monitor.tui.cursor import at, column_of, crossed, footed
+from monitor.tui.lane import Lane, lane, with_clock
 from monitor.tui.panels.base import Look, Panel
 from monitor.tui.panels.plot import ABOVE, framed, steps_axis
 from monitor.tui.panels.ranks import of_rank
@@ -23,14 +24,14 @@ GUTTER = 8  # cells before the columns
 TALL = 10  # rows of a panel from which on the legend may take two
 
 
-def phase_layers(view: View, layout: Grid) -> dict[str, list[float]]:
+def phase_layers(shown: Lane, layout: Grid) -> dict[str, list[float]]:
     """Mean seconds a step of each phase, and of the rest, a value for every bucket of the grid."""
     layers: dict[str, list[float]] = {}
-    for name, curve in view.phase_seconds.items():
+    for name, curve in shown.phase_seconds.items():
         layers[name] = fold_means(curve, layout)
     if OTHER not in layers:
         rest = []
-        for index, total in enumerate(fold_means(view.step_seconds, layout)):
+        for index, total in enumerate(fold_means(shown.step_seconds, layout)):
             left = total - sum(values[index] for values in layers.values())
             rest.append(left if left > 0.005 * total else 0.0)
         layers[OTHER] = rest
@@ -52,11 +53,11 @@ def _marks(signs: dict[int, Span], layout: Grid, totals: list[float], top: float
     return [*row, (" " * (width - at), "text")]
 
 
-def pointed_phases(view: View, cursor: int) -> dict[str, str]:
+def pointed_phases(shown: Lane, cursor: int) -> dict[str, str]:
     """How long each phase took where the time cursor is."""
     found = {}
-    for name, curve in view.phase_seconds.items():
-        moment, step = at(curve, cursor), at(view.step_seconds, cursor)
+    for name, curve in shown.phase_seconds.items():
+        moment, step = at(curve, cursor), at(shown.step_seconds, cursor)
         # A phase does not occur in every step: an older value is none of this one.
         if moment is not None and step is not None and moment.last >= step.first and math.isfinite(moment.value):
             found[name] = fmt.duration(moment.value)
@@ -125,15 +126,16 @@ def seconds_axis(highest: float, height: int) -> tuple[float, list[str]]:
 
 
 def chart(view: View, look: Look, width: int, height: int) -> list[Row]:
-    layout = grid(view.step_seconds, width - GUTTER)
+    shown = lane(view, look.host)
+    layout = grid(shown.step_seconds, width - GUTTER)
     if layout is None or height < 3:
         return silence(view, width, height)
     room = width - GUTTER
-    layers = phase_layers(view, layout)
+    layers = phase_layers(shown, layout)
     totals = [sum(column) for column in zip(*layers.values(), strict=True)]
     highest = min(top_limit(totals), max(totals, default=0.0) or 1.0)
     signs = marked(view, layout)
-    told = pointed_phases(view, look.cursor) if look.cursor is not None else None
+    told = pointed_phases(shown, look.cursor) if look.cursor is not None else None
     lines = 2 if height >= TALL else 1
     half_a_cell = highest / (2 * height)
     words = legend(look, layers, signs.values(), room, lines, half_a_cell, told) if height >= 6 else []
@@ -158,16 +160,16 @@ class Steps(Panel):
     def data(self, view: View, look: Look) -> object:
         slow = [slow.step for slow in view.report.slow_steps]
         beside = view.details.spans, view.details.held_back, look.cursor
-        return view.step_seconds, view.phase_seconds, slow, beside, [] if view.step_seconds.x else view.report.findings
+        shown = lane(view, look.host)
+        told = shown.clock, shown.step_seconds, shown.phase_seconds
+        return told, slow, beside, [] if shown.step_seconds.x else view.report.findings
 
     def heading(self, view: View, look: Look) -> str:
-        device = view.report.device
-        host_only = device is not None and device.clock is None
-        self.short = "Host's steps" if host_only else Steps.short
-        return of_rank("Host's step time by phase" if host_only else "Step time by phase", view.report)
+        self.short = with_clock(Steps.short, view.report, look.host)
+        return of_rank(with_clock("Step time by phase", view.report, look.host), view.report)
 
     def aside(self, view: View, look: Look) -> Row:
-        curve = view.step_seconds
+        curve = lane(view, look.host).step_seconds
         moment = at(curve, look.cursor) if look.cursor is not None else None
         if moment is not None:
             return [(f"{moment.name} ", "accent"), (fmt.duration(moment.value), "text")]

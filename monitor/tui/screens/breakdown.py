@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
@@ -17,6 +16,7 @@ from monitor.model.device_use import bound_in_words, busy_in_words
 from monitor.model.report import Curve, PhaseRow, View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.columns import across, fold_means, grid
+from monitor.tui.lane import HOST_CLOCK, Lane, lane, two_lanes
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.device_account import account_rows
 from monitor.tui.panels.header import shown_rank
@@ -41,36 +41,19 @@ _NOTHING = Curve()
 _SCALE = ("how many steps took how long, logarithmic scale", "steps by length, log scale", "log scale")
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """The phases by one clock: the device's, or the host's."""
-
-    rows: list[PhaseRow]
-    step_seconds: Curve
-    phase_seconds: dict[str, Curve]
-    distributions: dict[str, list[tuple[float, int]]]
-
-
-def _lane(view: View, host: bool) -> Lane:
-    report, details = view.report, view.details
-    if host and report.host_phases:
-        return Lane(report.host_phases, view.host_step_seconds, view.host_phase_seconds, details.host_distributions)
-    return Lane(report.phases, view.step_seconds, view.phase_seconds, details.distributions)
-
-
 def _names(rows: list[PhaseRow]) -> int:
     return max(8, min(24, max(len(row.name) for row in rows)))
 
 
-def _table(rows: list[PhaseRow], lane: Lane, look: Look, width: int) -> list[Row]:
+def _table(rows: list[PhaseRow], times: Lane, look: Look, width: int) -> list[Row]:
     names = _names(rows)
     shown = _shown(rows, width - names - 4)
     used = names + 3 + sum(_WIDTHS[index] for index in shown)
-    room = width - used - 3 if lane.distributions else 0
+    room = width - used - 3 if times.distributions else 0
     title: Row = [(" " * (names + 3), "text")]
     title += [(column(_COLUMNS[index], _WIDTHS[index], right=True), "muted") for index in shown]
-    low, high = _range(rows, lane)
-    shown_bars = {row.name: lane.distributions.get(row.name, ()) for row in rows}
+    low, high = _range(rows, times)
+    shown_bars = {row.name: times.distributions.get(row.name, ()) for row in rows}
     wide = bin_cells([shown_bars[row.name] for row in _matter(rows)], low, high, max(1, room))
     room -= room % wide
     if room >= _LEAST_CHART:
@@ -104,9 +87,9 @@ def _matter(rows: list[PhaseRow]) -> list[PhaseRow]:
     return [row for row in rows if row.share >= _MATTERS] or rows
 
 
-def _range(rows: list[PhaseRow], lane: Lane) -> tuple[float, float]:
+def _range(rows: list[PhaseRow], times: Lane) -> tuple[float, float]:
     """The shortest and the longest time of the phases that matter: microseconds of others would take most of it."""
-    told = [lane.distributions.get(row.name, ()) for row in _matter(rows)]
+    told = [times.distributions.get(row.name, ()) for row in _matter(rows)]
     low = min((start for bars in told for start, count in bars if count), default=0.001)
     high = max((row.max for row in _matter(rows)), default=1.0)
     return low, max(high, low * 1.5)
@@ -183,8 +166,8 @@ def _even(counts: list[float], most: int) -> list[float]:
     return [part for part in parts for _ in range(size)][: len(counts)]
 
 
-def _kinds(kinds: tuple[KindRow, ...], look: Look, width: int) -> list[Row]:
-    which = f"   medians of up to {WINDOW} latest steps"
+def _kinds(kinds: tuple[KindRow, ...], look: Look, width: int, by: str = "") -> list[Row]:
+    which = f"   medians of up to {WINDOW} latest steps{by}"
     rows: list[Row] = [[], [(" By role and stage", "text bold"), (which, "muted")]]
     names = [" / ".join(fit(part, 30) for part in (kind.role, kind.stage) if part) or "no role" for kind in kinds]
     wide = min(26, max(map(text_width, names)))
@@ -219,7 +202,7 @@ def _tall(phases: int, free: int) -> int:
     return max(1, min(_MOST_ROWS, (free + 1) // max(1, phases) - 1))
 
 
-def over_the_run(rows: list[PhaseRow], lane: Lane, look: Look, width: int, height: int = 0) -> list[Row]:
+def over_the_run(rows: list[PhaseRow], times: Lane, look: Look, width: int, height: int = 0) -> list[Row]:
     """How each phase went as the run went on: between 0 and its longest stretch of steps, in a row each or more.
 
     Args:
@@ -227,17 +210,17 @@ def over_the_run(rows: list[PhaseRow], lane: Lane, look: Look, width: int, heigh
     """
     names = _names(rows)
     gutter, tail = names + 4, 12
-    layout = grid(lane.step_seconds, width - gutter - tail)
+    layout = grid(times.step_seconds, width - gutter - tail)
     if layout is None or width - gutter - tail < _LEAST_CHART:
         return []
     means_of = f"means of {layout.steps:,} steps, each from 0 to the highest of them, at the right"
     each_one = "step by step, each from 0 to the longest, at the right"
     scale = cut([("   " + (means_of if layout.steps > 1 else each_one), "muted")], width - 14)
     out: list[Row] = [[], [(" Over the run", "text bold"), *scale]]
-    drawn = [row for row in rows if lane.phase_seconds.get(row.name, _NOTHING).x]
+    drawn = [row for row in rows if times.phase_seconds.get(row.name, _NOTHING).x]
     tall = _tall(len(drawn), height - len(out) - 1)
     for row in drawn:
-        means = across(fold_means(lane.phase_seconds[row.name], layout), layout)
+        means = across(fold_means(times.phase_seconds[row.name], layout), layout)
         top, tone = max(means), look.phases[row.name]
         head: Row = [(" ■ ", tone), (column(row.name, names), "text"), (" ", "text")]
         out += [[]] if tall > 1 and row is not drawn[0] else []
@@ -249,19 +232,22 @@ def over_the_run(rows: list[PhaseRow], lane: Lane, look: Look, width: int, heigh
 
 
 def _clocks(view: View, host: bool, width: int) -> list[Row]:
-    return wrap([(f" clock: {_clock_told(view, host)}", "muted")], width - 1, 8)
+    return wrap([(f" {_clock_told(view, host)}", "muted")], width - 1, 8)
 
 
 def _clock_told(view: View, host: bool) -> str:
     device = view.report.device
     if device is None:
-        return "the host's; no GPU was timed" if not view.details.gpus else "the host's; no GPU is known to be used"
+        told = "no GPU was timed" if not view.details.gpus else "no GPU is known to be used"
+        return f"clock: the host's; {told}"
     if device.clock is None:
-        return "the host's only: where Python was, not what the GPU did"
-    if host:
-        return "the host's: where Python was. Time in no phase holds its waits for the GPU; h shows the GPU's clock"
+        return "host clock: where Python was, not what the GPU did; no step was timed on the GPU"
     timed = fmt.plural(device.timed_steps, "step", "steps")
-    return f"the GPU's, by CUDA events in {timed}, which stand for all; h shows the host's clock"
+    if not two_lanes(view.report):
+        return f"host clock: where Python was; {timed} timed on the GPU so far, too few to tell its phases"
+    if host:
+        return "host clock: where Python was, its waits for the GPU among it; h: GPU clock"
+    return f"GPU clock: CUDA events in {timed}, which stand for all; h: host clock"
 
 
 def _device(view: View, width: int) -> list[Row]:
@@ -285,27 +271,22 @@ class Breakdown(Body):
         " on one logarithmic scale for all phases of at least 1 % of the time; what others have beyond its ends stands"
         " there. Their height is the root of the number of steps. `other` is time inside a step in no phase.",
         "Steps of different roles and stages are compared each with their like; where there are several, their usual"
-        " times stand below. Where a GPU is used, the times are the GPU's as far as they are told (clock cuda), and h"
+        " times stand below. On a GPU the times are the GPU's as far as events tell them (clock cuda), and h"
         " shows the host's. Over the run: a phase that grew, or that came and went, is seen there.",
     )
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._host = False  # the host's clock, where the GPU's is told as well
-
-    def do_lane(self) -> None:
-        """The other clock."""
-        self._host = not self._host
+    has_lanes = True
 
     def data(self, view: View, look: Look) -> object:
         return (
-            self._host,
+            look.host,
             view.report.phases,
             view.report.host_phases,
             view.report.device,
             view.report.wall,
             view.step_seconds,
             view.phase_seconds,
+            view.host_step_seconds,
             view.details.distributions,
             view.details.kinds,
             self._away,
@@ -318,15 +299,15 @@ class Breakdown(Body):
     def everything(self, view: View, look: Look, width: int) -> list[Row]:
         if not view.report.phases:
             return silence(view, width, self.size.height)
-        lane = _lane(view, self._host)
-        ordered = sorted(lane.rows, key=lambda row: -row.share)
-        rows = [*_table(ordered, lane, look, width), [], *_clocks(view, self._host, width), *_device(view, width)]
-        if view.report.device is not None and not self._host:
+        times = lane(view, look.host)
+        ordered = sorted(times.rows, key=lambda row: -row.share)
+        rows = [*_table(ordered, times, look, width), [], *_clocks(view, look.host, width), *_device(view, width)]
+        if view.report.device is not None and not look.host:
             rows += account_rows(view.report.device, width)
         if view.details.kinds:
-            rows += _kinds(view.details.kinds, look, width)
+            rows += _kinds(view.details.kinds, look, width, f", {HOST_CLOCK}" if view.report.device is not None else "")
         rows += [[], *wall_account(view.report.wall, look, width)]
-        return [*rows, *over_the_run(ordered, lane, look, width, self.size.height - 1 - len(rows))]
+        return [*rows, *over_the_run(ordered, times, look, width, self.size.height - 1 - len(rows))]
 
 
 class BreakdownScreen(PageScreen):

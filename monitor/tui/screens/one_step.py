@@ -9,6 +9,7 @@ from statistics import fmean
 from monitor import units as fmt
 from monitor.model.reasons import reasons_in_words
 from monitor.model.report import Curve, View
+from monitor.tui.lane import HOST_CLOCK
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.console import elsewhere
 from monitor.tui.panels.header import shown_rank
@@ -24,6 +25,7 @@ NAME, FIGURE = 24, 12  # cells of a metric's name, and of a figure
 USUAL = 14  # cells at least of the figures beside
 _OF_THE_RUN = ("mean", "min", "max")
 OTHER_SERIES = "  logged without a role"
+_TOGETHER = "GPU clock: none of these steps was timed alone; together they took longer than usual"
 
 
 def _head(text: str) -> Row:
@@ -36,6 +38,8 @@ def _why_not(text: str, width: int) -> list[Row]:
 
 def step_detail(line: StepLine, view: View, look: Look, width: int) -> list[Row]:
     rows: list[Row] = [*wrap(_title(line, view, width), width - 1, 1), []]
+    if line.slow is not None and line.slow.steps > 1:
+        rows += [*_why_not(_TOGETHER, width), []]
     rows += _phases(line, view, look, width)
     rows += [[], *_metrics(line, view, width)]
     rows += [[], _head("GPUs meanwhile"), *_gpus(line, view, width)]
@@ -103,12 +107,20 @@ def _holds(curve: Curve | None, step: int, value: Number) -> bool:
 
 def _title(line: StepLine, view: View, width: int) -> Row:
     row: Row = [(f" step {line.name}", "text bold"), (f"  {fmt.duration(line.seconds)}", "text bold")]
+    if line.clock:
+        row.append((f", {line.clock}", "muted"))
+    if line.count > 1 and line.slow is not None:
+        usual = fmt.brief(line.slow.baseline / line.slow.steps)
+        row.append((f"  slow: the mean of {line.count:,} steps, usual {usual}", "bad bold"))
+        return row
     if line.count > 1:
         row.append((f" a step, the mean of {line.count:,} steps: single ones this old are not kept", "muted"))
         return row
     if line.slow is not None:
         grew = f", {line.slow.culprit} grew most" if line.slow.culprit else ""
-        usual = f"  slow: usual {fmt.brief(line.slow.baseline)}{grew}"
+        # Of a run on a GPU it is slow by the GPU's clock: beside the host's times both figures are told.
+        other = f"GPU clock {fmt.brief(line.slow.seconds)}, " if line.clock == HOST_CLOCK else ""
+        usual = f"  slow: {other}usual {fmt.brief(line.slow.baseline)}{grew}"
         row.append((fit(usual, width), "bad bold"))
     elif line.status:
         row.append((f"  {fit(line.status, 80)}", "muted" if line.status == "ok" else "warning"))
@@ -129,7 +141,7 @@ def _phases(line: StepLine, view: View, look: Look, width: int) -> list[Row]:
     longest = max(line.phases.values(), default=0.0)
     beside = max(USUAL, min(text_width(words) + 2, width - 1 - 22 - FIGURE))
     room = max(0, min(60, width - 26 - FIGURE - beside))
-    title = " Phases" if view.report.device is None else " Phases, by the host's clock"
+    title = f" Phases, {line.clock}" if line.clock else " Phases"
     rows: list[Row] = [[
         (column(title, 22 + room), "text bold"), (column(_whose(line), FIGURE, right=True), "muted"),
         (column(fit(words, beside - 2), beside, right=True), "muted"),
@@ -153,8 +165,10 @@ def _whose(line: StepLine) -> str:
 
 def _usual(line: StepLine, view: View) -> tuple[dict[str, float], str]:
     """What such a step usually takes, and whose habit that is."""
-    if line.slow is not None:
+    if line.slow is not None and line.slow.usual_phases and line.clock != HOST_CLOCK:
         return line.slow.usual_phases, "usual then"
+    if line.by_device:  # what is usual of a role or stage is known by the host's clock
+        return {row.name: row.p50 for row in view.report.phases}, "median of the run"
     step = line.event
     for kind in view.details.kinds:
         if step is not None and (kind.role, kind.stage) == (step.role, step.stage):

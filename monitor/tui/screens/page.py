@@ -11,8 +11,9 @@ from textual.app import ComposeResult
 from textual.events import Key, Resize
 
 from monitor.model.report import View
-from monitor.tui.actions import SCREEN_ACTIONS, Action
+from monitor.tui.actions import LANE, SCREEN_ACTIONS, Action
 from monitor.tui.economy import LeanScreen
+from monitor.tui.lane import with_clock
 from monitor.tui.layout import MARGIN
 from monitor.tui.panels.base import Look, Rows, ScrollPanel
 from monitor.tui.panels.footer import Footer
@@ -57,6 +58,7 @@ class Body(ScrollPanel):
     about: ClassVar[tuple[str, ...]] = ()  # what `?` says of this screen, a paragraph each
     of_the_list: ClassVar[tuple[str, ...]] = ()  # actions without a meaning for an entry that is opened
     of_entries: ClassVar[tuple[str, ...]] = ("open",)  # without one where there is none
+    has_lanes: ClassVar[bool] = False  # it shows steps or phases, on a GPU by either clock
     has_verdict: ClassVar[bool] = False  # the head need not say it, too
     opened = False  # one entry of a list takes all the room
     empty = False  # there is no entry
@@ -65,7 +67,7 @@ class Body(ScrollPanel):
         super().__init__("body")
 
     def heading(self, view: View, look: Look) -> str:
-        return self.title
+        return with_clock(self.title, view.report, look.host) if self.has_lanes else self.title
 
     def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
         rule: Span = ("─", "rule")
@@ -257,6 +259,8 @@ class PageFooter(Footer):
         """The screen's own keys as they are now: Esc leads back by one, and Enter opens what is not opened yet."""
         body = self._body
         yield Action("restore", ("escape",), "Esc", "", "back" if body.opened else "overview")
+        if body.has_lanes:
+            yield from (action for action in super().actions if action.name == LANE)
         idle = (*(body.of_entries if body.empty else ()), *(("open", *body.of_the_list) if body.opened else ()))
         for row in SCREEN_ACTIONS[body.screen_name]:
             if row.name not in idle:
@@ -264,7 +268,7 @@ class PageFooter(Footer):
 
     @property
     def actions(self) -> list[Action]:
-        elsewhere = {*_OVERVIEW_ONLY, f"show('{self._body.screen_name}')"}
+        elsewhere = {*_OVERVIEW_ONLY, LANE, f"show('{self._body.screen_name}')"}
         return [*self._own(), *(action for action in super().actions if action.name not in elsewhere)]
 
 

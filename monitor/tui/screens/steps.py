@@ -9,13 +9,14 @@ from textual.binding import BindingType
 from monitor import units as fmt
 from monitor.model.report import View
 from monitor.tui.actions import screen_bindings
+from monitor.tui.lane import GPU_CLOCK, clock
 from monitor.tui.panels.base import Look
 from monitor.tui.panels.header import shown_rank
 from monitor.tui.panels.steps import silence
-from monitor.tui.rows import Row, Span, column, fit, row_width, text_width
+from monitor.tui.rows import Row, Span, column, fit, row_width, text_width, wrap
 from monitor.tui.screens.one_step import step_detail
 from monitor.tui.screens.page import ListBody, PageScreen
-from monitor.tui.screens.step_rows import Column, Placed, StepLine, columns, ordered, placed, step_lines
+from monitor.tui.screens.step_rows import MEAN, Column, Placed, StepLine, columns, ordered, placed, step_lines
 
 STATUS = 9  # cells that the status always has: `skipped`
 MOST_STATUS = 42
@@ -28,12 +29,15 @@ class StepTable(ListBody):
     screen_name = "steps"
     title = "Steps"
     of_the_list = ("sort(1)", "reverse", "slow")
+    has_lanes = True
     about = (
         "A row is one step where single steps are kept: the latest ones, and every slow one. ▲ before it means"
         " that it was slow, - that it was skipped. Further back a row is a stretch of steps with their means, and its"
         " first column names both ends. – is unknown, or a phase that did not occur. tok/s is within the step: by its"
         " own time, without the pause before it. Behind it, where there is room, stands what the training is about: its"
         " reward, or its loss.",
+        "On a GPU the times are the GPU's, of the steps that CUDA events timed: all of them, or a random sample where"
+        " steps are short. h shows every step by the host's clock, which says where Python was.",
         "→ and ← choose the column that sorts, v turns the order round, x leaves only slow and skipped steps. Enter"
         " opens a row: its phases beside the usual ones, metrics, GPUs, what was printed meanwhile, and where the"
         " program stood.",
@@ -44,7 +48,7 @@ class StepTable(ListBody):
         self._sort = 0
         self._falling = True
         self._only_slow = False
-        self._taken: tuple[View | None, int, bool, bool] = (None, 0, True, False)
+        self._taken: tuple[View | None, int, bool, bool, bool] = (None, 0, True, False, False)
         self._lines: list[StepLine] = []
         self._columns: list[Column] = []
 
@@ -53,33 +57,43 @@ class StepTable(ListBody):
         newest = steps[-1].index if steps else 0
         own = self._sort, self._falling, self._only_slow, self.selected, self.opened
         times = view.console_times if self.opened else ()
-        return newest, len(steps), view.step_seconds, view.report.slow_steps, times, own
+        timed = view.details.timed
+        lanes = look.host, view.step_seconds, view.host_step_seconds, len(timed), timed[-1].step if timed else 0
+        return newest, len(steps), lanes, view.report.slow_steps, times, own
 
-    def _take(self, view: View) -> None:
-        taken = (view, self._sort, self._falling, self._only_slow)
+    def _take(self, view: View, look: Look) -> None:
+        taken = (view, self._sort, self._falling, self._only_slow, look.host)
         if self._taken[0] is view and self._taken[1:] == taken[1:]:
             return
         self._taken = taken
-        lines = step_lines(view)
-        self._columns = columns(view, lines)
+        lines = step_lines(view, look.host)
+        self._columns = columns(view, lines, look.host)
         self._sort = min(self._sort, len(self._columns) - 1)
         if self._only_slow:
-            lines = [line for line in lines if line.status not in ("", "ok")]
+            lines = [line for line in lines if line.status not in ("", "ok", MEAN)]
         self._lines = ordered(lines, self._columns[self._sort], self._falling)
 
     def aside(self, view: View, look: Look) -> Row:
         if self.opened:
             return [("Enter or Esc", "accent"), (" back to the table", "muted")]
-        self._take(view)
-        single = sum(line.count == 1 for line in self._lines)
-        what = "slow and skipped steps only, " if self._only_slow else ""
-        words = f"{what}{fmt.plural(single, 'single step', 'single steps')}"
-        words += f" of {of}" if (of := shown_rank(view.report)) else ""
-        words += " by the host's clock" if view.report.device is not None else ""
-        stretches = len(self._lines) - single
-        told: Row = [(words + (f", {stretches:,} stretches before them" if stretches else ""), "muted")]
+        self._take(view, look)
+        row: Row = [(self._told(view, look), "muted")]
         more = self._more(view, self.size.width)
-        return [*more, *told] if more and row_width(more) + row_width(told) + BESIDE <= self.size.width else told
+        beside = BESIDE + text_width(self.heading(view, look)) - text_width(self.title)
+        return [*more, *row] if more and row_width(more) + row_width(row) + beside <= self.size.width else row
+
+    def _told(self, view: View, look: Look) -> str:
+        """How many rows there are, and of what."""
+        single = sum(line.count == 1 for line in self._lines)
+        device = clock(view.report, look.host) == GPU_CLOCK
+        timed = len({told.step for told in view.details.timed}) if device and not self._only_slow else 0
+        what = "slow and skipped steps only, " if self._only_slow else ""
+        kind = "timed step" if timed else "single step"
+        words = f"{what}{fmt.plural(timed or single, kind, f'{kind}s')}"
+        words += f" of {of}" if (of := shown_rank(view.report)) else ""
+        others = len(self._lines) - (timed or single)
+        beside = "" if device else " before them"  # of steps that were timed some lie between
+        return words + (f", {fmt.plural(others, 'stretch', 'stretches')}{beside}" if others else "")
 
     def _more(self, view: View, width: int) -> Row:
         """How many columns are out of sight, and the key that leads to them."""
@@ -91,7 +105,7 @@ class StepTable(ListBody):
         return [("Enter", "accent"), (": one step's role, stage and more  ", "muted")] if kinds else []
 
     def keys(self, view: View, look: Look) -> list[object]:
-        self._take(view)
+        self._take(view, look)
         return [line.key for line in self._lines]
 
     def nothing(self, view: View, look: Look, width: int) -> list[Row]:
@@ -134,7 +148,25 @@ class StepTable(ListBody):
 
     def opened_rows(self, key: object, view: View, look: Look, width: int) -> list[Row]:
         line = next((each for each in self._lines if each.key == key), None)
-        return step_detail(line, view, look, width) if line is not None else []
+        if line is None:
+            return []
+        wanted = self._wanted
+        words = f" step {wanted:,} was not timed on the GPU; the timed step nearest to it:"
+        beside: list[Row] = (
+            wrap([(words, "muted")], width - 1, 1) if line.by_device and wanted not in line.steps else []
+        )
+        return [*beside, *step_detail(line, view, look, width)]
+
+    @property
+    def _wanted(self) -> int:
+        """The step that was selected, by whichever clock."""
+        return self.selected[0] if isinstance(self.selected, tuple) else 0
+
+    def choice(self, keys: list[object]) -> int:
+        """The same step by the other clock, or the one nearest to it: a sample has not every step."""
+        if self.selected is None or self.selected in keys:
+            return super().choice(keys)
+        return min(range(len(keys)), key=lambda place: abs(self._lines[place].step - self._wanted))
 
     def do_sort(self, by: int) -> None:
         if self._columns:

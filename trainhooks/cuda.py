@@ -84,6 +84,24 @@ def event() -> Any:
     return sys.modules["torch"].cuda.Event()
 
 
+def free_memory() -> float:
+    """The share of the current device's memory that nobody has taken; 0 where torch does not tell."""
+    asked = getattr(torch_cuda(), "mem_get_info", None)
+    if asked is None:
+        return 0.0
+    free, total = asked()
+    return float(free / total) if total else 0.0
+
+
+def delay(cycles: int) -> bool:
+    """Hold up the current stream for so many cycles of its device; False: this torch cannot."""
+    sleep = getattr(torch_cuda(), "_sleep", None)
+    if sleep is None:
+        return False
+    sleep(cycles)
+    return True
+
+
 def _never() -> bool:
     return False
 

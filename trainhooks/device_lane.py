@@ -20,6 +20,8 @@ from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
 
 from trainhooks import cuda
 from trainhooks.clocks import host_clock
+from trainhooks.device_delay import SETTLE, Delay, Delayed, Queued
+from trainhooks.device_delay import wanted as delay_wanted
 from trainhooks.device_place import Place
 from trainhooks.entries import CANCEL, NEXT, NOTE, SPAN, STEP, Lane, Loop
 from trainhooks.sampling import Sampling
@@ -53,6 +55,8 @@ class Resolved(NamedTuple):
     gap: Optional[float]  # milliseconds from the first of the step resolved before to the first of this one
     sides: Tuple[int, ...]  # places of the marks that are on another stream than the first
     every: int  # how many steps this one stands for
+    delayed: Optional[Delayed] = None  # the device was held up at its begin: it stands for none
+    apart: bool = False  # a delay lies between the step timed before and this one
 
 
 class UnderWay(NamedTuple):
@@ -63,6 +67,8 @@ class UnderWay(NamedTuple):
     sides: List[int]
     every: int
     cost: int  # nanoseconds that it has cost so far
+    delayed: Optional[Queued]
+    apart: bool
 
 
 class DeviceLane:
@@ -83,6 +89,7 @@ class DeviceLane:
         self.begun: Deque[int] = deque(maxlen=MAX_RESOLVED)
         self.resolved: Deque[Resolved] = deque(maxlen=MAX_RESOLVED)
         self.sampling = Sampling()
+        self.delay: Optional[Delay] = delay_wanted() if wanted else None
         self.place = Place()
         self.through: Put = self.put  # one object, so that it can be told from others
         self._on = wanted
@@ -109,6 +116,8 @@ class DeviceLane:
         self._entries: List[Entry] = []
         self._sides: List[int] = []
         self._events: Optional[List[Any]] = None  # one an entry; None: the open step is given up
+        self._delayed: Optional[Queued] = None  # at the begin of the open step
+        self._apart = self._next_apart = False  # of the open step, and of the one that is timed next
         self._under_way: Deque[UnderWay] = deque()
         self._pools: Dict[int, List[Any]] = {}  # of events, by the device on which they were recorded first
         self._free: List[Any] = []  # the one of the device that is timed
@@ -233,6 +242,7 @@ class DeviceLane:
         self._begun = entry
         self._entries, self._sides, self._events = [], [], []
         self._every = self.sampling.begins(entry[1])
+        self._delayed, self._apart, self._next_apart = None, self._next_apart, False
         self.begun.append(entry[1])
         if self._is_compiling():
             self._give_up()
@@ -245,12 +255,26 @@ class DeviceLane:
         if stream.device_index != self._device:
             self._move(stream.device_index)
         self._mark(entry)
+        if self.delay is not None and self._events and self.place.is_current and self.delay.due(entry[1]):
+            self._hold_up(self.delay, stream)
+
+    def _hold_up(self, delay: Delay, stream: Any) -> None:
+        """Delay the device behind the step's first mark. Neither this step nor what follows at once is usual."""
+        event = self._event()
+        if event is None:
+            return
+        self._delayed = delay.queue(event, stream)
+        if self._delayed is None:
+            self._free.append(event)
+        else:
+            self._next_apart = True
+            self.sampling.settle(SETTLE * self._delayed.wanted)
 
     def _move(self, device: int) -> None:
         """To another device. An event belongs to the one on which it was first recorded."""
         for step in self._under_way:
             self._release(step.events)
-            self._drop(step.entries[0], step.entries[-1], step.every)
+            self._drop(step.entries[0], step.entries[-1], step.every, step.apart)
         self._under_way.clear()
         if self._anchor is not None:
             self._free.append(self._anchor)
@@ -261,14 +285,14 @@ class DeviceLane:
         self._mark(entry)
         self._loop = None
         entries, events = self._entries, self._events
-        self._events = None
         if events is not None and len(self._under_way) < MAX_UNDER_WAY:
-            self._under_way.append(UnderWay(entries, events, self._sides, self._every, self._spent))
+            self._events = None
+            step = UnderWay(entries, events, self._sides, self._every, self._spent, self._delayed, self._apart)
+            self._under_way.append(step)
             self._spent = 0
             return
-        if events is not None:
-            self._release(events)
-        self._drop(self._begun, entry, self._every)
+        self._give_up()
+        self._drop(self._begun, entry, self._every, self._apart)
 
     def _step_aside(self) -> None:
         if self._lane is not None and self._lane.put is self.through:
@@ -310,7 +334,9 @@ class DeviceLane:
         """The open step is not timed."""
         if self._events:
             self._release(self._events)
-        self._events = None
+        if self._delayed is not None:
+            self._free.append(self._delayed.event)
+        self._events = self._delayed = None
 
     # Steps that the device is done with
 
@@ -324,7 +350,8 @@ class DeviceLane:
     def _all_done(self, step: UnderWay) -> bool:
         events = step.events
         if step.sides:  # streams go by themselves
-            return all(event.query() for event in events)
+            held_up = step.delayed is None or step.delayed.event.query()
+            return held_up and all(event.query() for event in events)
         return bool(events[-1].query())
 
     def _resolve(self, step: UnderWay) -> None:
@@ -345,9 +372,15 @@ class DeviceLane:
             self._free.append(self._anchor)
         self._anchor, self._anchored = first, entries[0][1]
         self._release([event for event in events if event is not first])
-        self.resolved.append(Resolved(entries, times, gap, tuple(step.sides), step.every))
+        delayed = step.delayed
+        held_up = None
+        if delayed is not None:
+            held_up = Delayed(first.elapsed_time(delayed.event), *delayed[1:])
+            self._free.append(delayed.event)
+        self.resolved.append(Resolved(entries, times, gap, tuple(step.sides), step.every, held_up, step.apart))
         self.said = ON
-        self.sampling.costs(step.cost + host_clock() - began)
+        if delayed is None:  # it costs more, and has a budget of its own
+            self.sampling.costs(step.cost + host_clock() - began)
 
     def _release(self, events: List[Any]) -> None:
         """Back into the pool, each once."""
@@ -357,9 +390,9 @@ class DeviceLane:
                 self._free.append(event)
                 last = event
 
-    def _drop(self, begin: Entry, end: Entry, every: int) -> None:
+    def _drop(self, begin: Entry, end: Entry, every: int, apart: bool) -> None:
         """A step is not timed; whether it was one at all shows when the host tells it."""
-        self.resolved.append(Resolved([begin, end], [], None, (), every))
+        self.resolved.append(Resolved([begin, end], [], None, (), every, None, apart))
         self._spent = 0
 
     # Ends

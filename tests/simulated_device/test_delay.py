@@ -258,9 +258,18 @@ def test_they_cost_what_they_may(play: Plays, name: str) -> None:
 
 def test_a_whole_run_takes_no_longer(play: Plays) -> None:
     """No checkpoints here: it is steps alone that pay."""
-    plain, played = (play("mixed", changes={"steps": 1300}, **more) for more in ({}, ON))
+    plain, played = (play("mixed", changes={"steps": 2600}, **more) for more in ({}, ON))
     assert len(delayed(played.told)) >= 2
     assert played.truth["elapsed"] <= plain.truth["elapsed"] * (1 + device_delay.SHARE)
+
+
+def test_beside_the_drivers_readings_the_range_still_holds_the_truth(play: Plays) -> None:
+    """A run of nothing but steps, recorded as usual."""
+    played = play("mixed", changes={"steps": 2600}, **ON)
+    device, busy = device_of(played.told), played.truth["busy"]
+    assert device.estimate is not None and device.estimate.steps >= 3 and device.utilization is not None
+    assert device.busy_least is not None and device.busy_most is not None
+    assert device.busy_least <= busy <= device.busy_most < device.busy_least + 4 * checks.POINTS
 
 
 def test_losses_and_random_numbers_are_as_without(play: Plays) -> None:

@@ -68,8 +68,8 @@ LAUNCHES = ("launch-bound", "small-batch")
 SEVERITIES = ("critical", "warning", "info")
 # Among equals these come first: they end the run, or falsify whatever else was measured...
 BEFORE_ALL = ("gpu-error", "debug-settings", "gpu-shared", "memory-leak", "memory-fragmented", "oom-risk")
-# ...and these last: they say that it is slow, and not why.
-NO_CAUSE = ("regressed", "below-expected", "slow-drift", "slow-steps")
+# ...and these last: they say that it is slower than it was, or was hoped to be, and not why.
+NO_CAUSE = ("regressed", "below-expected")
 
 
 def rank(finding: Finding) -> tuple[int, int, int, float]:

@@ -10,7 +10,9 @@ SIGHTINGS = 3  # readings that must agree: one is a flicker, two may be the same
 HOLD = 3.0  # seconds from the first to the last of them; bits come and go within a second on a healthy GPU
 # A power limit is news only as a lasting state, for its clock moves with every kernel. And what no bit tells is read
 # off clocks, links and tables that settle slowly after a change.
-LONGER_HOLD = {POWER_CAP: 30.0, LOW_CLOCKS: 30.0, PCIE_LINK: 30.0, FOREIGN: 15.0}
+LONGER_HOLD = {POWER_CAP: 30.0, LOW_CLOCKS: 30.0, PCIE_LINK: 30.0, FOREIGN: 8.0}
+# Of processes two readings, which lie ten seconds apart: what ends is gone from the driver's table a second later.
+SIGHTINGS_OF = {FOREIGN: 2}
 MISSED = 2  # readings in a row without it end a suspicion; one may miss a bit that toggles
 CLEAR = 10.0  # seconds without it end an episode: a GPU at its temperature limit comes and goes in seconds
 LONGEST_GAP = 5.0  # seconds that one reading may speak for; what was not watched is not counted
@@ -124,7 +126,8 @@ class Episodes:
             episode.last, episode.missed = t, 0
         _describe(episode, sighting)
         hold = LONGER_HOLD.get(episode.reason, HOLD)
-        if episode.held or episode.sightings < SIGHTINGS or t - episode.start < hold:
+        enough = SIGHTINGS_OF.get(episode.reason, SIGHTINGS)
+        if episode.held or episode.sightings < enough or t - episode.start < hold:
             return []
         episode.held = True
         return [episode]

@@ -121,6 +121,12 @@ CAUSES: dict[str, tuple[str, Callable[[], Story]]] = {
     ),
     "texts one by one, in four long steps": ("sequential-generation", lambda: generating(4)),
     "workers that are too many, and data that is late": ("oversubscribed", lambda: crowded(0.1)),
+    "another program on the card, within twelve seconds, and a format besides": (
+        "gpu-shared",
+        lambda: looped(
+            ITEM_EACH_STEP, GPT2, reading={**BUSY, "processes": [(7, "python3", 5 * GIB, False)]}, **FP32
+        ),
+    ),
     "exact fp32 in eight long steps": (
         "fp32-matmul",
         lambda: steps(8, {"forward": 1.0, "backward": 2.0}, queued=0.95, ops=MOE, **FP32),

@@ -16,11 +16,13 @@ from __future__ import annotations
 import os
 from collections import deque
 from statistics import median
-from typing import Any, Deque, Dict, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Deque, Dict, List, NamedTuple, Optional, Tuple
 
 from trainhooks import cuda
 from trainhooks.clocks import NANOSECOND, host_clock
-from trainhooks.device_queue import Work
+
+if TYPE_CHECKING:
+    from trainhooks.device_queue import Work  # not loaded with `import trainhooks`: the background thread has it
 
 VARIABLE = "TRAINMON_GPU_DELAY"  # 1: on
 

@@ -32,7 +32,7 @@ def test_an_import_loads_nothing_heavy(train: Trainings) -> None:
     assert ours == {
         "trainhooks", "trainhooks.api", "trainhooks.session", "trainhooks.deferred", "trainhooks.clocks",
         "trainhooks.entries", "trainhooks.process_group", "trainhooks.cuda", "trainhooks.device_lane",
-            "trainhooks.sampling",
+        "trainhooks.device_delay", "trainhooks.device_place", "trainhooks.gc_pauses", "trainhooks.sampling",
     }  # fmt: skip
 
 

@@ -393,6 +393,7 @@ class DeviceLane:
     def _drop(self, begin: Entry, end: Entry, every: int, apart: bool) -> None:
         """A step is not timed; whether it was one at all shows when the host tells it."""
         self.resolved.append(Resolved([begin, end], [], None, (), every, None, apart))
+        self.sampling.fails(self._spent)
         self._spent = 0
 
     # Ends

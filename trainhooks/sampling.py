@@ -86,9 +86,14 @@ class Sampling:
         """What a step that was timed, and could be, cost the thread that trains."""
         self._done += 1
         known = self._cost
-        if known:
+        if known and self._done > 1:  # else it is that of steps that could not be timed
             cost = min(cost, int(OUTLIER * known))
         self._cost = known + (cost - known) / min(self._done, 8)
+
+    def fails(self, cost: int) -> None:
+        """What a step cost that was to be timed and could not be: all that is known, as long as none can."""
+        if not self._done:
+            self._cost = max(self._cost, float(cost))
 
     def settle(self, nanoseconds: int) -> None:
         """No step is timed for so long: the ones that come are not as usual, and stand for none."""

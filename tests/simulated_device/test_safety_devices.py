@@ -98,3 +98,19 @@ for i in loop:
 """
     )
     assert "freed" not in told.out and len(timed(told)) >= 6
+
+
+def test_steps_that_can_never_be_timed_are_not_all_tried(play: Plays) -> None:
+    """Each goes over to another device in its middle. What the tries cost is within the budget, too."""
+    told, times = run(
+        play,
+        """
+for i in th.steps(range(400)):
+    cuda.set_device(0); device.host(0.001)
+    with th.phase('forward'): cuda.set_device(1)
+    if i % 100 == 99: breathe()
+print(face.calls['Event.record'])
+""",
+    )
+    assert times == {} and len(told.indices) == 400
+    assert 10 <= int(told.out.split()[0]) < 200

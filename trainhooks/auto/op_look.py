@@ -137,13 +137,12 @@ class Visit:
         self._callbacks: Any = _callbacks()
         self._callbacks.register_start_callback(self._compiles)
         sections.harmless(_no_warning_twice)
-        self._stands = True
         torch.overrides._push_mode(self._mode)
 
     def _compiles(self, *_: Any) -> None:
         """Something compiles after all: it must not find us on the stack, or it would compile again without us."""
         self.census.failed = self.census.failed or COMPILED
-        self._step_down()
+        sections.harmless(self._step_down)
 
     def leave(self) -> None:
         self._step_down()
@@ -151,10 +150,8 @@ class Visit:
             self._callbacks.remove_start_callback(self._compiles)
 
     def _step_down(self) -> None:
+        """Asked once more when the call ends: dynamo takes the stack away while it traces, and puts it back."""
         self.census.open = False
-        if not self._stands:
-            return
-        self._stands = False
         overrides, above = self._torch.overrides, []
         while True:  # what the program has put above us and not taken away stays
             modes = _stack(self._torch)

@@ -1,0 +1,25 @@
+"""What all tests of unmodified programs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .looked import Facts
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[Facts]:
+    """What is told of operations."""
+    import torch
+
+    from trainhooks.auto import op_look
+    from trainhooks.facts import masked_config
+
+    said: list[Facts] = []
+    put: Callable[[Any], None] = lambda entry: said.append(masked_config(entry[1]["facts"])["ops"])  # noqa: E731
+    monkeypatch.setattr(op_look.session, "quiet_put", lambda: put)
+    torch._dynamo.utils.counters.clear()  # other tests may have compiled
+    return said

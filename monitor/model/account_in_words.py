@@ -31,9 +31,12 @@ def notes(device: Device) -> list[str]:
     if not device.account:
         return []
     least, most = sum(row.least or 0.0 for row in device.account), sum(row.most or 0.0 for row in device.account)
+    known = any(row.least is not None for row in device.account if row.state == "busy")
     told = [f"certain: {share(least)} of the time; the rest is in the most of a busy part, a copy or an idle one"]
     if least >= 0.995 and most <= 1.005:
         told = ["all of the time is known for certain"]
+    if not known:
+        told = ["how much is certain is not known: the journal does not tell how long work was queued"]
     looks = max((row.looks or 0 for row in device.account), default=0)
     if looks:
         told.append(f"what the host did meanwhile: by {plural(looks, 'look', 'looks')} at its stack (95 % ranges)")

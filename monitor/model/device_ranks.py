@@ -58,28 +58,50 @@ class Late:
     steps: int  # timed ones, of the rank that has fewest
 
 
+def usual_steps(ranks: Mapping[int, DeviceSteps]) -> dict[int, dict[str, float]]:
+    """The usual step of each rank, by phase; nothing before enough steps of every one were timed."""
+    if len(ranks) < 2 or any(len(stats.latest) < ENOUGH for stats in ranks.values()):
+        return {}
+    return {rank: stats.usual() for rank, stats in ranks.items()}
+
+
+def waits_of(usual: Mapping[int, Mapping[str, float]]) -> dict[int, float]:
+    """Seconds of a usual step that each rank waits for others: what its collectives take beyond the shortest."""
+    shared = {rank: _collective(row) for rank, row in usual.items()}
+    least = min(shared.values(), default=0.0)
+    return {rank: seconds - least for rank, seconds in shared.items()}
+
+
 def late_rank(ranks: Mapping[int, DeviceSteps]) -> Late | None:
     """The rank that makes the others wait, where that is clear."""
-    if len(ranks) < 2 or any(len(stats.latest) < ENOUGH for stats in ranks.values()):
+    return late_of(usual_steps(ranks), min((len(stats.latest) for stats in ranks.values()), default=0))
+
+
+def late_of(usual: Mapping[int, Mapping[str, float]], steps: int) -> Late | None:
+    """The same, of what is usual.
+
+    Args:
+        steps: that this is the median of, at least.
+    """
+    if not usual:
         return None
-    usual = {rank: stats.usual() for rank, stats in ranks.items()}
     lengths = [sum(row.values()) for row in usual.values()]
     period = fmean(lengths)
     if period <= 0 or max(lengths) - min(lengths) > APART * period:
         return None
-    shared = {rank: _collective(row) for rank, row in usual.items()}
-    rank = min(shared, key=lambda each: shared[each])
+    waiting = waits_of(usual)
+    rank = min(waiting, key=lambda each: waiting[each])
     others = [row for each, row in usual.items() if each != rank]
-    waits = fmean(_collective(row) for row in others) - shared[rank]
+    wait = fmean(seconds for each, seconds in waiting.items() if each != rank)
     longer = {
         name: seconds - fmean(row.get(name, 0.0) for row in others)
         for name, seconds in usual[rank].items()
         if name not in COLLECTIVE
     }
     culprit = max(longer, key=lambda name: longer[name], default=None)
-    if culprit is None or waits < WORTH * period or longer[culprit] < CONFIRMED * waits:
+    if culprit is None or wait < WORTH * period or longer[culprit] < CONFIRMED * wait:
         return None
-    return Late(rank, waits, waits / period, culprit, min(len(stats.latest) for stats in ranks.values()))
+    return Late(rank, wait, wait / period, culprit, steps)
 
 
 def _collective(row: Mapping[str, float]) -> float:

@@ -340,11 +340,12 @@ class HostRow:
 @dataclass(slots=True)
 class RankRow:
     rank: int
-    step_seconds: float | None = None  # median seconds a step
+    step_seconds: float | None = None  # median seconds a step, by `clock`; so are the waits
     wait_seconds: float | None = None  # mean seconds a step, of late, that it waits for slower ranks; at least
     steps: int = 0
     usual_wait: float | None = None  # the same, the median
     wait_share: float | None = None  # that, of the time from step to step: the straggler's share is the others' mean
+    clock: str = "host"  # cuda: by CUDA events, where enough steps of every rank were timed
 
 
 @dataclass(slots=True)

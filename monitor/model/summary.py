@@ -10,7 +10,7 @@ from monitor.model import account, mfu
 from monitor.model.account import Surroundings as Surroundings
 from monitor.model.activity import Range
 from monitor.model.below_peak import below_peak, holds
-from monitor.model.device_ranks import late_rank
+from monitor.model.device_ranks import late_of, usual_steps, waits_of
 from monitor.model.device_use import device_use, over_steps, phase_rows, tells_phases, uses_device
 from monitor.model.devices import ours
 from monitor.model.metric_order import ordered
@@ -64,7 +64,8 @@ def report(state: RunState, around: Surroundings) -> Report:
     main, comparison = state.main, compare(state.ranks)
     progress = _progress(state, around, outcome, wall)
     device, host_phases = device_use(state), _phases(main)
-    throughput, straggler = _throughput(state, around, outcome), _straggler(state, comparison)
+    usual = _device_ranks(state)
+    throughput, straggler = _throughput(state, around, outcome), _straggler(state, comparison, usual)
     if device is not None:
         waits = straggler.share if straggler is not None and straggler.rank != main.rank else None
         product = mfu.matrix_product(state, throughput, around.products)
@@ -86,7 +87,7 @@ def report(state: RunState, around: Surroundings) -> Report:
         startup=account.startup(state, around, wall, outcome),
         gpus=_gpus(state, outcome),
         host=_host(state),
-        ranks=_ranks(state, comparison),
+        ranks=_ranks(state, comparison, usual, waits_of(usual) if straggler is not None else None),
         findings=[],
         alerts=_alerts(state, around),
         dropped=_dropped(state, around, outcome),
@@ -220,7 +221,17 @@ def _metric(column: Column) -> MetricRow:
     return MetricRow(last, mean, column.least, column.most, count, column.nonfinite)
 
 
-def _ranks(state: RunState, comparison: Comparison | None) -> list[RankRow]:
+def _device_ranks(state: RunState) -> dict[int, dict[str, float]]:
+    """Each rank's usual step by the device's clock."""
+    return usual_steps({rank: stats.device for rank, stats in state.ranks.items()}) if uses_device(state) else {}
+
+
+def _ranks(
+    state: RunState,
+    comparison: Comparison | None,
+    usual: dict[int, dict[str, float]],
+    waiting: dict[int, float] | None,
+) -> list[RankRow]:
     # On a GPU the host runs ahead, and waits wherever it next needs a result: only what is clear is said.
     told = comparison is not None and (comparison.slowest is not None or not state.gpus)
     known = comparison if told else None
@@ -233,12 +244,20 @@ def _ranks(state: RunState, comparison: Comparison | None) -> list[RankRow]:
             row.wait_seconds, row.usual_wait = known.waits.get(rank), known.usual.get(rank)
             row.wait_share = None if row.usual_wait is None else row.usual_wait / known.period
         rows.append(row)
-    return rows
+    return [_by_device(row, usual, waiting) if row.rank in usual else row for row in rows]
 
 
-def _straggler(state: RunState, comparison: Comparison | None) -> Straggler | None:
+def _by_device(row: RankRow, usual: dict[int, dict[str, float]], waiting: dict[int, float] | None) -> RankRow:
+    """A rank by the device's clock; who waits is said where the one that is late is clear."""
+    seconds = sum(usual[row.rank].values())
+    wait = None if waiting is None else waiting[row.rank]
+    share = None if wait is None or seconds <= 0 else wait / seconds
+    return RankRow(row.rank, seconds, wait, row.steps, wait, share, clock="cuda")
+
+
+def _straggler(state: RunState, comparison: Comparison | None, usual: dict[int, dict[str, float]]) -> Straggler | None:
     if uses_device(state):
-        late = late_rank({rank: stats.device for rank, stats in state.ranks.items()})
+        late = late_of(usual, min((len(state.ranks[rank].device.latest) for rank in usual), default=0))
         return None if late is None else Straggler(late.rank, late.share, late.seconds, late.steps, late.culprit)
     if comparison is None or comparison.slowest is None:
         return None

@@ -11,6 +11,7 @@ from monitor.model.report import Rates, Report
 from monitor.runs.fleet import Row as RunRow
 from monitor.runs.fleet import outline
 from monitor.tui.columns import top_limit
+from monitor.tui.lane import clock
 from monitor.tui.panels.header import SEVERITY, skipped, speeds, step_of_total
 from monitor.tui.rows import Row, Span, column, cut, fit, flow, printable, separated, skyline, spread, wrap
 
@@ -131,4 +132,5 @@ def _course(pace: tuple[float, ...], steps: int, width: int, height: int) -> lis
 def _phases(report: Report, width: int) -> list[Row]:
     largest = sorted(report.phases, key=lambda phase: -phase.share)[:PHASES]
     parts: list[Row] = [[(f"{fit(each.name, 24)} ", "muted"), (fmt.share(each.share), "text")] for each in largest]
-    return flow(parts, width)
+    told = clock(report, host=False)
+    return flow([*parts, *([[(told, "muted")]] if told and parts else [])], width)

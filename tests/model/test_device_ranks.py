@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from monitor.model.device_ranks import ENOUGH, DeviceSteps, Late, late_rank
+from monitor.model.device_ranks import ENOUGH, DeviceSteps, Late, late_rank, usual_steps, waits_of
 from monitor.model.fold import fold
 from monitor.model.state import RunState
 from monitor.model.summary import report
@@ -74,5 +74,16 @@ def test_a_run_s_straggler_on_gpus_is_told_by_their_clocks_alone() -> None:
             events.append(timed(rank, step, **extra))
         for event in events:
             fold(state, event)
-    found = report(state, around(state)).straggler
+    told = report(state, around(state))
+    found = told.straggler
     assert found is not None and (found.rank, found.culprit) == (1, "forward")
+    early, late = told.ranks
+    assert {row.clock for row in told.ranks} == {"cuda"} and late.usual_wait == 0.0
+    assert early.usual_wait is not None and 0.03 < early.usual_wait < 0.05 and 0.28 < (early.step_seconds or 0) < 0.32
+
+
+def test_the_rows_of_ranks_are_by_the_devices_clocks_too() -> None:
+    usual = usual_steps(ranks())
+    waiting = waits_of(usual)
+    assert waiting[1] == 0.0 and all(0.03 < waiting[rank] < 0.05 for rank in (0, 2, 3))
+    assert usual_steps(ranks(steps=ENOUGH)) == {}, "too few of them were timed"

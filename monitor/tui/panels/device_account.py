@@ -6,6 +6,7 @@ from monitor.model import account_in_words
 from monitor.model.report import Device
 from monitor.tui.rows import Row, column, cut, fit, text_width, wrap
 
+_TITLE = " The GPU in the steps"
 _NUMBER = 11
 _STATE = 6
 _LEAST_NAME, _MOST_NAME = 16, 48
@@ -17,11 +18,11 @@ def account_rows(device: Device, width: int) -> list[Row]:
     head, *parts = account_in_words.rows(device) or [[]]
     if not parts:
         return []
-    names = min(_MOST_NAME, max(text_width(part[0]) for part in parts), width - _STATE - 2 * _NUMBER - 6)
+    longest = max(text_width(_TITLE) - 2, *(text_width(part[0]) for part in parts))
+    names = min(_MOST_NAME, longest, width - _STATE - 2 * _NUMBER - 6)
     if names < _LEAST_NAME:
         return []
-    title = " The GPU in the steps"
-    labels = f"{column(title, names + 3)}  {column(head[1], _STATE)}"
+    labels = f"{column(_TITLE, names + 3)}  {column(head[1], _STATE)}"
     numbers = "".join(column(each, _NUMBER, right=True) for each in head[2:])
     rows: list[Row] = [[], [(labels, "text bold"), (numbers, "muted")]]
     for name, state, *cells in parts:

@@ -66,6 +66,8 @@ def now(view: View) -> Row:
     elif work.step is not None:
         row = [(f"step {work.step:,}{role}: ", "muted")]
         if work.phase is not None:
+            # Where Python is: of a GPU's queue no pulse tells.
+            row += [("host in ", "muted")] if view.report.device is not None else []
             row += [(printable(work.phase[:80]), "text bold"), (_for(work.phase_seconds), "text")]
         else:
             row += [(f"open{_for(work.step_seconds)}", "text")]

@@ -7,6 +7,7 @@ from statistics import fmean
 
 from monitor import units as fmt
 from monitor.model.report import RankRow, Report, View
+from monitor.tui.lane import GPU_CLOCK, HOST_CLOCK
 from monitor.tui.panels.base import Look, ScrollPanel
 from monitor.tui.panels.header import shown_rank
 from monitor.tui.rows import Row, column, row_width
@@ -23,6 +24,13 @@ _SLOWEST = "  slowest"
 def of_rank(title: str, report: Report) -> str:
     """A title that says whose figures these are, where there are several ranks."""
     return ", ".join(filter(None, (title, shown_rank(report))))
+
+
+def clock_of(report: Report) -> str:
+    """Whose clock the ranks' times are by, where GPUs are used; they have no other lane."""
+    if report.device is None or len(report.ranks) < 2:
+        return ""
+    return GPU_CLOCK if all(row.clock == "cuda" for row in report.ranks) else HOST_CLOCK
 
 
 def rank_rows(ranks: list[RankRow], slowest: int | None, width: int) -> list[Row]:
@@ -82,10 +90,10 @@ class Ranks(ScrollPanel):
     number = 8
 
     def data(self, view: View, look: Look) -> object:
-        return view.report.ranks, view.report.straggler
+        return view.report.ranks, view.report.straggler, view.report.device is None
 
     def heading(self, view: View, look: Look) -> str:
-        return "Ranks"
+        return f"Ranks, {told}" if (told := clock_of(view.report)) else "Ranks"
 
     def has_place(self, view: View, look: Look) -> bool:
         return len(view.report.ranks) > 1

@@ -238,7 +238,7 @@ def _clocks(view: View, host: bool, width: int) -> list[Row]:
 def _clock_told(view: View, host: bool) -> str:
     device = view.report.device
     if device is None:
-        told = "no GPU was timed" if not view.details.gpus else "no GPU is known to be used"
+        told = "no GPU was timed" if not view.details.gpus else "which GPU the training uses is not known"
         return f"clock: the host's; {told}"
     if device.clock is None:
         return "host clock: where Python was, not what the GPU did; no step was timed on the GPU"

@@ -10,7 +10,7 @@ from monitor import units as fmt
 from monitor.model.report import RankRow, View
 from monitor.tui.actions import screen_bindings
 from monitor.tui.panels.base import Look
-from monitor.tui.panels.ranks import LEGEND, WORKS, by_interest, rank_rows
+from monitor.tui.panels.ranks import LEGEND, WORKS, by_interest, clock_of, rank_rows
 from monitor.tui.rows import Row, cut, row_width, wrap
 from monitor.tui.screens.page import Body, PageScreen
 
@@ -50,12 +50,17 @@ class Ranks(Body):
         "In synchronous training every step takes all ranks the same time, because whoever is early waits in a"
         " collective, mostly inside backward. So the slow rank is not the one with the longest step, but the one that"
         " waits least: `waits` is what a rank's time in collectives exceeds the shortest of all, of each step.",
-        "It is a lower bound, and – where it cannot be told: one rank, too few steps in common, or a GPU that runs"
-        " behind its host. A rank is named as slowest only over enough steps, and where it costs a worthwhile share.",
+        "On GPUs the times are the GPUs' once enough steps of every rank were timed, and the host's until then: the"
+        " title says which. A wait is a lower bound, and – where it cannot be told: one rank, too few steps in common,"
+        " or a GPU that runs behind its host. A rank is named as slowest only over enough steps, and where it costs a"
+        " worthwhile share.",
     )
 
+    def heading(self, view: View, look: Look) -> str:
+        return f"{self.title}, {told}" if (told := clock_of(view.report)) else self.title
+
     def data(self, view: View, look: Look) -> object:
-        return view.report.ranks, view.report.straggler, self._away
+        return view.report.ranks, view.report.straggler, view.report.device is None, self._away
 
     def aside(self, view: View, look: Look) -> Row:
         ranks = view.report.ranks
@@ -73,6 +78,7 @@ class Ranks(Body):
         slow = report.straggler
         if slow is not None:
             head: Row = [(f" rank {slow.rank} is slowest", "warning bold")]
+            head += [(f" in {slow.culprit}", "text")] if slow.culprit else []
             head.append((f": the others wait {fmt.duration(slow.seconds)} a step for it, ", "text"))
             head.append((f"{fmt.share(slow.share)} of the time from step to step, ", "text"))
             head.append((f"over the last {slow.steps:,} steps", "text"))

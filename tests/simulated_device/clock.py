@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 
 SECOND = 1_000_000_000  # nanoseconds, of which everything here is counted
+NEVER = 1 << 62
 
 # Modules that wait by the machine's own clock. They bind it when they are imported, so they are imported before ours
 # takes its place; what waits in C (locks, select) is not touched by it at all.
@@ -19,22 +21,32 @@ _SECONDS = ("monotonic", "perf_counter")
 class Clock:
     """Nanoseconds since the machine was started, as far as the training is told."""
 
-    __slots__ = ("_since", "now")
+    __slots__ = ("_call", "_call_at", "_since", "now")
 
     def __init__(self, now: int) -> None:
         self.now = now
         self._since = now
+        self._call: Callable[[], None] = lambda: None
+        self._call_at = NEVER
+
+    def call_at(self, moment: int, call: Callable[[], None]) -> None:
+        """Call this once, where time comes to `moment`: in the midst of a wait, if it is a long one."""
+        self._call_at, self._call = moment, call
 
     def pass_by(self, nanoseconds: int) -> None:
         """Time in which the host did something."""
-        self.now += nanoseconds
+        until = self.now + nanoseconds
+        while self._call_at <= until:
+            self.now, self._call_at = max(self.now, self._call_at), NEVER
+            self._call()
+        self.now = max(self.now, until)
 
     def wait_until(self, moment: int) -> int:
         """Time in which the host waited for `moment`. Returns how long that was."""
         waited = moment - self.now
         if waited <= 0:
             return 0
-        self.now = moment
+        self.pass_by(waited)
         return waited
 
     @property

@@ -17,7 +17,8 @@ from tests.simulated_device.device import Device, DeviceError, Graph, Mark, Stre
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _HOOKS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(_HERE))), "trainhooks") + os.sep
-_PROGRAMS = ("workloads.py", "layers.py")  # of this package's files those that stand for a user's
+# Of this package's files those that stand for a user's.
+_PROGRAMS = ("workloads.py", "layers.py", "networks.py", "programs.py", "more_programs.py")
 _FAILED = "operation failed due to a previous error during capture"
 
 
@@ -130,9 +131,21 @@ class Face:
 
     def memory(self, *_: Any) -> dict[str, Any]:
         self.call("memory_stats", self.devices[0].costs.memory, safe=True)
-        one = {"current": 40 * 2**30, "peak": 48 * 2**30, "allocated": 2**42, "freed": 2**42}
-        kinds = ("allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes", "requested_bytes")
-        return {**{kind: {"all": dict(one)} for kind in kinds}, "num_alloc_retries": 0, "num_ooms": 0}
+        held = self.devices[self.current_device()].memory
+        both = {"allocated": 2**42, "freed": 2**42}
+        tensors = {"current": held.allocated, "peak": held.peak_allocated, **both}
+        segments = {"current": held.reserved, "peak": held.peak_reserved, **both}
+        kinds = ("allocated_bytes", "active_bytes", "inactive_split_bytes", "requested_bytes")
+        told: dict[str, Any] = {kind: {"all": dict(tensors)} for kind in kinds}
+        told["reserved_bytes"] = {"all": segments}
+        return {**told, "num_alloc_retries": held.retries, "num_ooms": held.ooms}
+
+    def empty_cache(self) -> None:
+        """Waits for the device; what is free then goes back to the driver, and is asked for again."""
+        device = self.call("empty_cache", 0)
+        device.swept()
+        device.synchronize()
+        device.memory.empty_cache()
 
     def memory_left(self, *_: Any) -> tuple[int, int]:
         self.call("mem_get_info", 10_000)
@@ -177,6 +190,7 @@ class Face:
             "get_device_name": lambda index=0: self.properties(index).name,
             "get_device_capability": lambda index=0: (9, 0),
             "memory_stats_as_nested_dict": self.memory,
+            "empty_cache": self.empty_cache,
             "memory_stats": lambda *_: _flat(self.memory()),
             "memory_allocated": lambda *_: self.memory()["allocated_bytes"]["all"]["current"],
             "mem_get_info": self.memory_left,
@@ -192,6 +206,11 @@ class Face:
             graph.capture_end()
 
 
+def is_machinery(path: str) -> bool:
+    """Whether a file of this package stands for torch's C++, the driver or the device, not for a user's program."""
+    return path.startswith(_HERE) and not path.endswith(_PROGRAMS)
+
+
 def by_hooks() -> bool:
     """Whether the innermost frame outside this package belongs to the hooks."""
     frame = sys._getframe(1)
@@ -199,7 +218,7 @@ def by_hooks() -> bool:
         path = frame.f_code.co_filename
         if path.startswith(_HOOKS) and frame.f_code.co_name != "__torch_function__":  # that passes a program's call on
             return True
-        between = "contextlib" in path or (path.startswith(_HERE) and not path.endswith(_PROGRAMS))
+        between = "contextlib" in path or is_machinery(path)
         if not between:
             return False
         frame = frame.f_back  # type: ignore[assignment]

@@ -13,12 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tests.simulated_device.allocator import Allocator
 from tests.simulated_device.clock import SECOND, Clock
 from tests.simulated_device.ledger import COLLECTIVE, COPY, FOREIGN, KERNEL, Ledger, Work
 
 QUEUE = 1024  # launches under way; the next one waits for the oldest
 LATENCY = 4_000  # nanoseconds from a launch to the earliest begin on an idle device
 RESOLUTION = 500  # nanoseconds, of an event's time
+MEMORY = 79 * 2**30  # bytes that a process can have
+HELD = 48 * 2**30  # bytes of a training whose tensors are not followed
 PAGEABLE, PINNED = 5.1e9, 25e9  # bytes a second that copies to the device reach
 
 Hold = Callable[[int], int]  # the earliest begin of a piece of work -> how much longer it is held up
@@ -47,6 +50,8 @@ class CostTable:
     copy: int = 7_200
     item: int = 10_000  # with nothing queued
     memory: int = 151_000  # the allocator's figures
+    view: int = 1_500  # an operation that starts no kernel
+    driver: int = 500_000  # a call that gives or takes memory of the device
 
 
 class Stream:
@@ -101,6 +106,10 @@ class Device:
         self.arrivals: list[int] = []  # when the device would have come by the begin of each batch
         self.label = "other"
         self.slowness = 1.0  # of kernels: clocks that fall
+        self.memory = Allocator(MEMORY, driver=self._allocates)
+        self.memory.allocated = self.memory.peak_allocated = HELD  # by what is not simulated in detail
+        self.memory.reserved = self.memory.peak_reserved = HELD
+        self.swept: Callable[[], None] = lambda: None  # gives memory back that no tensor holds any more
         self.capture: Graph | None = None
         self.error: str | None = None  # sticky: from then on every call raises it
         self.blocked = 0  # nanoseconds that the host waited for room in the queue
@@ -109,6 +118,12 @@ class Device:
         self._copier = 0  # when the copy engine is free
         self._foreign = (int(foreign[0] * SECOND), int(foreign[0] * foreign[1] * SECOND))
         self._began = clock.now
+
+    def _allocates(self, what: str) -> None:
+        """cudaMalloc and cudaFree: the first is a call that takes its time, the second waits for the device."""
+        if what == "free":
+            self.synchronize()
+        self.clock.pass_by(self.costs.driver)
 
     # The host
 
@@ -136,9 +151,19 @@ class Device:
     # Work
 
     def launch(
-        self, count: int, seconds: float, label: str | None = None, stream: Stream | None = None, occupancy: float = 0.9
+        self,
+        count: int,
+        seconds: float,
+        label: str | None = None,
+        stream: Stream | None = None,
+        occupancy: float = 0.9,
+        *uses: float,
     ) -> None:
-        """Launch so many kernels of so many seconds each. Waits where the queue is full."""
+        """Launch so many kernels of so many seconds each. Waits where the queue is full.
+
+        Args:
+            uses: the shares of what the tensor cores can do, and the memory.
+        """
         self.check()
         label, stream = label or self.label, stream or self.stream
         duration = int(seconds * SECOND * self.slowness)
@@ -147,17 +172,32 @@ class Device:
             if self.capture is not None:
                 self.capture.work.append((duration, label, KERNEL, occupancy))
             else:
-                self._enqueue(duration, label, stream, KERNEL, occupancy)
+                self._enqueue(duration, label, stream, KERNEL, occupancy, uses=uses)
 
-    def copy(self, size: float, pageable: bool = False, label: str | None = None, stream: Stream | None = None) -> None:
-        """Bytes to the device: from pageable memory the host waits for all that is queued and for the copy itself."""
+    def copy(
+        self,
+        size: float,
+        pageable: bool = False,
+        label: str | None = None,
+        stream: Stream | None = None,
+        back: bool = False,
+        blocking: bool = False,
+    ) -> None:
+        """Bytes to the device: from pageable memory the host waits for all that is queued and for the copy itself.
+
+        Args:
+            back: to the host.
+            blocking: the host waits for a copy of pinned memory, too.
+        """
         self.check()
         label, stream = label or self.label, stream or self.stream
         self.clock.pass_by(self.costs.copy)
         if pageable:
             self.synchronize(stream)
-        self._enqueue(int(size / (PAGEABLE if pageable else PINNED) * SECOND), label, stream, COPY, 0.0)
-        if pageable:
+        rate = PAGEABLE if pageable else PINNED
+        link = (0.0, 0.0, -rate if back else rate)
+        self._enqueue(int(size / rate * SECOND), label, stream, COPY, 0.0, uses=link)
+        if pageable or blocking:
             self.synchronize(stream)
 
     def collective(self, seconds: float, late: float = 0.0, label: str | None = None) -> None:
@@ -183,7 +223,14 @@ class Device:
         self._queue.append(self.stream.free)
 
     def _enqueue(
-        self, duration: int, label: str, stream: Stream, kind: str, occupancy: float, room: bool = True
+        self,
+        duration: int,
+        label: str,
+        stream: Stream,
+        kind: str,
+        occupancy: float,
+        room: bool = True,
+        uses: tuple[float, ...] = (),
     ) -> None:
         if room:
             self._make_room()
@@ -192,7 +239,7 @@ class Device:
             earliest = max(earliest, self._copier)
         end = earliest
         for start, end in self._turns(earliest, duration):
-            self.ledger.add(Work(start, end, label, kind, self.step, occupancy))
+            self.ledger.add(Work(start, end, label, kind, self.step, occupancy, *uses))
         stream.free = end
         if kind == COPY:
             self._copier = end

@@ -30,6 +30,7 @@ def place(tensor: Any) -> Any:
 def install(*devices: Device) -> Face:
     """Into the real torch, imported before or now."""
     import torch
+    import torch.utils._device
 
     face = Face(*devices)
     for name, value in face.names().items():
@@ -101,6 +102,7 @@ def _stand_in_tensors(torch: Any, face: Face) -> None:
         return base.copy_(self, source)
 
     tensor.copy_ = copy_
+    torch.utils._device._device_constructors()  # `with torch.device(...)` knows torch's own functions from here on
     for name in ("empty", "zeros"):
         setattr(torch, name, _pinning(face, getattr(torch, name)))
 

@@ -19,6 +19,9 @@ class Work(NamedTuple):
     kind: str
     step: int  # the step that it was launched in, from 1 on; 0: before the first
     occupancy: float  # the share of the SMs that it holds
+    tensor: float = 0.0  # the share of what the tensor cores can do
+    memory: float = 0.0  # the share of what the memory can carry
+    link: float = 0.0  # bytes a second over the link to the host; negative: towards the host
 
 
 @dataclass
@@ -82,6 +85,7 @@ class Ledger:
         """
         windows = max(1, (end - begin) // every)
         ran, active, copied = [0] * windows, [0.0] * windows, [0] * windows
+        tensor, memory, into, back = ([0.0] * windows for _ in range(4))
         upto = begin
         for piece in sorted(self.work):
             start, stop = max(piece.start, begin), min(piece.end, begin + windows * every)
@@ -90,7 +94,11 @@ class Ledger:
                 until = min(stop, begin + (window + 1) * every)
                 if piece.kind == COPY:
                     copied[window] += until - start
+                    into[window] += max(0.0, piece.link) * (until - start)
+                    back[window] -= min(0.0, piece.link) * (until - start)
                 else:
+                    tensor[window] += (until - start) * piece.tensor
+                    memory[window] += (until - start) * piece.memory
                     active[window] += (until - start) * piece.occupancy
                     ran[window] += max(0, until - max(start, upto))
                     upto = max(upto, until)
@@ -100,6 +108,10 @@ class Ledger:
                 "utilization": 100.0 * ran[each] / every,
                 "sm_active": min(100.0, 100.0 * active[each] / every),
                 "copying": 100.0 * copied[each] / every,
+                "tensor_active": min(100.0, 100.0 * tensor[each] / every),
+                "memory_active": min(100.0, 100.0 * memory[each] / every),
+                "pcie_rx": into[each] / every,
+                "pcie_tx": back[each] / every,
             }
             for each in range(windows)
         ]

@@ -15,6 +15,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 VARIABLE = "SIMULATED_PLAY"
+DRIVER = 600 * 2**20  # bytes of a context
+_ACTIVITY, _COUNTED = ("sm_active", "tensor_active", "memory_active"), ("pcie_rx", "pcie_tx", "memory_used")
 TRUTH = "truth.json"  # in the working directory
 
 
@@ -25,24 +27,40 @@ def main() -> None:
     _same_chances(order.get("seed", 1))
     os.environ.update(order.get("environment", {}))
     from tests.simulated_device import begin, mutants
+    from tests.simulated_device.beat import Beat
     from tests.simulated_device.install import install, install_fake
-    from tests.simulated_device.workloads import WAYS, WORKLOADS
+    from tests.simulated_device.workloads import WAYS, WORKLOADS, Workload
 
-    workload = replace(WORKLOADS[order["workload"]], **order.get("changes", {}))
+    workload, program = Workload(""), None
+    if "program" in order:
+        from tests.simulated_device import programs
+
+        program = programs.PROGRAMS[order["program"]]
+        foreign = (0.0, 0.0)
+    else:
+        workload = replace(WORKLOADS[order["workload"]], **order.get("changes", {}))
+        foreign = workload.foreign
     wall = time.time()
-    device, clock = begin(foreign=workload.foreign, **order.get("device", {}))
+    device, clock = begin(foreign=foreign, **order.get("device", {}))
     began = clock.now
     face = (install_fake if order.get("fake") else install)(device)
     done: dict[str, int] = {}
     # Registered before the hooks register anything: it runs after all that they do at the end.
-    atexit.register(lambda: _write(order, face, done, wall, began))
+    atexit.register(lambda: _write(order, face, done, wall, began, memory))
     if way == "auto" and order.get("hooks", True):
         from trainhooks.auto import imports
 
         imports.install()
+    memory: list[int] = []  # of each second
+    beat = Beat(clock)
+    beat.install()
+    beat.each_second(lambda: memory.append(device.memory.reserved + DRIVER))
     mutants.apply(order.get("mutant", ""), face)
     began = clock.now
-    WAYS[way](device, workload)
+    if program is None:
+        WAYS[way](device, workload)
+    else:
+        done["samples"] = programs.runs(order["program"], bool(order.get("mended")), device, face)
     done.update(elapsed=clock.now - began, hooks_cost=face.hooks_cost)
 
 
@@ -51,13 +69,15 @@ def _same_chances(seed: int) -> None:
     os.urandom = random.Random(seed).randbytes  # type: ignore[assignment]
 
 
-def _write(order: dict[str, Any], face: Any, done: dict[str, int], wall: float, began: int) -> None:
+def _write(order: dict[str, Any], face: Any, done: dict[str, int], wall: float, began: int, memory: list[int]) -> None:
     from tests.simulated_device.ledger import COPY
 
     device = face.devices[0]
     device.finish()
     end = max(face.clock.now, device.compute.free)
     readings = device.readings()
+    for second, reading in enumerate(readings):
+        reading["memory_used"] = memory[min(second, len(memory) - 1)] if memory else DRIVER
     truth = {
         **done,
         "misdeeds": face.misdeeds,
@@ -85,7 +105,7 @@ def _record(readings: list[dict[str, float]], began: int, wall: float, shared: b
     if len(runs) != 1:
         return
     always = {"uuid": "GPU-" + "00000000-0000-0000-0000-000000000000", "name": "Simulated H100 80GB HBM3"}
-    always.update(memory_total=80 * 2**30, memory_used=52 * 2**30, power=400.0, power_limit=700.0, temperature=55)  # type: ignore[arg-type]
+    always.update(memory_total=80 * 2**30, power=400.0, power_limit=700.0, temperature=55)  # type: ignore[arg-type]
     always.update(sm_clock=1980, sm_clock_max=1980, memory_clock=2619, reasons=0)  # type: ignore[arg-type]
     processes: list[list[Any]] = [[os.getpid(), "python3", 50 * 2**30, True]]
     if shared:
@@ -94,10 +114,10 @@ def _record(readings: list[dict[str, float]], began: int, wall: float, shared: b
         {"kind": "hello", "t": began / 1e9, "protocol": 1, "source": "recorder", "wall": wall}
     ]
     for second, reading in enumerate(readings, 1):
-        told = {"utilization": round(reading["utilization"]), "sm_active": round(reading["sm_active"], 1)}
-        pcie = reading["copying"] / 100.0 * 5.1e9
+        told = {name: round(reading[name], 1) for name in _ACTIVITY} | {name: int(reading[name]) for name in _COUNTED}
+        told["utilization"] = round(reading["utilization"])
         t = began / 1e9 + second
-        lines.append({"kind": "gpu", "t": t, **always, **told, "pcie_rx": pcie, "pcie_tx": 0.0, "processes": processes})
+        lines.append({"kind": "gpu", "t": t, **always, **told, "processes": processes})
     with open(os.path.join(runs[0], "node-simulated.jsonl"), "w") as file:
         for number, line in enumerate(lines):
             file.write(

@@ -93,21 +93,27 @@ class Plays:
 
     def __call__(self, workload: str, **order: Any) -> Played:
         """Play a workload; `order` is as `play` takes it."""
-        wanted = json.dumps({"workload": workload, **order}, sort_keys=True)
+        return self._once({"workload": workload, **order}, replace(WORKLOADS[workload], **order.get("changes", {})))
+
+    def program(self, name: str, mended: bool = False) -> Played:
+        """Play a program of `programs`, on the real torch and its own operations."""
+        return self._once({"program": name, "mended": mended}, Workload(name))
+
+    def _once(self, order: dict[str, Any], workload: Workload) -> Played:
+        wanted = json.dumps(order, sort_keys=True)
         if wanted not in self._known:
-            told = self._played(wanted)
+            told = self._played(wanted, TRAINMON_OPS="1" if "program" in order else "0")
             truth = json.loads((told.state.parent / TRUTH).read_text())
-            played = replace(WORKLOADS[workload], **order.get("changes", {}))
-            self._known[wanted] = Played(played, order.get("way", "auto"), told, truth)
+            self._known[wanted] = Played(workload, order.get("way", "auto"), told, truth)
         return self._known[wanted]
 
-    def _played(self, wanted: str) -> Told:
+    def _played(self, wanted: str, **environment: str) -> Told:
         work = self._shared / hashlib.sha256(wanted.encode()).hexdigest()[:16]
         work.mkdir(parents=True, exist_ok=True)
         with open(work / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not (work / "done").exists():
-                told = self._zygote.run(PLAY, work, **{VARIABLE: wanted})
+                told = self._zygote.run(PLAY, work, **{VARIABLE: wanted, **environment})
                 assert told.code == 0 and told.err == "", told.err
                 (work / "done").touch()
         return Told(work / "state", 0, (work / "out").read_text())

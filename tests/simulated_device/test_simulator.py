@@ -113,11 +113,12 @@ def test_readings_are_means_over_their_windows() -> None:
     second = 1_000_000_000
     ledger.add(Work(0, second // 2, "forward", KERNEL, 1, 0.5))
     ledger.add(Work(second // 4, second // 2, "reduce", KERNEL, 1, 0.1))
-    ledger.add(Work(second // 2, second * 3 // 2, "other", COPY, 1, 0.0))
+    ledger.add(Work(second // 2, second * 3 // 2, "other", COPY, 1, 0.0, link=5e9))
     ledger.add(Work(second * 3 // 2, 2 * second, "", FOREIGN, 0, 1.0))
     first, last = ledger.readings(0, 2 * second, second)
-    assert first == {"utilization": pytest.approx(50.0), "sm_active": pytest.approx(27.5), "copying": 50.0}
-    assert last == {"utilization": pytest.approx(50.0), "sm_active": pytest.approx(50.0), "copying": 50.0}
+    assert first["utilization"] == pytest.approx(50.0) and first["sm_active"] == pytest.approx(27.5)
+    assert last["utilization"] == pytest.approx(50.0) and last["sm_active"] == pytest.approx(50.0)
+    assert first["copying"] == last["copying"] == 50.0 and first["pcie_rx"] == last["pcie_rx"] == pytest.approx(2.5e9)
     assert ledger.busy(0, 2 * second) == second * 3 // 2, "what runs at once counts once; a stranger's does not"
 
 

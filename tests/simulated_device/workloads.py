@@ -66,11 +66,19 @@ class Workload:
 
 HEALTHY = Workload("healthy", healthy=True)  # its loss is read at each step
 SHORT_KERNELS: dict[str, Kernels] = {"forward": (60, 2e-6), "backward": (120, 2e-6), "optimizer": (24, 2e-6)}
+# The host is as long at a layer as the device: waiting for each other, both take twice as long.
+READS_IN_LAYERS: dict[str, Any] = {
+    "layers": 8,
+    "forward": (16, 0.0003),
+    "backward": (16, 0.0001),
+    "optimizer": (4, 0.00005),
+    "python": 0.0005,
+}
 _ALL = (
     HEALTHY,
     replace(HEALTHY, name="reads-each-20th", read_every=20),
     replace(HEALTHY, name="never-reads", read_every=0),
-    replace(HEALTHY, name="pinned", batch_bytes=10e6),
+    replace(HEALTHY, name="pinned", batch_bytes=10e6, steps=600),
     replace(HEALTHY, name="accumulation", micro=8, steps=80),
     replace(HEALTHY, name="evaluates", evaluate_every=50, checkpoint_every=100),
     replace(HEALTHY, name="spike", spike=200),
@@ -80,8 +88,10 @@ _ALL = (
     Workload("launch-bound", HOST, "launch-bound", **SHORT_KERNELS, read_every=20, steps=800),  # type: ignore[arg-type]
     Workload("sync-in-layers", HOST, layers=8, forward=(16, 20e-6), python=0.0008, waits=True),
     Workload("waits-for-data", DATA, "input-bound", data=0.03, steps=150),
-    Workload("pageable", COPIES, batch_bytes=100e6, pageable=True, steps=200),
+    Workload("pageable", COPIES, batch_bytes=100e6, pageable=True, steps=250),
     Workload("foreign", FOREIGN, foreign=(0.02, 0.5), steps=300),
+    Workload("reads-in-layers", MIXED, "synchronizing", **READS_IN_LAYERS, waits=True, steps=700),  # type: ignore[arg-type]
+    Workload("another-process", FOREIGN, "gpu-shared", foreign=(0.02, 0.5), steps=1500),
     replace(HEALTHY.scaled(0.0005), name="half-a-millisecond", read_every=20, steps=3500),
     replace(HEALTHY.scaled(0.001), name="one-millisecond", read_every=20, steps=2500),
     replace(HEALTHY.scaled(0.01), name="ten-milliseconds", read_every=20, steps=800),
@@ -228,9 +238,14 @@ WAYS: dict[str, Callable[[Device, Workload], None]] = {
 
 
 def breathe() -> None:
-    """Wait, in real time, until the background thread has taken what there is."""
+    """Let the background thread catch up; where it lives in real time, wait for it there."""
     import sys
 
+    from tests.simulated_device import beat
+
+    if beat.installed is not None:
+        beat.installed.now()
+        return
     session = sys.modules.get("trainhooks.session")
     here = getattr(session, "_session", None)
     if here is None or not here.started:

@@ -193,7 +193,8 @@ def test_cards_by_the_names_that_drivers_give(name: str, dtype: str, tflops: flo
         None, "", "NVIDIA A10G", "NVIDIA A10M", "NVIDIA L40", "NVIDIA GeForce RTX 3090 Ti", "NVIDIA H20",
         "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 5090 Laptop GPU", "NVIDIA GeForce RTX 3080 Laptop GPU",
         "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", "NVIDIA H100", "Quadro RTX 6000",
-        "NVIDIA RTX 5000 Ada Generation", "NVIDIA H100 NVL MIG 1g.12gb", "NVIDIA V100", "GRID V100DX-32Q", "NVIDIA GB200", "Quadro RTX 4000", "gpu", "80GB",
+        "NVIDIA RTX 5000 Ada Generation", "NVIDIA H100 NVL MIG 1g.12gb", "NVIDIA V100",
+        "GRID V100DX-32Q", "NVIDIA GB200", "Quadro RTX 4000", "gpu", "80GB",
     ],
 )  # fmt: skip
 def test_a_card_that_is_only_like_a_listed_one_is_unknown(name: str | None) -> None:

@@ -244,12 +244,13 @@ def test_a_format_gains_no_more_than_its_peaks_differ_by() -> None:
 
 @pytest.mark.parametrize("card", ["NVIDIA H100 80GB HBM3", "NVIDIA H200"])
 def test_written_out_attention_gains_what_its_matrix_takes(card: str) -> None:
-    """Eight layers of 4 x 12 heads, 2,048 positions: 43 ms of 64 by the memory's rate, and the first step is long."""
-    written = {"count": 8, "bytes": 16 * 10**9, "length": 2048, "place": "attention.py:14"}
+    """Eight layers of 4 x 12 heads, 2,048 positions, four fp32 tensors of scores each: three quarters of a step on an
+    H100, half of it on an H200; and the first step is long."""
+    written = {"count": 8, "bytes": 26 * 10**9, "length": 2048, "place": "attention.py:14"}
     device = {"forward": 0.024, "backward": 0.038, "optimizer": 0.002}
     ops = {"launches": 400, "batch": 4, "attention_written_out": written}
     story = looped(device, step={"samples": 4, "tokens": 8192}, reading={**AT_WORK, "name": card}, ops=ops)
-    assert 1.7 < gain(one(story, "slow-attention")) < 7.0
+    assert 1.5 < gain(one(story, "slow-attention")) < 5.0
 
 
 def test_what_a_larger_batch_gains_is_not_known() -> None:

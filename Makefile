@@ -50,8 +50,8 @@ demo-cpp: $(DEMO)  ## Watch a C++ training that tells its exact phases through o
 demo-replay: $(DEMO)  ## Play the recordings that come with trainmon: q goes on to the next one
 	for each in demo/recordings/*.jsonl; do $(BIN)/trainmon replay --speed 4 $$each || exit; done
 
-# Most tests wait for processes of their own, so three at a time share two cores well.
-TESTS := -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/faults
+# Most tests wait for processes of their own, so four at a time share two cores well.
+TESTS := -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/faults
 test: $(READY)  ## Run the tests, in some minutes
 	$(BIN)/python $(TESTS) -m "not long"
 

@@ -26,7 +26,7 @@ def told(state: Path, *words: str) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("kind", ["loader", "plain", "tokens", "late"])
-@pytest.mark.parametrize("seed", ["1", "2"])
+@pytest.mark.parametrize("seed", ["1", pytest.param("2", marks=pytest.mark.long)])
 def test_the_same_is_told(tmp_path: Path, kind: str, seed: str) -> None:
     usual, at_once = told(tmp_path, "usual", seed, kind)
     spelt_out, none = told(tmp_path, "never", seed, kind)

@@ -3,9 +3,9 @@
     trainmon run -- torchrun --standalone --nproc-per-node 2 demo/ddp.py
     trainmon run -- torchrun --standalone --nproc-per-node 2 demo/ddp.py --uneven
 
-With --uneven the last rank gets sequences twice as long as the others', as happens where nobody balances them. It has
-more to compute in each step, so the others wait for it while the gradients are averaged: every rank is as slow as the
-slowest. The gradients travel by gloo, which needs no GPU.
+With --uneven the last rank gets sequences twice as long as the others', as in unbalanced data. Its steps take longer,
+and the other ranks wait for it while the gradients are averaged. The gradients are exchanged by gloo, which needs no
+GPU.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOG_EVERY = 10
 
 
 class Pieces(Dataset[torch.Tensor]):
-    """One rank's part of the text, cut into pieces of one length; a piece holds the target of its last token, too."""
+    """One rank's part of the text, cut into pieces of `length` tokens plus the target of the last one."""
 
     def __init__(self, rank: int, ranks: int, length: int) -> None:
         share = TEXT_BYTES // ranks

@@ -1,13 +1,13 @@
-"""A sweep over learning rates: the same small GPT trained with one after another, each a run of its own in one group.
+"""A sweep over learning rates: the same small GPT is trained with each in turn, as separate runs of one group.
 
     python demo/lr_sweep.py                          # four runs, some minutes on two CPU cores
     python demo/lr_sweep.py --steps 50 --rates 1e-3 1e-2
     trainmon run -- python demo/lr_sweep.py --lr 1e-3    # one of them alone
 
-The text is the standard library's source, a byte a token, in a file that is mapped into memory; a batch is cut out at
-random places. Where trainmon is installed, each run is started with `trainmon run`, named after its rate and tagged
-with the group; `trainmon attach` shows the one that runs, `trainmon ls` all of them. The training itself knows nothing
-of that.
+The text is the standard library's source, one byte per token, in a memory-mapped file; batches are taken at random
+positions. If trainmon is installed, each run is started with `trainmon run`, named after its rate and tagged with the
+group; `trainmon attach` shows the running one, `trainmon ls` all of them. The training code itself does not use
+trainmon.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ VALIDATION_BATCHES = 8
 
 
 class Tokens:
-    """The text on disk, read as it is needed."""
+    """The text on disk, read on demand."""
 
     def __init__(self, path: Path) -> None:
         everything = np.memmap(path, dtype=np.uint8, mode="r")
         cut = int(len(everything) * (1 - VALIDATION_SHARE))
         self.parts = {"train": everything[:cut], "validation": everything[cut:]}
 
-    def get_batch(self, part: str, dice: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Sequences from random places, and the same one token later."""
+    def get_batch(self, part: str, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Return sequences from random positions and their targets, both (BATCH, LENGTH)."""
         data = self.parts[part]
-        starts = dice.integers(0, len(data) - LENGTH - 1, size=BATCH)
+        starts = generator.integers(0, len(data) - LENGTH - 1, size=BATCH)
         rows = np.stack([data[start : start + LENGTH + 1] for start in starts]).astype(np.int64)
         ids = torch.from_numpy(rows)
         return ids[:, :-1], ids[:, 1:]
 
 
 def rate_at(step: int, steps: int, highest: float) -> float:
-    """Warm-up over the first tenth, then a cosine down to a tenth of the highest."""
+    """Return the rate: warm-up over the first tenth of the steps, then a cosine down to a tenth of the highest."""
     warmup = max(1, steps // 10)
     if step < warmup:
         return highest * (step + 1) / warmup
@@ -63,25 +63,25 @@ def rate_at(step: int, steps: int, highest: float) -> float:
 @torch.no_grad()
 def validate(model: SmallGPT, tokens: Tokens) -> float:
     model.eval()
-    dice = np.random.default_rng(1)  # the same batches each time
-    losses: list[float] = [model(*tokens.get_batch("validation", dice)).item() for _ in range(VALIDATION_BATCHES)]
+    generator = np.random.default_rng(1)  # the same batches every time
+    losses: list[float] = [model(*tokens.get_batch("validation", generator)).item() for _ in range(VALIDATION_BATCHES)]
     model.train()
     return sum(losses) / len(losses)
 
 
 def train(lr: float, steps: int, tokens: Tokens) -> float:
-    """One run; returns its validation loss."""
+    """Train once; return the validation loss."""
     torch.manual_seed(0)
-    # Matrices this small gain nothing from a second thread, and lose much to it when another program wants the core.
+    # A second thread does not speed up matrices this small, and slows them down if another program needs the core.
     torch.set_num_threads(1)
-    dice = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     model = SmallGPT(longest=LENGTH)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.1)
     logged = time.monotonic()
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = rate_at(step, steps, lr)
-        ids, targets = tokens.get_batch("train", dice)
+        ids, targets = tokens.get_batch("train", generator)
         loss = model(ids, targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -97,7 +97,7 @@ def train(lr: float, steps: int, tokens: Tokens) -> float:
 
 
 def sweep(args: argparse.Namespace, directory: Path) -> int:
-    """Start a run for each rate; returns how many failed."""
+    """Start a run for each rate; return how many failed."""
     tokens = directory / "tokens.bin"
     tokens.write_bytes(source(TEXT_BYTES))
     reached: dict[str, float] = {}
@@ -118,7 +118,7 @@ def sweep(args: argparse.Namespace, directory: Path) -> int:
 
 
 def watched(script: list[str], rate: str, group: str, planned: int) -> list[str]:
-    """The command under `trainmon run`, or as it is where trainmon does not lie beside this Python."""
+    """Return the command under `trainmon run`, or unchanged if trainmon is not installed beside this Python."""
     trainmon = Path(sys.executable).with_name("trainmon")
     if not trainmon.exists():
         return script

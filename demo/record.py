@@ -1,9 +1,9 @@
-"""A run made into one file to be played again: its journals in the order of time, without what names a machine.
+"""Turn a run into one file for replay: its journals in the order of time, without names of the machine.
 
     python demo/record.py ~/.local/state/trainmon/runs/RUN demo/recordings/NAME.jsonl
     trainmon replay demo/recordings/NAME.jsonl
 
-The program's output is not recorded: nothing says when a line of it came.
+The program's output is not recorded, as its lines have no times.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAMES_A_MACHINE = ("host", "pid", "cwd")
 
 
 def recorded(run: Path) -> list[dict[str, Any]]:
-    """The events of a run in the order of time, each producer's in its own."""
+    """Return the events of a run ordered by time, keeping each producer's order."""
     rows = []
     for journal in sorted(run.glob("*.jsonl"), key=lambda path: not path.name.startswith("rank-")):
         latest = float("-inf")
@@ -30,7 +30,7 @@ def recorded(run: Path) -> list[dict[str, Any]]:
 
 
 def anonymous(event: dict[str, Any]) -> dict[str, Any]:
-    """The event without host, process ids and directories."""
+    """Return the event without host, process ids and directories."""
     kept: dict[str, Any] = {key: _without_paths(value) for key, value in event.items() if key not in NAMES_A_MACHINE}
     if isinstance(facts := kept.get("facts"), dict):
         kept["facts"] = {key: value for key, value in facts.items() if key not in NAMES_A_MACHINE}
@@ -40,12 +40,12 @@ def anonymous(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_paths(value: Any) -> Any:
-    """`value` with every path cut to its last name."""
+    """Return `value` with every path reduced to its last component."""
     if isinstance(value, str):
         return os.path.basename(value) if "/" in value and " /" not in value else value
     if isinstance(value, list):
-        return [_without_paths(each) for each in value]
-    return {key: _without_paths(each) for key, each in value.items()} if isinstance(value, dict) else value
+        return [_without_paths(item) for item in value]
+    return {key: _without_paths(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def main() -> None:

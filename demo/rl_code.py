@@ -14,7 +14,7 @@ models that start from random weights and learn by REINFORCE alone: nobody shows
 
 What the models write is really executed, in a child process without builtins and with limits on time, CPU and memory
 (see rl_problems.py). Most programs of an untrained model do not even compile. Where the one to be tested is blank, the
-step is skipped, and says so. The `th.` lines are all the instrumentation there is.
+step is skipped, with a note. The `th.` lines are all of the instrumentation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from rl_problems import PROBLEMS, Judgement, Problem, expand_test, run_programs
+from rl_problems import PROBLEMS, Judgment, Problem, expand_test, run_programs
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -40,7 +40,7 @@ import trainhooks as th
 PAD, END = 0, 1
 ALPHABET = "\nabcdefghijklmnopqrstuvwxyz0123456789+-*<=>:?"
 ID_OF = {character: number for number, character in enumerate(ALPHABET, start=2)}
-# Each player may only write the characters of its own language; the others serve the prompts.
+# Each player may only write the characters of its own language; the other characters occur in prompts.
 PROGRAM_CHARACTERS, PROGRAM_LENGTH = "\nab12+-*", 5
 TEST_CHARACTERS, TEST_LENGTH = "0123456789<=>", 4
 TESTS_PER_PROGRAM = 5
@@ -54,7 +54,7 @@ STAGE_SHARES = {"1": 0.5, "2": 0.2}  # of all steps; stage 3 gets the rest
 
 @dataclass
 class Rollout:
-    """What one call of generate() wrote: `ids` holds the prompt and the completions, padded on the right."""
+    """Completions of one prompt: `ids` (count, length) holds the prompt and the completions, padded on the right."""
 
     ids: Tensor
     prompt_length: int
@@ -65,7 +65,7 @@ class Rollout:
 
     @property
     def mask(self) -> Tensor:
-        """True for the tokens that the model chose itself, its end token included."""
+        """True for the tokens that the model chose, its end token included."""
         return self.completions != PAD
 
     @property
@@ -75,7 +75,7 @@ class Rollout:
 
 
 class Player:
-    """A language model that writes, and learns from what its writing earned."""
+    """A language model with its optimizer: samples completions, and learns from their rewards."""
 
     def __init__(self, characters: str, length: int, at_once: int) -> None:
         config = LlamaConfig(
@@ -97,7 +97,7 @@ class Player:
 
     @torch.no_grad()
     def write(self, prompt: str, count: int, *, greedy: bool = False) -> Rollout:
-        """Samples `count` completions of one prompt; a completion ends with its line, as with any code model."""
+        """Sample `count` completions of one prompt; a completion ends with its line, as in code models."""
         start = torch.tensor([[ID_OF[character] for character in prompt]])
         written = []
         while count > 0:
@@ -111,25 +111,25 @@ class Player:
                 suppress_tokens=self.forbidden,
                 eos_token_id=[END, ID_OF["\n"]],
                 pad_token_id=PAD,
-            )  # as long as its longest completion
+            )  # as long as the longest completion
             written.append(pad(done, (0, start.shape[1] + self.length - done.shape[1]), value=PAD))
         return Rollout(torch.cat(written), start.shape[1])
 
     @th.phase("log_probs")
     def log_probs(self, rollout: Rollout) -> Tensor:
-        """The log-probability of each completion under the policy that sampled it, with gradients this time."""
+        """Return the log-probability of each completion under the current policy, with gradients."""
         logits = self.model(rollout.ids[:, :-1], use_cache=False).logits[:, rollout.prompt_length - 1 :]
         logits[..., self.forbidden] = -torch.inf
-        # Behind its end a completion is PAD, which is forbidden: any other token will do there, the mask removes it.
+        # After its end a completion is PAD, which is forbidden: use any other token there, as the mask removes it.
         chosen = rollout.completions.masked_fill(~rollout.mask, END)
         table: Tensor = logits.log_softmax(-1).gather(-1, chosen[..., None]).squeeze(-1)
         return (table * rollout.mask).sum(-1)
 
     @th.phase("training")
     def update(self, log_probs: Tensor, rewards: list[float]) -> Tensor:
-        """One REINFORCE step. The baseline is the mean of the group: what counts is to be better than one's siblings.
+        """Do one REINFORCE step, with the group's mean as baseline; return the loss.
 
-        The improbable earns a little extra (an entropy bonus), or the first program to earn anything would be the last.
+        An entropy bonus rewards improbable completions: otherwise the policy collapses to the first one rewarded.
         """
         soft = torch.tensor(rewards) - ENTROPY_WEIGHT * log_probs.detach()
         advantage = (soft - soft.mean()) / (soft.std() + 0.1)
@@ -143,7 +143,7 @@ class Player:
 
 @dataclass
 class Outcome:
-    """What a step came to. gen_* counts the discriminator's sound tests, val_* the fixed cases, for the submission."""
+    """The result of a step. gen_* counts the discriminator's sound tests, val_* the fixed cases, for the submission."""
 
     metrics: dict[str, Any]
     tokens: int
@@ -151,7 +151,7 @@ class Outcome:
 
 
 class Arena:
-    """Both players, and the rules between them."""
+    """Both players and the rules of their game."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.generator = Player(PROGRAM_CHARACTERS, PROGRAM_LENGTH, args.generate_batch)
@@ -159,10 +159,10 @@ class Arena:
         self.batch, self.time_limit = args.batch, args.time_limit
 
     def play(self, problem: Problem, role: str, stage: str) -> Outcome | None:
-        """One training step of one player; None if the program to be tested is blank."""
+        """Do one training step of one player; return None if the program to be tested is blank."""
         with th.phase("generation"):
             programs = self.generator.write(f"{problem.name}:", self.batch)
-        submission = programs.texts[0]  # the one that the discriminator gets to read
+        submission = programs.texts[0]  # the one that the discriminator reads
         if not submission:
             return None
         learner, rollout, written = self.generator, programs, []
@@ -183,14 +183,14 @@ class Arena:
         metrics = {"reward": sum(rewards) / len(rewards), "loss": loss, **judged.counts()}
         return Outcome(metrics, tokens, samples)
 
-    def execute(self, problem: Problem, programs: list[str], written: list[str | None]) -> Judgement:
-        """Runs the reference, then the solutions of the other problems (wrong here), then `programs`, on all tests."""
+    def execute(self, problem: Problem, programs: list[str], written: list[str | None]) -> Judgment:
+        """Run the reference, then the solutions of the other problems (wrong here), then `programs`, on all tests."""
         others = [other.reference for other in PROBLEMS if other != problem]
         tests = problem.fixed_tests + [test for test in written if test]
-        return Judgement(run_programs([problem.reference, *others, *programs], tests, self.time_limit), written)
+        return Judgment(run_programs([problem.reference, *others, *programs], tests, self.time_limit), written)
 
     def evaluate(self) -> str:
-        """The likeliest program for each problem, and five tests for it; prints them, returns the score."""
+        """Print the likeliest program for each problem and a test of it; return the score."""
         solved = sound = 0
         for problem in PROBLEMS:
             program = self.generator.write(f"{problem.name}:", 1, greedy=True).texts[0]
@@ -208,7 +208,7 @@ class Arena:
         players = {"generator": self.generator, "discriminator": self.discriminator}
         state = {role: (player.model.state_dict(), player.optimizer.state_dict()) for role, player in players.items()}
         torch.save(state, path.with_suffix(".new"))
-        path.with_suffix(".new").replace(path)  # a run that dies while it saves leaves the last good file
+        path.with_suffix(".new").replace(path)  # atomically: a crash while saving leaves the previous file
 
     def load(self, path: Path) -> None:
         state = torch.load(path, weights_only=True)
@@ -219,7 +219,7 @@ class Arena:
 
 
 def load_models(args: argparse.Namespace, checkpoint: Path) -> Arena:
-    """Builds both players, and starts from the checkpoint; a directory without one gets the fresh weights first."""
+    """Build both players and load the checkpoint; without one, save the initial weights first."""
     arena = Arena(args)
     if checkpoint.exists():
         print(f"Going on from {checkpoint}", flush=True)
@@ -229,22 +229,22 @@ def load_models(args: argparse.Namespace, checkpoint: Path) -> Arena:
     return arena
 
 
-def lessons(stage: str, steps: int, dice: random.Random) -> Iterator[tuple[str, int, list[Problem]]]:
-    """Role, epoch and problems, until the steps are used up. In an epoch each role of the stage meets every problem."""
+def lessons(stage: str, steps: int, rng: random.Random) -> Iterator[tuple[str, int, list[Problem]]]:
+    """Yield role, epoch and problems until the steps are used up. In an epoch each role trains on every problem."""
     epoch = 0
     while steps > 0:
         epoch += 1
         for role in STAGES[stage]:
-            problems = dice.sample(PROBLEMS, len(PROBLEMS))[:steps]
+            problems = rng.sample(PROBLEMS, len(PROBLEMS))[:steps]
             steps -= len(problems)
             yield role, epoch, problems
 
 
-def train_stage(arena: Arena, stage: str, steps: int, dice: random.Random) -> str:
-    """All steps of one stage; returns its summary."""
+def train_stage(arena: Arena, stage: str, steps: int, rng: random.Random) -> str:
+    """Run all steps of one stage; return its summary."""
     number, skipped, began = 0, 0, time.monotonic()
     rewards: dict[str, list[float]] = {role: [] for role in STAGES[stage]}
-    for role, epoch, problems in lessons(stage, steps, dice):
+    for role, epoch, problems in lessons(stage, steps, rng):
         for problem in th.steps(problems, role=role, stage=stage, epoch=epoch):
             number += 1
             outcome = arena.play(problem, role, stage)
@@ -272,7 +272,7 @@ def describe(role: str, metrics: dict[str, Any]) -> str:
 
 
 def train(args: argparse.Namespace, directory: Path) -> None:
-    checkpoint, dice = directory / "players.pt", random.Random(args.seed)
+    checkpoint, rng = directory / "players.pt", random.Random(args.seed)
     with th.span("load models"):
         arena = load_models(args, checkpoint)
     budget = {stage: round(args.steps * share) for stage, share in STAGE_SHARES.items()}
@@ -281,7 +281,7 @@ def train(args: argparse.Namespace, directory: Path) -> None:
         if steps == 0:
             continue
         print(f"Stage {stage}: {' and '.join(STAGES[stage])}, {steps} steps", flush=True)
-        summary = train_stage(arena, stage, steps, dice)
+        summary = train_stage(arena, stage, steps, rng)
         with th.span("eval"):
             score = arena.evaluate()
         with th.span("checkpoint"):
@@ -308,7 +308,7 @@ def main() -> None:
     args = parse_args()
     th.init(name="rl-code", total_steps=args.steps, config=vars(args))
     torch.manual_seed(args.seed)
-    # Matrices this small gain nothing from a second thread, and lose much to it when another program wants the core.
+    # A second thread does not speed up matrices this small, and slows them down if another program needs the core.
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="rl-code-") as scratch:
         directory = args.checkpoint_dir or Path(scratch)

@@ -1,7 +1,7 @@
-"""The world of the RL demo: problems, tests, a sandbox that runs what the models write, and what that earns.
+"""The environment of the RL demo: problems, tests, a sandbox that runs what the models write, and the rewards.
 
 A program is one expression that completes `def f(a, b): return ...`. A test is four characters such as `23=5`, short
-for `f(2,3)==5`, so that even an untrained model writes a readable one now and then, and has something to learn from.
+for `f(2,3)==5`, so that even an untrained model sometimes writes a valid one and gets a reward.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Verdict = list[bool] | None
 """One program against all tests; None if it is blank, does not compile, runs too long or takes its process down."""
 
 VALIDATION_INPUTS = ((3, 5), (7, 2), (4, 9), (6, 3), (5, 8))
-# Passed by a program that computes something: no constant, no argument handed back. Without this step on the way to a
-# solution a fresh model earns nothing; and if whatever compiles were paid for, `return a` would be all that it learns.
+# Passed by a program that computes something: neither a constant nor an argument. Without this intermediate reward an
+# untrained model earns nothing; and if every program that compiles were rewarded, it would only learn `return a`.
 EFFORT_TEST = "f(3,5)!=f(7,2) and f(3,5) not in (3,5,-3,-5)"
 EFFORT_REWARD = 0.2
 TEST_SHORTHAND = re.compile(r"(\d)(\d)([<=>])(\d)")
@@ -52,7 +52,7 @@ PROBLEMS = (
 
 
 def expand_test(shorthand: str) -> str | None:
-    """`23=5` -> `f(2,3)==5`; None where a discriminator wrote something that is no test."""
+    """Return the test of a shorthand, `f(2,3)==5` for `23=5`; None for an invalid one."""
     match = TEST_SHORTHAND.fullmatch(shorthand)
     if match is None:
         return None
@@ -60,8 +60,8 @@ def expand_test(shorthand: str) -> str | None:
     return f"f({a},{b}){'==' if relation == '=' else relation}{value}"
 
 
-# Runs in a process of its own. Programs get no builtins at all, and limits on CPU time, memory, files and wall time.
-# The answer to each program is a line of its own, so that the answers before a crash or a kill are not lost.
+# Runs in a child process. Programs get no builtins, and limits on CPU time, memory, files and wall time. The verdict on
+# each program is a separate line, so that those before a crash or a kill are not lost.
 RUNNER = """
 import json, resource, signal, sys
 
@@ -74,7 +74,7 @@ def too_slow(signum, frame):
 def passes(test, scope):
     try:
         return bool(eval(test, scope))
-    except Exception:  # a program of a model's own may raise anything; then it does not pass
+    except Exception:  # a program written by a model may raise anything; then it does not pass
         return False
 
 job = json.load(sys.stdin)
@@ -88,7 +88,7 @@ tests = [compile(test, "test", "eval") for test in job["tests"]]
 for program in job["programs"]:
     verdict = None
     try:
-        signal.setitimer(signal.ITIMER_REAL, job["each"])
+        signal.setitimer(signal.ITIMER_REAL, job["seconds"])
         scope = {"__builtins__": {}}
         if program.strip():
             exec("def f(a, b): return " + program, scope)
@@ -102,19 +102,19 @@ for program in job["programs"]:
 
 
 def run_programs(programs: list[str], tests: list[str], time_limit: float) -> list[Verdict]:
-    """Runs every program against every test in a sandbox; one that hangs or crashes costs only itself."""
+    """Run every program against every test in a sandbox; one that hangs or crashes does not affect the others."""
     verdicts: list[Verdict] = []
     while len(verdicts) < len(programs):
         answered = _run_in_child(programs[len(verdicts) :], tests, time_limit)
         verdicts += answered
         if len(verdicts) < len(programs):
-            verdicts.append(None)  # the program after the last answer took the child down; go on behind it
+            verdicts.append(None)  # the program after the last verdict ended the child; continue with the next one
     return verdicts
 
 
 def _run_in_child(programs: list[str], tests: list[str], time_limit: float) -> list[Verdict]:
-    """The answers of one child process: all of them, or those up to the program that ended it."""
-    limits = {"each": SECONDS_PER_PROGRAM, "memory": MEMORY_LIMIT, "cpu": int(time_limit) + 1}
+    """Return the verdicts of one child process, up to the program that ended it, if any."""
+    limits = {"seconds": SECONDS_PER_PROGRAM, "memory": MEMORY_LIMIT, "cpu": int(time_limit) + 1}
     job = json.dumps({"programs": programs, "tests": tests, **limits}).encode()
     # -I: no environment variables, no user site. -S: no site-packages. -W: `1a` is an error here, not worth a warning.
     command = [sys.executable, "-I", "-S", "-W", "ignore", "-c", RUNNER]
@@ -129,11 +129,11 @@ def _run_in_child(programs: list[str], tests: list[str], time_limit: float) -> l
 
 
 @dataclass
-class Judgement:
-    """The verdicts of one step and what they are worth.
+class Judgment:
+    """The verdicts of one step, and the rewards for them.
 
     Rows: the reference, the solutions of the other problems, the batch. Columns: the effort test, the fixed cases, and
-    the tests in `written` that can be read at all.
+    the valid tests in `written`.
     """
 
     verdicts: list[Verdict]
@@ -146,17 +146,17 @@ class Judgement:
         self.sound = [column for column in range(self.fixed.stop, len(self.reference)) if self.reference[column]]
 
     def program_rewards(self) -> list[float]:
-        """A little for effort, the rest by the share of fixed cases and sound tests a program passes."""
+        """Return each program's reward: some for effort, the rest by the share of fixed and sound tests passed."""
         columns = [*self.fixed, *self.sound]
 
-        def worth(row: list[bool]) -> float:
+        def reward(row: list[bool]) -> float:
             passed = sum(row[column] for column in columns) / len(columns)
             return EFFORT_REWARD * row[0] + (1 - EFFORT_REWARD) * passed
 
-        return [worth(row) if row else 0.0 for row in self.programs]
+        return [reward(row) if row else 0.0 for row in self.programs]
 
     def test_rewards(self) -> list[float]:
-        """Nothing for no test, a little for an unsound one, more for a sound one the more wrong programs it breaks."""
+        """Return each test's reward: 0 if invalid, 0.1 if unsound, 0.3 to 1 if sound, by the wrong programs failed."""
         wrong = [row for row in self.verdicts[1:] if row and not all(row[column] for column in self.fixed)]
         rewards, column = [], self.fixed.stop
         for test in self.written:
@@ -169,7 +169,7 @@ class Judgement:
         return rewards
 
     def counts(self) -> dict[str, int]:
-        """What the submission, the first program of the batch, passed."""
+        """Return what the submission, the first program of the batch, passed."""
         row = self.programs[0] or [False] * len(self.reference)
         return {
             "gen_passed": sum(row[column] for column in self.sound),

@@ -1,11 +1,11 @@
-"""A supervised fine-tune with Hugging Face's Trainer: given a function's signature, write its docstring.
+"""Supervised fine-tuning with Hugging Face's Trainer: given a function's signature, write its docstring.
 
     trainmon run -- python demo/sft_trainer.py               # some minutes on two CPU cores
     trainmon run -- python demo/sft_trainer.py --steps 40    # half a minute
 
 The pairs come from Python's standard library, the tokenizer is trained on them here, and the model is a small Llama
-that starts from random weights, so nothing is downloaded. The loss counts the docstring only; sequences of a batch are
-padded to their longest. There is no word of trainmon in this script: that is the point of it.
+with random weights, so nothing is downloaded. The loss covers only the docstring; the sequences of a batch are padded
+to the longest. This script does not import trainmon: it shows how an unmodified program is observed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from transformers import (
 
 VOCABULARY, LONGEST = 4096, 256  # tokens; characters of a docstring
 HELD_OUT = 128
-IGNORED = -100  # a label that the loss passes over
+IGNORED = -100  # a label that the loss ignores
 
 Pair = tuple[str, str]
 
 
 def train_tokenizer(pairs: list[Pair]) -> PreTrainedTokenizerFast:
-    """A byte-level BPE, as Llama's and GPT's are."""
+    """Train a byte-level BPE, as used by Llama and GPT."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -98,7 +98,7 @@ def training_arguments(args: argparse.Namespace, directory: str) -> TrainingArgu
 
 @torch.no_grad()
 def show(model: Any, tokenizer: PreTrainedTokenizerFast, pairs: list[Pair]) -> None:
-    """What the model writes for signatures that it has not seen."""
+    """Print what the model writes for unseen signatures."""
     model.eval()
     for signature, docstring in pairs:
         prompt = tokenizer(f"<s>{signature}\n", return_tensors="pt", return_token_type_ids=False)

@@ -1,4 +1,4 @@
-"""A small GPT in plain PyTorch: a causal transformer that reads bytes and tells the next one."""
+"""A small GPT in plain PyTorch: a causal transformer that predicts the next byte."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BYTES = 256  # the vocabulary
 
 
 class Block(nn.Module):
-    """Attention, then a perceptron; each added to what came in."""
+    """Attention, then a perceptron, each with a residual connection."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Block(nn.Module):
 
 
 class SmallGPT(nn.Module):
-    """Scores for the next byte at each place, and the loss where the targets are given."""
+    """The model. Its forward pass returns the loss for the given targets."""
 
     def __init__(self, width: int = 128, layers: int = 4, heads: int = 4, longest: int = 256) -> None:
         super().__init__()

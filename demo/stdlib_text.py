@@ -1,4 +1,4 @@
-"""Real text that every machine has: the source of Python's own standard library."""
+"""Text that is available on every machine: the source of Python's standard library."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 def modules() -> Iterator[str]:
-    """The source of each module, in the order of their names."""
+    """Yield the source of each module, ordered by name."""
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         yield path.read_text(encoding="utf-8")
 
 
 def source(size: int) -> bytes:
-    """The first `size` bytes of all modules, end to end."""
+    """Return the first `size` bytes of all modules, concatenated."""
     text = b""
     for module in modules():
         text += module.encode()
@@ -25,12 +25,12 @@ def source(size: int) -> bytes:
 
 
 def documented_functions(longest: int) -> list[tuple[str, str]]:
-    """Each function's signature, and its docstring's first paragraph where that has up to `longest` characters."""
-    found = []
+    """Return pairs of a function's signature and its docstring's first paragraph, if that has up to `longest` chars."""
+    pairs = []
     for module in modules():
         for node in ast.walk(ast.parse(module)):
             if isinstance(node, ast.FunctionDef) and (doc := ast.get_docstring(node)):
                 paragraph = " ".join(doc.split("\n\n")[0].split())
                 if 0 < len(paragraph) <= longest:
-                    found.append((f"def {node.name}({ast.unparse(node.args)}):", paragraph))
-    return found
+                    pairs.append((f"def {node.name}({ast.unparse(node.args)}):", paragraph))
+    return pairs

@@ -1,11 +1,11 @@
-"""A GPU that overheats in the middle of a training, to see what trainmon makes of it. The GPUs are SIMULATED.
+"""A GPU that overheats in the middle of a training, to show how trainmon reports it. The GPUs are SIMULATED.
 
     python demo/throttle.py                  # two minutes; on the dashboard, where there is a terminal
     python demo/throttle.py --no-cut         # the same training on GPUs that stay cool
     python demo/throttle.py --seconds 10     # how long the cut lasts, and the time before and after it
 
 No GPU is needed: a small C library (tests/gpu/nvml_stub.c) stands in for NVIDIA's driver and answers from a text file.
-The training writes that file as it goes, and its steps take as long as the simulated clocks allow:
+The training writes that file while it runs, and the durations of its steps follow the simulated clocks:
 
   at first     two H200 at 1980 MHz, one of them a little warmer with every second
   the cut      GPU 1 reaches its limit: hardware thermal slowdown, 1290 MHz; every step waits for it
@@ -37,12 +37,14 @@ HW_THERMAL_FIELD = 270  # nanoseconds in hardware thermal slowdown, by the numbe
 
 
 class Scenes:
-    """What the simulated driver says at each moment."""
+    """Writes the readings of the simulated driver over time."""
 
     def __init__(self, file: Path, cut: tuple[float, float] | None) -> None:
-        """
+        """Prepare the readings.
+
         Args:
-            cut: when the clock falls and when it is back, in seconds since the beginning.
+            file: the text file that the simulated driver reads.
+            cut: when the clock drops and recovers, in seconds since the start; None for never.
         """
         self.clock = FULL_CLOCK  # MHz, of the slowest GPU
         self._over = threading.Event()
@@ -54,7 +56,7 @@ class Scenes:
         self._last = 0.0
 
     def start(self) -> None:
-        """Show scene after scene, in a thread of its own."""
+        """Write the readings repeatedly, in a thread."""
         self._player.start()
 
     def stop(self) -> None:
@@ -67,7 +69,7 @@ class Scenes:
             self.show(time.monotonic() - began)
 
     def show(self, now: float) -> None:
-        """Write the scene of `now`."""
+        """Write the readings at `now`, in seconds since the start."""
         is_cut = self._cut is not None and self._cut[0] <= now < self._cut[1]
         self._slow_ns += 1e9 * (now - self._last) if is_cut else 0.0
         self._last = now
@@ -84,10 +86,10 @@ class Scenes:
         }
         new = self._file.with_suffix(".new")
         new.write_text(self._base + "".join(f"{key} = {value}\n" for key, value in lines.items()))
-        new.replace(self._file)  # at once: the driver never reads half of one
+        new.replace(self._file)  # atomically: the driver never reads a partial file
 
     def _heat(self, now: float) -> float:
-        """Degrees: rising to the limit, there during the cut, falling afterwards."""
+        """Return the temperature in Celsius: rising to the limit, constant during the cut, then falling."""
         if self._cut is None:
             return COOL
         begin, end = self._cut
@@ -97,7 +99,7 @@ class Scenes:
 
 
 def train(scenes: Scenes, seconds: float) -> None:
-    """Steps whose length the simulated clock decides."""
+    """Run steps whose duration follows the simulated clock."""
     steps = round(seconds / STEP_SECONDS)
     th.init(name="throttle", total_steps=steps, config={"gpus": "SIMULATED", "step_seconds": STEP_SECONDS})
     noise = random.Random(0)
@@ -111,7 +113,7 @@ def train(scenes: Scenes, seconds: float) -> None:
 
 
 def watch(words: list[str], no_tui: bool) -> int:
-    """Build the stand-in, and run this program again under trainmon with it. The training clears up."""
+    """Build the simulated driver, and run this program again under trainmon with it; the training cleans up."""
     directory = Path(tempfile.mkdtemp(prefix="trainmon-throttle-"))
     scene, library = directory / "scene.txt", directory / LIBRARY
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", library, STUB / "nvml_stub.c", "-pthread"], check=True)

@@ -1,4 +1,4 @@
-"""The `trainmon` command: its verbs gathered, its streams, its exit code. Each verb imports what is heavy itself."""
+"""The `trainmon` command: its subcommands, its streams, its exit code. Commands import heavy modules inside."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import NoReturn
 import click
 
 from monitor import __version__
+from monitor.commands import help, runs
+from monitor.commands.run import run
+from monitor.commands.showing import can_draw
 from monitor.errors import UserError, complain
-from monitor.terminal import can_draw
-from monitor.verbs import help, logs, runs, screens
-from monitor.verbs.attach import attach
-from monitor.verbs.run import run
 from trainhooks.rundir import UnsafeDirectory
 
-VERBS = (
-    *(run, attach, runs.ls, runs.stop, runs.report, runs.compare, runs.export, runs.prune),
-    *(screens.replay, logs.lines, logs.import_),
+COMMANDS = (
+    *(run, runs.attach, runs.ls, runs.stop, runs.report, runs.compare, runs.export, runs.prune),
+    *(runs.replay, help.lines, help.import_),
     *(help.explain, help.doctor, help.completion),
 )
 
@@ -27,36 +26,37 @@ VERBS = (
 @click.version_option(__version__, prog_name="trainmon", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """See how a training runs, how fast, where the time goes, and why.
+    """Monitor training runs: speed, where the time goes, and why.
 
-    Without a command, on a terminal: all runs, to open, compare, stop and replay.
+    Without a command, on a terminal: list all runs, to open, compare, stop and replay them.
 
-    RUN is an id, the beginning of one, a name, a directory, or `last`, which is the default.
+    RUN is an id, the start of an id, a name, a directory, or `last` (the default).
     """
     if context.invoked_subcommand is None:
         if not can_draw():
-            raise click.exceptions.NoArgsIsHelpError(context)
-        screens.browse()
+            click.echo(context.get_help(), err=True)
+            context.exit(2)
+        runs.browse()
 
 
-for verb in VERBS:
-    cli.add_command(verb)
+for command in COMMANDS:
+    cli.add_command(command)
 
 
 # The console script
 
 
 def main() -> NoReturn:
-    """Run the command line; whatever the user got wrong ends in one line on stderr."""
-    _open_what_is_closed()
+    """Run the command line. User errors end with one line on stderr and exit code 2."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal in an old encoding shows '?', not a traceback
     sys.exit(_main())
 
 
-def _open_what_is_closed() -> None:
-    """Where the caller closed stdin, stdout or stderr, point it at nothing, lest another file lands there."""
+def _open_closed_streams() -> None:
+    """Open /dev/null in place of a closed stdin, stdout or stderr, so that no other file gets its number."""
     for handle, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(handle)
@@ -71,15 +71,12 @@ def _main() -> int:
         sys.stdout.flush()
     except (UserError, UnsafeDirectory) as error:
         return complain(str(error))
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return 2
     except click.ClickException as error:
         help_of = getattr(getattr(error, "ctx", None), "command_path", "trainmon")
         return complain(f"{error.format_message()} (see {help_of} --help)")
     except (KeyboardInterrupt, click.Abort):
         return 130
-    except BrokenPipeError:  # `| head` has seen enough
+    except BrokenPipeError:  # as in `trainmon ls | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     return code if isinstance(code, int) else 0

@@ -1,24 +1,24 @@
-"""What a person can put right, and how it is said. Apart, so that `trainmon --help` loads nothing heavy."""
+"""Errors that the user can fix, and how they are printed. Separate, so that `trainmon --help` loads nothing heavy."""
 
 import os
 
 
 class UserError(Exception):
-    """Something the person at the keyboard can put right. The message is one line that says how."""
+    """An error that the user can fix. The message is one line that says how."""
 
 
 def say(text: str) -> None:
-    """Say it on stderr. Nobody may read there any more, or the disk be full: an exit code is not changed by that."""
+    """Print on stderr. A closed pipe or a full disk there does not change the exit code."""
     import click
 
     try:
         click.echo(text, err=True)
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what is left in the stream would fail once more, at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the rest of the buffer would fail again at exit
 
 
 def complain(message: str, code: int = 2) -> int:
-    """Say it in one line on stderr. Gives `code` back, for the caller to exit with."""
+    """Print one line on stderr. Return `code`, for the caller to exit with."""
     from trainhooks.events import clean
 
     say(f"trainmon: {clean(' '.join(message.split()))}")

@@ -1,6 +1,6 @@
-"""Numbers as people read them: every one with its unit, and `–` for what is unknown.
+"""Numbers as text for people: always with a unit, and `–` for unknown.
 
-Durations never look like `46:47`: people have read that as hours where it was minutes.
+Durations never read `46:47`, which may be taken for hours or for minutes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def _digits(value: float, digits: int = 3) -> str:
-    """`value` with about `digits` significant digits, without an exponent, for 0.001 <= |value| < 1e9."""
+    """Return `value` with about `digits` significant digits, without an exponent, for 0.001 <= |value| < 1e9."""
     magnitude = math.floor(math.log10(abs(value))) if value else 0
     return f"{value:,.{max(0, digits - 1 - magnitude)}f}"
 
 
 def duration(seconds: float | None) -> str:
-    """`4.2 ms`, `18.2 s`, `46 min 47 s`, `1 h 52 min`, `2 d 3 h`."""
+    """Return `4.2 ms`, `18.2 s`, `46 min 47 s`, `1 h 52 min`, `2 d 3 h`."""
     if seconds is None or not math.isfinite(seconds) or seconds < 0:
         return UNKNOWN
     if seconds == 0:
@@ -47,14 +47,14 @@ def duration(seconds: float | None) -> str:
 
 
 def brief(seconds: float) -> str:
-    """A duration with one decimal, as logs have it: `45.2 s`, `3.4 s`, `110 ms`."""
+    """Return a duration with one decimal, as logs have it: `45.2 s`, `3.4 s`, `110 ms`."""
     return (
         f"{seconds:.1f} s" if seconds >= 0.95 else f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else duration(seconds)
     )
 
 
 def axis_seconds(seconds: float) -> str:
-    """A short label for an axis: one number and one unit."""
+    """Return a short label for an axis: one number and one unit."""
     for unit, length, below in _AXIS:
         if seconds < below:
             return f"{seconds / length:.4g} {unit}"
@@ -62,14 +62,14 @@ def axis_seconds(seconds: float) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """A duration that ticks on screen: whole seconds, so that it changes once a second and no digit flickers."""
+    """Return a duration that ticks on screen: whole seconds, so that it changes once a second and no digit flickers."""
     if seconds is None or not math.isfinite(seconds) or seconds < 0:
         return UNKNOWN
     return f"{int(seconds)} s" if seconds < 60 else duration(int(seconds))
 
 
 def rough(seconds: float | None) -> str:
-    """A duration in two figures and one unit, for what is estimated: `20 s`, `56 min`, `1.9 h`, `2.1 d`."""
+    """Return an estimated duration in two digits and one unit: `20 s`, `56 min`, `1.9 h`, `2.1 d`."""
     if seconds is None or not math.isfinite(seconds) or seconds < 0:
         return UNKNOWN
     if seconds < 1:
@@ -80,7 +80,7 @@ def rough(seconds: float | None) -> str:
 
 
 def between(low: float | None, high: float | None, middle: float | None = None) -> str:
-    """A range of durations, as one where both ends read the same; `middle` stands in where the range is unknown."""
+    """Render a range of durations, as one where both ends read the same; `middle` is used for an unknown range."""
     first, last = duration(low), duration(high)
     if UNKNOWN in (first, last):
         one = duration(middle)
@@ -89,7 +89,7 @@ def between(low: float | None, high: float | None, middle: float | None = None) 
 
 
 def pace(steps_per_second: float | None) -> str:
-    """`3.42 it/s`, or `18.2 s/it` below one a second: always with its unit."""
+    """Return `3.42 it/s`, or `18.2 s/it` below one a second: always with its unit."""
     if steps_per_second is None or not math.isfinite(steps_per_second) or steps_per_second <= 0:
         return UNKNOWN
     if steps_per_second >= 1:
@@ -98,7 +98,7 @@ def pace(steps_per_second: float | None) -> str:
 
 
 def rate(per_second: float | None, unit: str) -> str:
-    """`412 tok/s`, `19,800 tok/s`, `1.24M tok/s`."""
+    """Return `412 tok/s`, `19,800 tok/s`, `1.24M tok/s`."""
     if per_second is None or not math.isfinite(per_second) or per_second < 0:
         return UNKNOWN
     if per_second >= 999_500:
@@ -113,21 +113,21 @@ def share(fraction: float | None) -> str:
         return UNKNOWN
     percent = fraction * 100
     if 0 < percent < 0.1:
-        return "<0.1 %"
-    return f"{percent:.1f} %" if 0 < percent < 9.95 else f"{percent:.0f} %"
+        return "<0.1%"
+    return f"{percent:.1f}%" if 0 < percent < 9.95 else f"{percent:.0f}%"
 
 
 def times(factor: float) -> str:
-    """`1.48x`, `12x`: enough digits for whoever multiplies by it."""
+    """Return a ratio with enough digits to multiply by: `1.48x`, `12x`."""
     return f"{factor:.2f}x" if factor < 9.995 else f"{factor:.0f}x"
 
 
 def percent(value: float | None) -> str:
-    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.0f} %"
+    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.0f}%"
 
 
 def size(count: float | None) -> str:
-    """Bytes in binary units: `61.2 GiB`."""
+    """Return the bytes in binary units: `61.2 GiB`."""
     if count is None or not math.isfinite(count) or count < 0:
         return UNKNOWN
     value, unit = float(count), 0
@@ -139,7 +139,7 @@ def size(count: float | None) -> str:
 
 
 def size_of(used: float | None, total: float | None, separator: str = " of ") -> str:
-    """`61.2 of 139 GiB`: both in the unit of the total."""
+    """Return `61.2 of 139 GiB`: both in the unit of the total."""
     whole = size(total)
     if whole == UNKNOWN or total is None:
         return size(used)
@@ -156,7 +156,7 @@ def flow(bytes_per_second: float | None) -> str:
 
 
 def number(value: float | str | None) -> str:
-    """A metric's value in about four digits: `0.4132`, `1,234`, `1.2e-05`, `nan`."""
+    """Return a metric's value in about four digits: `0.4132`, `1,234`, `1.2e-05`, `nan`."""
     if value is None:
         return UNKNOWN
     if isinstance(value, str):
@@ -177,7 +177,7 @@ def count(value: int | None) -> str:
 
 
 def plural(number: int, one: str, many: str) -> str:
-    """`1 process`, `2 processes`."""
+    """Return `1 process`, `2 processes`."""
     return f"{number:,} {one if number == 1 else many}"
 
 

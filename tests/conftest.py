@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,18 +23,6 @@ for _name in [name for name in os.environ if name.startswith("TRAINMON")] + [
 ]:
     os.environ.pop(_name, None)
 
-
-def _to_one_process(send: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    """A pid of 0 or less is a whole group's: whoever read it from a file too early would end the test run with it."""
-
-    def checked(pid: int, number: int) -> None:
-        assert pid > 1, f"signal {number} to pid {pid}"
-        send(pid, number)
-
-    return checked
-
-
-os.kill, os.killpg = _to_one_process(os.kill), _to_one_process(os.killpg)
 
 LONG = ("e2e", "auto", "zoo", "compare", "tui")  # whose files take minutes
 

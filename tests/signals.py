@@ -1,8 +1,21 @@
-"""Signals as a terminal's shell leaves them, for all that the tests start."""
+"""Signals: sent to pids that were read from files, and reset to what a terminal's shell leaves."""
 
 from __future__ import annotations
 
+import os
 import signal
+
+
+def send_signal(pid: int, number: int) -> None:
+    """Signal one process. Refuse a pid below 2: 0, read from a file too early, would be the test run's own group."""
+    assert pid > 1, f"signal {number} to pid {pid}"
+    os.kill(pid, number)
+
+
+def send_group_signal(group: int, number: int) -> None:
+    """Signal the process group that a process leads; its pid is checked likewise."""
+    assert group > 1, f"signal {number} to group {group}"
+    os.killpg(group, number)
 
 
 def as_in_a_terminal() -> None:

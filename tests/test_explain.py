@@ -1,68 +1,33 @@
-"""The pages that explain findings: complete, in step with the rules' own thresholds, true to the libraries, shown."""
+"""The pages that explain findings: one for each rule, with the rules' own thresholds, true to the libraries."""
 
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pexpect
 import pytest
 
-from monitor import xids
-from monitor.diagnosis import explain, waiting
-from monitor.diagnosis.explain import CODES, HEADINGS, NOT_YET
-from monitor.reports.pages import page_text
+from monitor import gpu_lines
+from monitor.diagnosis import explain
+from monitor.diagnosis.diagnose import BY_CODE, NO_FINDING, RULES
+from monitor.diagnosis.explain import CODES, HEADINGS
+from monitor.diagnosis.rule import Family, Rule, rule
+from monitor.diagnosis.rules import waiting
+from monitor.reports.listings import page_text
+from tests import findings_list
 
 ROOT = Path(__file__).resolve().parents[1]
-RULES = ROOT / "monitor" / "diagnosis"
-PAGES = RULES / "pages"
-VERDICT = "none"  # made by the registry itself where no rule speaks
-
-
-# Rules, as their source has them
-
-
-def modules_of_rules() -> dict[str, ast.Module]:
-    """The modules of `monitor.diagnosis` that the registry reaches: those whose rules are run."""
-    found: dict[str, ast.Module] = {}
-    waiting_for = ["registry"]
-    while waiting_for:
-        name = waiting_for.pop()
-        if name in found or not (RULES / f"{name}.py").exists():
-            continue
-        found[name] = ast.parse((RULES / f"{name}.py").read_text(encoding="utf-8"))
-        for node in ast.walk(found[name]):
-            if isinstance(node, ast.ImportFrom) and node.module == "monitor.diagnosis":
-                waiting_for += [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("monitor.diagnosis."):
-                waiting_for.append(str(node.module).removeprefix("monitor.diagnosis."))
-    return found
-
-
-def rules() -> Iterator[tuple[str, str, ast.FunctionDef]]:
-    """Every rule that is run, by its code: a rule is named after it."""
-    for name, module in modules_of_rules().items():
-        for node in module.body:
-            if isinstance(node, ast.FunctionDef) and (code := node.name.replace("_", "-")) in CODES:
-                yield code, name, node
-
-
-def detected() -> set[str]:
-    return {code for code, _, _ in rules()} | {VERDICT}
-
-
-def codes_told() -> set[str]:
-    """Every code that stands in the source where a finding is made."""
-    calls = [node for module in modules_of_rules().values() for node in ast.walk(module) if isinstance(node, ast.Call)]
-    made = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Finding"]
-    return {call.args[0].value for call in made if isinstance(call.args[0], ast.Constant)}
+PAGES = ROOT / "monitor" / "diagnosis" / "pages"
+MAX_LINES, MAX_TITLE = 30, 52  # of a page as it is written; beside the longest code on 80 columns
+DISPLAY = re.compile(r"SHOWN|MAX_LINES|MAX_\w*ROWS|MAX_SHAPES|MAX_REASONS|MAX_STEPS|MAX_CHANGES|MAX_PHASES")
 
 
 def section(code: str, heading: str, text: str | None = None) -> str:
@@ -70,83 +35,87 @@ def section(code: str, heading: str, text: str | None = None) -> str:
     return sections[heading]
 
 
-def as_written(code: str) -> str:
-    return section(code, "How it is detected", explain.source(code))
+# Rules and pages
 
 
-def test_every_code_has_a_page_and_every_page_a_code() -> None:
-    assert len(set(CODES)) == len(CODES)
-    assert {path.stem for path in PAGES.iterdir()} == set(CODES)
-    assert {path.suffix for path in PAGES.iterdir()} == {".md"}
+def test_each_rule_has_a_page_and_each_page_a_rule() -> None:
+    assert {path.name for path in PAGES.iterdir()} == {f"{code}.md" for code in (*BY_CODE, NO_FINDING)}
+    assert sorted(CODES) == sorted((*BY_CODE, NO_FINDING))
 
 
-def test_every_finding_that_is_made_has_a_page() -> None:
-    told = codes_told()
-    assert "input-bound" in told
-    assert told <= set(CODES), "write a page in monitor/diagnosis/pages and name it in explain.FAMILIES"
+def test_two_rules_with_one_code_are_refused() -> None:
+    with pytest.raises(ValueError, match="input-bound"):
+        rule("input-bound", Family.WAITING)(lambda evidence: None)
 
 
-def test_every_rule_of_the_registry_is_named_after_its_code() -> None:
-    from monitor.diagnosis.registry import RULES as registered
+def test_rules_refer_to_codes_that_exist() -> None:
+    for known in RULES:
+        codes = {code for row in known.suppresses for code in row.codes} | set(known.softens)
+        assert codes <= set(BY_CODE) - {known.code}, known.code
 
-    assert {rule.__name__.replace("_", "-") for rule in registered} <= detected()
+
+def test_findings_carry_the_code_of_a_rule() -> None:
+    """Each literal code in a module of rules is that of a rule in the same module."""
+    for path in (ROOT / "monitor" / "diagnosis" / "rules").glob("*.py"):
+        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        made = {
+            word.value.value
+            for call in calls
+            if isinstance(call.func, ast.Name) and call.func.id == "Finding"
+            for word in call.keywords
+            if word.arg == "code" and isinstance(word.value, ast.Constant)
+        }
+        assert made <= {known.code for known in RULES if known.check.__module__.endswith(f".{path.stem}")}, path.name
+
+
+def test_the_list_of_findings_in_the_docs_is_current() -> None:
+    shown = findings_list.PATH.read_text(encoding="utf-8")
+    assert shown == findings_list.text(), "renew it: python -m tests.findings_list"
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_a_page_has_its_parts_in_order(code: str) -> None:
+def test_a_page_has_its_sections_in_order(code: str) -> None:
     text = explain.source(code)
     page = explain.parsed(text)
     headings = tuple(heading for heading, _ in page.sections)
     assert (page.code, text.partition(":")[0]) == (code, f"# {code}")
     assert headings in (HEADINGS, HEADINGS[:4])
     assert all(body for _, body in page.sections)
-    assert 0 < len(page.line) <= 52  # beside the longest code on 80 columns
-    assert len(text.splitlines()) <= 26
+    assert 0 < len(page.line) <= MAX_TITLE
+    assert len(text.splitlines()) <= MAX_LINES
     assert max(map(len, text.splitlines())) <= 120
 
 
-@pytest.mark.parametrize("code", CODES)
-def test_thresholds_are_those_of_the_code(code: str) -> None:
-    """Each number in how it is detected comes from a constant, and each constant that the rule uses is told."""
-    raw = as_written(code)
-    plain = re.sub(r"\{[^}]*\}|`[^`]*`", "", raw)
-    plain = re.sub(r"\d+th percentile", "", plain)
-    assert not re.search(r"(?<![A-Za-z0-9])\d", plain), "quote the constant: {diagnosis.module.NAME}"
-    assert "{" not in page_text(explain.page(code), 100)
-    told = set(explain.quotes(raw))
-    for rule, module, function in rules():
-        if rule == code:
-            names = {
-                node.id
-                for node in ast.walk(function)
-                if isinstance(node, ast.Name) and node.id.isupper() and node.id != "SHOWN"
-            }
-            used = {(f"diagnosis.{module}", name) for name in names if _is_number(module, name)}
-            assert used <= told, f"{code}.md does not tell {sorted(used - told)}"
+@pytest.mark.parametrize("known", RULES, ids=lambda known: known.code)
+def test_a_page_quotes_the_thresholds_of_its_rule(known: Rule) -> None:
+    """Each number in `Detection` comes from a constant, and each constant that the rule's function uses is quoted."""
+    raw = section(known.code, "Detection", explain.source(known.code))
+    plain = re.sub(r"\{[^}]*\}|`[^`]*`|\d+th percentile|16 bits", "", raw)
+    assert not re.search(r"(?<![A-Za-z0-9])\d", plain), "quote the constant: {diagnosis.rules.module.NAME}"
+    assert "{" not in page_text(explain.page(known.code), 100)
+    module = known.check.__module__.removeprefix("monitor.")
+    names = {node.id for node in ast.walk(ast.parse(inspect.getsource(known.check))) if isinstance(node, ast.Name)}
+    used = {name for name in names if name.isupper() and not DISPLAY.fullmatch(name) and is_number(module, name)}
+    missing = used - {name for _, name in explain.quotes(raw)}
+    assert not missing, f"{known.code}.md does not quote {sorted(missing)}"
 
 
-def _is_number(module: str, name: str) -> bool:
+def is_number(module: str, name: str) -> bool:
     try:
-        explain.quoted(f"diagnosis.{module}", name)
+        explain.quoted(module, name)
     except (AttributeError, TypeError, ValueError):
         return False
     return True
 
 
-@pytest.mark.parametrize("code", CODES)
-def test_a_page_says_that_there_is_no_rule_exactly_where_there_is_none(code: str) -> None:
-    has_rule = code in detected()
-    assert explain.page(code).detected == has_rule, (
-        f"{code} has a rule now: tell its thresholds, and take `{NOT_YET}` out" if has_rule else f"say: {NOT_YET}"
-    )
-
-
 def test_quotes_are_filled_in_from_their_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "at least 15 % of step time" in section("input-bound", "How it is detected")
-    monkeypatch.setattr(waiting, "INPUT_WORTH", 0.125)
-    assert "at least 12.5 % of step time" in section("input-bound", "How it is detected")
-    assert explain.filled("{diagnosis.drift.SLOWER:+%} {diagnosis.drift.LEAST_SECONDS:ms}") == "20 % 5"
-    assert explain.filled("{diagnosis.settings.SWAP_GROWTH:MiB} {model.episodes.LONGER_HOLD[low clocks]}") == "256 30"
+    assert "at least 15% of step time" in section("input-bound", "Detection")
+    monkeypatch.setattr(waiting, "MIN_INPUT_SHARE", 0.125)
+    assert "at least 12.5% of step time" in section("input-bound", "Detection")
+    text = "{diagnosis.rules.slowdown.MIN_DRIFT:+%} {diagnosis.rules.slowdown.MIN_DRIFT_SECONDS:ms}"
+    assert explain.filled(text) == "20% 5"
+    text = "{diagnosis.rules.host_limits.MIN_SWAP_GROWTH:MiB} {model.throttle_events.LONGER_HOLD_SECONDS[low clocks]}"
+    assert explain.filled(text) == "256 30"
 
 
 # What the pages say
@@ -160,7 +129,7 @@ def test_quotes_are_filled_in_from_their_modules(monkeypatch: pytest.MonkeyPatch
         ("input-bound", "`pin_memory` helps only copies to a GPU"),
         ("input-bound", "More workers than usable cores hurt"),
         ("steps-skipped", "skipped steps now run is progress"),
-        ("gpu-starved", "High utilisation is not high efficiency"),
+        ("gpu-starved", "High utilization is not high efficiency"),
         ("power-capped", "A power cap is not a fault"),
         ("below-expected", "A bigger model is supposed to be slower: compare FLOPs"),
         ("below-expected", "the output projection does"),
@@ -169,17 +138,17 @@ def test_quotes_are_filled_in_from_their_modules(monkeypatch: pytest.MonkeyPatch
         ("padding-waste", "`max_length` changes nothing"),
     ],
 )
-def test_where_the_folklore_is_wrong(code: str, says: str) -> None:
+def test_pages_correct_misconceptions(code: str, says: str) -> None:
     text = " ".join(page_text(explain.page(code), 100).split())
     assert says in text
 
 
-def test_the_error_codes_are_those_that_findings_tell_apart() -> None:
-    rows = {row for row in section("gpu-error", "What to do").split("\n- ") if row[:2].isdigit()}
+def test_the_gpu_error_page_sorts_the_codes_as_the_rule_does() -> None:
+    rows = {row for row in section("gpu-error", "Fix").split("\n- ") if row[:2].isdigit()}
     (program,) = (row for row in rows if "the program" in row)
-    assert set(map(int, re.findall(r"(?<![=\w])\d+", program))) == xids.OF_THE_PROGRAM
+    assert set(map(int, re.findall(r"(?<![=\w])\d+", program))) == gpu_lines.OF_THE_PROGRAM
     (hardware,) = rows - {program}
-    assert set(map(int, re.findall(r"(?<![=\w])\d+", hardware))) >= xids.GRAVE
+    assert set(map(int, re.findall(r"(?<![=\w])\d+", hardware))) >= gpu_lines.GRAVE
 
 
 # Where an argument that a page recommends has to be known.
@@ -249,8 +218,7 @@ def test_without_a_code_all_are_listed_with_their_lines() -> None:
     assert told.returncode == 0
     rows = {row[0]: row[1] for line in told.stdout.splitlines() if (row := line.split(maxsplit=1))[1:]}
     for code in CODES:
-        line = explain.page(code).line
-        assert rows[code] == (line if code in detected() else f"{line} *")
+        assert rows[code] == explain.page(code).line
     assert max(map(len, told.stdout.splitlines())) <= 80
 
 
@@ -261,11 +229,11 @@ def test_without_a_code_all_are_listed_with_their_lines() -> None:
         ("Power_Brake", "did you mean power-brake?"),
         ("oom", "did you mean oom-risk?"),
         ("thermal", "did you mean thermal-throttle?"),
-        ("../../cli", "`trainmon explain` lists them all"),
-        ("{model.pace.X}", "lists them all"),
+        ("../../cli", "`trainmon explain` lists"),
+        ("{model.pace.X}", "`trainmon explain` lists"),
         ("\x1b[31mred\x1b]52;c;aGk=\a\nsecond line\u202e", "no finding called '[31mred ]52;c;aGk= second line'"),
-        ("x" * 100_000, "lists them all"),
-        ("", "lists them all"),
+        ("x" * 100_000, "`trainmon explain` lists"),
+        ("", "`trainmon explain` lists"),
     ],
 )
 def test_an_unknown_code_is_one_line(word: str, says: str) -> None:
@@ -293,7 +261,7 @@ def test_a_page_on_a_terminal_fits_it(columns: int) -> None:
     text = shown.read()
     shown.close()
     assert shown.exitstatus == 0
-    assert "\x1b[1mWhat it means\x1b[0m" in text
+    assert "\x1b[1mMeaning\x1b[0m" in text
     assert "#" not in text
     widest = max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in text.splitlines())
     assert 50 < widest <= min(columns, 100)

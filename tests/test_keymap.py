@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from monitor import settings
 from monitor.errors import UserError
-from monitor.settings import config
-from monitor.settings.keymap import DEFAULT, FIXED, BadKey, chosen
+from monitor.settings import DEFAULT, FIXED, BadKey, chosen
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS
-from monitor.tui.replay import ACTIONS as REPLAY_ACTIONS
+from monitor.tui.replay_app import ACTIONS as REPLAY_ACTIONS
 
 
 def changed(given: dict[str, object]) -> dict[str, tuple[str, ...]]:
@@ -38,17 +38,17 @@ def test_a_key_that_is_given_is_taken_from_where_it_was(
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"pause": "spcae"}, "no key 'spcae'; did you mean space"),
-        ({"pause": "é"}, "no key"),
-        ({"pause": "\x1b"}, "no key"),
-        ({"pause": ""}, "no key ''; a key is one character"),
-        ({"pause": 7}, "has to be a key, or a list of keys"),
-        ({"pause": []}, "has to be a key, or a list of keys"),
-        ({"pause": ["x", 7]}, "has to be a key, or a list of keys"),
-        ({"why": "v"}, "'v' has a meaning that stays"),
-        ({"why": "ctrl+c"}, "'ctrl\\+c' has a meaning that stays"),
-        ({"theme": "w"}, "'w' is the only key of why; give that one another"),
-        ({"pause": "P", "theme": "P"}, "'P' is given to pause and to theme"),
+        ({"pause": "spcae"}, "unknown key 'spcae'; did you mean space"),
+        ({"pause": "é"}, "unknown key"),
+        ({"pause": "\x1b"}, "unknown key"),
+        ({"pause": ""}, "unknown key ''; a key is one character"),
+        ({"pause": 7}, "must be a key or a list of keys"),
+        ({"pause": []}, "must be a key or a list of keys"),
+        ({"pause": ["x", 7]}, "must be a key or a list of keys"),
+        ({"why": "v"}, "'v' cannot be reassigned"),
+        ({"why": "ctrl+c"}, "'ctrl\\+c' cannot be reassigned"),
+        ({"theme": "w"}, "'w' is the only key of why; assign another one"),
+        ({"pause": "P", "theme": "P"}, "'P' is assigned to both pause and theme"),
     ],
 )
 def test_what_cannot_be_is_said(given: dict[str, object], says: str) -> None:
@@ -68,8 +68,8 @@ def test_a_wrong_key_in_the_file_is_told_with_the_file(tmp_path: Path, monkeypat
     source = tmp_path / "config.toml"
     source.write_text('[keys]\npause = "spcae"\n')
     with pytest.raises(UserError, match="did you mean space") as told:
-        config.slow_link(False)  # before any screen opens
+        settings.slow_link(False)  # before any screen opens
     assert str(source) in str(told.value)
     source.write_text('[keys]\npuase = "space"\n')
-    with pytest.raises(UserError, match=r"there is no puase in \[keys\]; did you mean pause\?"):
-        config.keys()
+    with pytest.raises(UserError, match=r"unknown key puase in \[keys\]; did you mean pause\?"):
+        settings.keys()

@@ -67,7 +67,7 @@ def test_rates(rate: float | None, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("fraction", "text"),
-    [(None, "–"), (0.0, "0 %"), (0.0004, "<0.1 %"), (0.0123, "1.2 %"), (0.612, "61 %"), (1.0, "100 %")],
+    [(None, "–"), (0.0, "0%"), (0.0004, "<0.1%"), (0.0123, "1.2%"), (0.612, "61%"), (1.0, "100%")],
 )
 def test_shares(fraction: float | None, text: str) -> None:
     assert fmt.share(fraction) == text

@@ -1,4 +1,4 @@
-"""trainhooks: tells trainmon what a training does, without slowing it and without being able to harm it.
+"""trainhooks: report to trainmon what a training does, without slowing or harming it.
 
     import trainhooks as th
 
@@ -9,15 +9,15 @@
         if not code:
             th.skip("empty code")
             continue
-        th.log(reward=0.35, loss=loss)                              # a tensor is read later, never synchronised here
+        th.log(reward=0.35, loss=loss)                              # a tensor is read later, never synchronized here
         th.count(tokens=n, samples=len(batch))
-    with th.span("checkpoint"):                                     # what lies outside the steps, or is rare in them
+    with th.span("checkpoint"):                                     # work outside the steps, or rare in them
         ...
     with th.step(role="generator", stage="3"):                      # a step of a loop that has no iterable
         ...
 
-Every call is safe from any thread, with nobody watching, after fork and spawn, on a full disk; none raises,
-blocks, or waits for the GPU. Time belongs to the innermost open phase, so the parts of a step add up to it.
+Every call is safe from any thread, without a viewer, after fork and spawn, on a full disk; none raises, blocks,
+or waits for the GPU. Time belongs to the innermost open phase, so the parts of a step add up to it.
 """
 
 from trainhooks.api import count, init, log, note, phase, skip, span, step, steps

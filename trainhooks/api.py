@@ -1,25 +1,108 @@
-"""The public calls. Each one appends a small tuple to its thread's deque, and that is all it does.
+"""The public calls. Each only appends a small tuple to its thread's lane.
 
-A background thread (`outbox`) makes events of the tuples (`assembler`). The calls are written for few bytecodes
-and few objects, because a training step leaves the caches cold and everything costs three times its usual price.
+A background thread (`background_writer`) makes events of the tuples (`assembler`). The calls use few bytecodes and
+objects: a training step leaves the caches cold, and then everything costs three times as much.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Set, TypeVar
+import functools
+from typing import (
+    Any,
+    AsyncIterator,
+    Callable,
+    ContextManager,
+    Dict,
+    Iterable,
+    Iterator,
+    Mapping,
+    Optional,
+    Set,
+    TypeVar,
+)
 
 from trainhooks import deferred
-from trainhooks.clocks import host_clock
 from trainhooks.deferred import COUNTED, PLAIN
-from trainhooks.entries import CANCEL, COUNT, END, FACTS, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Loop
-from trainhooks.session import device, here, open_lane, own_lane, started, steps_told
+from trainhooks.lane_entries import CANCEL, COUNT, END, FACTS, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Loop, host_clock
+from trainhooks.session import device, explicit_steps, here, open_lane, own_lane, started
+
+# Flags of code objects; `inspect`, which names them too, takes milliseconds to import.
+_GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
+
+Timer = ContextManager[None]  # may be entered any number of times
+
+
+def decorated(timer: Timer, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function` with `timer` around its body.
+
+    A coroutine is timed to its end, what it awaits included; a generator only while it computes its next item.
+    """
+    flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    if flags & _COROUTINE:
+        return functools.wraps(function)(_coroutine(timer, function))
+    if flags & _GENERATOR:
+        return functools.wraps(function)(_generator(timer, function))
+    if flags & _ASYNC_GENERATOR:
+        return functools.wraps(function)(_async_generator(timer, function))
+
+    @functools.wraps(function)
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        with timer:
+            return function(*args, **kwargs)
+
+    return timed
+
+
+def _coroutine(timer: Timer, function: Callable[..., Any]) -> Callable[..., Any]:
+    async def timed(*args: Any, **kwargs: Any) -> Any:
+        with timer:
+            return await function(*args, **kwargs)
+
+    return timed
+
+
+def _generator(timer: Timer, function: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        inner = function(*args, **kwargs)
+        resume, value = inner.send, None
+        while True:
+            try:
+                with timer:
+                    item = resume(value)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            try:
+                resume, value = inner.send, (yield item)
+            except BaseException as error:  # thrown in, or closed: the inner generator handles it
+                resume, value = inner.throw, error
+
+    return timed
+
+
+def _async_generator(timer: Timer, function: Callable[..., Any]) -> Callable[..., Any]:
+    async def timed(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        inner = function(*args, **kwargs)
+        resume, value = inner.asend, None
+        while True:
+            try:
+                with timer:
+                    item = await resume(value)
+            except StopAsyncIteration:
+                return
+            try:
+                resume, value = inner.asend, (yield item)
+            except BaseException as error:  # as above
+                resume, value = inner.athrow, error
+
+    return timed
+
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Timed:
-    """What phases and spans share: leaving, and serving as a decorator."""
+    """The common part of phases and spans: leaving them, and their use as a decorator."""
 
     __slots__ = ("_name",)
 
@@ -32,12 +115,10 @@ class _Timed:
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
         try:
             here.put((None, host_clock()))
-        except AttributeError:  # forked inside it: it was the parent's
+        except AttributeError:  # forked inside it: the entry was the parent's
             pass
 
     def __call__(self, function: F) -> F:
-        from trainhooks.decorated import decorated  # by those who need it: the import stays quick
-
         return decorated(self, function)  # type: ignore[return-value]
 
 
@@ -62,7 +143,7 @@ def phase(name: str) -> Phase:
     Phases nest, and time belongs to the innermost. Outside a step a phase is recorded as a span.
 
     Args:
-        name: one of the field's own names where one fits (generation, log_probs, reward, execution, training...).
+        name: a common name where one fits (generation, log_probs, reward, execution, training...).
     """
     try:
         return _phases[name]
@@ -71,10 +152,10 @@ def phase(name: str) -> Phase:
 
 
 def _new_phase(name: str) -> Phase:
-    found = Phase(name)
+    new = Phase(name)
     if len(_phases) < 2000:  # names made by the thousand (f"phase {i}") must not fill the memory
-        _phases[name] = found
-    return found
+        _phases[name] = new
+    return new
 
 
 def _text(name: Any) -> str:
@@ -85,7 +166,7 @@ def _text(name: Any) -> str:
 
 
 class Span(_Timed):
-    """A stretch with a name: loading, a checkpoint, an evaluation."""
+    """A named span of time: loading, a checkpoint, an evaluation."""
 
     __slots__ = ()
 
@@ -97,9 +178,9 @@ class Span(_Timed):
 
 
 def span(name: str) -> Span:
-    """Time what lies outside the steps or is rare: ``with th.span("checkpoint"): ...``; also a decorator.
+    """Time work outside the steps, or rare in them: ``with th.span("checkpoint"): ...``; also a decorator.
 
-    Shown while it lasts. Inside a step its time is also a phase of that step, of the same name.
+    It is shown while it is open. Inside a step its time is also a phase of that step, of the same name.
     """
     return Span(_text(name))
 
@@ -111,7 +192,7 @@ class _Step:
         self._loop = loop
 
     def __enter__(self) -> None:
-        put = steps_told()
+        put = explicit_steps()
         if device.watching:
             put = device.begins(here.lane, self._loop)
         put((STEP, host_clock(), self._loop))
@@ -129,12 +210,12 @@ class _Step:
 
 
 def step(*, role: Optional[str] = None, stage: Optional[str] = None, epoch: Optional[float] = None) -> _Step:
-    """One step of a loop that has no iterable: ``with th.step(role="generator", stage="3"): ...``
+    """Time one step of a loop that has no iterable: ``with th.step(role="generator", stage="3"): ...``
 
     Args:
-        role: who trains in this step, where several take turns; each role has a baseline of its own.
-        stage: the stage of the training; likewise.
-        epoch: shown, nothing more.
+        role: the model trained in this step, if several take turns; each role has its own baseline.
+        stage: the stage of the training; each stage has its own baseline.
+        epoch: only shown.
     """
     return _Step(Loop(role, stage, epoch))
 
@@ -151,7 +232,7 @@ def steps(
 
     Args:
         iterable: a data loader, a list, a generator...
-        total: how many steps the whole run takes, where it is known; as `init(total_steps=...)`.
+        total: how many steps the whole run takes, if known; as `init(total_steps=...)`.
         role, stage, epoch: as in `step`.
 
     Returns:
@@ -163,7 +244,7 @@ def steps(
 
 
 def _steps(iterable: Iterable[T], loop: Loop) -> Iterator[T]:
-    put = steps_told()
+    put = explicit_steps()
     lane = own_lane()
     items = iter(iterable)
     number = 0
@@ -172,7 +253,7 @@ def _steps(iterable: Iterable[T], loop: Loop) -> Iterator[T]:
             number += 1
             if device.watching:
                 device.begins(lane, loop)((NEXT, host_clock(), loop, number))
-                put = lane.put  # that step may be timed, and the one before may have been
+                put = lane.put  # whether a step is timed changes the lane's `put`
             else:
                 put((NEXT, host_clock(), loop, number))
             if deferred.waiting:
@@ -190,13 +271,13 @@ def _steps(iterable: Iterable[T], loop: Loop) -> Iterator[T]:
 
 
 def log(values: Optional[Mapping[str, Any]] = None, /, **metrics: Any) -> None:
-    """Record numbers: of the open step, or of the run where no step is open.
+    """Record metrics of the open step, or of the run if no step is open.
 
     Args:
-        values: metrics whose names are no keywords: ``th.log({"loss/total": 0.5})``.
-        metrics: numbers, or tensors of one element. A tensor on a GPU is copied without waiting and read later, ten
-            times a second at most: of quicker steps not each value is read, and the last ones may be missed.
-            NaN and infinities are kept: they are news.
+        values: metrics whose names are not valid as keyword arguments: ``th.log({"loss/total": 0.5})``.
+        metrics: numbers, or tensors of one element. A tensor on a GPU is copied without waiting and read later, at
+            most ten times a second: of faster steps not every value is read, and the last ones may be missed.
+            NaN and infinities are kept.
     """
     if values is not None:
         metrics = _joined(values, metrics)
@@ -215,7 +296,7 @@ def log(values: Optional[Mapping[str, Any]] = None, /, **metrics: Any) -> None:
 def _joined(values: Any, metrics: Dict[str, Any]) -> Dict[str, Any]:
     try:
         return {**{_text(name): value for name, value in dict(values).items()}, **metrics}
-    except Exception:  # what is no mapping can refuse in many ways, and must not stop a training
+    except Exception:  # an object that is no mapping may raise anything
         _note_once(f"log() takes names with numbers, not a {type(values).__name__}")
         return metrics
 
@@ -224,8 +305,8 @@ def count(tokens: Optional[int] = None, padded_tokens: Optional[int] = None, sam
     """Add to the work of the open step; the rates (tokens/s, samples/s) come from these.
 
     Args:
-        tokens: tokens that carry meaning: a number, or a tensor of one element in host memory. One on a GPU is not
-            waited for: count on the batch before it goes there.
+        tokens: tokens without padding: a number, or a tensor of one element in host memory. A tensor on a GPU is
+            left out, since reading it would wait: count on the batch before it is moved.
         padded_tokens: tokens as computed, padding included.
         samples: sequences, images, episodes...
     """
@@ -238,19 +319,19 @@ def count(tokens: Optional[int] = None, padded_tokens: Optional[int] = None, sam
 
 
 def _at_hand(value: Any) -> Any:
-    found = deferred.at_hand(value)
-    if found is None and value is not None:
+    amount = deferred.at_hand(value)
+    if amount is None and value is not None:
         _note_once("count() was given a tensor that is not in host memory, or not one number: it is left out")
-    return found
+    return amount
 
 
 def skip(reason: str) -> None:
-    """Say that the open step does no work, and why. It is counted by its reason, and kept out of the baselines."""
+    """Mark the open step as skipped. Skipped steps are counted by reason and kept out of the baselines."""
     started()((SKIP, reason))
 
 
 def note(text: str) -> None:
-    """Leave a line for the people who watch."""
+    """Record a line of text that viewers show."""
     started()((NOTE, host_clock(), text))
 
 
@@ -269,10 +350,10 @@ def init(
     config: Optional[Dict[str, Any]] = None,
     start_step: Optional[int] = None,
 ) -> None:
-    """Name the run and say what is known of it. Optional, and may be called again when more is known.
+    """Record the name and facts of the run. Optional; may be called again when more is known.
 
     Args:
-        name: shown to people; `trainmon attach NAME` finds it.
+        name: shown to users; `trainmon attach NAME` finds it.
         total_steps: how many steps the whole run takes; gives progress and time left.
         config: settings, e.g. ``vars(args)``. Values under names that look like secrets are masked.
         start_step: steps done before this process began, for a resumed run.

@@ -1,15 +1,16 @@
-"""What a thread did, made into events: the small state machine between the deque and the journal.
+"""Make events of one thread's entries: the state machine between its lane and the journal.
 
-Time belongs to the innermost open thing. Inside a step that makes phases, outside it makes spans; ``own`` of a span is
-the part that lies in no step and in no inner span, so the parts of the elapsed time add up whatever the nesting.
+Time belongs to the innermost open phase or span. Inside a step that makes phases, outside it makes spans. A span's
+``own`` is its part in no step and in no inner span, so the parts of the elapsed time add up whatever the nesting.
 """
 
 from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from trainhooks.clocks import NANOSECOND
-from trainhooks.entries import (
+from trainhooks.events import Note, Pulse, Span
+from trainhooks.lane_entries import (
+    AGGREGATE,
     AUTOMATIC,
     CANCEL,
     COUNT,
@@ -17,59 +18,74 @@ from trainhooks.entries import (
     FACTS,
     LATE,
     LOG,
+    NANOSECOND,
     NEXT,
     NOTE,
     QUIT,
     SKIP,
     SPAN,
     STEP,
-    TALLY,
-    Ground,
+    Lane,
     Loop,
+    PhaseMarker,
 )
-from trainhooks.events import (
-    Note,
-    Pulse,
-    Span,
-    number,
-)
-from trainhooks.open_work import Open, OpenStep, Row, Shared
-from trainhooks.told import Told
+from trainhooks.step_annotations import Mapping, OpenScope, OpenStep, PhaseTime, ProcessState, StepAnnotations
 
-Mapping = Dict[str, Any]
+# A step without metric, count or phase at which its loop was left counts as done if its body took at least a tenth of
+# the previous one's time; less is a loop that was left at once (`if done: break`).
+MAX_BODY_RATIO = 10
 
 
-class Assembler(Told):
-    """One lane's state machine: `take` eats an entry, `events` collects what came of them."""
+class Assembler:
+    """Assemble the events of one lane from its entries, one by one.
 
-    def __init__(self, shared: Shared, thread: str, is_main: bool) -> None:
-        super().__init__(shared)
+    Args:
+        process: the state shared by the process's lanes.
+        thread: the thread's name, as it is sent.
+        is_main: whether it is the main thread.
+        lane: where the entries come from; its `live` is a step that is put only at its end.
+
+    Attributes:
+        events: what was assembled; whoever sends them empties the list.
+        step: the open step.
+        enclosing: phases and spans around the open step, if there is one; innermost last.
+        accounted_ns: nanoseconds that finished steps and spans have accounted for so far.
+        accounted_until: when the last of these ended; an automatic step, begun in hindsight, begins no earlier.
+    """
+
+    def __init__(self, process: ProcessState, thread: str, is_main: bool, lane: Optional[Lane] = None) -> None:
+        self.process = process
         self.thread = thread
         self.is_main = is_main
-        self.ident: Optional[int] = None  # of the thread
-        self.around: List[Open] = []  # open things that the open step, if there is one, lies in
-        self.accounted = 0  # nanoseconds that closed steps and spans have claimed so far
-        self.claimed = 0  # up to when: an automatic step, begun in hindsight, begins no earlier
-        self._body = 0  # nanoseconds of the last step without the wait for its item
-        self._nested: Optional[Tuple[Loop, int]] = None  # a loop inside the open step, and the height it stands at
+        self.lane = lane
+        self.events: List[Mapping] = []
+        self.annotations = StepAnnotations(process, self.events)
+        self.step: Optional[OpenStep] = None
+        self.enclosing: List[OpenScope] = []
+        self.accounted_ns = 0
+        self.accounted_until = 0
+        self._log_in_step = self.annotations.log_in_step
+        self._count = self.annotations.count
+        self._body_ns = 0  # of the last step, without the wait for its item
+        self._nested: Optional[Tuple[Loop, int]] = None  # a loop inside the open step, and the phases open around it
         self._warned_nested = False
-        self._held: Optional[Mapping] = None
+        self._held: Optional[Mapping] = None  # the last step of a loop that was left: see `_quit`
 
     def take(self, entry: Tuple[Any, ...]) -> None:
-        """Take one entry. Entering and leaving a phase of a step come first: they are most of what there is."""
+        """Take one entry. Phases of a step are checked first, since they are the most frequent."""
         what = entry[0]
         step = self.step
         if step is not None:
             if what is None:
-                if step.opened:
-                    row = step.opened.pop()
+                if step.open_phases:
+                    phase = step.open_phases.pop()
                     t = entry[1]
-                    row.ns += t - step.mark
-                    step.mark = t
-                    if row.is_span:
-                        self._leave_span_in_step(row, t)
-                    elif step.item is None and not step.opened:
-                        step.item = t
+                    phase.ns += t - step.timed_until
+                    step.timed_until = t
+                    if phase.is_span:
+                        self._leave_span_in_step(phase, t)
+                    elif step.item_at is None and not step.open_phases:
+                        step.item_at = t
                         self._nested = None  # a loop inside the iterable
                     return
             elif type(what) is str:
@@ -78,25 +94,28 @@ class Assembler(Told):
             elif what == LOG:
                 self._log_in_step(step, entry[1])
                 return
-            elif what == NEXT:
-                self._next(entry[1], entry[2], entry[3])
+            elif type(what) is PhaseMarker:
+                self._set_base_phase(step, entry[1], what.name)
                 return
-            elif type(what) is Ground:
-                self._ground(step, entry[1], what.name)
+            elif what == COUNT:
+                self._count(step, *entry[1:])
                 return
         elif self._held is not None:
             self.release_held()
-        if what is None:
+        handle = _TIMED.get(what)
+        if handle is not None:
+            handle(self, *entry[1:])
+        elif what is None:
             self._leave_outside(entry[1])
         elif type(what) is str:
-            self.around.append(Open(self.shared.phase_name(what), entry[1], False, self.accounted))
-        elif type(what) is not Ground:
-            _HANDLERS[what](self, *entry[1:])
+            self.enclosing.append(OpenScope(self.process.phase_name(what), entry[1], False, self.accounted_ns))
+        elif type(what) is not PhaseMarker:
+            _ANNOTATIONS[what](self.annotations, step, *entry[1:])
 
     @property
-    def beside(self) -> bool:
-        """Whether this lane runs beside the one whose time is the run's time."""
-        primary = self.shared.primary
+    def in_background(self) -> bool:
+        """Return whether this lane runs beside the one whose time is the run's time."""
+        primary = self.process.primary
         return primary is not self if primary is not None else not self.is_main
 
     # Steps
@@ -112,44 +131,71 @@ class Assembler(Told):
         if self.step is not None:
             self._enter_phase(self.step, "data", t)
 
+    def end_previous_step(self, loop: Loop, t: int, number: int) -> bool:
+        """End the open step, if there is one, as step `number` of the same loop begins.
+
+        Returns:
+            False if the open step is of another loop or holds a nested one; it then stays open.
+        """
+        if self.step is not None:
+            if self.step.loop is not loop or self._nested is not None:
+                return False
+            self._close_previous(self.step, t, number)
+        return True
+
     def _close_previous(self, step: OpenStep, t: int, number: int) -> None:
-        """The open step ends where the next one of its loop begins."""
         self._close_step(step, t)
         if number > step.number + 1:
-            self._steps_lost(number - step.number - 1)
+            self.add_lost_steps(number - step.number - 1)
 
-    def _steps_lost(self, steps: int) -> None:
-        """Entries fell out of the full deque, and whole steps with them."""
-        self.shared.lost += steps
-        self.shared.steps += steps
+    def add_lost_steps(self, steps: int) -> None:
+        """Count steps whose entries fell out of a full deque."""
+        self.process.lost += steps
+        self.process.steps += steps
+
+    def add_step(self, event: Mapping, began: int, ended: int, body_ns: int) -> None:
+        """Add the event of a finished step; its index must be the next one.
+
+        Args:
+            began, ended: nanoseconds of the host clock.
+            body_ns: nanoseconds from the arrival of its item.
+        """
+        if self._held is not None:
+            self.release_held()
+        self.process.steps += 1
+        self.accounted_ns += ended - began
+        self.accounted_until = ended
+        self._body_ns = body_ns
+        self.events.append(event)
 
     def _begin(self, t: int, loop: Loop, number: int = 0) -> None:
         if self.step is not None:
             self._begin_nested(self.step, t, loop)
             return
-        if self.shared.primary is None:
-            self.shared.primary = self
+        if self.process.primary is None:
+            self.process.primary = self
             self._split_spans(t)
-        if loop is AUTOMATIC and t < self.claimed:
-            t = self.claimed
+        if loop is AUTOMATIC and t < self.accounted_until:
+            t = self.accounted_until
         self.step = OpenStep(loop, t, number)
         if number == 0:
-            self.step.item = t  # a step that waits for no item
+            self.step.item_at = t  # a step that waits for no item
 
     def _begin_nested(self, step: OpenStep, t: int, loop: Loop) -> None:
-        """Steps do not nest: the inner one becomes a phase of the outer one."""
+        """Record a step inside a step as a phase of the outer one: steps do not nest."""
         if self._nested is None:
-            self._nested = (loop, len(step.opened))
-        if step.item is not None:  # else a loop inside the iterable: what it does is the wait for the item
+            self._nested = (loop, len(step.open_phases))
+        if step.item_at is not None:  # else a loop inside the iterable: what it does is the wait for the item
             self._enter_phase(step, loop.role or "step", t)
         if not self._warned_nested:
             self._warned_nested = True
-            text = "a step inside a step is recorded as a phase of the outer one"
-            self._emit(Note("", 0, t / NANOSECOND, text=text, level="warning", code="nested-step"))
+            note = Note(producer="", seq=0, t=t / NANOSECOND, level="warning", code="nested-step")
+            note.text = "a step inside a step is recorded as a phase of the outer one"
+            self.annotations.emit(note)
 
     def _leave_nested(self, step: OpenStep, t: int) -> None:
         assert self._nested is not None
-        while len(step.opened) > self._nested[1]:
+        while len(step.open_phases) > self._nested[1]:
             self.take((None, t))
         self._nested = None
 
@@ -161,78 +207,72 @@ class Assembler(Told):
             self._close_step(step, t)
         elif self._nested is not None and self._nested[0] is loop:
             self._leave_nested(step, t)
-        elif self._nested is not None and step.opened:  # nested deeper than once
+        elif self._nested is not None and step.open_phases:  # nested deeper than once
             self.take((None, t))
 
     def _quit(self, t: int, loop: Loop) -> None:
-        """A loop was left: by its end, a break or an exception."""
+        """End a loop that was left by its end, a break or an exception."""
         step = self.step
         if step is None or step.loop is not loop:
             self._end(t, loop)
         elif self._did_work(step, t):
-            # Whether the step was done or an exception cut it shows in what comes next: see release_held.
+            # Later entries show whether the step was done or cut short by an exception: until then it is held back.
             self._close_step(step, t)
             self._held = self.events.pop()
         else:
             self._cancel(t, loop)
 
     def _did_work(self, step: OpenStep, t: int) -> bool:
-        """Whether a step whose loop was left holds work, or the loop was left at once (`if done: break`)."""
-        if step.item is None:
+        if step.item_at is None:
             return False  # its item never came
-        if step.metrics or step.counts or step.late or step.skipped is not None or len(step.phases) > 1:
+        if step.metrics or step.counts or step.deferred or step.skip_reason is not None or len(step.phases) > 1:
             return True
-        return 10 * (t - step.item) >= self._body
+        return MAX_BODY_RATIO * (t - step.item_at) >= self._body_ns
 
     def _cancel(self, t: int, loop: Loop) -> None:
-        """The step came to nothing: its item never came, or an exception ended it."""
+        """Drop a step whose item never came, or that an exception ended."""
         if self.step is None or self.step.loop is not loop:
             self._end(t, loop)
         else:
-            if loop is AUTOMATIC and self.step.opened:
+            if loop is AUTOMATIC and self.step.open_phases:
                 self._carry_over(self.step, t)
             self.step = None
             self._nested = None
 
     def release_held(self) -> None:
-        """The program went on after its loop was left, so the last step was a whole one."""
+        """Add the held-back step: the program went on after its loop was left, so it was a whole one."""
         if self._held is not None:
             self.events.append(self._held)
             self._held = None
 
     def drop_held(self) -> None:
-        """The program ended by an exception, which cut the last step short: it is not counted."""
+        """Drop the held-back step: an exception ended the program and cut it short."""
         if self._held is not None:
             self._held = None
-            self.shared.steps -= 1
+            self.process.steps -= 1
 
     def _close_step(self, step: OpenStep, t: int) -> None:
-        shared = self.shared
-        if t < step.mark:  # an automatic step's end, told in hindsight
-            t = step.mark
-        duration = t - step.began
-        self.accounted += duration
-        self.claimed = t
-        if step.opened:
-            self._carry_over(step, t)
-        elif step.ground is not None:
-            step.ground.ns += t - step.mark
-        self._body = t - (step.item or t)
+        process = self.process
+        if t < step.timed_until:  # an automatic step's end, put in hindsight
+            t = step.timed_until
+        if step.open_phases:
+            step.open_phases[-1].ns += t - step.timed_until
+        elif step.base_phase is not None:
+            step.base_phase.ns += t - step.timed_until
         self.step = None
         self._nested = None
-        shared.steps += 1
         event: Mapping = {
             "kind": "step",
             "t": t / NANOSECOND,
-            "index": shared.steps,
+            "index": process.steps + 1,
             "start": step.began / NANOSECOND,
-            "duration": duration / NANOSECOND,
-            "phases": [(row.name, row.ns / NANOSECOND, "host", row.times) for row in step.phases.values()],
+            "duration": (t - step.began) / NANOSECOND,
+            "phases": [(phase.name, phase.ns / NANOSECOND, "host", phase.count) for phase in step.phases.values()],
             "status": "ok",
         }
-        if shared.primary is not self:
+        if process.primary is not self:
             event["thread"] = self.thread
-        elif shared.background or shared.counts is not None:
+        elif process.background or process.counts is not None:
             self._add_background(event, step)
         if step.counts is not None:
             for name, amount in step.counts.items():
@@ -240,165 +280,171 @@ class Assembler(Told):
                     event[name] = amount
         if step.metrics:
             event["metrics"] = step.metrics
-        if step.skipped is not None:
+        if step.skip_reason is not None:
             event["status"] = "skipped"
-            event["reason"] = step.skipped
-        if step.loop.labelled:
-            self._label(event, step.loop)
-        for deferred in step.late:
-            deferred.step = shared.steps
+            event["reason"] = step.skip_reason
+        if step.loop.labeled:
+            self.annotations.label(event, step.loop)
+        for deferred in step.deferred:
+            deferred.step = event["index"]
             deferred.role = event.get("role")
-        self.events.append(event)
+        self.add_step(event, step.began, t, t - (step.item_at or t))
+        if step.open_phases:
+            self._carry_over(step, t)
 
     def _carry_over(self, step: OpenStep, t: int) -> None:
-        """What was entered in the step and outlasts it is a span from here on."""
-        step.opened[-1].ns += t - step.mark
-        for row in step.opened:
-            entry = Open(row.name, row.entered if row.is_span else t, row.is_span, self.accounted)
-            entry.since = t
-            self.around.append(entry)
+        """Turn phases that are still open at the end of the step into scopes outside of it."""
+        for phase in step.open_phases:
+            scope = OpenScope(phase.name, phase.entered if phase.is_span else t, phase.is_span, self.accounted_ns)
+            scope.since = t
+            self.enclosing.append(scope)
 
     def _add_background(self, event: Mapping, step: OpenStep) -> None:
-        """What other threads did since the last step goes with this one."""
-        shared = self.shared
-        if shared.background:
-            rows = shared.background.items()
-            event["background"] = [(name, ns / NANOSECOND, "host", times) for name, (ns, times) in rows]
-            shared.background = {}
-        if shared.counts is not None:
-            counts, shared.counts = shared.counts, None
+        """Add what other threads did since the last step."""
+        process = self.process
+        if process.background:
+            rows = process.background.items()
+            event["background"] = [(name, ns / NANOSECOND, "host", count) for name, (ns, count) in rows]
+            process.background = {}
+        if process.counts is not None:
+            counts, process.counts = process.counts, None
             for name, amount in (step.counts or {}).items():
                 counts[name] = counts.get(name, 0) + amount
             step.counts = counts
 
-    def _label(self, event: Mapping, loop: Loop) -> None:
-        if loop.role is not None:
-            event["role"] = self.shared.phase_name(loop.role)
-        if loop.stage is not None:
-            event["stage"] = self.shared.phase_name(loop.stage)
-        if loop.epoch is not None:
-            event["epoch"] = number(loop.epoch)
-
     # Phases and spans
 
     def _enter_phase(self, step: OpenStep, name: str, t: int) -> None:
-        row = step.phases.get(name)
-        if row is None:
-            row = step.phases[name] = Row(self.shared.phase_name(name))
-        opened = step.opened
-        if opened:
-            opened[-1].ns += t - step.mark
-        elif step.ground is not None:
-            step.ground.ns += t - step.mark
-        step.mark = t
-        row.times += 1
-        row.entered = t
-        opened.append(row)
+        phase = step.phases.get(name)
+        if phase is None:
+            process = self.process
+            phase = step.phases[name] = PhaseTime(process.phase_names.get(name) or process.phase_name(name))
+        open_phases = step.open_phases
+        if open_phases:
+            open_phases[-1].ns += t - step.timed_until
+        elif step.base_phase is not None:
+            step.base_phase.ns += t - step.timed_until
+        step.timed_until = t
+        phase.count += 1
+        phase.entered = t
+        open_phases.append(phase)
 
-    def _ground(self, step: OpenStep, t: int, name: Optional[str]) -> None:
-        """What an automatic step does from here on wherever no phase is open. Open ones keep their time."""
+    def _set_base_phase(self, step: OpenStep, t: int, name: Optional[str]) -> None:
+        """Give an automatic step's time outside of open phases to the phase `name` from `t` on; None: to no phase."""
         if step.loop is not AUTOMATIC:
             return
-        holder = step.opened[-1] if step.opened else step.ground
-        if holder is not None:
-            holder.ns += t - step.mark
-        step.mark = t
-        step.ground = None
+        current = step.open_phases[-1] if step.open_phases else step.base_phase
+        if current is not None:
+            current.ns += t - step.timed_until
+        step.timed_until = t
+        step.base_phase = None
         if name is not None:
-            row = step.phases.get(name)
-            if row is None:
-                row = step.phases[name] = Row(name)
-            row.times += 1
-            row.entered = t
-            step.ground = row
+            phase = step.phases.get(name)
+            if phase is None:
+                phase = step.phases[name] = PhaseTime(name)
+            phase.count += 1
+            phase.entered = t
+            step.base_phase = phase
 
     def _span(self, t: int, name: str) -> None:
         if self.step is None:
-            self.around.append(Open(self.shared.phase_name(name), t, True, self.accounted))
+            self.enclosing.append(OpenScope(self.process.phase_name(name), t, True, self.accounted_ns))
         else:
             self._enter_phase(self.step, name, t)
-            self.step.opened[-1].is_span = True
+            self.step.open_phases[-1].is_span = True
 
-    def _leave_span_in_step(self, row: Row, t: int) -> None:
-        """Its time is the step's; it is told apart so that checkpoints and evaluations can be listed."""
-        row.is_span = False  # a phase of that name may come, too
-        self._emit_span(row.name, row.entered, t, own=0)
+    def _leave_span_in_step(self, phase: PhaseTime, t: int) -> None:
+        """Emit a span whose time is the step's, so that checkpoints and evaluations can be listed."""
+        phase.is_span = False  # a phase of the same name may follow
+        self._emit_span(phase.name, phase.entered, t, own=0)
 
     def _leave_outside(self, t: int) -> None:
-        if not self.around:  # entered before a fork, or lost from a full deque
+        if not self.enclosing:  # entered before a fork, or lost from a full deque
             return
-        top = self.around.pop()
-        self.claimed = t
-        own = (t - top.since) - (self.accounted - top.accounted)
-        if self.step is not None:  # it surrounded the open step's begin
+        scope = self.enclosing.pop()
+        self.accounted_until = t
+        own = (t - scope.since) - (self.accounted_ns - scope.accounted_ns)
+        if self.step is not None:  # the open step began inside it
             own -= t - self.step.began
         own = max(0, own)
-        self.accounted += own
-        if self.beside and not top.is_span:
-            row = self.shared.background.setdefault(top.name, [0, 0])
+        self.accounted_ns += own
+        if self.in_background and not scope.is_span:
+            row = self.process.background.setdefault(scope.name, [0, 0])
             row[0] += own
             row[1] += 1
             return
-        self._emit_span(top.name, top.start, t, own)
+        self._emit_span(scope.name, scope.start, t, own)
 
     def _split_spans(self, t: int) -> None:
-        """The first step begins inside these spans: cut them here, so that start-up and the rest add up."""
-        for entry in reversed(self.around):
-            own = max(0, (t - entry.since) - (self.accounted - entry.accounted))
-            self.accounted += own
-            self._emit_span(entry.name, entry.start, t, own)
-        for entry in self.around:
-            entry.start = entry.since = t
-            entry.accounted = self.accounted
+        """Cut the open spans where the first step begins, so that start-up and the rest add up."""
+        for scope in reversed(self.enclosing):
+            own = max(0, (t - scope.since) - (self.accounted_ns - scope.accounted_ns))
+            self.accounted_ns += own
+            self._emit_span(scope.name, scope.start, t, own)
+        for scope in self.enclosing:
+            scope.start = scope.since = t
+            scope.accounted_ns = self.accounted_ns
 
     def _emit_span(self, name: str, start: int, t: int, own: int) -> None:
-        span = Span("", 0, t / NANOSECOND, name=name)
+        span = Span(producer="", seq=0, t=t / NANOSECOND, name=name)
         span.start = start / NANOSECOND
         span.duration = (t - start) / NANOSECOND
         span.own = own / NANOSECOND
-        span.step = self.shared.steps + 1 if self.step is not None else None
-        span.thread = self.thread if self.beside else None
-        self._emit(span)
+        span.step = self.process.steps + 1 if self.step is not None else None
+        span.thread = self.thread if self.in_background else None
+        self.annotations.emit(span)
 
     # What is open
 
-    def where(self) -> str:
-        """What is open: a phase's or a span's name, `other` in a step without one, `between steps`."""
+    def _live_step(self) -> Optional[Tuple[int, Optional[str], int]]:
+        """Return begin, phase and begin of the phase of a step under way that is put only at its end."""
+        live = self.lane.live if self.lane is not None else None
+        return None if live is None or self.step is not None else live.open()
+
+    def current_phase(self) -> str:
+        """Return the innermost open phase or span; `other` in a step without one, `between steps` outside."""
+        live = self._live_step()
+        if live is not None:
+            return live[1] or "other"
         if self.step is not None:
-            row = self.step.opened[-1] if self.step.opened else self.step.ground
-            return row.name if row is not None else "other"
-        return self.around[-1].name if self.around else "between steps"
+            phase = self.step.open_phases[-1] if self.step.open_phases else self.step.base_phase
+            return phase.name if phase is not None else "other"
+        return self.enclosing[-1].name if self.enclosing else "between steps"
 
     def pulse(self, t: int) -> Pulse:
-        """What is open at `t`, for those who watch."""
-        pulse = Pulse("", 0, t / NANOSECOND)
-        step = self.step
+        """Return what is open at `t`, nanoseconds of the host clock."""
+        pulse = Pulse(producer="", seq=0, t=t / NANOSECOND)
+        step, live = self.step, self._live_step()
         if step is not None:
-            pulse.step = self.shared.steps + 1
-            pulse.step_open = (t - step.began) / NANOSECOND
             labels: Mapping = {}
-            self._label(labels, step.loop)
+            self.annotations.label(labels, step.loop)
             pulse.role, pulse.stage = labels.get("role"), labels.get("stage")
-            row = step.opened[-1] if step.opened else step.ground
-            if row is not None:
-                pulse.phase = row.name
-                pulse.phase_open = (t - row.entered) / NANOSECOND
-        pulse.spans = [(entry.name, (t - entry.start) / NANOSECOND) for entry in self.around]
+            phase = step.open_phases[-1] if step.open_phases else step.base_phase
+            live = (step.began, None, t) if phase is None else (step.began, phase.name, phase.entered)
+        if live is not None:
+            began, pulse.phase, entered = live
+            pulse.step = self.process.steps + 1
+            pulse.step_open = max(0, t - began) / NANOSECOND
+            if pulse.phase is not None:
+                pulse.phase_open = max(0, t - entered) / NANOSECOND
+        pulse.spans = [(scope.name, (t - scope.start) / NANOSECOND) for scope in self.enclosing]
         return pulse
 
 
-_HANDLERS: Dict[int, Callable[..., None]] = {
+_TIMED: Dict[int, Callable[..., None]] = {
     STEP: Assembler._begin,
     NEXT: Assembler._next,
     END: Assembler._end,
     QUIT: Assembler._quit,
     CANCEL: Assembler._cancel,
     SPAN: Assembler._span,
-    LOG: Assembler._log,
-    COUNT: Assembler._count,
-    SKIP: Assembler._skip,
-    NOTE: Assembler._note,
-    FACTS: Assembler._facts,
-    LATE: Assembler._late,
-    TALLY: Assembler._tally,
+}
+_ANNOTATIONS: Dict[int, Callable[..., None]] = {
+    LOG: StepAnnotations.log,
+    COUNT: StepAnnotations.count,
+    SKIP: StepAnnotations.skip,
+    NOTE: StepAnnotations.note,
+    FACTS: StepAnnotations.facts,
+    LATE: StepAnnotations.resolve,
+    AGGREGATE: StepAnnotations.aggregate,
 }

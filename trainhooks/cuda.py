@@ -1,9 +1,9 @@
-"""The one door of the hooks to torch.cuda: found where the program has loaded it, never imported, never started.
+"""The hooks' one way to torch.cuda: found where the program has loaded it, never imported, never started.
 
-What stands in `sys.modules` when a thing is needed is what is used, so a simulated device can take its place.
+It is looked up in `sys.modules` at each use, so that a simulated device can replace it.
 
-While a CUDA graph is being captured, in any thread, no call of ours may reach CUDA: one from another thread breaks a
-capture of mode 'global', and torch tells each thread of its own current stream only. So captures are counted here.
+While a CUDA graph is being captured in any thread, no call of ours may reach CUDA: one from another thread breaks a
+capture of mode 'global', and torch reports captures of the calling thread only. So captures are counted here.
 """
 
 from __future__ import annotations
@@ -12,20 +12,110 @@ import contextlib
 import functools
 import sys
 import weakref
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Set
+
+
+class DevicePlace:
+    """Find the stream that a thread's events are recorded on. For that thread alone, and outside of captures.
+
+    A program may put its model on `cuda:1` and never call `set_device`. An event recorded on the current device would
+    then make a context on a GPU that the program does not use (hundreds of MiB), and time a stream without work.
+    """
+
+    def __init__(self) -> None:
+        self._model_devices: Set[int] = set()  # where optimizers' parameters lie
+        self._used: Set[int] = set()  # on which the program has had memory
+        self._current = 0  # the thread's current device, as the step began
+        self._device = 0  # whose stream it is
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether the stream is of the device that was the thread's current one when the step began."""
+        return self._device == self._current
+
+    def works_on(self, device: int) -> None:
+        """Note that an optimizer's parameters lie on `device`."""
+        self._model_devices.add(device)
+
+    def begins(self, torch_cuda: Any) -> Optional[Any]:
+        """Return the stream for the step that begins; None where it is unclear which device the program uses."""
+        self._current = current = int(torch_cuda.current_device())
+        device: Optional[int] = current
+        if len(self._model_devices) == 1:
+            (device,) = self._model_devices
+        elif current not in self._used:
+            used = [index for index in with_context() if self._is_used(torch_cuda, index)]
+            device = current if current in used else used[0] if len(used) == 1 else None
+        if device is None:
+            return None
+        self._device = device
+        return torch_cuda.current_stream(device)
+
+    def goes_on(self, torch_cuda: Any) -> Optional[Any]:
+        """Return the stream for a later event of the same step; None where the thread has changed its device."""
+        return torch_cuda.current_stream(self._device) if torch_cuda.current_device() == self._current else None
+
+    def _is_used(self, torch_cuda: Any, device: int) -> bool:
+        """Return whether torch has ever had memory there. Its allocator is asked (0.15 ms) until it has."""
+        if device in self._used:
+            return True
+        try:
+            stats = torch_cuda.memory_stats_as_nested_dict(device)
+            used = bool(stats["allocated_bytes"]["all"]["allocated"])
+        except Exception:  # the program's own allocator has no statistics
+            used = True
+        if used:
+            self._used.add(device)
+        return used
+
+
+class EventPool:
+    """CUDA events with times, made once and reused. An event belongs to the device on which it was first recorded.
+
+    Args:
+        limit: how many are ever made.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._made = 0
+        self._by_device: Dict[int, List[Any]] = {}
+        self._free: List[Any] = []  # of the device in use
+
+    def use_device(self, device: int) -> None:
+        """Take events for this device from here on."""
+        self._free = self._by_device.setdefault(device, [])
+
+    def take(self, torch_cuda: Any) -> Optional[Any]:
+        """Return a free event, or None where the limit is reached."""
+        if self._free:
+            return self._free.pop()
+        if self._made >= self._limit:
+            return None
+        self._made += 1
+        return torch_cuda.Event(enable_timing=True)
+
+    def release(self, events: List[Any]) -> None:
+        """Take back events of the device in use. One may occur several times in a row; it is taken once."""
+        last = None
+        for event in events:
+            if event is not last:
+                self._free.append(event)
+                last = event
+
 
 _MARK = "_trainhooks_watched"
 
-captures: Dict[int, Any] = {}  # open ones, by the graph's id; empty: no thread captures, as far as it was watched
+captures: Dict[int, Any] = {}  # open ones that are watched, by the graph's id
 
 
 def torch_cuda() -> Optional[Any]:
-    """torch.cuda where the program has loaded it; else None."""
+    """Return torch.cuda where the program has loaded it, else None."""
     return getattr(sys.modules.get("torch"), "cuda", None)
 
 
 def started() -> Optional[Any]:
-    """torch.cuda once the program has started CUDA in this process; else None."""
+    """Return torch.cuda once the program has started CUDA in this process, else None."""
     cuda = torch_cuda()
     is_initialized = getattr(cuda, "is_initialized", None)
     try:
@@ -34,67 +124,78 @@ def started() -> Optional[Any]:
         return None
 
 
+def process_group() -> Dict[str, int]:
+    """Return rank and world_size of torch's process group; empty without one. The one source of ranks in mp.spawn."""
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+            return {}
+        return {"rank": int(distributed.get_rank()), "world_size": int(distributed.get_world_size())}
+    except Exception:  # torch is half imported or lacks these calls
+        return {}
+
+
 def is_rocm() -> bool:
-    """Whether the loaded torch drives AMD's GPUs under CUDA's names."""
+    """Return whether the loaded torch drives AMD's GPUs under CUDA's names."""
     return getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None) is None
 
 
 def devices(torch: Any) -> List[int]:
-    """Torch's indices of the devices on which this process has a context. CUDA must have been started."""
+    """Return torch's indices of the devices on which this process has a context. CUDA must have been started."""
     count = torch.cuda.device_count()
     return [index for index in range(count) if count == 1 or torch._C._cuda_hasPrimaryContext(index)]
 
 
 def with_context() -> List[int]:
-    """The same, asked of a single device, too: one that is merely looked at has none. None while a capture is open."""
+    """Return the same, with a single device checked too; empty while a capture is open."""
     torch = sys.modules["torch"]
     if captures:
         return []
     try:
         return [index for index in range(torch.cuda.device_count()) if torch._C._cuda_hasPrimaryContext(index)]
-    except AttributeError:  # a torch that does not tell
+    except AttributeError:  # a torch without it
         return [0]
 
 
 def is_quiet() -> bool:
-    """Whether the calling thread may call CUDA now: no capture is open anywhere. torch.cuda must be loaded."""
+    """Return whether the calling thread may call CUDA now: no capture is open. torch.cuda must be loaded."""
     return not captures and not sys.modules["torch"].cuda.is_current_stream_capturing()
 
 
 def current_stream(device: Any) -> Any:
-    """The calling thread's current stream of a device."""
+    """Return the calling thread's current stream of a device."""
     return sys.modules["torch"].cuda.current_stream(device)
 
 
 def compiling() -> Callable[[], bool]:
-    """What tells whether something is being compiled on this thread."""
+    """Return the function that says whether something is being compiled on this thread."""
     compiler = getattr(sys.modules.get("torch"), "compiler", None)
-    return getattr(compiler, "is_compiling", None) or _never
+    return getattr(compiler, "is_compiling", None) or never
 
 
 def pinned(dtype: Any) -> Any:
-    """A tensor of one element in pinned memory, made now; to be written to in and out of inference mode."""
+    """Make a tensor of one element in pinned memory, writable in and out of inference mode."""
     torch = sys.modules["torch"]
     with getattr(torch, "inference_mode", _plain)(False):
         return torch.empty((), dtype=dtype, device="cpu", pin_memory=True)  # whatever the default device
 
 
 def event() -> Any:
-    """An event without a time, made now."""
+    """Make an event without a time."""
     return sys.modules["torch"].cuda.Event()
 
 
 def free_memory() -> float:
-    """The share of the current device's memory that nobody has taken; 0 where torch does not tell."""
-    asked = getattr(torch_cuda(), "mem_get_info", None)
-    if asked is None:
+    """Return the free share of the current device's memory; 0 where torch does not say."""
+    mem_get_info = getattr(torch_cuda(), "mem_get_info", None)
+    if mem_get_info is None:
         return 0.0
-    free, total = asked()
+    free, total = mem_get_info()
     return float(free / total) if total else 0.0
 
 
 def delay(cycles: int) -> bool:
-    """Hold up the current stream for so many cycles of its device; False: this torch cannot."""
+    """Delay the current stream by so many cycles of its device. Return False where this torch cannot."""
     sleep = getattr(torch_cuda(), "_sleep", None)
     if sleep is None:
         return False
@@ -102,7 +203,8 @@ def delay(cycles: int) -> bool:
     return True
 
 
-def _never() -> bool:
+def never() -> bool:
+    """Return False, in place of a check that is not available yet."""
     return False
 
 
@@ -111,14 +213,14 @@ def _plain(_: bool) -> Any:
 
 
 def graphs() -> List[Any]:
-    """The classes that capture graphs: torch.cuda's, and from torch 2.12 on the one of all accelerators."""
+    """Return the classes that capture graphs: torch.cuda's, and from torch 2.12 on the one of all accelerators."""
     accelerator = getattr(sys.modules.get("torch"), "accelerator", None)
     found = (getattr(torch_cuda(), "CUDAGraph", None), getattr(accelerator, "Graph", None))
-    return [each for each in found if hasattr(each, "capture_begin") and hasattr(each, "capture_end")]
+    return [graph for graph in found if hasattr(graph, "capture_begin") and hasattr(graph, "capture_end")]
 
 
 def watch_captures() -> None:
-    """Hear of every capture from here on. May be called again, from any thread; it makes no call to CUDA."""
+    """Watch every capture from here on. May be called again, from any thread; it makes no call to CUDA."""
     for graph in graphs():
         if not hasattr(graph.capture_begin, _MARK):
             _watch_captures_of(graph)
@@ -129,7 +231,7 @@ def _watch_captures_of(graph: Any) -> None:
 
     @functools.wraps(begin)
     def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _opened(self)
+        _add_capture(self)
         try:
             return begin(self, *args, **kwargs)
         except BaseException:
@@ -150,8 +252,8 @@ def _watch_captures_of(graph: Any) -> None:
         return
 
 
-def _opened(graph: Any) -> None:
-    """Keep it in mind until its end; or until it is dropped, should its end never be told."""
+def _add_capture(graph: Any) -> None:
+    """Remember a capture until its end, or until its graph is dropped."""
     key = id(graph)
     try:
         captures[key] = weakref.ref(graph, lambda _: captures.pop(key, None))
@@ -160,12 +262,12 @@ def _opened(graph: Any) -> None:
 
 
 def forget() -> None:
-    """In a forked child: what the parent's other threads captured is none of its own."""
+    """Drop all captures, in a forked child: they are of the parent's other threads."""
     captures.clear()
 
 
 def modes_active() -> bool:
-    """Whether calls of torch pass through something of the program's on this thread: that is not to see any of ours."""
+    """Return whether calls of torch on this thread pass through a mode of the program's, which is not to see ours."""
     try:
         core = sys.modules["torch"]._C
         if not core._len_torch_function_stack() and not core._len_torch_dispatch_stack():
@@ -174,7 +276,7 @@ def modes_active() -> bool:
             return True
     except AttributeError:  # a torch without them
         return False
-    # A default device is a mode, too: it only sees to it that tensors are made there.
+    # A default device is also a mode, but it only changes where tensors are made.
     modes = map(core._get_function_stack_at, range(core._len_torch_function_stack()))
     return any(type(mode).__name__ != "DeviceContext" for mode in modes)
 
@@ -182,8 +284,8 @@ def modes_active() -> bool:
 def never_freed(kept: Any) -> None:
     """Keep an object and what it holds until the process is gone, beyond the interpreter's own end.
 
-    To free an event, or pinned memory that was copied to, is a call to the device. In a forked child, and after a
-    CUDA error, that call fails where no exception can pass: torch then ends the process (std::terminate).
+    Freeing an event, or pinned memory that was copied to, calls the device. In a forked child and after a CUDA error
+    that call fails where no exception can pass: torch then ends the process (std::terminate).
     """
     import ctypes  # loaded already: torch needs it
 

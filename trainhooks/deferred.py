@@ -1,12 +1,12 @@
-"""Metrics given as tensors: read without ever waiting for the GPU.
+"""Read metrics given as tensors, without ever waiting for the GPU.
 
-A tensor in host memory is read at once. One on a CUDA device is copied into pinned memory behind the work that is
-already queued, and an event is recorded; a later step boundary, on the same thread, asks the event and reads the copy.
-(Asking from another thread can break a CUDA graph that is being captured.)
+A tensor in host memory is read at once. One on a CUDA device is copied to pinned memory behind the work that is already
+queued, and an event is recorded. A later step boundary on the same thread queries the event and reads the copy (from
+another thread that can break a CUDA graph that is being captured).
 
-A copy takes a training thread some 20 microseconds, with pinned memory and an event that are made once and used again.
-So each metric is taken ten times a second at most: of quicker steps not each value is read, and a step whose value was
-not taken has none. The value of the last steps may be missed.
+A copy takes a training thread some 20 microseconds, with pinned memory and an event that are made once and reused. So
+each metric is copied at most ten times a second: of faster steps not every value is read, and a step whose value was
+not copied has none. The values of the last steps may be missed.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
 
 from trainhooks import cuda
-from trainhooks.clocks import host_clock
-from trainhooks.entries import LATE
+from trainhooks.lane_entries import LATE, host_clock
+from trainhooks.signal_errors import pass_on
 
-BETWEEN = 100_000_000  # nanoseconds between two copies of one metric
-MAX_WAITING = 512  # copies in flight, and so of pinned places ever made; past that new values are dropped
-MAX_NAMES = 4096  # metrics whose last copy is kept in mind
+MIN_COPY_INTERVAL_NS = 100_000_000  # of one metric
+MAX_WAITING = 512  # copies in flight, and so staging slots ever made; past that new values are dropped
+MAX_NAMES = 4096  # metrics whose last copy is remembered
 
 
-class Place(NamedTuple):
-    """Where a value arrives: a pinned tensor of one element, and the event that tells when."""
+class StagingSlot(NamedTuple):
+    """Where a value arrives: a pinned tensor of one element, and the event recorded behind the copy."""
 
     kind: Tuple[Any, Any]  # type and device
     host: Any
@@ -32,37 +32,40 @@ class Place(NamedTuple):
 
 
 class Deferred:
-    """A number on its way from the device. `step` and `role` are filled in by the assembler."""
+    """A number on its way from the device. `step` and `role` are set by the assembler.
 
-    __slots__ = ("name", "place", "role", "step", "wanted")
+    Where it is not `wanted` any more, its slot is freed and nothing else.
+    """
 
-    def __init__(self, name: str, place: Place) -> None:
+    __slots__ = ("name", "role", "slot", "step", "wanted")
+
+    def __init__(self, name: str, slot: StagingSlot) -> None:
         self.name = name
-        self.place = place
-        self.wanted = True  # else its place is to be had again, and nothing more
+        self.slot = slot
+        self.wanted = True
         self.step: Optional[int] = None
         self.role: Optional[str] = None
 
 
 waiting: Deque[Deferred] = deque()
-_free: Dict[Tuple[Any, Any], List[Place]] = {}  # places that nothing is on its way to, by their kind
-_taken: Dict[str, int] = {}  # when each metric was copied last
-# All places that were ever made, of a parent, too. None is freed: not where a copy fails, not at the end.
-_made: List[Place] = []
-_parents = 0  # of them
+_free: Dict[Tuple[Any, Any], List[StagingSlot]] = {}  # by kind
+_copied: Dict[str, int] = {}  # when each metric was copied last
+# All slots ever made, a parent's included. None is freed: not where a copy fails, not at the end.
+_made: List[StagingSlot] = []
+_made_by_parent = 0
 
 PLAIN = frozenset((float, int, bool))
 COUNTED = frozenset((float, int, bool, type(None)))
 
 
 def settled(metrics: Dict[str, Any]) -> Dict[str, Any]:
-    """`metrics`, changed in place: each tensor read (host) or on its way (CUDA), and left out where neither can be."""
+    """Read the tensors among `metrics`, in place: host ones now, CUDA ones later; what cannot be read is removed."""
     for name, value in list(metrics.items()):
         if type(value) not in PLAIN:
             try:
-                is_at_hand = getattr(value, "is_cpu", False)
-                found = value.item() if is_at_hand else _settle(name, value)
-            except Exception:  # a tensor may refuse in many ways (meta, symbolic, deleted); it must not stop a training
+                found = value.item() if getattr(value, "is_cpu", False) else _settle(name, value)
+            except Exception as error:  # a tensor may refuse in many ways (meta, symbolic, deleted)
+                pass_on(error)
                 found = None
             if found is None:
                 del metrics[name]
@@ -72,12 +75,13 @@ def settled(metrics: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def at_hand(value: Any) -> Any:
-    """A tensor in host memory or a numpy scalar as its number, one on a device as None; anything else as it is."""
+    """Return the number of a host tensor or a numpy scalar, None for a tensor on a device, any other value as it is."""
     try:
         if getattr(value, "is_cpu", False) or type(value).__module__ == "numpy":
             return value.item()
         return None if hasattr(value, "detach") else value
-    except Exception:  # as above
+    except Exception as error:  # as above
+        pass_on(error)
         return None
 
 
@@ -90,72 +94,74 @@ def _settle(name: str, value: Any) -> Any:
 
 
 def loss_of(loss: Any) -> Any:
-    """The value of a loss of which nobody has asked us to read it; None where reading it would be seen, or wait."""
+    """Return the value of a loss that is not logged; None if reading it would wait or be visible to the program."""
     if cuda.modes_active():
         return None
     return loss.item() if loss.is_cpu else on_device("loss", loss)
 
 
 def on_device(name: str, tensor: Any) -> Optional[Deferred]:
-    """Start the copy of a CUDA tensor's value to the host; None where it is not taken now, for whatever reason."""
+    """Start to copy a CUDA tensor's value to the host; None where it is not copied now, for whatever reason."""
     now = host_clock()
-    if now - _taken.get(name, -BETWEEN) < BETWEEN:
+    if now - _copied.get(name, -MIN_COPY_INTERVAL_NS) < MIN_COPY_INTERVAL_NS:
         return None
     try:
         if cuda.modes_active() or not tensor.is_cuda or tensor.numel() != 1:
             return None
         if len(waiting) >= MAX_WAITING or not cuda.is_quiet():
             return None
-        if len(_taken) >= MAX_NAMES:
-            _taken.clear()
-        _taken[name] = now  # also of one that fails: it is not tried again at once
-        place = _place(tensor)
-        if place is None:
+        if len(_copied) >= MAX_NAMES:
+            _copied.clear()
+        _copied[name] = now  # also where it fails: it is not tried again at once
+        slot = _slot(tensor)
+        if slot is None:
             return None
-        place.host.copy_(tensor.detach().reshape(()), non_blocking=True)
-        place.event.record(cuda.current_stream(tensor.device))
-    except Exception:  # a tensor may refuse in many ways, and a device in error shows in the training's own calls
+        slot.host.copy_(tensor.detach().reshape(()), non_blocking=True)
+        slot.event.record(cuda.current_stream(tensor.device))
+    except Exception as error:  # a tensor may refuse in many ways; a device in error shows in the training's own calls
+        pass_on(error)
         return None
-    arriving = Deferred(name, place)
+    arriving = Deferred(name, slot)
     waiting.append(arriving)
     return arriving
 
 
-def _place(tensor: Any) -> Optional[Place]:
-    """A free place for such a value. An event belongs to the device on which it was first recorded."""
+def _slot(tensor: Any) -> Optional[StagingSlot]:
+    """Return a free slot for such a value. An event belongs to the device on which it was first recorded."""
     kind = tensor.dtype, getattr(tensor.device, "index", None)
     free = _free.get(kind)
     if free:
         return free.pop()
-    if len(_made) - _parents >= MAX_WAITING:
+    if len(_made) - _made_by_parent >= MAX_WAITING:
         return None
     cuda.watch_captures()
     if not _made:
         cuda.never_freed(_made)
-    place = Place(kind, cuda.pinned(tensor.dtype), cuda.event())
-    _made.append(place)
-    return place
+    slot = StagingSlot(kind, cuda.pinned(tensor.dtype), cuda.event())
+    _made.append(slot)
+    return slot
 
 
 def poll(put: Callable[[Tuple[Any, ...]], None]) -> None:
-    """Hand on what has arrived, oldest first. Called at step boundaries, on the training thread."""
+    """Put the values that have arrived, oldest first. Called at step boundaries, on the training thread."""
     try:
         if cuda.modes_active():
             return
-        while waiting and cuda.is_quiet() and waiting[0].place.event.query():
+        while waiting and cuda.is_quiet() and waiting[0].slot.event.query():
             arrived = waiting.popleft()
-            place = arrived.place
+            slot = arrived.slot
             if arrived.wanted:
-                put((LATE, arrived, place.host.item()))
-            _free.setdefault(place.kind, []).append(place)
-    except Exception:  # a device in error must show in the training's own calls, not here
+                put((LATE, arrived, slot.host.item()))
+            _free.setdefault(slot.kind, []).append(slot)
+    except Exception as error:  # a device in error must show in the training's own calls, not here
+        pass_on(error)
         waiting.clear()
 
 
 def forget() -> None:
-    """Drop what is in flight (after a fork: the copies are the parent's)."""
-    global _parents
-    _parents = len(_made)
+    """Drop what is in flight, in a forked child: the copies are the parent's."""
+    global _made_by_parent
+    _made_by_parent = len(_made)
     waiting.clear()
     _free.clear()
-    _taken.clear()
+    _copied.clear()

@@ -1,9 +1,9 @@
-"""Every event trainmon knows, as one dataclass each: the one schema of wire, journal and export.
+"""Every event as a dataclass: the one schema of wire, journal and export.
 
-A journal is JSON Lines: one event a line, ``kind`` first, ``seq`` rising by one for each ``producer``.
-A line on the socket is the same line. All times are seconds; ``t`` and ``start`` are readings of the
-machine's monotonic clock, ``wall`` is the Unix time at ``t`` and serves display only. Optional fields are
-left out of a line while they hold their default. Readers ignore kinds and fields that they do not know.
+A journal is JSON Lines: one event a line, ``kind`` first, ``seq`` rising by one for each ``producer``. A line on the
+socket is the same line. All times are seconds; ``t`` and ``start`` are readings of the machine's monotonic clock,
+``wall`` is the Unix time at ``t``, for display only. Optional fields are left out of a line while they hold their
+default. Readers ignore kinds and fields that they do not know.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import re
+import sys
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Callable, ClassVar, Dict, List, Optional, Tuple, Union
-
-from trainhooks.libraries import library
 
 PROTOCOL = 1  # The major version; a reader that meets a higher one says so.
 
@@ -29,13 +31,13 @@ OVERFLOW = "overflow"
 
 Number = Union[int, float, str]  # a non-finite number travels as "nan", "inf" or "-inf"
 
-# Python 3.9 is supported inside trainings, and these annotations are read at run time (by the monitor's
-# decoder), so they are written without the newer `X | Y` and builtin-generic spellings.
+# Trainings may run on Python 3.9, and the decoder reads these annotations at run time: no `X | Y`, no `list[X]`.
+# Events are constructed by keyword only, as a test checks: `kw_only` dataclasses need Python 3.10.
 
 
 @dataclass
 class Event:
-    """What every event has: who made it, its place in that producer's sequence, and when (monotonic seconds)."""
+    """What every event has: its producer, its place in that one's sequence ("" and 0 until it is written), its time."""
 
     kind: ClassVar[str] = ""
     producer: str
@@ -45,7 +47,7 @@ class Event:
 
 @dataclass
 class Hello(Event):
-    """First line of a producer: who it is, and how its clock relates to the wall clock."""
+    """The first line of a producer: who it is, and how its clock relates to the wall clock."""
 
     kind: ClassVar[str] = "hello"
     protocol: int = PROTOCOL
@@ -64,7 +66,7 @@ class Hello(Event):
 
 @dataclass
 class Facts(Event):
-    """Learnt after hello: configuration, total steps, torch flags, model size, devices. Later values win."""
+    """Facts known after hello: configuration, total steps, torch flags, devices... Later values win."""
 
     kind: ClassVar[str] = "facts"
     name: Optional[str] = None
@@ -83,7 +85,7 @@ class Step(Event):
     kind: ClassVar[str] = "step"
     index: int = 0  # counts from 1
     start: float = 0.0
-    duration: float = 0.0  # 0: not known
+    duration: float = 0.0  # 0: unknown
     phases: List[Phase] = field(default_factory=list)
     tokens: Optional[int] = None
     padded_tokens: Optional[int] = None
@@ -102,21 +104,20 @@ class Step(Event):
 
 @dataclass
 class GpuTime(Event):
-    """How long the device took over a step that was told before, by CUDA events; sent once the device is done.
+    """The time of an earlier step by the device's clock (CUDA events), sent once the device is done.
 
-    Only a sample of the steps is timed: each stands for ``every`` steps. The seconds of the phases and the unnamed
-    rest add up to ``seconds``. For ``busy`` of these, at least, the stream certainly had work in its queue: from the
-    host recording a mark to the device passing it. The interval itself is the most that it can have been busy. A step
-    that was to be timed and could not be has no seconds.
+    Only a sample of the steps is timed: each stands for ``every`` steps. The seconds of the phases and the unnamed rest
+    add up to ``seconds``. For ``busy`` of these at least the stream had work in its queue: from the host recording a
+    mark to the device reaching it. A step that was to be timed and could not be has no seconds.
 
-    Nor has a ``delayed`` step, which is no usual one, and stands for none: the device was held up at its begin, so that
-    the host got ahead and kernels ran back to back. Its ``busy`` is then all the device's work, but for what it did in
-    the intervals that are ``unsure``: there it may have waited for the host.
+    Nor has a ``delayed`` step, which stands for no other: the device was held up at its begin, so that the host got
+    ahead and kernels ran back to back. Its ``busy`` is all of the device's work but for the intervals that are
+    ``unsure``: there it may have waited for the host.
     """
 
     kind: ClassVar[str] = "gpu_time"
     step: int = 0
-    seconds: float = 0.0  # from the step's begin to its end, as the device came by
+    seconds: float = 0.0  # from the step's begin to its end, as the device reached them
     phases: List[Tuple[str, float]] = field(default_factory=list)
     busy: Optional[float] = None
     busy_phases: List[Tuple[str, float]] = field(default_factory=list)  # `busy` by phase; `other` among them
@@ -124,11 +125,10 @@ class GpuTime(Event):
     every: int = 1  # how many steps this one stands for
     since: Optional[int] = None  # the step that was timed before this one
     stretch: Optional[float] = None  # device seconds from that step's begin to this one's: of all steps in between
-    # Looks at the training's stack while the step ran: phase, place, how many, and how many of them came while the
-    # device was not certainly busy.
+    # Samples of the stack during the step: phase, place, how many, how many while the device may have been idle.
     looks: List[Tuple[str, str, int, int]] = field(default_factory=list)
-    # Garbage collection, in seconds of the host: in all steps from the one that was timed before up to this one; and in
-    # this one, by phase, while the device was not certainly busy. None: nobody listened.
+    # Garbage collection in seconds of the host: in all steps since the last timed one; and in this step by phase, while
+    # the device was not certainly busy. None: not measured.
     gc: Optional[float] = None
     gc_phases: Optional[List[Tuple[str, float]]] = None
     dropped: int = 0  # steps so far that could not be timed
@@ -182,15 +182,15 @@ class Pulse(Event):
 
 @dataclass
 class Frames(Event):
-    """Where the training thread's stack stood, by what was open then: looks taken since the last of these."""
+    """Stack samples of the training thread since the last such event."""
 
     kind: ClassVar[str] = "frames"
-    rows: List[Tuple[str, str, int]] = field(default_factory=list)  # phase, "other" or "between steps"; place; looks
+    rows: List[Tuple[str, str, int]] = field(default_factory=list)  # phase, "other" or "between steps"; place; samples
 
 
 @dataclass
 class Note(Event):
-    """A line for the people who watch."""
+    """A line of text that viewers show."""
 
     kind: ClassVar[str] = "note"
     text: str = ""
@@ -207,16 +207,16 @@ class Bye(Event):
     dropped: int = 0
 
 
-# Process id, name, bytes of GPU memory (None: not told), whether it belongs to this run (None: cannot be told).
+# Process id, name, bytes of GPU memory (None: unknown), whether it belongs to this run (None: unknown).
 GpuProcess = Tuple[int, str, Optional[int], Optional[bool]]
 
 
 @dataclass
 class Gpu(Event):
-    """One reading of one GPU, or of one MIG instance. What the driver does not tell is absent.
+    """One reading of a GPU or a MIG instance. What the driver does not report is absent.
 
-    The fields below ``Rarely`` come in some readings only, all of them together; a reader keeps the last ones.
-    With ``delta`` what is left out of those above is as it was in the reading before, except what is ``unknown`` now.
+    Fields below ``Rarely`` come in some readings only; a reader keeps the last ones. With ``delta`` fields left out are
+    as in the reading before, except those that are ``unknown`` now.
     """
 
     kind: ClassVar[str] = "gpu"
@@ -234,7 +234,7 @@ class Gpu(Event):
     memory_clock: Optional[int] = None
     reasons: Optional[int] = None  # clock event reasons, the driver's bit mask
     simulated: bool = False
-    ours: Optional[bool] = None  # whether the run uses it; known to readers who have joined it with the hooks' facts
+    ours: Optional[bool] = None  # whether the run uses it; readers learn it from the hooks' facts
     mig_of: Optional[str] = None  # of a MIG instance: the UUID of the GPU that it is a part of
     memory_utilization: Optional[float] = None  # percent of time its memory was read or written
     memory_reserved: Optional[int] = None  # bytes that the driver keeps for itself
@@ -244,7 +244,7 @@ class Gpu(Event):
     power_instant: Optional[float] = None
     energy: Optional[float] = None  # joules since the driver was loaded
     pstate: Optional[int] = None  # 0 is the fastest
-    thermal_violation: Optional[float] = None  # share of time in which heat held the clocks back, 0..1
+    thermal_violation: Optional[float] = None  # share of time in which heat lowered the clocks, 0..1
     power_violation: Optional[float] = None  # the same for the power limit
     brake_violation: Optional[float] = None  # the same for the power brake
     pcie_rx: Optional[float] = None  # bytes a second, into the GPU
@@ -256,8 +256,8 @@ class Gpu(Event):
     tensor_active: Optional[float] = None  # percent of time the tensor cores worked
     memory_active: Optional[float] = None  # percent of the memory's bandwidth
     xid: Optional[int] = None  # the newest critical error since the reading before
-    delta: bool = False  # only what changed is told
-    unknown: List[str] = field(default_factory=list)  # fields that were told before, and that nobody knows now
+    delta: bool = False  # only what changed is given
+    unknown: List[str] = field(default_factory=list)  # fields that were known before
     # Rarely
     driver: Optional[str] = None  # the driver's version
     bus_id: Optional[str] = None
@@ -281,16 +281,13 @@ class Gpu(Event):
 
     @property
     def slows_at(self) -> Optional[float]:
-        """Celsius from which on its clock is lowered."""
+        """Return the temperature from which the clock is lowered, degrees Celsius; None if unknown."""
         return self.temperature_max or self.temperature_limit
 
 
 @dataclass
 class Host(Event):
-    """One reading of the host and of the training's process tree. Bytes, percent of one core, per-second rates.
-
-    ``tree`` is the training's processes. What is dear to read comes in some readings only.
-    """
+    """One reading of the host and of the training's process tree. What is slow to read comes in some readings only."""
 
     kind: ClassVar[str] = "host"
     cores: Optional[int] = None
@@ -308,17 +305,17 @@ class Host(Event):
     tree_rss: Optional[int] = None
     tree_processes: Optional[int] = None
     tree_threads: Optional[int] = None
-    note: Optional[str] = None  # one honest line about what cannot be read (e.g. no NVIDIA driver)
+    note: Optional[str] = None  # what cannot be read (e.g. no NVIDIA driver)
     runnable: Optional[int] = None  # threads on a core or waiting for one, on the whole machine
     swap_in: Optional[float] = None  # bytes a second
     swap_out: Optional[float] = None
-    shm_used: Optional[int] = None  # of /dev/shm, through which DataLoader workers hand over their batches
+    shm_used: Optional[int] = None  # of /dev/shm, where DataLoader workers leave their batches
     shm_total: Optional[int] = None
     pressure_cpu: Optional[float] = None  # percent of the last 10 s in which some task waited for it
     pressure_io: Optional[float] = None
     pressure_memory: Optional[float] = None
-    cpu_limit: Optional[float] = None  # cores that the training's cgroup may use; None: no limit, or not told
-    cpu_throttled: Optional[float] = None  # share of time in which that limit held it back, 0..1
+    cpu_limit: Optional[float] = None  # cores that the training's cgroup may use; None: no limit, or unknown
+    cpu_throttled: Optional[float] = None  # share of time in which that limit throttled it, 0..1
     memory_limit: Optional[int] = None  # bytes, of its cgroup
     memory_limited: Optional[int] = None  # bytes that count towards that limit
     work_free: Optional[int] = None  # free bytes where the training works: its current directory
@@ -330,7 +327,7 @@ class Host(Event):
     tree_files: Optional[int] = None  # open files
     tree_workers: Optional[int] = None  # DataLoader workers
     tree_executors: Optional[int] = None  # other processes that the trainers started
-    cpu_stolen: Optional[float] = None  # percent of the whole machine that its hypervisor gave to other machines
+    cpu_stolen: Optional[float] = None  # percent of the machine that its hypervisor gave to others
 
 
 @dataclass
@@ -346,15 +343,15 @@ KINDS: Dict[str, type] = {
     cls.kind: cls for cls in (Hello, Facts, Step, GpuTime, Span, Metrics, Pulse, Frames, Note, Bye, Gpu, Host, Exit)
 }
 
-# Control characters (C0, DEL, C1), line separators, bidirectional controls, zero-width and lone surrogates:
-# none of them has a meaning in a name, and each can corrupt a terminal or disguise a text.
+# Control characters, line separators, bidirectional controls, zero-width characters and lone surrogates: none has a
+# meaning in a name, and each can corrupt a terminal or disguise a text.
 _UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+"
 )
 
 
 def clean(text: Any, limit: int = MAX_TEXT) -> str:
-    """`text` as one printable line of at most `limit` characters; runs of control characters become one space."""
+    """Return `text` as one printable line of at most `limit` characters; control characters become one space."""
     if not isinstance(text, str):
         try:
             text = str(text)
@@ -364,12 +361,12 @@ def clean(text: Any, limit: int = MAX_TEXT) -> str:
 
 
 def escaped(text: str) -> str:
-    """`text` with what `clean` removes written as JSON escapes it. In a line of JSON that changes no value."""
-    return _UNPRINTABLE.sub(lambda found: "".join(f"\\u{ord(each):04x}" for each in found.group()), text)
+    """Return `text` with what `clean` removes as JSON escapes. In a line of JSON that changes no value."""
+    return _UNPRINTABLE.sub(lambda match: "".join(f"\\u{ord(character):04x}" for character in match.group()), text)
 
 
 def number(value: Any) -> Optional[Number]:
-    """`value` as it travels: an int, a finite float, or "nan", "inf", "-inf"; None where it is no number."""
+    """Return `value` as it is sent: an int, a finite float, or "nan", "inf", "-inf"; None where it is no number."""
     kind = type(value)
     if kind is float:
         return value if math.isfinite(value) else repr(value)
@@ -407,7 +404,7 @@ def _defaults(cls: type) -> List[Tuple[str, Any]]:
 
 
 def to_dict(event: Event) -> Dict[str, Any]:
-    """The event as the mapping that one line holds: `kind` first, defaults left out."""
+    """Return the event as the mapping of one line: `kind` first, defaults left out."""
     cls = type(event)
     out: Dict[str, Any] = {"kind": cls.kind}
     for name, default in _DEFAULTS.get(cls) or _defaults(cls):
@@ -417,21 +414,36 @@ def to_dict(event: Event) -> Dict[str, Any]:
     return out
 
 
+# A file that shows that a package is the library: a program may have a module of that name, and importing it runs it.
+LIBRARY_FILES = {"zmq": "backend", "msgspec": "json.py"}
+
+
+def library(name: str) -> Any:
+    """Return an optional library; None where it is missing, broken, or a module of the program's own."""
+    try:
+        loaded = sys.modules.get(name)
+        spec = find_spec(name) if loaded is None else getattr(loaded, "__spec__", None)
+        places = (spec.submodule_search_locations or ()) if spec is not None else ()
+        if not any(os.path.exists(os.path.join(place, LIBRARY_FILES[name])) for place in places):
+            return None
+        return import_module(name)
+    except Exception:  # ImportError where it is missing; a broken one may raise anything
+        return None
+
+
 def encoder() -> Callable[[Dict[str, Any]], bytes]:
-    """The fastest JSON encoder at hand: msgspec where it is installed, else the standard library."""
+    """Return the fastest JSON encoder available: msgspec's where it is installed, else the standard library's."""
     msgspec = library("msgspec")
     if msgspec is None:
         encode = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False, default=str).encode
         return lambda mapping: encode(mapping).encode("ascii")
-    fast: Callable[[Dict[str, Any]], bytes] = msgspec.json.Encoder(enc_hook=str).encode
-    return fast
+    return msgspec.json.Encoder(enc_hook=str).encode  # type: ignore[no-any-return]
 
 
 def lines_encoder() -> Callable[[List[Dict[str, Any]]], bytes]:
-    """As `encoder`, for several events at once: each on a line of its own, ended by a newline."""
+    """Return an encoder of several events, each on a line of its own."""
     msgspec = library("msgspec")
     if msgspec is None:
         encode = encoder()
         return lambda mappings: b"".join(encode(mapping) + b"\n" for mapping in mappings)
-    fast: Callable[[List[Dict[str, Any]]], bytes] = msgspec.json.Encoder(enc_hook=str).encode_lines
-    return fast
+    return msgspec.json.Encoder(enc_hook=str).encode_lines  # type: ignore[no-any-return]

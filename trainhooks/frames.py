@@ -1,24 +1,94 @@
-"""Where the training thread stands: a look at its stack, ten times a second at most.
+"""Sample the stack of the training thread, at most ten times a second.
 
-It names the user's own line for time that no phase explains. A look costs some ten microseconds of the background
-thread, none of the training's own code. Set TRAINMON_FRAMES=0 to have none.
+A sample names the user's own line for time that no phase explains. It costs some ten microseconds of the background
+thread and none of the training's own code. TRAINMON_FRAMES=0 turns sampling off.
 """
 
 from __future__ import annotations
 
+import ast
+import linecache
 import os
 import sys
 import sysconfig
+from itertools import islice
 from types import FrameType
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
-from trainhooks.calls import called
 from trainhooks.events import MAX_NAME, clean
 
+MAX_CALLS = 500  # kept names; a program is sampled in a few dozen calls
+MAX_CALL_LINES = 40  # source lines; a longer call is not named
+MAX_CALL_NAME = 48  # characters
 VARIABLE = "TRAINMON_FRAMES"
 FROM = ", from "
-LEAST = 12  # characters of a library's place; less says nothing
-MAX_ROWS = 100  # places kept between two reports; what a stranger's stack shows beyond is not counted
+MIN_LIBRARY_PLACE = 12  # characters; a shorter place is not recognized
+MAX_PLACES = 100  # between two reports; further ones are not counted
+
+_calls: Dict[Tuple[str, int, str, int], Optional[str]] = {}  # by place: hashing a code object is slow
+
+
+def called(frame: FrameType) -> Optional[str]:
+    """Return the dotted name of what this frame calls (`print`, `json.dump`); None where it is unclear or nothing.
+
+    Read from the source and checked against the compiled code, which an edited file does not match.
+    """
+    code = frame.f_code
+    key = (code.co_filename, code.co_firstlineno, code.co_name, frame.f_lasti)
+    if key not in _calls:
+        if len(_calls) >= MAX_CALLS:
+            _calls.clear()
+        _calls[key] = _name(frame)
+    return _calls[key]
+
+
+def _name(frame: FrameType) -> Optional[str]:
+    try:
+        text = _expression(frame).strip()
+        tree = ast.parse(text) if text else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):  # no Python, or no source
+        return None
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
+    # With columns the expression is the call itself; without them a line may hold several calls.
+    if not calls or (len(calls) > 1 and not hasattr(frame.f_code, "co_positions")):
+        return None
+    name = _dotted(calls[0].func)
+    code = frame.f_code
+    names = (*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars)
+    return (
+        name if name and len(name) <= MAX_CALL_NAME and all(part in names for part in name.split(".") if part) else None
+    )
+
+
+def _expression(frame: FrameType) -> str:
+    """Return the source of the current instruction; before Python 3.11 its whole line."""
+    code, line = frame.f_code, frame.f_lineno
+    if not hasattr(code, "co_positions"):
+        return linecache.getline(code.co_filename, line)
+    span: Any = next(islice(code.co_positions(), max(0, frame.f_lasti) // 2, None), None)
+    if span is None or None in span or not 0 <= span[1] - span[0] < MAX_CALL_LINES:
+        return ""
+    first, last, begin, end = span
+    lines = [linecache.getline(code.co_filename, number).encode() for number in range(first, last + 1)]
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][begin:]
+    text = b"".join(lines).decode(errors="replace")
+    return text if _is_call(text) else ""
+
+
+def _is_call(text: str) -> bool:
+    return isinstance(ast.parse(text.strip(), mode="eval").body, ast.Call)
+
+
+def _dotted(node: ast.expr) -> str:
+    """Return `os.path.join`; `.write` where what comes before is no name."""
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    names.append(node.id if isinstance(node, ast.Name) else "")
+    return ".".join(reversed(names))
+
 
 _TORCH = f"-packages{os.sep}torch{os.sep}"
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -29,37 +99,37 @@ _LIBRARY = tuple(
 
 
 class Sampler:
-    """Counts where a thread stood, by what was open then."""
+    """Count the stack positions of a thread, by phase."""
 
     def __init__(self) -> None:
         self.wanted = os.environ.get(VARIABLE, "1") != "0"
         self._rows: Dict[Tuple[str, str], int] = {}
         self._names: Dict[str, str] = {}
 
-    def look(self, thread: int, where: str) -> Optional[str]:
-        """Count the thread's innermost user frame under `where`; returns it."""
+    def sample(self, thread: int, phase: str) -> Optional[str]:
+        """Count the thread's innermost user frame under `phase`, and return it."""
         frame = sys._current_frames().get(thread) if self.wanted else None
         place = self._place(frame) if frame is not None else None
         if place is not None:
-            key = (where, place)
-            if key not in self._rows and len(self._rows) >= MAX_ROWS // 2:
-                key = (where, place.rpartition(FROM)[2])  # a library's places can be many
-            if key in self._rows or len(self._rows) < MAX_ROWS:
+            key = (phase, place)
+            if key not in self._rows and len(self._rows) >= MAX_PLACES // 2:
+                key = (phase, place.rpartition(FROM)[2])  # a library's places can be many
+            if key in self._rows or len(self._rows) < MAX_PLACES:
                 self._rows[key] = self._rows.get(key, 0) + 1
         return place
 
     def take(self) -> List[Tuple[str, str, int]]:
-        """What was counted since the last time: what was open, the place, looks that found it there."""
-        rows = [(where, place, times) for (where, place), times in self._rows.items()]
+        """Return the samples since the last call: phase, place, how many."""
+        rows = [(phase, place, count) for (phase, place), count in self._rows.items()]
         self._rows = {}
         return rows
 
     def _place(self, frame: Optional[FrameType]) -> Optional[str]:
-        """`train.py:41 (json.load) in read`: the innermost frame of the user's own code, else the innermost of all.
+        """Return `train.py:41 (json.load) in read`: the innermost frame of the user's code, else the innermost of all.
 
-        In brackets what it is calling there, where that is clear. Where a library goes on inside, its innermost frame
-        comes first: `transformers/trainer.py:3821 (loss.item) in _inner_training_loop, from train.py:83 (...) in ...`.
-        Torch and the standard library are named so only where the user's line does not say what it calls.
+        In brackets what it calls there, where that is clear. The innermost frame of a library that runs inside comes
+        first: `transformers/trainer.py:3821 (loss.item) in _inner_training_loop, from train.py:83 (...) in ...`. Torch
+        and the standard library are named so only where it is unclear what the user's line calls.
         """
         innermost: Optional[FrameType] = None
         library: Optional[FrameType] = None
@@ -68,23 +138,23 @@ class Sampler:
             if not path.startswith(_OWN):
                 if _is_users(path):
                     call = called(frame)
-                    told = self._told(frame, call)
+                    text = self._text(frame, call)
                     inner = library if library is not None or call is not None else innermost
-                    return told if inner is None else self._from(inner, told)
+                    return text if inner is None else self._from(inner, text)
                 if innermost is None:
                     innermost = frame
                 if library is None and _is_library(path):
                     library = frame
             frame = frame.f_back
-        found = library if library is not None else innermost
-        return self._told(found, called(found)) if found is not None else None
+        other = library if library is not None else innermost
+        return self._text(other, called(other)) if other is not None else None
 
     def _from(self, inner: FrameType, users: str) -> str:
-        """The user's part stays whole at the end; of the other as much as there is room for."""
+        """Return both frames; the inner one is cut so that the user's stays whole."""
         room = MAX_NAME - len(FROM) - len(users)
-        return self._told(inner, called(inner))[:room].rstrip() + FROM + users if room >= LEAST else users
+        return self._text(inner, called(inner))[:room].rstrip() + FROM + users if room >= MIN_LIBRARY_PLACE else users
 
-    def _told(self, frame: FrameType, call: Optional[str]) -> str:
+    def _text(self, frame: FrameType, call: Optional[str]) -> str:
         path, function = frame.f_code.co_filename, frame.f_code.co_name
         name = self._names.get(path)
         if name is None:
@@ -94,7 +164,7 @@ class Sampler:
 
 
 def _is_library(path: str) -> bool:
-    """Whether a frame outside the user's code says more than that torch or Python was at it."""
+    """Return whether a frame outside the user's code is of a library other than torch and Python's own."""
     return not (path.startswith(("<", *_LIBRARY)) and "-packages" not in path) and _TORCH not in path
 
 
@@ -105,7 +175,7 @@ def _is_users(path: str) -> bool:
 
 
 def _short(path: str) -> str:
-    """A path as people know it: from the working directory, else its last two parts."""
+    """Return a path from the working directory, else its last two parts."""
     try:
         inside = os.path.relpath(path)
     except (OSError, ValueError):

@@ -1,7 +1,6 @@
-"""How long Python's garbage collector held the program up. A collection holds the interpreter: on whichever thread it
-runs, no other one launches anything meanwhile.
+"""Measure how long Python's garbage collector pauses the program: while it runs, no thread launches work.
 
-Only where a device is timed. A collection costs two looks at the clock; what is kept of it is two numbers.
+Only where a device is timed. A collection costs two readings of the clock.
 """
 
 from __future__ import annotations
@@ -11,33 +10,33 @@ import gc
 from collections import deque
 from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from trainhooks.clocks import NANOSECOND, host_clock
+from trainhooks.lane_entries import NANOSECOND, host_clock
 
-Pause = Tuple[int, int]  # begin and end, in nanoseconds of the host's clock
+Pause = Tuple[int, int]  # begin and end, in nanoseconds of the host clock
 Callback = Callable[[str, Dict[str, Any]], None]
 
-# Nanoseconds. Collections of young objects come by the hundred a second and take microseconds: they are a part of what
-# running Python costs. One of all objects is told however short it is.
-LEAST = 1_000_000
+# Collections of young objects come by the hundred a second and take microseconds: they are part of the cost of Python.
+# A collection of all objects is kept however short it is.
+MIN_PAUSE_NS = 1_000_000
 ALL_OBJECTS = 2  # the generation
-MAX_PAUSES = 1024  # kept, and waiting to be: the background thread looks twenty times a second
+MAX_PAUSES = 1024  # the background thread takes them twenty times a second
 
 _MARK = "_trainhooks_pauses"
 
 
 class Pauses:
-    """Collections of this process, while they are listened to. All but the callback is the background thread's."""
+    """The collections of this process while they are watched. All but the callback runs in the background thread."""
 
     def __init__(self) -> None:
         self._seen: Deque[Pause] = deque(maxlen=MAX_PAUSES)  # a collection may append at any moment
         self._kept: Deque[Pause] = deque(maxlen=MAX_PAUSES)
         self._callback: Optional[Callback] = None
-        self._in_steps = 0  # nanoseconds, of the steps that were told so far
-        self._upto: Dict[float, int] = {}  # begin of a timed step -> that sum before it
-        self._last: Optional[int] = None  # the same before the step that was timed last
+        self._in_steps = 0  # nanoseconds of pauses in all steps so far
+        self._before: Dict[float, int] = {}  # begin of a timed step -> that sum before it
+        self._last: Optional[int] = None  # that sum before the last timed step
 
     def watch(self, wanted: bool) -> None:
-        """Begin to listen, or end to."""
+        """Start or stop watching."""
         if wanted and self._callback is None:
             self._callback = _callback(self._seen.append)
             gc.callbacks.append(self._callback)
@@ -49,42 +48,45 @@ class Pauses:
     def watching(self) -> bool:
         return self._callback is not None
 
-    def step_told(self, start: float, duration: float, is_timed: bool) -> None:
-        """The next step of the run, by the host's clock."""
+    def add_step(self, start: float, duration: float, is_timed: bool) -> None:
+        """Add the next step of the run; start and duration in seconds of the host clock."""
         if is_timed:
-            self._upto[start] = self._in_steps
-            while len(self._upto) > MAX_PAUSES:
-                del self._upto[next(iter(self._upto))]
+            self._before[start] = self._in_steps
+            while len(self._before) > MAX_PAUSES:
+                del self._before[next(iter(self._before))]
         began, ended = int(start * NANOSECOND), int((start + duration) * NANOSECOND)
         self._in_steps += sum(until - begin for begin, until in self._within(began, ended))
 
     def since_last(self, start: float) -> Optional[float]:
-        """Seconds in steps from the begin of the step that was asked for before to this one's; None: not known."""
-        upto, before = self._upto.pop(start, None), self._last
-        self._last = upto if self._callback is not None else None
-        return None if upto is None or before is None else (upto - before) / NANOSECOND
+        """Return the seconds paused in steps between the last timed step's begin and this one's; None: unknown."""
+        total, previous = self._before.pop(start, None), self._last
+        self._last = total if self._callback is not None else None
+        return None if total is None or previous is None else (total - previous) / NANOSECOND
 
     def by_phase(
         self, times: Sequence[int], names: Sequence[str], certain: Sequence[Pause]
     ) -> Optional[List[Tuple[str, float]]]:
-        """Seconds in one step by what was open, but for the time in which the device certainly had work.
+        """Return the seconds paused in one step by phase, without the time in which the device certainly had work.
 
         Args:
-            times: when the host made each mark; and what is open from each but the last on.
-            certain: from when to when, by the host's clock, the device certainly had work.
+            times, names: when the host made each mark, and the phase open from each but the last.
+            certain: intervals of the host clock in which the device certainly had work.
+
+        Returns:
+            None while collections are not watched.
         """
         if self._callback is None:
             return None
-        found: Dict[str, int] = {}
+        paused: Dict[str, int] = {}
         for begin, until in self._within(times[0], times[-1]):
             for name, start, end in zip(names, times, times[1:]):
                 idle = _outside(max(begin, start), min(until, end), certain)
                 if idle > 0:
-                    found[name] = found.get(name, 0) + idle
-        return [(name, idle / NANOSECOND) for name, idle in found.items()]
+                    paused[name] = paused.get(name, 0) + idle
+        return [(name, idle / NANOSECOND) for name, idle in paused.items()]
 
     def _within(self, began: int, ended: int) -> Iterator[Pause]:
-        """What lies between two moments, the newest first."""
+        """Yield the pauses between two times, the newest first."""
         while self._seen:
             self._kept.append(self._seen.popleft())
         for begin, until in reversed(self._kept):
@@ -95,10 +97,10 @@ class Pauses:
 
 
 def forget() -> None:
-    """In a forked child: the parent's collections are none of its own."""
-    for each in list(gc.callbacks):
-        if hasattr(each, _MARK):
-            _remove(each)
+    """Stop watching, in a forked child: what its parent watched is none of its own."""
+    for callback in list(gc.callbacks):
+        if hasattr(callback, _MARK):
+            _remove(callback)
 
 
 def _remove(callback: Any) -> None:
@@ -106,9 +108,9 @@ def _remove(callback: Any) -> None:
         gc.callbacks.remove(callback)
 
 
-def _callback(tell: Callable[[Pause], None]) -> Callback:
-    # Nothing of the module's is asked for later: it is gone before the last collection is.
-    clock, least, all_objects, began = host_clock, LEAST, ALL_OBJECTS, 0
+def _callback(report: Callable[[Pause], None]) -> Callback:
+    # The module may be gone before the last collection: the callback holds all that it uses.
+    clock, least, all_objects, began = host_clock, MIN_PAUSE_NS, ALL_OBJECTS, 0
 
     def collecting(phase: str, info: Dict[str, Any]) -> None:
         nonlocal began
@@ -117,7 +119,7 @@ def _callback(tell: Callable[[Pause], None]) -> Callback:
         elif began:
             ended = clock()
             if ended - began >= least or info.get("generation") == all_objects:
-                tell((began, ended))
+                report((began, ended))
             began = 0
 
     setattr(collecting, _MARK, True)
@@ -125,7 +127,7 @@ def _callback(tell: Callable[[Pause], None]) -> Callback:
 
 
 def _outside(begin: int, until: int, others: Sequence[Pause]) -> int:
-    """How much of a stretch lies in none of the others."""
+    """Return how much of an interval lies in none of the others."""
     left, at = 0, begin
     for start, end in sorted(others):
         if start >= until:

@@ -1,8 +1,8 @@
-"""Which run the processes of one launched job share, where nobody has launched it under trainmon.
+"""Let the processes of one launched job share a run, if it was not launched under trainmon.
 
 The ranks of a job on one node agree without a server: a small file in the private directory, changed under a lock,
-names the run directory and which ranks have joined it. A process that an elastic launcher started anew joins the run
-of the one that it replaces; a later job of the same kind gets a run of its own.
+names the run directory and which ranks have joined it. A process that an elastic launcher restarted joins the run of
+the one that it replaces; a later job of the same kind gets a run of its own.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, Callable, Dict, Optional
 
 from trainhooks import rundir
 
-PATIENCE = 2.0  # seconds to wait for the others' lock; what is done under it takes milliseconds
-RETRY = 0.02
-FORGET = 90 * 24 * 3600  # seconds after which the file of a job is removed
-DEPTH = 32  # ancestors looked at
+MAX_LOCK_WAIT = 2.0  # seconds; what is done under the lock takes milliseconds
+LOCK_RETRY = 0.02  # seconds
+MAX_FILE_AGE = 90 * 24 * 3600  # seconds after which the file of a job is removed
+MAX_ANCESTORS = 32  # searched for the launcher
 
 ELASTIC = "TORCHELASTIC_RUN_ID"
 
-# Where these are set, several processes are one job. The first must be there; the others tell jobs apart.
+# Where the first variable is set, several processes are one job; the others distinguish jobs.
 LAUNCHERS = (
     (ELASTIC, ("TORCHELASTIC_RUN_ID",)),
     ("SLURM_PROCID", ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")),
@@ -32,19 +32,25 @@ LAUNCHERS = (
 
 
 class Job:
-    """The job that this process belongs to."""
+    """The job that this process belongs to.
+
+    Attributes:
+        key: the same for all of its processes.
+        elastic: whether its launcher restarts processes.
+        launcher: the launcher's pid, where one process started all ranks.
+    """
 
     def __init__(self, key: str, elastic: bool, launcher: Optional[int]) -> None:
         self.key = key
-        self.elastic = elastic  # its launcher starts processes anew
-        self.launcher = launcher  # its pid, where one process started all ranks
+        self.elastic = elastic
+        self.launcher = launcher
 
     @classmethod
     def here(cls, program: str) -> Optional["Job"]:
-        """This process's job, or None where it stands alone.
+        """Return this process's job, or None where it has none.
 
         Args:
-            program: its name; another program that a rank starts is not of the job.
+            program: its name; another program that a rank starts is not part of the job.
         """
         environment = os.environ
         for mark, names in LAUNCHERS:
@@ -52,7 +58,7 @@ class Job:
             if alone or mark not in environment or not environment.get(names[0]):
                 continue
             launcher = _ancestor_without(mark) if mark == ELASTIC else None
-            known = [rundir.boot_id(), str(rundir.runs_dir()), program, mark]
+            known = [rundir.boot_id() or "", str(rundir.runs_dir()), program, mark]
             known += [environment.get(name, "") for name in names]
             if launcher is not None:
                 known += [str(launcher), str(rundir.start_ticks(launcher))]
@@ -70,10 +76,10 @@ def _peers() -> int:
 
 
 def _ancestor_without(variable: str) -> Optional[int]:
-    """The nearest ancestor whose environment lacks `variable`: the launcher, past any wrappers. None: not told."""
+    """Return the nearest ancestor whose environment lacks `variable`: the launcher. None: unknown."""
     mark = b"\0" + variable.encode() + b"="
     pid = os.getppid()
-    for _ in range(DEPTH):
+    for _ in range(MAX_ANCESTORS):
         if pid <= 1:
             return None
         try:
@@ -90,7 +96,7 @@ def _ancestor_without(variable: str) -> Optional[int]:
 
 
 def join(job: Job, rank: int, restart: int, make: Callable[[], Path]) -> Path:
-    """The run of the job: the one that another rank has made, or a new one for the others to find.
+    """Return the run of the job: the one that another rank has made, or a new one for the others to find.
 
     Args:
         make: makes a run directory.
@@ -115,7 +121,7 @@ def join(job: Job, rank: int, restart: int, make: Callable[[], Path]) -> Path:
             _forget_old(directory)
         pid = os.getpid()
         known["claims"][str(rank)] = [restart, pid, rundir.start_ticks(pid)]
-        with contextlib.suppress(OSError):  # the private directory is full: the ranks that come find nothing
+        with contextlib.suppress(OSError):  # the disk is full: later ranks find nothing
             rundir.write_json(record, known)
         return run
     finally:
@@ -123,7 +129,7 @@ def join(job: Job, rank: int, restart: int, make: Callable[[], Path]) -> Path:
 
 
 def _forget_old(directory: Path) -> None:
-    old = time.time() - FORGET
+    old = time.time() - MAX_FILE_AGE
     for path in directory.glob("job-*"):
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < old:
@@ -131,23 +137,23 @@ def _forget_old(directory: Path) -> None:
 
 
 def _acquire(path: Path) -> Optional[rundir.Lock]:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + MAX_LOCK_WAIT
     while True:
         lock = rundir.Lock.acquire(path)
         if lock is not None or time.monotonic() >= until:
             return lock
-        time.sleep(RETRY)
+        time.sleep(LOCK_RETRY)
 
 
 def _joinable(known: Dict[str, Any], job: Job, rank: int, restart: int) -> Optional[Path]:
-    """The run that was agreed on, if it still is this job's and has a place for this rank."""
+    """Return the recorded run if it still is this job's and this rank may join it."""
     run, claims = known.get("run"), known.get("claims")
     if not isinstance(run, str) or not isinstance(claims, dict) or not os.path.isdir(run):
         return None
-    living = {number: _lives(claim) for number, claim in claims.items()}
+    living = {claimed: _is_alive(claim) for claimed, claim in claims.items()}
     mine = claims.get(str(rank))
     if mine is not None and not (job.elastic and (restart > _restart(mine) or not living[str(rank)])):
-        return None  # this rank has reported from another process: a job of the same kind, or a child of the rank
+        return None  # another process has this rank: a job of the same kind, or a child of the rank
     return Path(run) if job.launcher is not None or any(living.values()) else None
 
 
@@ -155,5 +161,5 @@ def _restart(claim: Any) -> int:
     return claim[0] if isinstance(claim, list) and claim and isinstance(claim[0], int) else 0
 
 
-def _lives(claim: Any) -> bool:
+def _is_alive(claim: Any) -> bool:
     return isinstance(claim, list) and len(claim) == 3 and rundir.process_alive(claim[1], claim[2], None)

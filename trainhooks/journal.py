@@ -1,4 +1,4 @@
-"""Where a producer's lines go: the journal first, the socket second. The recorder uses them too."""
+"""The file and the socket that a producer writes its lines to. The recorder uses them too."""
 
 from __future__ import annotations
 
@@ -8,75 +8,85 @@ from pathlib import Path
 from typing import Any, Optional
 
 from trainhooks import rundir
-from trainhooks.libraries import library
+from trainhooks.descriptors import Kept
+from trainhooks.events import library
 
 MAX_UNWRITTEN = 4 * 1024 * 1024  # bytes kept for a journal that cannot be written now
-LINGER = 200  # milliseconds for the socket's last frame
+LINGER_MS = 200  # for the socket's last frame
 
 
 class Journal:
-    """The file. A write that fails leaves no half line; what cannot be written waits, then is dropped and counted."""
+    """A file of whole lines. What cannot be written waits, and past MAX_UNWRITTEN is dropped and counted.
+
+    Attributes:
+        dropped: lines dropped so far.
+        waiting_lines: lines refused so far; lost if the end comes before there is room.
+    """
 
     def __init__(self, path: Path) -> None:
         self.dropped = 0
         self._path = path
         self._waiting = b""
-        self.waiting_lines = 0  # refused so far; lost if the end comes before there is room
-        self._handle = -1
+        self.waiting_lines = 0
+        self._file: Optional[Kept] = None
         self._open()
 
     def _open(self) -> None:
-        """Open the file, if that can be; an unfinished last line of an earlier writer is ended."""
+        """Open the file where that is possible, and end an earlier writer's unfinished last line."""
         with contextlib.suppress(OSError):
-            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            size = os.fstat(self._handle).st_size
-            if size and os.pread(self._handle, 1, size - 1) != b"\n":
-                os.write(self._handle, b"\n")
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._file = Kept(handle, self._path)
+            size = os.fstat(self._file.number).st_size
+            if size and os.pread(self._file.number, 1, size - 1) != b"\n":
+                os.write(self._file.number, b"\n")
 
     def append(self, batch: bytes, lines: int) -> None:
         """Write whole lines. Never raises: what the disk refuses is tried again with the next batch."""
         self._waiting += batch
         self.waiting_lines += lines
-        if self._handle < 0:
+        if self._file is None or not self._file.is_ours():  # the program may have closed it
+            self._file = None
             self._open()
-        if self._handle >= 0 and self._write(self._waiting):
+        if self._file is not None and self._write(self._file, self._waiting):
             self._waiting, self.waiting_lines = b"", 0
         elif len(self._waiting) > MAX_UNWRITTEN:
             self.dropped += self.waiting_lines
             self._waiting, self.waiting_lines = b"", 0
 
-    def _write(self, data: bytes) -> bool:
+    def _write(self, file: Kept, data: bytes) -> bool:
         done = 0
         try:
-            while done < len(data):  # a disk that fills up takes a part, and refuses the rest
-                done += os.write(self._handle, data[done:] if done else data)
+            while done < len(data):  # a disk that fills up takes a part and refuses the rest
+                if done and not file.is_ours():
+                    return False
+                done += os.write(file.number, data[done:] if done else data)
         except OSError:
-            if done:  # no half line may stay, or two lines merge
+            if done and file.is_ours():  # no half line may stay, or two lines merge
                 with contextlib.suppress(OSError):
-                    os.ftruncate(self._handle, os.fstat(self._handle).st_size - done)
+                    os.ftruncate(file.number, os.fstat(file.number).st_size - done)
             return False
         return True
 
     def close(self) -> None:
         self.dropped += self.waiting_lines
         self.waiting_lines = 0
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 class Publisher:
-    """The PUB socket, where pyzmq is installed. It never blocks: a viewer that lags reads the journal instead."""
+    """A PUB socket, where pyzmq is installed. It never blocks: a viewer that lags reads the journal instead."""
 
-    def __init__(self, context: Any, sock: Any, path: Path, again: Any) -> None:
+    def __init__(self, context: Any, sock: Any, path: Path, zmq: Any) -> None:
         self._context = context
         self._socket = sock
         self._path = path
-        self._again = again
+        self._zmq = zmq
 
     @classmethod
     def open(cls, producer: str) -> Optional["Publisher"]:
-        """A bound publisher, or None where that cannot be: viewers then follow the journal."""
+        """Return a bound publisher, or None where there can be none: viewers then follow the journal."""
         zmq = library("zmq")
         if zmq is None:
             return None
@@ -84,18 +94,18 @@ class Publisher:
             path = rundir.socket_path(producer)
             context = zmq.Context()
             sock = context.socket(zmq.PUB)
-            sock.setsockopt(zmq.LINGER, LINGER)
+            sock.setsockopt(zmq.LINGER, LINGER_MS)
             sock.bind(f"ipc://{path}")
         except (OSError, zmq.ZMQError):
             return None
         return cls(context, sock, path, zmq)
 
     def publish(self, batch: bytes) -> None:
-        with contextlib.suppress(self._again.ZMQError):
-            self._socket.send(batch, self._again.NOBLOCK)
+        with contextlib.suppress(self._zmq.ZMQError):
+            self._socket.send(batch, self._zmq.NOBLOCK)
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):  # at the interpreter's end zmq itself may be half gone
+        with contextlib.suppress(Exception):  # when the interpreter ends zmq may be half gone
             self._socket.close()
             self._context.term()
         with contextlib.suppress(OSError):

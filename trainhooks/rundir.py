@@ -1,4 +1,4 @@
-"""Where runs live, who is alive, and where sockets lie. The one place for paths; the monitor uses it too.
+"""Paths, locks and liveness: the place of runs and sockets, and which processes live. The monitor uses it too.
 
 ``<state>/runs/<id>/`` (mode 0700) holds ``run.json`` (identity), ``rank-<n>-<producer>.jsonl`` and ``.lock`` for
 each training process, ``node-<host>.jsonl`` from the recorder, ``console.log`` and ``exit.json``.
@@ -7,6 +7,7 @@ each training process, ``node-<host>.jsonl`` from the recorder, ``console.log`` 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -20,8 +21,11 @@ import uuid
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Union
 
+from trainhooks.descriptors import Kept
+
 STATE_VARIABLE = "TRAINMON_DIR"  # where runs live
 RUN_VARIABLE = "TRAINMON_RUN"  # the run directory that a launched training joins
+LINES_VARIABLE = "TRAINMON_LINES"  # set where the output is read as it comes: Python then prints line by line
 
 BOOTSTRAP = str(Path(__file__).resolve().parent / "auto" / "bootstrap")  # on PYTHONPATH, it arms `trainhooks.auto`
 
@@ -29,8 +33,10 @@ SOCKETS = Path("/tmp")  # whatever TMPDIR says: a socket's path is limited
 
 IDENTITY = "run.json"
 EXIT = "exit.json"
+STOPPED = "stopped.json"  # present where somebody has asked trainmon to stop the run
+MAX_JSON_BYTES = 1 << 24  # of a file that holds one mapping
 CONSOLE = "console.log"
-PRODUCTS = "matrix-products.json"  # beside the runs: what GPUs were measured to reach
+PRODUCTS = "matrix-products.json"  # beside the runs: measured speeds of GPUs
 
 
 class UnsafeDirectory(OSError):
@@ -41,7 +47,7 @@ class UnsafeDirectory(OSError):
 
 
 def state_dir() -> Path:
-    """``$TRAINMON_DIR``, or the platform's user state directory (the same as platformdirs gives).
+    """Return ``$TRAINMON_DIR``, or the platform's user state directory (the same as platformdirs gives).
 
     Raises:
         UnsafeDirectory: there is neither.
@@ -63,12 +69,12 @@ def runs_dir() -> Path:
 
 
 def products_file() -> Path:
-    """What the machine's GPUs reach in plain matrix products, once somebody had it measured."""
+    """Return the file with the measured speed of the machine's GPUs in plain matrix products."""
     return state_dir() / PRODUCTS
 
 
 def socket_dir() -> Path:
-    """The private directory of this user's sockets. Short, because a socket's path is limited to 107 bytes.
+    """Return the private directory of this user's sockets. Short: a socket's path is limited to 107 bytes.
 
     Raises:
         UnsafeDirectory: something that is not ours stands in its place.
@@ -78,7 +84,7 @@ def socket_dir() -> Path:
 
 
 def private(path: Path) -> Path:
-    """`path` as a directory that only this user can enter; made if it is missing, checked if it stands."""
+    """Return `path` as a directory that only this user can enter: made if it is missing, checked if it exists."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
     found = os.lstat(path)
@@ -92,26 +98,31 @@ def private(path: Path) -> Path:
 
 
 def privately(path: str, flags: int) -> int:
-    """For `open`: a new file is for this user alone, whatever the umask."""
+    """Open a file, for `open`. A new one is for this user alone, whatever the umask."""
     return os.open(path, flags, 0o600)
 
 
 def at_once(path: str, flags: int) -> int:
-    """For `open`: nobody waits for what was put in a file's place, such as a pipe that nobody writes to."""
+    """Open a file, for `open`, without waiting for what was put in its place, such as a pipe without a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _make(path: Path) -> None:
-    """With what is missing above it. All of it is for this user alone, whatever the umask."""
-    if not path.is_dir():
-        if path.parent != path:
-            _make(path.parent)
+    """Make a directory and those above it, for this user alone whatever the umask.
+
+    Those above belong to the owner of the first that exists: root in a user's home must not lock that user out.
+    """
+    missing = [place for place in (path, *path.parents) if not place.is_dir()]
+    for place in reversed(missing):
         with contextlib.suppress(FileExistsError):
-            os.mkdir(path, 0o700)
+            os.mkdir(place, 0o700)
+            above = os.stat(place.parent)
+            if place != path and above.st_uid != os.geteuid() == 0:
+                os.chown(place, above.st_uid, above.st_gid)
 
 
 def ready_runs_dir() -> Path:
-    """The directory of the runs, made where it is missing, and private.
+    """Return the directory of the runs, made where it is missing, and private.
 
     Raises:
         UnsafeDirectory: it is a link, another user's, or open to others; or others may put one in its place.
@@ -119,7 +130,7 @@ def ready_runs_dir() -> Path:
     """
     state = state_dir()
     _make(state)
-    found = os.stat(state)  # it may be a link of this user's own, to a larger disk
+    found = os.stat(state)  # it may be this user's own link to a larger disk
     if found.st_uid not in (os.getuid(), 0):
         raise UnsafeDirectory(f"{state} belongs to another user, who could exchange what lies in it")
     if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
@@ -135,7 +146,7 @@ def socket_path(producer: str) -> Path:
 
 
 def slug(text: str, limit: int = 40) -> str:
-    """`text` as it may stand in a file name."""
+    """Return `text` as it may stand in a file name."""
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-.")[:limit] or "run"
 
 
@@ -185,18 +196,30 @@ def write_json(path: Path, mapping: Dict[str, Any]) -> None:
         raise
 
 
+def read_regular(path: Union[str, Path], most: int) -> bytes:
+    """Return the content of a regular file. Others may have no end.
+
+    Raises:
+        OSError: there is none, or it is larger than `most` bytes.
+    """
+    with open(path, "rb", opener=at_once) as source:
+        status = os.fstat(source.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+            raise OSError(errno.EFBIG, "not a regular file, or too large", str(path))
+        return source.read(most)
+
+
 def read_json(path: Union[str, Path]) -> Optional[Dict[str, Any]]:
-    """The mapping in a file, or None where there is no such file or it holds something else."""
+    """Return the mapping in a file, or None where there is no such file or it holds something else."""
     try:
-        with open(path, encoding="utf-8", errors="replace", opener=at_once) as source:
-            found = json.load(source)
+        found = json.loads(read_regular(path, MAX_JSON_BYTES).decode("utf-8", "replace"))
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
 
 def rename(run: Path, name: str) -> None:
-    """Show the name that the program gave itself, unless the person who started it gave one."""
+    """Rename a run as its program asks, unless the person who started it named it."""
     identity = read_json(run / IDENTITY)
     if identity is None or identity.get("named") or identity.get("name") == name:
         return
@@ -214,7 +237,7 @@ def node_journal(run: Path, host: Optional[str] = None) -> Path:
 
 
 def recorder_lock(run: Path) -> Path:
-    """What this host's recorder of the run holds while it lives."""
+    """Return the lock that this host's recorder of the run holds while it lives."""
     return node_journal(run).with_suffix(".lock")
 
 
@@ -223,13 +246,13 @@ def console_journal(run: Path, host: Optional[str] = None) -> Path:
 
 
 def journals(run: Path) -> List[Path]:
-    """The journals of a run: those of the trainings first, by name."""
-    found = [name for name in _names(run) if name.endswith(".jsonl")]
-    return [run / name for name in sorted(found, key=lambda name: (not name.startswith("rank-"), name))]
+    """Return the journals of a run: those of the trainings first, by name."""
+    names = [name for name in _names(run) if name.endswith(".jsonl")]
+    return [run / name for name in sorted(names, key=lambda name: (not name.startswith("rank-"), name))]
 
 
 def _names(directory: Path) -> List[str]:
-    """Of the files there. No paths: who looks once a second makes one only of what it looks for."""
+    """Return the names of the files there. No paths: making them is slow for callers that poll."""
     try:
         return os.listdir(directory)
     except OSError:
@@ -242,42 +265,55 @@ def _names(directory: Path) -> List[str]:
 class Lock:
     """An exclusive lock on a file, held by this process until `release` or its death.
 
-    POSIX record locks: the kernel lets them go when the process dies, even while a forked worker lives on.
+    POSIX record locks: the kernel releases them when the process dies, even while a forked worker lives on.
     """
 
-    def __init__(self, path: Path, handle: int) -> None:
+    def __init__(self, path: Path, file: Kept) -> None:
         self.path = path
-        self._handle = handle
+        self._file = file
 
     @classmethod
     def acquire(cls, path: Path) -> Optional["Lock"]:
-        """The lock, or None where another process holds it.
+        """Return the lock, or None where another process holds it.
 
         Raises:
-            OSError: the file cannot be made, or its file system knows no locks.
+            OSError: the file cannot be made, or its file system has no locks.
         """
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            return None
-        except OSError:
-            os.close(handle)
-            raise
-        owner = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "boot_id": boot_id()}
-        told = json.dumps(owner).encode()
-        os.pwrite(handle, told, 0)  # over what the last owner left: the file is never seen empty
-        os.ftruncate(handle, len(told))
-        return cls(path, handle)
+        file = _locked(path)
+        return None if file is None else cls(path, file)
+
+    def keep(self) -> None:
+        """Take the lock again if the program has closed its descriptor, which released it. Never raises."""
+        if not self._file.is_ours():
+            with contextlib.suppress(OSError):  # no descriptor is free: the next call tries again
+                self._file = _locked(self.path) or self._file  # a reader may hold it for a moment
 
     def release(self) -> None:
-        with contextlib.suppress(OSError):
-            os.close(self._handle)
+        self._file.close()
+
+
+def _locked(path: Path) -> Optional[Kept]:
+    """Return the locked file `path`, or None where another process holds the lock."""
+    file = Kept(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), path)
+    handle = file.number  # locked after the descriptor was moved: closing another one of the file releases the lock
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    except OSError:
+        file.close()
+        raise
+    owner = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "boot_id": boot_id()}
+    content = json.dumps(owner).encode()
+    with contextlib.suppress(OSError):  # on a full disk it is a lock nevertheless
+        os.pwrite(handle, content, 0)  # over what the last owner left: the file is never seen empty
+        os.ftruncate(handle, len(content))
+    return file
 
 
 def lock_held(path: Union[str, Path]) -> bool:
-    """Whether a living process holds the lock file `path`. Never call it on a lock that this process holds."""
+    """Return whether a living process holds the lock file `path`. Never call it on a lock of this process."""
     try:
         handle = at_once(str(path), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -295,7 +331,7 @@ def lock_held(path: Union[str, Path]) -> bool:
 
 
 def run_alive(run: Path) -> bool:
-    """Whether a process of this run's training lives: one that holds a lock, or the launched one itself."""
+    """Return whether a process of this run's training lives: one that holds a lock, or the launched one itself."""
     if ranks_alive(run):
         return True
     identity = read_json(run / IDENTITY) or {}
@@ -303,17 +339,17 @@ def run_alive(run: Path) -> bool:
 
 
 def ranks_alive(run: Path) -> bool:
-    """Whether one that reports lives: also after the launched program, if that left a training behind."""
+    """Return whether a process that reports lives, which may outlive the launched program."""
     return any(map(lock_held, rank_locks(run)))
 
 
 def rank_locks(run: Path) -> List[str]:
-    """The lock files of a run's training processes. Texts: who looks again and again makes no paths (see `_names`)."""
+    """Return the lock files of a run's training processes, as strings (see `_names`)."""
     return [f"{run}/{name}" for name in _names(run) if name.startswith("rank-") and name.endswith(".lock")]
 
 
 def process_alive(pid: Any, ticks: Any, boot: Any) -> bool:
-    """Whether exactly this process lives: same pid, same start, same boot, and not a zombie."""
+    """Return whether exactly this process lives: same pid, same start, same boot, and not a zombie."""
     if not isinstance(pid, int) or pid <= 0 or (boot and boot != boot_id()):
         return False
     fields = _proc_stat(pid)
@@ -330,29 +366,29 @@ def process_alive(pid: Any, ticks: Any, boot: Any) -> bool:
     return True
 
 
-def boot_id() -> str:
-    """An id that changes at each boot; empty where the platform has none."""
+def boot_id() -> Optional[str]:
+    """Return an id that changes at each boot; None where the platform has none."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as source:
             return source.read().strip()
     except OSError:
-        return ""
+        return None
 
 
 def start_ticks(pid: int) -> Optional[int]:
-    """When a process started, in clock ticks since boot; None where the platform does not tell."""
+    """Return when a process started, in clock ticks since boot; None where unknown."""
     fields = _proc_stat(pid)
     return int(fields[19]) if fields else None
 
 
 def parent(pid: int) -> Optional[int]:
-    """The pid of a process's parent; None where the platform does not tell."""
+    """Return the pid of a process's parent; None where unknown."""
     fields = _proc_stat(pid)
     return int(fields[1]) if fields else None
 
 
 def started_monotonic(pid: int) -> Optional[float]:
-    """When a process started, on the monotonic clock; None where the platform does not tell."""
+    """Return when a process started, on the monotonic clock; None where unknown."""
     ticks = start_ticks(pid)
     if ticks is None or not hasattr(time, "CLOCK_BOOTTIME"):
         return None
@@ -361,7 +397,10 @@ def started_monotonic(pid: int) -> Optional[float]:
 
 
 def _proc_stat(pid: int) -> Optional[List[str]]:
-    """The fields of /proc/<pid>/stat from the state on (the name before them may hold spaces and brackets)."""
+    """Return the fields of /proc/<pid>/stat from the state on; None where there are none.
+
+    The name before them may hold spaces and brackets.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as source:
             return source.read().decode("ascii", "replace").rpartition(")")[2].split()

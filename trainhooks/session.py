@@ -1,4 +1,4 @@
-"""This process's lanes, and the background thread that empties them: made when they are needed, anew after a fork."""
+"""This process's lanes and the background thread that empties them, made on first use and again after a fork."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import threading
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from trainhooks import cuda, deferred, gc_pauses
-from trainhooks.clocks import host_clock, monotonic_seconds
 from trainhooks.device_lane import DeviceLane
-from trainhooks.entries import AUTOMATIC, CANCEL, Lane
-from trainhooks.process_group import process_group
+from trainhooks.lane_entries import AUTOMATIC, CANCEL, Lane, host_clock, monotonic_seconds
 
-EXIT_FLUSH = 1.0  # seconds that the end of the program waits while none of what is left goes: a disk that stalls
-EXIT_MOST = 6.0  # and in all: on a busy machine the last lines take their time, and a short program's first ones
-DEBUG_VARIABLE = "TRAINMON_DEBUG"  # set, it lets the background thread's own errors be seen
+MAX_EXIT_STALL = 1.0  # seconds that the end of the program waits without progress: a disk that stalls
+MAX_EXIT_WAIT = (
+    6.0  # seconds in all: on a busy machine the last lines take time, and so do a short program's first ones
+)
+DEBUG_VARIABLE = "TRAINMON_DEBUG"  # set, it shows the background thread's own errors
 
 
 Put = Callable[[Tuple[Any, ...]], None]
@@ -31,7 +31,7 @@ class _Here(threading.local):
 
 
 class _Stop:
-    """As threading.Event for the one who waits, at a tenth of the price: that is done twenty times a second."""
+    """A threading.Event for one waiter, at a tenth of the cost: it waits twenty times a second."""
 
     def __init__(self) -> None:
         self._held = threading.Lock()
@@ -40,30 +40,39 @@ class _Stop:
     def set(self) -> None:
         try:
             self._held.release()
-        except RuntimeError:  # it is set, and not yet seen
+        except RuntimeError:  # it is set, and was not seen yet
             pass
 
     def wait(self, seconds: float) -> bool:
-        """Whether it was set; then it will not be again."""
+        """Wait at most so long, and return whether it was set; that clears it."""
         return self._held.acquire(timeout=seconds)
 
 
 class Session:
-    """This process's lanes, and whether its background thread has been started."""
+    """This process's lanes and its background thread.
+
+    Attributes:
+        started: whether the background thread has been started.
+        recording: whether it has opened its journal.
+        explicit: whether the program marks its steps itself; those that `auto` recognizes are then not wanted.
+        error: what ended the program, once it ends.
+        group: the process's place in its process group, read early: the group may be gone later.
+    """
 
     def __init__(self, forked: bool = False) -> None:
         self.lanes: List[Lane] = []
         self.started = False
-        self.recording = False  # the background thread has opened its journal
-        self.explicit = False  # the program tells its steps itself; what `auto` makes out is not wanted
+        self.recording = False
+        self.explicit = False
         self.forked = forked
         self.pid = os.getpid()
         self.stop = _Stop()
-        self.error: Optional[BaseException] = None  # what ended the program, once it ends
-        self.group: Dict[str, int] = {}  # asked at once: when the background thread comes to it, it may be gone
+        self.error: Optional[BaseException] = None
+        self.group: Dict[str, int] = {}
         self._lock = threading.Lock()
 
     def open_lane(self) -> Put:
+        """Return this thread's `put` at its first public call."""
         here.put = put = self.quiet_lane()
         # A data loader's worker is no training: it stays silent unless it steps or calls init.
         if not self.forked and not _spawned_worker():
@@ -71,34 +80,35 @@ class Session:
         return put
 
     def quiet_lane(self) -> Put:
-        """This thread's lane, without starting anything: what it takes is kept until the process announces itself."""
+        """Return this thread's `put` without starting anything: entries are kept until the process announces itself."""
         try:
             return here.quiet_put
         except AttributeError:
             return self.new_lane().put
 
     def new_lane(self) -> Lane:
+        """Make this thread's lane."""
         here.lane = lane = Lane()
         self.lanes.append(lane)
         here.quiet_put = lane.put
         return lane
 
     def start(self) -> None:
-        """Start the background thread, once. Never raises: a training without trainmon beats no training."""
+        """Start the background thread, once. Never raises."""
         if self.started:
             return
         with self._lock:
             if self.started:
                 return
             self.started = True
-            self.group = process_group()
+            self.group = cuda.process_group()
             try:
                 thread = threading.Thread(target=_record, args=(self,), name="trainhooks", daemon=True)
                 thread.start()
-            except RuntimeError:  # no thread can be had (limits, the interpreter's end): then nothing is recorded
+            except RuntimeError:  # limits, or the interpreter's end: then nothing is recorded
                 return
             atexit.register(self._at_exit, thread)
-            if _spawned_worker():  # a training started by multiprocessing: its end passes atexit by
+            if _spawned_worker():  # a training started by multiprocessing: it ends without atexit
                 sys.modules["multiprocessing.util"].Finalize(None, self._at_exit, (thread,), exitpriority=-100)
 
     def _at_exit(self, thread: threading.Thread) -> None:
@@ -111,29 +121,29 @@ class Session:
         if self.error is None and not (isinstance(error, SystemExit) and not error.code):
             self.error = error
         self.stop.set()
-        until = monotonic_seconds() + EXIT_MOST
+        until = monotonic_seconds() + MAX_EXIT_WAIT
         while thread.is_alive() and monotonic_seconds() < until:
             before = self._waiting()
-            thread.join(EXIT_FLUSH)
+            thread.join(MAX_EXIT_STALL)
             if self.recording and self._waiting() == before:
                 return
 
     def _waiting(self) -> int:
-        """Entries that are not digested yet."""
-        return sum(len(lane.ops) for lane in list(self.lanes))
+        """Return the number of entries that are not assembled yet."""
+        return sum(len(lane.entries) for lane in list(self.lanes))
 
 
 def _record(session: Session) -> None:
-    """The background thread. It imports what it needs by itself, so that `import trainhooks` stays quick."""
+    """Run the background thread. It imports what it needs, so that `import trainhooks` stays quick."""
     try:
         with _importing:
-            from trainhooks.outbox import Outbox
+            from trainhooks.background_writer import BackgroundWriter
 
-            outbox = Outbox(session.lanes, session.stop.wait, lambda: session.error, device)
-        outbox.open(session.group)
+            writer = BackgroundWriter(session.lanes, session.stop.wait, lambda: session.error, device)
+        writer.open(session.group)
         session.recording = True
-        outbox.run()
-    except Exception:  # whatever goes wrong here is trainmon's own trouble; the training must not hear of it
+        writer.run()
+    except Exception:  # whatever goes wrong here must not reach the training
         if os.environ.get(DEBUG_VARIABLE):
             raise
 
@@ -143,7 +153,7 @@ _session = Session()
 
 
 def _route(lane: Lane, put: Put) -> None:
-    """All that the calling thread, whose lane this is, puts into it goes through `put` from here on."""
+    """Let all that the calling thread puts into its lane go through `put` from here on."""
     before, lane.put = lane.put, put
     if lane.follower is not None:
         lane.follower.put = put
@@ -155,20 +165,20 @@ def _route(lane: Lane, put: Put) -> None:
 
 device = DeviceLane(_route)
 
-# A fork waits until the background thread has imported what it needs, once in a program's life and some 50 ms at most.
-# In its child a module that was being imported would stay locked for ever, and whoever imports it would hang.
+# A fork waits until the background thread has imported what it needs: once in a process, some 50 ms at most. In its
+# child a module that was being imported would stay locked forever, and importing it would hang.
 _importing = threading.RLock()
-IMPORT_WAIT = 2.0  # seconds; a file system that hangs must not hold the training
+MAX_IMPORT_WAIT = 2.0  # seconds; a file system that hangs must not hold the training up
 
 
 def _before_fork() -> None:
-    _importing.acquire(timeout=IMPORT_WAIT)
+    _importing.acquire(timeout=MAX_IMPORT_WAIT)
 
 
 def _after_fork_in_parent() -> None:
     try:
         _importing.release()
-    except RuntimeError:  # it was not to be had in time
+    except RuntimeError:  # it was not acquired in time
         pass
 
 
@@ -192,7 +202,7 @@ def _spawned_worker() -> bool:
 
 
 def started() -> Put:
-    """This thread's `put`, with the background thread running."""
+    """Return this thread's `put`, with the background thread running."""
     try:
         put = here.put
     except AttributeError:
@@ -202,8 +212,8 @@ def started() -> Put:
     return put
 
 
-def steps_told() -> Put:
-    """As `started`; and from here on the program tells its steps itself."""
+def explicit_steps() -> Put:
+    """Return what `started` does, and note that the program marks its steps itself from here on."""
     put = started()
     if not _session.explicit:
         _session.explicit = True
@@ -217,36 +227,36 @@ def steps_told() -> Put:
 
 
 def quiet_put() -> Put:
-    """For `auto`: this thread's `put`. What goes through it is kept, unsent, until `announce`."""
+    """For `auto`: return this thread's `put`. What it takes is kept, unsent, until `announce`."""
     return _session.quiet_lane()
 
 
 def own_lane() -> Lane:
-    """For `auto`: this thread's lane itself."""
+    """Return this thread's lane."""
     try:
         return here.lane
     except AttributeError:
         return _session.new_lane()
 
 
-def put_through(tell: Put) -> None:
-    """For `auto`: what this thread puts from here on goes through `tell`, in the public calls, too."""
-    here.quiet_put = tell
+def put_through(put: Put) -> None:
+    """For `auto`: let what this thread puts go through `put` from here on, the public calls included."""
+    here.quiet_put = put
     if hasattr(here, "put"):
-        here.put = tell
+        here.put = put
 
 
 def announce() -> None:
-    """For `auto`: this process is a training. Start the background thread."""
+    """For `auto`: start the background thread, since this process is a training."""
     if not _session.started:
         _session.start()
 
 
 def explicit() -> bool:
-    """For `auto`: whether the program tells its steps itself."""
+    """For `auto`: return whether the program marks its steps itself."""
     return _session.explicit
 
 
 def open_lane() -> Put:
-    """This thread's `put`, at its first public call."""
+    """Return this thread's `put` at its first public call."""
     return _session.open_lane()

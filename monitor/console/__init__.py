@@ -1,1 +1,1 @@
-"""Pure: a program's own output read as events. Bytes -> lines -> readings -> steps, spans, metrics."""
+"""Read a program's own output as events: bytes -> lines -> readings -> steps, spans, metrics. No clock, no files."""

@@ -1,81 +1,96 @@
-"""Which of the numbers in the output is the training's own step, and how far it has come. Pure.
+"""Decide which of the numbers in the output is the training's step, and follow it; follow its tokens and samples.
 
 Steps are counted by what the program numbers, never by its lines. Several counters may run at once: an outer bar and
-an inner one, a bar and lines with numbers, an evaluation's. One is the training's; the others are passed over.
+an inner one, a bar and lines with numbers, an evaluation's. One is the training's; the others are ignored.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from monitor.console import bars
+from monitor.console.bar_roles import NEARLY_COMPLETE, counts_epochs, names_training
 from monitor.console.reading import Reading
+from trainhooks.events import Number
 
 MAX_COUNTERS = 200
-CLEAR = 3  # times that a counter brings metrics, where the training's has brought none, until it takes over
-# Steps from one line to the next, and times as many as from the one before: the digits of two ranks' lines may have run
-# together ("step 5002" and "4992" make 50,024,992). The next line shows whether they did.
-LEAP, LEAP_TIMES = 10_000, 100
-NEARLY = 0.9  # a bar that was cleared this close to its end had reached it: tqdm leaves its last frames out
+MIN_READINGS_WITH_METRICS = 3  # of a counter, until it replaces one without metrics
+# Steps between two lines, absolute and relative to the previous distance. Beyond both, the digits of two ranks' lines
+# may have been joined ("step 5002" and "4992" make 50,024,992); the next line shows whether they were.
+MAX_ADVANCE, MAX_ADVANCE_RATIO = 10_000, 100
+
+# The fields of the training's counter that a successor needs.
+_KEPT = ("key", "bar", "total", "base", "zero", "begun", "per_epoch", "epoch", "interval", "with_metrics", "last")
 
 
 @dataclass(slots=True)
 class Counter:
-    """One number that rises."""
+    """One rising number in the output."""
 
     key: str
     bar: bool
     total: int | None = None
-    last: int = 0  # how many are done, in this round
-    base: int = 0  # done in rounds before
+    last: int = 0  # steps done in this round
+    base: int = 0  # steps done in earlier rounds
     row: int = 0
-    zero: bool = False  # its first one is called 0
-    begun: bool = False  # has been read before: a bar that is drawn at 0 once more does not begin then
-    per_epoch: bool = False  # begins again in each epoch
+    zero: bool = False  # its first step is numbered 0
+    begun: bool = False  # was read before: a bar drawn at 0 again does not begin then
+    per_epoch: bool = False  # starts again in every epoch
     epoch: float | None = None
-    interval: int = 0  # how far it went last time
-    telling: int = 0  # so many of its readings brought metrics
-    roles: dict[str, int] = field(default_factory=dict)  # how far each role is in this round
+    interval: int = 0  # steps between its last two readings
+    with_metrics: int = 0  # readings with metrics
+    roles: dict[str, int] = field(default_factory=dict)  # role -> steps done in this round
+
+    @property
+    def position(self) -> int:
+        """Return the step, counted from the first round."""
+        return self.base + self.last
+
+    def done(self, reading: Reading) -> int:
+        """Return the steps done by this reading: a bar gives the number done, a line the step that was done."""
+        assert reading.step is not None
+        done = reading.step + (1 if self.zero and not reading.completed else 0)
+        return min(done, self.total) if self.total else done
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where the training stands after a reading."""
+    """The training's position after a reading."""
 
-    index: int  # the step, counted from 1 over the whole run
-    advance: int = 0  # so many more than before
-    begins: bool = False  # a bar has been drawn at its begin: time runs from here
-    skipped_over: int = 0  # steps before the first one read, of which nothing is known yet
-    backfill: int = 0  # of these, so many turn out to have been done in this run
+    index: int  # step, counted from 1 over the whole run
+    advance: int = 0  # steps since the previous position
+    begins: bool = False  # a bar was drawn at its start: time runs from here
+    skipped_over: int = 0  # steps before the first one read
+    backfill: int = 0  # of these, the steps that proved to be of this run
 
 
 @dataclass(slots=True)
 class Counters:
-    """Follows every counter and knows which is the training's."""
+    """Follow every counter, and decide which is the training's."""
 
     main: Counter | None = None
     epochs: int | None = None
     epoch: float | None = None
-    announced: int | None = None  # a total that a line by itself told
-    inner: bool = False  # the last bar read was none of the training's
+    announced: int | None = None  # a total that a line stated on its own
+    inner: bool = False  # the last bar read was not the training's
     _all: dict[str, Counter] = field(default_factory=dict)
     _epoch_bars: set[str] = field(default_factory=set)
-    _first: int = 0  # steps before the first reading, unexplained so far
+    _first: int = 0  # steps before the first reading, not yet known to be of this run
     _epochs_done: int = 0
-    _waiting: float | None = None  # an epoch that was told, while nothing finer is
-    _leapt: int | None = None  # where a leap led to that nothing has confirmed yet
-    _late: int = 0  # epochs up to that one, when the next shows that they are the steps
+    _first_epoch: float | None = None  # the first epoch named, while only epochs are numbered
+    _leap: int | None = None  # a number far ahead, not confirmed yet
+    _late: int = 0  # epochs up to the first, when the next one shows that they are the steps
     _has_epoch_bar: bool = False
 
     def take(self, reading: Reading) -> Position | None:
-        """The training's position by this reading; None where it is not about that."""
+        """Return the training's position by this reading; None where the reading has none."""
         self.inner = False
         epoch_before = self.epoch
-        self._note(reading)
+        self._take_announced(reading)
         reading = self._as_epoch(reading)
         if reading.step is None or reading.mention:
             return None
-        if reading.family == "bar" and (bars.counts_epochs(reading) or full_key(reading) in self._epoch_bars):
+        if reading.family == "bar" and (counts_epochs(reading) or reading.counter in self._epoch_bars):
             self._has_epoch_bar = True
             self._take_epochs(reading)
             return None
@@ -84,40 +99,41 @@ class Counters:
             return None
         if not self._chosen(counter, reading):
             self.inner = reading.family == "bar"
-            counter.last = _done(counter, reading)
+            counter.last = counter.done(reading)
             return None
         assert self.main is not None
         return self._move(self.main, counter, reading, epoch_before)
 
     def total(self) -> int | None:
-        """The steps of the whole run, as far as they are told."""
+        """Return the steps of the whole run; None where unknown."""
         main = self.main
         if main is None or main.total is None:
             return self.announced
         if main.per_epoch:
             if self.epochs:
                 return main.total * self.epochs
-            return self.announced if self.epoch is not None else (main.base + main.total if main.base else None)
+            if self.epoch is not None:
+                return self.announced
+            return main.base + main.total if main.base else None
         return main.base + main.total
 
     def at(self, reading: Reading) -> int | None:
-        """The step that a line's figures belong to, where the line does not move the training on."""
+        """Return the step that a line's values belong to, where the line does not advance the training."""
         main = self.main
         if main is None:
-            waiting = int(self._waiting or 1) if self._waiting is not None else None
-            return waiting if reading.step is None or reading.completed else reading.step
-        index = main.base + main.last
+            first = int(self._first_epoch or 1) if self._first_epoch is not None else None
+            return first if reading.step is None or reading.completed else reading.step
         if reading.step is not None and not reading.completed and reading.step <= main.last + 1:
             return main.base + reading.step + (1 if main.zero else 0)
-        return index
+        return main.position
 
     @property
     def index(self) -> int:
-        return self.main.base + self.main.last if self.main is not None else 0
+        return self.main.position if self.main is not None else 0
 
     @property
     def by_epochs(self) -> bool:
-        """Whether the steps are the program's epochs, for want of anything finer."""
+        """Return whether the steps are the program's epochs, because nothing finer is numbered."""
         return self.main is not None and self.main.key == "epoch"
 
     @property
@@ -125,13 +141,29 @@ class Counters:
         total = self.total()
         return total is not None and self.index >= total
 
-    def resume(self, main: Counter) -> None:
-        """Go on with a counter that was followed before."""
-        self.main = self._all[main.key] = main
+    # State for a successor, if the reading process ends before the output
+
+    def memory(self, emitted: int) -> dict[str, Any]:
+        """Return the state of the count by the steps given out, the last of which is `emitted`."""
+        known: dict[str, Any] = {"epochs": self.epochs, "epoch": self.epoch, "main": None}
+        if self.main is not None:
+            known["main"] = {name: getattr(self.main, name) for name in _KEPT}
+            known["main"]["last"] = max(0, emitted - self.main.base)
+        return known
+
+    def recall(self, known: dict[str, Any]) -> bool:
+        """Continue from the state of `memory`. Return whether it has a counter."""
+        main = known.get("main")
+        self.epochs, self.epoch = known.get("epochs"), known.get("epoch")
+        if not isinstance(main, dict):
+            return False
+        self.main = Counter(**{name: main[name] for name in _KEPT if name in main})
+        self._all[self.main.key] = self.main
+        return True
 
     # Epochs
 
-    def _note(self, reading: Reading) -> None:
+    def _take_announced(self, reading: Reading) -> None:
         if reading.epochs:
             self.epochs = reading.epochs
         if reading.epoch is not None:
@@ -140,22 +172,25 @@ class Counters:
             self.announced = reading.total
 
     def _as_epoch(self, reading: Reading) -> Reading:
-        """Where a program numbers nothing but its epochs, these are its steps: from the second one on."""
+        """Return the reading with its epoch as its step where a program numbers only epochs, from the second one on."""
         epoch = reading.epoch
         if reading.step is not None or epoch is None or reading.family not in ("epoch", "metrics"):
             return reading
         if self.main is not None and not self.by_epochs:
             return reading
-        if not reading.metrics or epoch != int(epoch):
-            self._waiting = None if epoch != int(epoch) else self._waiting
+        first = self._first_epoch
+        if epoch != int(epoch):
+            self._first_epoch = None
             return reading
-        if self.main is None and (self._waiting is None or epoch <= self._waiting):
-            self._waiting = epoch if self._waiting is None else min(epoch, self._waiting)
+        if not reading.metrics:
             return reading
-        if self.main is None and self._waiting is not None:
+        if self.main is None and (first is None or epoch <= first):
+            self._first_epoch = epoch
+            return reading
+        if self.main is None and first is not None:
             self.main = self._all["epoch"] = Counter("epoch", bar=False, total=reading.epochs)
-            self.main.zero = self._waiting == 0
-            self.main.last = int(self._waiting) + (1 if self.main.zero else 0)
+            self.main.zero = first == 0
+            self.main.last = int(first) + (1 if self.main.zero else 0)
             self._late = self.main.last
         return replace(reading, step=int(epoch), total=reading.epochs, key="epoch", epoch=None)
 
@@ -168,10 +203,10 @@ class Counters:
             if main is not None and main.per_epoch and main.total and main.base < done * main.total:
                 self.epoch = float(done) + 1
 
-    # The choice
+    # Choosing the counter
 
     def _counter(self, reading: Reading) -> Counter | None:
-        key = full_key(reading)
+        key = reading.counter
         counter = self._all.get(key)
         if counter is None:
             if len(self._all) >= MAX_COUNTERS:
@@ -182,11 +217,11 @@ class Counters:
         counter.total = reading.total or counter.total
         counter.row = reading.row
         counter.per_epoch = counter.per_epoch or reading.per_epoch or (counter.bar and self._has_epoch_bar)
-        counter.telling += bool(reading.metrics)
+        counter.with_metrics += bool(reading.metrics)
         return counter
 
     def _chosen(self, counter: Counter, reading: Reading) -> bool:
-        """Whether this counter is the training's, or becomes so now."""
+        """Return whether this counter is the training's, or becomes so now."""
         main = self.main
         if main is None or main is counter:
             if main is None:
@@ -196,45 +231,46 @@ class Counters:
             return self._succeed(counter)
         if main.total is not None and counter.total == main.total and main.bar != counter.bar:
             return True  # a bar and numbered lines that count the same
-        if main.bar and not counter.bar and counter.total is None and abs(main.last - _done(counter, reading)) <= 1:
+        if main.bar and not counter.bar and counter.total is None and abs(main.last - counter.done(reading)) <= 1:
             return True
-        if counter.bar and main.bar and main.last == 0 and counter.row > main.row and not bars.says_training(reading):
+        if counter.bar and main.bar and main.last == 0 and counter.row > main.row and not names_training(reading):
             self._epoch_bars.add(main.key)
             self.epochs, counter.per_epoch = main.total or self.epochs, True
             self.main = counter
             return True
         if main.total is not None and main.last >= main.total:
-            return self._succeed(counter) if _goes_on(main, counter) else False
-        if counter.telling >= CLEAR and not main.telling and not _is_inner(main, counter):
+            return self._succeed(counter) if _continues(main, counter) else False
+        if counter.with_metrics >= MIN_READINGS_WITH_METRICS and not main.with_metrics and not _is_inner(main, counter):
             return self._replace(counter, reading)
         return False
 
     def _succeed(self, counter: Counter) -> bool:
         assert self.main is not None
-        counter.base, counter.last = self.main.base + self.main.last, 0
+        counter.base, counter.last = self.main.position, 0
         self.main = counter
         return True
 
     def _replace(self, counter: Counter, reading: Reading) -> bool:
-        """Follow a counter that has run beside the training's for a while: it goes on from its own number."""
+        """Replace the training's counter by one that has run beside it, from that one's own number."""
         self._succeed(counter)
-        if _done(counter, reading) >= counter.base:
+        if counter.done(reading) >= counter.base:
             counter.base, counter.last = 0, counter.base
         return True
 
-    # The move
+    # Advancing the counter
 
-    def _move(self, main: Counter, told: Counter, reading: Reading, epoch_before: float | None) -> Position:
-        done = _done(told, reading)
+    def _move(self, main: Counter, read: Counter, reading: Reading, epoch_before: float | None) -> Position:
+        """Advance the training's counter by a reading of it or of an equivalent counter."""
+        done = read.done(reading)
         first = main.last == 0 and main.base == 0 and main.interval == 0
         if first and not reading.completed and done > 1:
             main.last, main.interval, self._first = done, 0, done - 1
             main.epoch = self.epoch
             return Position(done, 1, skipped_over=done - 1)
         if done < main.last or (done == main.total and self._is_full_again(main)):
-            return self._fallen(main, told, reading, done, epoch_before)
-        if self._leaps(main, told, reading, done):
-            return Position(main.base + main.last)
+            return self._fall(main, read, reading, done, epoch_before)
+        if self._leaps(main, read, reading, done):
+            return Position(main.position)
         if reading.role is not None and len(main.roles) < MAX_COUNTERS:
             main.roles[reading.role] = done
         advance = done - main.last
@@ -250,40 +286,38 @@ class Counters:
         late, self._late = self._late, 0
         return Position(main.base + done, advance, begins, late, min(late, 1) or backfill)
 
-    def _leaps(self, main: Counter, told: Counter, reading: Reading, done: int) -> bool:
-        """Whether this number lies so far ahead that another one has to confirm it: a total does so, too."""
-        before, self._leapt = self._leapt, None
-        if not main.interval or done - main.last <= max(LEAP, LEAP_TIMES * main.interval):
+    def _leaps(self, main: Counter, read: Counter, reading: Reading, done: int) -> bool:
+        """Return whether this number is so far ahead that another one, or a total, must confirm it."""
+        before, self._leap = self._leap, None
+        if not main.interval or done - main.last <= max(MAX_ADVANCE, MAX_ADVANCE_RATIO * main.interval):
             return False
-        if told.total is not None and reading.step is not None and reading.step <= told.total:
+        if read.total is not None and reading.step is not None and reading.step <= read.total:
             return False
         if before is not None and 0 <= done - before <= before - main.last:
             return False
-        self._leapt = done
+        self._leap = done
         return True
 
     def _is_full_again(self, main: Counter) -> bool:
-        """Whether a bar that is only drawn full, once an epoch, stands for another epoch."""
+        """Return whether a bar that is only drawn full, once per epoch, means another epoch."""
         later = self.epoch is not None and main.epoch is not None and self.epoch > main.epoch
         return main.bar and main.per_epoch and main.last == main.total and later
 
-    def _fallen(
-        self, main: Counter, told: Counter, reading: Reading, done: int, epoch_before: float | None
-    ) -> Position:
-        """A lower number than before: a new round, or a look back."""
-        behind = reading.role is not None and not (main.total and main.last >= main.total)
-        if behind and done > main.roles.get(reading.role or "", 0):  # one role follows the other
-            main.roles[reading.role or ""] = done
-            return Position(main.base + main.last)
+    def _fall(self, main: Counter, read: Counter, reading: Reading, done: int, epoch_before: float | None) -> Position:
+        """Take a lower number than before: a new round, or a repeated number."""
+        role, complete = reading.role, bool(main.total and main.last >= main.total)
+        if role is not None and not complete and done > main.roles.get(role, 0):  # one role follows the other
+            main.roles[role] = done
+            return Position(main.position)
         known = main.epoch if main.epoch is not None else epoch_before
         new_epoch = self.epoch is not None and known is not None and self.epoch > known
         begun = done <= max(1, main.interval) or (reading.completed and 2 * done <= main.last)
-        if told is not main or not (new_epoch or begun):
-            return Position(main.base + main.last)
+        if read is not main or not (new_epoch or begun):
+            return Position(main.position)
         main.roles.clear()
         full = main.last
-        if main.total and (new_epoch or (reading.completed and main.last >= NEARLY * main.total)):
-            full = main.total
+        if main.total and (new_epoch or (reading.completed and main.last >= NEARLY_COMPLETE * main.total)):
+            full = max(full, main.total)  # a smaller total does not reduce the steps done
         advance = full - main.last + done
         main.base += full
         main.last, main.per_epoch, main.epoch = done, main.per_epoch or new_epoch or reading.completed, self.epoch
@@ -292,33 +326,103 @@ class Counters:
         return Position(main.base + done, advance, reading.completed and done == 0)
 
 
-def _done(counter: Counter, reading: Reading) -> int:
-    """How many are done by this reading: a bar says so, a line names the one that was done."""
-    assert reading.step is not None
-    done = reading.step + (1 if counter.zero and not reading.completed else 0)
-    return min(done, counter.total) if counter.total else done
-
-
-def full_key(reading: Reading) -> str:
-    if reading.family != "bar":
-        return reading.key or "step"
-    return f"{reading.key}/{reading.total}" if reading.total is not None else reading.key
-
-
 def _stem(counter: Counter) -> str:
     return counter.key.rpartition("/")[0]
 
 
 def _is_inner(main: Counter, counter: Counter) -> bool:
-    """Whether a bar is drawn within a step of the training's: below it, or shorter while that one has not ended."""
+    """Return whether a bar is within a step of the training's bar: below it, or shorter while that one is open."""
     if not (counter.bar and main.bar):
         return False
     return counter.row > main.row or bool(main.total and counter.total and counter.total < main.total)
 
 
-def _goes_on(over: Counter, counter: Counter) -> bool:
-    """Whether this counter goes on where the training's has come to its end: a bar of the next epoch, a longer one."""
+def _continues(over: Counter, counter: Counter) -> bool:
+    """Return whether this counter continues where the training's ended: a bar of the next epoch, or a longer one."""
     if not counter.bar or not over.bar:
         return not counter.bar
     longer = counter.total is not None and over.total is not None and counter.total > over.total
     return longer or (_stem(counter) == _stem(over) and _stem(counter) != "bar ")
+
+
+# Tokens and samples per step and per second, from printed totals and rates.
+#
+# A rate averaged since the start hides the present one. It is recognized by the total and the elapsed time beside it,
+# or by its name, and replaced by the rate since the previous line.
+
+# Largest difference of a printed total from rate times elapsed time, as a share: all are rounded, and totals printed in
+# thousands or millions (`0.03M`) by up to a fifth.
+MAX_ROUNDING, MAX_SCALED_ROUNDING = 0.06, 0.2
+MIN_UNSCALED = 1e6  # smaller totals may have been printed in thousands or millions
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """The tokens or samples of the steps between two lines."""
+
+    per_step: int | None = None
+    whole: float | None = None
+    rate: float | None = None
+
+    def share(self, steps: int, step_seconds: float | None) -> int | None:
+        """Return the amount of one of these steps; None where unknown."""
+        if self.per_step is not None:
+            return self.per_step
+        if self.whole is not None:
+            return round(self.whole / steps)
+        return round(self.rate * step_seconds) if self.rate is not None and step_seconds else None
+
+
+@dataclass(slots=True)
+class AmountTracker:
+    """Follow the amount of tokens or of samples."""
+
+    what: str
+    _total: float | None = None
+    _averaged: tuple[float, float] | None = None  # total and elapsed time at the previous line, for an average
+
+    def take(self, reading: Reading, moved: bool) -> Amount:
+        """Return the amount since the previous reading; add its metrics to the reading."""
+        tokens = self.what == "tokens"
+        per_step = reading.tokens if tokens else reading.samples
+        total = reading.tokens_total if tokens else reading.samples_total
+        rate = reading.tokens_rate if tokens else reading.samples_rate
+        whole = None
+        if total is not None:
+            reading.metrics.setdefault(self.what, _number(total))
+        if rate is not None and self._is_average(reading, total, rate):
+            return self._of_average(reading, rate, per_step)
+        if rate is not None:
+            reading.metrics.setdefault(f"{self.what}_per_second", rate)
+        if total is not None and (moved or self._total is None):
+            whole = total - self._total if self._total is not None and total >= self._total else None
+            self._total = total
+        return Amount(per_step, whole, rate)
+
+    def _is_average(self, reading: Reading, total: float | None, rate: float) -> bool:
+        if reading.average:
+            return True
+        if total is None or reading.elapsed is None or total <= 0:
+            return False
+        rounding = MAX_SCALED_ROUNDING if total < MIN_UNSCALED else MAX_ROUNDING
+        return self._averaged is not None or abs(rate * reading.elapsed - total) <= rounding * total
+
+    def _of_average(self, reading: Reading, rate: float, per_step: int | None) -> Amount:
+        elapsed = reading.elapsed
+        if elapsed is None:
+            reading.metrics.setdefault(f"{self.what}_per_second_average", rate)
+            return Amount(per_step)
+        total = rate * elapsed
+        before, since = self._averaged or (0.0, 0.0)
+        if elapsed <= since:
+            return Amount(per_step)
+        self._averaged = (total, elapsed)
+        if total < before:
+            reading.impossible.append(f"{self.what}_per_second {(total - before) / (elapsed - since):.4g}")
+            return Amount(per_step)
+        reading.metrics[f"{self.what}_per_second"] = (total - before) / (elapsed - since)
+        return Amount(per_step, total - before)
+
+
+def _number(value: float) -> Number:
+    return int(value) if value == int(value) else value

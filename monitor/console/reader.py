@@ -1,4 +1,4 @@
-"""Lines in, readings out: every line goes through the matchers in one order. Pure.
+"""Turn lines into readings: what stands before the text is removed, then every format is tried. Parse a finished log.
 
 What a line means may depend on the lines before it: an open block or table, and the ranks that were seen.
 """
@@ -8,218 +8,239 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from monitor.console import bars, dicts, labels, pairs, place, prefixes
-from monitor.console.blocks import Block
-from monitor.console.columns import Columns
-from monitor.console.heads import Heads, head
-from monitor.console.patterns import read_pattern
-from monitor.console.reading import MORE_THAN_ALL, Reading
-from monitor.console.tables import Table
-from monitor.console.terminal import Line
+from monitor.console import field_mapping, lines
+from monitor.console.field_mapping import read_pattern
+from monitor.console.formats import Format, registered
+from monitor.console.lines import Line, PrintedClock, Terminal
+from monitor.console.reading import REACH, Reading
+from monitor.console.step_labels import LeadingNumbers
+from monitor.console.tracker import Tracker
+from trainhooks.events import Event, Facts, Metrics, Note, Span, Step, clean
 
-REACH = 4096  # characters of a line that are looked at; all of it where it is in braces
 _DIGIT = re.compile(r"[0-9]")
 _NONFINITE = re.compile(r"\b(?:nan|NaN|NAN|[Ii]nf(?:inity)?|INF)\b")
 
 
 @dataclass(slots=True)
 class Reader:
-    """Reads a program's lines."""
+    """Read the lines of one stream."""
 
-    patterns: tuple[re.Pattern[str], ...] = ()
-    lead: int | None = None  # the lowest rank that told of steps: its lines count
+    patterns: tuple[re.Pattern[str], ...] = ()  # the user's own
+    lead: int | None = None  # the lowest rank that reported steps: only its lines count
     foreign: int = 0  # lines of other ranks, left out
-    _bare_ranks: bool = False  # `0: ` before a line has been seen to be a rank
-    _block: Block = field(default_factory=Block)
-    _table: Table = field(default_factory=Table)
-    _columns: Columns = field(default_factory=Columns)
-    _heads: Heads = field(default_factory=Heads)
+    _bare_ranks: bool = False  # whether `0: ` before a line is known to be a rank
+    _formats: list[Format] = field(default_factory=lambda: [form() for form in registered()])
+    _marks: tuple[str, ...] = field(init=False)  # a line that begins with one may be read though it has no number
+    _stateful: list[Format] = field(init=False)
+    _leading: LeadingNumbers = field(default_factory=LeadingNumbers)
     _last: Line | None = None
 
+    def __post_init__(self) -> None:
+        self._marks = tuple(mark for form in self._formats for mark in form.marks)
+        self._stateful = [form for form in self._formats if type(form).close is not Format.close]
+
     def read(self, line: Line) -> list[Reading]:
-        """What this line says; also what lines before it said, where this one ends it."""
-        out = self._read(line)
-        for reading in out:
+        """Return the readings of earlier lines that this line completes, then its own."""
+        self._last = line
+        readings = self._read(line)
+        for reading in readings:
             reading.number = reading.number or line.number
             reading.row = line.row
-        return [told for reading in out for told in self._heads.take(reading)]
+        return [ready for reading in readings for ready in self._leading.take(reading)]
 
     @property
     def occupied(self) -> bool:
-        """Whether the last line belongs to a block or a table that is still open."""
-        return self._block.open is not None or self._table.open or self._heads.waiting
+        """Return whether the last line belongs to a block or table that is still open."""
+        return self._leading.waiting or any(form.open for form in self._stateful)
 
     def finish(self) -> list[Reading]:
-        """What was open when the output ended."""
-        ended = [self._block.end() if self._block.open is not None else None, self._table.end()]
-        out = [each for each in ended if each is not None]
-        for reading in out:
+        """Return the readings of what was open when the output ended."""
+        ended = self._close()
+        for reading in ended:
             reading.number = self._last.number if self._last is not None else 0
-        return self._heads.release() + out
+        return self._leading.release() + ended
+
+    def _close(self) -> list[Reading]:
+        return [reading for form in self._stateful for reading in form.close()]
 
     def _read(self, line: Line) -> list[Reading]:
-        self._last = line
         text = line.text
-        out: list[Reading] = []
-        if self._block.open is not None:
-            if line.frame and not text.strip():
-                return out
-            if self._block.take(prefixes.wall(prefixes.rank(text[:REACH])[1])[1]):
-                return out
-            ended = self._block.end()
-            if ended is not None:
-                out.append(ended)
-        if not _DIGIT.search(text) and not _NONFINITE.search(text) and not _looks_like_a_row(text):
-            self._end_table(out)
-            self._columns.begin(prefixes.wall(text[:REACH])[1])
-            return out
-        own = self.patterns and self._own(text)
-        found = own if own else self._lines_of_lead(text)
-        out += found
-        return out
+        ended: list[Reading] = []
+        for form in self._stateful:
+            if form.exclusive and form.open:
+                bare = _without_prefixes(text)
+                if line.frame and not text.strip():
+                    return []
+                if not form.ends_at(bare):
+                    return form.read(bare) or []
+                ended += form.close()
+        if not _DIGIT.search(text) and not _NONFINITE.search(text) and not text.lstrip().startswith(self._marks):
+            ended += self._close()
+            header = lines.wall(text[:REACH])[1]
+            for form in self._formats:
+                if form.without_numbers:
+                    ended += form.read(header) or []
+            return ended
+        return ended + (self._by_patterns(text) or self._by_rank(text))
 
-    def _own(self, text: str) -> list[Reading]:
-        found = read_pattern(text, self.patterns)
-        if found is None:
+    def _by_patterns(self, text: str) -> list[Reading]:
+        reading = read_pattern(text, self.patterns) if self.patterns else None
+        if reading is None:
             return []
-        found.wall = prefixes.wall(text[:REACH])[0]
-        return [found]
+        reading.wall = lines.wall(text[:REACH])[0]
+        return [reading]
 
-    def _lines_of_lead(self, text: str) -> list[Reading]:
+    def _by_rank(self, text: str) -> list[Reading]:
         """Read a line, if it is one of the rank that is followed."""
-        rank, text = prefixes.rank(text)
-        bare, stripped = prefixes.bare_rank(text) if rank is None else (None, text)
-        if bare is not None:
-            found = self._parse(stripped)
-            stepped = any(each.step is not None for each in found)
-            if stepped or self._bare_ranks:
-                self._bare_ranks = True
-                return self._of(bare, found)
-            return self._parse(text)
-        return self._of(rank, self._parse(text))
+        rank, text = lines.rank(text)
+        bare, stripped = lines.bare_rank(text) if rank is None else (None, text)
+        if bare is None:
+            return self._of_rank(rank, self._parse(text))
+        readings = self._parse(stripped)
+        if self._bare_ranks or any(reading.step is not None for reading in readings):
+            self._bare_ranks = True
+            return self._of_rank(bare, readings)
+        return self._parse(text)
 
-    def _of(self, rank: int | None, found: list[Reading]) -> list[Reading]:
-        if rank is None or not found:
-            return found
-        if (self.lead is None or rank < self.lead) and any(each.step is not None for each in found):
+    def _of_rank(self, rank: int | None, readings: list[Reading]) -> list[Reading]:
+        if rank is None or not readings:
+            return readings
+        if (self.lead is None or rank < self.lead) and any(reading.step is not None for reading in readings):
             self.lead = rank
         if rank != (self.lead if self.lead is not None else 0):
             self.foreign += 1
             return []
-        for each in found:
-            each.rank = rank
-        return found
+        for reading in readings:
+            reading.rank = rank
+        return readings
 
     def _parse(self, text: str) -> list[Reading]:
-        wall, text = prefixes.wall(text)
-        out: list[Reading] = []
-        in_table, done = self._table.take(text[:REACH])
-        if not in_table:
-            self._match(text, out)
-        for each in out:
-            each.wall = each.wall if wall is None else wall
-        if done is not None:
-            out.insert(0, done)
-        for each in out:
-            place.settle(each)
-        return [each for each in out if each.useful or each.reason or each.impossible or each.block or each.shares]
-
-    def _match(self, text: str, out: list[Reading]) -> None:
-        if "{" in text:
-            logged = Reading("metrics")
-            if dicts.read_dict(text, logged):
-                before = text[: text.find("{")][:REACH]
-                labels.read_labels(before, logged) if logged.step is None else None
-                logged.family = "step" if logged.step is not None else "metrics"
-                bar = bars.read_bar(before) if before.strip() else None
-                out += [bar[0]] if bar is not None else []
-                out.append(logged)
-                return
-        text = text[:REACH]
-        row = Reading("metrics")
-        if self._columns.begin(text):
-            return
-        if self._columns.row(text, row):
-            row.family = "step" if row.step is not None else "epoch"
-            out.append(row)
-            return
-        drawn = bars.read_bar(text)
-        if drawn is not None:
-            self._bar(drawn, out)
-            return
-        skipped = Reading("skip")
-        if labels.read_skip(text, skipped):
-            out.append(skipped)
-            return
-        block = self._block.begin(text)
-        if block is not None:
-            out.append(block)
-        if block is None and self._block.open is None:
-            told = _plain(text)
-            if told.metrics and told.step is None and told.epoch is None:
-                told.head = head(text)
-            out.append(told)
-            if (shares := pairs.read_shares(text)) > MORE_THAN_ALL:
-                out.append(Reading("phases", shares=shares))
-
-    def _bar(self, drawn: tuple[Reading, str, str], out: list[Reading]) -> None:
-        """A bar, what is written on it, and what shares its line."""
-        bar, before, after = drawn
-        beside = Reading("bar")
-        if self._columns.row(before.rstrip(" :"), beside):  # a row of figures is drawn again with each frame of its bar
-            bar.label, bar.key, bar.per_epoch = "training", "bar training", True
-            bar.metrics.update(beside.metrics)
-            before = ""
-        rest = labels.read_labels(before[-REACH:], beside)
-        pairs.read_pairs(rest, bar)
-        bar.epoch, bar.epochs = beside.epoch, beside.epochs
-        if bar.epoch is not None and not bars.counts_epochs(bar):
-            bar.per_epoch = True
-        elapsed, bar.elapsed = bar.elapsed, None
-        if "{" in after and dicts.read_dict(after, bar):
-            after = after[: after.find("{")]
-        also = _plain(after) if after.strip(" |") else None
-        if also is not None and also.step is None and also.reason is None:
-            bar.metrics.update({key: value for key, value in also.metrics.items() if key not in bar.metrics})
-            for each in ("epoch", "tokens_rate", "samples_rate", "tokens_total", "samples_total"):
-                if getattr(bar, each) is None:
-                    setattr(bar, each, getattr(also, each))
-            bar.impossible += also.impossible
-            also = None
-        bar.elapsed = elapsed
-        out.append(bar)
-        if also is not None:
-            out.append(also)
-
-    def _end_table(self, out: list[Reading]) -> None:
-        done = self._table.end()
-        if done is not None:
-            out.append(done)
+        wall, text = lines.wall(text)
+        ended: list[Reading] = []
+        readings: list[Reading] | None = None
+        beginning = text[:REACH]
+        for form in self._stateful:
+            if form.open and not form.exclusive and form.ends_at(beginning):
+                ended += form.close()
+        for form in self._formats:
+            readings = form.read(text if form.whole_line else beginning)
+            if readings is not None:
+                break
+        for reading in readings or []:
+            reading.wall = reading.wall if wall is None else wall
+        ended += readings or []
+        for reading in ended:
+            field_mapping.settle(reading)
+        return [reading for reading in ended if reading.useful]
 
 
-def _looks_like_a_row(text: str) -> bool:
-    return text.lstrip()[:1] in ("|", "│", "┃", "║", "┏", "┡", "├", "+") and bool(text.strip())
+def _without_prefixes(text: str) -> str:
+    return lines.wall(lines.rank(text[:REACH])[1])[1]
 
 
-def _plain(text: str) -> Reading:
-    """A line of words and figures. Without a step it counts only if it speaks of training."""
-    reading = Reading("metrics")
-    if not place.tells(text):
-        probe = labels.read_labels(text, reading)
-        if reading.step is None and reading.epoch is None and reading.total is None:
-            return Reading("metrics")
-        if reading.mention or (reading.step is None and reading.epoch is None):
-            return reading  # of a configuration that is printed only the total counts
-    else:
-        probe = labels.read_labels(text, reading)
-    pairs.read_pairs(bars.strip_bar(probe), reading)
-    if reading.step is not None:
-        reading.family = "step"
-        # `Step 1: load the data` is prose; a position comes with its total, with figures, or alone.
-        alone = not re.search(r"[A-Za-z]", probe)
-        told = reading.metrics or reading.phases or reading.tokens_rate is not None or reading.seconds is not None
-        if reading.key != "pattern" and reading.total is None and not told and not alone:
-            reading.step, reading.family = None, "metrics"
-    elif reading.epoch is not None:
-        reading.family = "epoch"
-    return reading
+# A finished log: its readings, its events, and a summary of both.
+
+MAX_UNREAD = 10  # lines with numbers that are shown because nothing was read from them
+MAX_UNREAD_TEXT = 160  # characters of such a line
+MAX_NAMES = 2000  # of metrics, phases and notes
+
+
+@dataclass(slots=True)
+class LogSummary:
+    """What was read from a log. The field names are keys of `trainmon lines --json`."""
+
+    lines: int = 0
+    read: int = 0  # of these, lines with readings
+    families: dict[str, int] = field(default_factory=dict)
+    steps: int = 0
+    skipped: int = 0
+    timed: int = 0  # steps whose duration is known
+    start_step: int = 0
+    total: int | None = None
+    seconds: float = 0.0  # between the first known time and the last
+    metrics: list[str] = field(default_factory=list)
+    phases: list[str] = field(default_factory=list)
+    spans: dict[str, float] = field(default_factory=dict)
+    impossible: dict[str, int] = field(default_factory=dict)
+    other_ranks: int = 0  # lines left out
+    notes: list[str] = field(default_factory=list)
+    silent: int = 0  # lines with numbers from which nothing was read
+    silent_first: list[tuple[int, str]] = field(default_factory=list)
+
+
+class LogParser:
+    """Parse the bytes of a log into readings and events; `summary` is complete after `finish`."""
+
+    def __init__(self, patterns: tuple[re.Pattern[str], ...] = ()) -> None:
+        self.summary = LogSummary()
+        self._terminal = Terminal()
+        self._reader = Reader(patterns)
+        self._clock = PrintedClock()
+        self._tracker = Tracker(self._clock)
+        self._counted = 0  # the last line that was counted as read
+
+    def feed(self, data: bytes) -> tuple[list[Reading], list[Event]]:
+        """Return the readings of the lines that ended in `data`, and the events that are ready."""
+        readings = [reading for line in self._terminal.feed(data) for reading in self._line(line)]
+        return readings, self._events(readings)
+
+    def finish(self) -> tuple[list[Reading], list[Event]]:
+        """Return the remaining readings and events at the end of the log."""
+        readings = [reading for line in self._terminal.finish() for reading in self._line(line)]
+        readings += self._reader.finish()
+        events = self._events(readings, last=True)
+        self.summary.impossible = dict(self._tracker.reported.impossible)
+        self.summary.other_ranks = self._reader.foreign
+        self.summary.seconds = self._clock.now
+        return readings, events
+
+    def _line(self, line: Line) -> list[Reading]:
+        summary = self.summary
+        summary.lines = max(summary.lines, line.number if line.text or line.frame else line.number - 1)
+        foreign = self._reader.foreign
+        readings = self._reader.read(line)
+        was_read = bool(readings) or self._reader.occupied or self._reader.foreign > foreign
+        if was_read and line.number > self._counted:
+            self._counted = line.number
+            summary.read += 1
+        elif not was_read and _DIGIT.search(line.text):
+            summary.silent += 1
+            if len(summary.silent_first) < MAX_UNREAD:
+                summary.silent_first.append((line.number, clean(line.text[:1000], MAX_UNREAD_TEXT)))
+        for reading in readings:
+            summary.families[reading.family] = summary.families.get(reading.family, 0) + 1
+        return readings
+
+    def _events(self, readings: list[Reading], last: bool = False) -> list[Event]:
+        for reading in readings:
+            self._tracker.take(reading)
+        out = self._tracker.drain(last=last)
+        for event in out:
+            self._count(event)
+        return out
+
+    def _count(self, event: Event) -> None:
+        summary = self.summary
+        if isinstance(event, Step):
+            summary.steps += 1
+            summary.skipped += event.status != "ok"
+            summary.timed += event.duration > 0
+            prefix = f"{event.role}/" if event.role else ""
+            _add(summary.metrics, [prefix + name for name in event.metrics])
+            _add(summary.phases, [name for name, *_ in event.phases])
+        elif isinstance(event, Metrics):
+            prefix = f"{event.role}/" if event.role else ""
+            _add(summary.metrics, [prefix + name for name in event.values])
+        elif isinstance(event, Span):
+            summary.spans[event.name] = summary.spans.get(event.name, 0.0) + event.duration
+        elif isinstance(event, Facts):
+            summary.total = event.total_steps if event.total_steps is not None else summary.total
+            summary.start_step = event.start_step if event.start_step is not None else summary.start_step
+        elif isinstance(event, Note):
+            _add(summary.notes, [event.text])
+
+
+def _add(names: list[str], more: list[str]) -> None:
+    for name in more:
+        if name not in names and len(names) < MAX_NAMES:
+            names.append(name)

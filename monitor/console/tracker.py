@@ -1,8 +1,8 @@
-"""Readings turned into events: steps, metrics, spans, totals. Pure.
+"""Turn readings into events: steps, metrics, spans, totals.
 
-How long a step took is known from the time between two positions, and from nothing else. Where a program tells its
-position every ten steps, each of the ten gets a tenth of the time between: their sum is true, their spread unknown.
-The first step that is told, and every step of a log without times, has a duration of 0, which means "not known".
+How long a step took is known from the time between two positions, and from nothing else. Where a program prints its
+position every ten steps, each of the ten gets a tenth of the time between: their sum is right, their spread unknown.
+The duration of the first step that is reported is unknown, and of every step in a log without times.
 """
 
 from __future__ import annotations
@@ -10,24 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from monitor.console import bars, doubt, memory
-from monitor.console.clock import Arrival, Clock
-from monitor.console.counters import Counters, Position
-from monitor.console.flow import Amount, Flow
-from monitor.console.news import News
-from monitor.console.reading import MORE_THAN_ALL, Reading
-from monitor.console.stretches import Stretches
-from trainhooks.events import Event, Facts, Metrics, Note, Number, Phase, Pulse, Step
+from monitor.console import bar_roles
+from monitor.console.bar_roles import BarSpans, Pending, UnlabeledBars
+from monitor.console.counters import Amount, AmountTracker, Counters, Position
+from monitor.console.lines import ArrivalClock, Clock
+from monitor.console.reading import MORE_THAN_ALL, Reading, Reported
+from trainhooks.events import Event, Facts, Metrics, Note, Number, Pulse, Span, Step
 
 MAX_GROUP = 4096  # readings of one moment
-HOLD = 0.3  # seconds that the newest step waits for what is printed just after it: its phases, its metrics
-INSTANT = 1e-6  # seconds; moments that were reckoned differ by less
-ROUNDED = 1.05  # a program's own times are rounded
+HOLD = 0.3  # seconds that the newest step waits for its phases and metrics
+INSTANT = 1e-6  # seconds; computed moments that are equal differ by less
+ROUNDED = 1.05  # a program's own times are rounded: phases may exceed their step by this ratio
 
 
 @dataclass(slots=True)
 class _Draft:
-    """Steps that are known to be done, and not yet how long they took."""
+    """Steps that are done, with a duration not known yet."""
 
     index: int  # of the last
     count: int
@@ -38,82 +36,98 @@ class _Draft:
 
 
 @dataclass(slots=True)
+class _HeldStep:
+    """A step about to be returned. The newest may still get phases and metrics."""
+
+    step: Step
+    seconds: float | None = None  # None: unknown
+
+    def set_duration(self, end: float, seconds: float) -> None:
+        """Set how long the step took, and when it ended. Programs print "0 s" for unmeasured times."""
+        self.step.start, self.seconds = end - seconds, seconds or None
+
+    def event(self) -> Step:
+        """Return the event. In a journal a duration of 0 means unknown."""
+        self.step.duration = self.seconds or 0.0
+        return self.step
+
+
+@dataclass(slots=True)
 class Tracker:
-    """Takes readings in their order; `drain` gives the events that they make."""
+    """Take readings in their order; `drain` returns the events that they make."""
 
     clock: Clock
     counters: Counters = field(default_factory=Counters)
-    steps: int = 0  # events of steps given out
-    most: int = 10_000  # told one by one for one reading; of more the count is kept and no more
-    news: News = field(default_factory=News)
+    steps: int = 0  # events of steps returned so far
+    most: int = 10_000  # steps reported one by one for one reading; beyond that only their number
+    reported: Reported = field(default_factory=Reported)
     _out: list[Event] = field(default_factory=list)
-    _held: list[Step] = field(default_factory=list)  # timed, the last one may still get phases
+    _held: list[_HeldStep] = field(default_factory=list)
     _drafts: list[_Draft] = field(default_factory=list)  # of one moment
     _moment: float = 0.0
     _ended: float = 0.0  # the end of the newest step whose time is known
-    _mark: float | None = None  # up to here the time is told
-    _stretches: Stretches = field(default_factory=Stretches)
-    _doubts: doubt.Doubts = field(default_factory=doubt.Doubts)
+    _mark: float | None = None  # time up to here is attributed
+    _spans: BarSpans = field(default_factory=BarSpans)
+    _unlabeled: UnlabeledBars = field(default_factory=UnlabeledBars)
     _busy: float = 0.0  # seconds of spans since the mark
-    _tokens: Flow = field(default_factory=lambda: Flow("tokens"))
-    _samples: Flow = field(default_factory=lambda: Flow("samples"))
-    _waiting: Reading | None = None  # phases that were told before their step
+    _tokens: AmountTracker = field(default_factory=lambda: AmountTracker("tokens"))
+    _samples: AmountTracker = field(default_factory=lambda: AmountTracker("samples"))
+    _waiting: Reading | None = None  # phases that were printed before their step
     _phases_first: bool | None = None
-    _told_total: int | None = None
+    _reported_total: int | None = None
     _start_step: int = 0
-    _role: str | None = None
     _last_advance: int = 0
     _emitted: int = 0
 
     def take(self, reading: Reading) -> None:
-        """One reading. It is left as it is."""
+        """Take one reading without changing it."""
         reading = replace(reading, metrics=dict(reading.metrics), impossible=list(reading.impossible))
         if reading.family == "phases":
             self._take_phases(reading)
         else:
             self._take(reading)
-        for each in reading.impossible:
-            self._tell(self.news.refusal(each, self._moment))
+        for value in reading.impossible:
+            self._append_note(self.reported.refusal(value, self._moment))
 
     def _take(self, reading: Reading) -> None:
-        stretch = bars.span_of(reading) if reading.family == "bar" and not bars.counts_epochs(reading) else None
-        if stretch is not None:
-            self._take_stretch(stretch, reading)
-        elif self.counters.main is not None or self._clear(reading):
+        is_bar = reading.family == "bar" and not bar_roles.counts_epochs(reading)
+        span_name = bar_roles.span_of(reading) if is_bar else None
+        if span_name is not None:
+            self._take_span(span_name, reading)
+        elif self.counters.main is not None or self._is_clear(reading):
             self._follow(reading)
 
-    def _clear(self, reading: Reading) -> bool:
-        """Whether it is clear what a reading is about; else it is held back until another one shows it."""
+    def _is_clear(self, reading: Reading) -> bool:
+        """Return whether the meaning of a reading is clear; else hold it back until another one shows it."""
         in_epochs = self.counters.epoch is not None or self.counters.epochs is not None
-        verdict = self._doubts.judge(reading, in_epochs)
-        if verdict == doubt.HOLD:
+        verdict = self._unlabeled.judge(reading, in_epochs)
+        if verdict is Pending.HELD:
             now = self.clock.at(reading, 0)
-            bar = self._doubts.hold(now, reading)
+            bar = self._unlabeled.hold(now, reading)
             if bar is not None:
-                bar.span = self._stretches.take(doubt.UNKNOWN, reading, now) or bar.span
+                bar.span = self._spans.take(bar_roles.UNKNOWN, reading, now) or bar.span
             return False
-        if verdict != doubt.PASS:
+        if verdict is not Pending.UNRELATED:
             self._settle(verdict)
         return True
 
     def _settle(self, first: int) -> None:
-        """Of the bars that were held back, those from `first` on are the training's, the others were preparation."""
-        doubts, self._doubts = self._doubts, doubt.Doubts()
-        for bar in doubts.bars[:first]:
-            span = bar.span or self._stretches.close(bar.key)
+        """Follow the bars that were held back from the index `first` on; those before it were preparation."""
+        unlabeled, self._unlabeled = self._unlabeled, UnlabeledBars()
+        for bar in unlabeled.bars[:first]:
+            span = bar.span or self._spans.close(bar.key)
             if span is not None:
-                span.name = doubt.PREPARATION
-                self._spent(span.own or 0.0)
-                self._out.append(span)
-        for bar in doubts.bars[first:]:
-            self._stretches.forget(bar.key)
+                span.name = bar_roles.PREPARATION
+            self._append_span(span)
+        for bar in unlabeled.bars[first:]:
+            self._spans.forget(bar.key)
         clock = self.clock
-        for now, place, reading in doubts.frames:
-            if place >= first:
-                self.clock = Arrival(now)
-                self._follow(reading)
+        for frame in unlabeled.frames:
+            if frame.bar is None or frame.bar >= first:
+                self.clock = ArrivalClock(frame.moment)
+                self._follow(frame.reading)
         self.clock = clock
-        self._spent(doubts.spent)
+        self._busy += unlabeled.spent
 
     def _follow(self, reading: Reading) -> None:
         position = self.counters.take(reading)
@@ -121,16 +135,9 @@ class Tracker:
         self._close(now)
         moved = position is not None and position.advance > 0
         tokens, samples = self._tokens.take(reading, moved), self._samples.take(reading, moved)
-        self._tell_total(now)
+        self._append_total(now)
         if position is None:
-            if self.counters.inner:
-                self._stretches.inner(reading, now)
-                return
-            if any(name.startswith("eval_") for name in reading.metrics):
-                self._end_evaluation(now)
-            if reading.family == "epoch" and self.counters.main is None and reading.metrics and self._mark is None:
-                self._mark = now  # should epochs turn out to be all that is numbered, the next one runs from here
-            self._tell_metrics(reading, self.counters.at(reading), now)
+            self._take_beside(reading, now)
             return
         if reading.family == "bar" and self._mark is None and reading.elapsed is not None:
             self._mark, self._busy = now - reading.elapsed, 0.0
@@ -139,13 +146,24 @@ class Tracker:
         if position.advance:
             self._advance(position, reading, now, tokens, samples)
             return
-        news = self._tell_metrics(reading, self.counters.at(reading), now)
-        if reading.family == "bar" and reading.step == reading.total and any(name.startswith("val_") for name in news):
+        new = self._append_metrics(reading, self.counters.at(reading), now)
+        if reading.family == "bar" and reading.step == reading.total and any(name.startswith("val_") for name in new):
             self._end_validation(now)
         self._complete(position.index, reading, tokens, samples)
 
+    def _take_beside(self, reading: Reading, now: float) -> None:
+        """Take a reading that is not about the training's position."""
+        if self.counters.inner:
+            self._spans.take_inner(reading, now)
+            return
+        if any(name.startswith("eval_") for name in reading.metrics):
+            self._end_evaluation(now)
+        if reading.family == "epoch" and self.counters.main is None and reading.metrics and self._mark is None:
+            self._mark = now  # if only epochs are numbered, the next one runs from here
+        self._append_metrics(reading, self.counters.at(reading), now)
+
     def _begin(self, now: float, reading: Reading) -> None:
-        """A bar was drawn at its begin: what went before belongs to no step."""
+        """Record that a bar was drawn at its start: earlier time belongs to no step."""
         self._close(float("inf"))
         self._mark = max(now - (reading.elapsed or 0.0), self._mark or 0.0)
         self._busy = 0.0
@@ -154,53 +172,49 @@ class Tracker:
 
     def _advance(self, position: Position, reading: Reading, now: float, tokens: Amount, samples: Amount) -> None:
         if self.counters.by_epochs:
-            self._note("the program numbers its epochs and nothing finer: a step here is an epoch")
+            self._note("the program numbers only its epochs, so each step shown here is an epoch")
         if position.skipped_over:
-            self._start(position.skipped_over, now)
+            self._append_start(position.skipped_over, now)
         if position.backfill:
-            self._backfill(position, now)
-        for span in self._stretches.end_quiet(now, 0.0):
-            self._spent(span.own or 0.0)
-            self._out.append(span)
-        draft = _Draft(position.index, position.advance, reading, tokens, samples)
-        if self._waiting is not None:
-            draft.phases, self._waiting = self._waiting, None
-        self._drafts.append(draft)
+            self._backfill(position.backfill, now)
+        for span in self._spans.end_quiet(now, 0.0):
+            self._append_span(span)
+        phases, self._waiting = self._waiting, None
+        self._drafts.append(_Draft(position.index, position.advance, reading, tokens, samples, phases))
         self._moment, self._last_advance = now, position.advance
-        self._role = reading.role or self._role
         if len(self._drafts) >= MAX_GROUP:
             self._close(float("inf"))
 
-    def _complete(self, index: int, told: Reading, tokens: Amount, samples: Amount) -> None:
-        """A second line about the newest step: a bar had moved on, and now its figures come."""
+    def _complete(self, index: int, reading: Reading, tokens: Amount, samples: Amount) -> None:
+        """Take a second line about the newest step: its values came after the bar moved."""
         if self._drafts and self._drafts[-1].index == index:
             draft = self._drafts[-1]
             draft.tokens = tokens if draft.tokens == Amount() else draft.tokens
             draft.samples = samples if draft.samples == Amount() else draft.samples
             if not draft.reading.phases and draft.reading.seconds is None:
-                draft.reading.phases, draft.reading.seconds = told.phases, told.seconds
-        elif self._held and self._held[-1].index == index:
-            step = self._held[-1]
-            step.tokens = tokens.each if step.tokens is None else step.tokens
-            step.samples = samples.each if step.samples is None else step.samples
-            if told.phases and not step.phases:
-                self._lay(step, told)
+                draft.reading.phases, draft.reading.seconds = reading.phases, reading.seconds
+        elif self._held and self._held[-1].step.index == index:
+            step = self._held[-1].step
+            step.tokens = tokens.per_step if step.tokens is None else step.tokens
+            step.samples = samples.per_step if step.samples is None else step.samples
+            if reading.phases and not step.phases:
+                self._add_phases(self._held[-1], reading)
 
-    def _start(self, steps: int, now: float) -> None:
+    def _append_start(self, steps: int, now: float) -> None:
         self._start_step = steps
-        self._out.append(Facts("", 0, now, start_step=steps))
+        self._out.append(Facts(producer="", seq=0, t=now, start_step=steps))
 
-    def _backfill(self, position: Position, now: float) -> None:
-        """The second position shows that the steps before the first belong to this run: it tells each so many."""
-        steps = position.backfill
+    def _backfill(self, steps: int, now: float) -> None:
+        """Add the steps before the first position: the second shows that they belong to this run."""
         if steps > self.most:
             return
-        self._start(max(0, self._start_step - steps), now)
+        self._append_start(max(0, self._start_step - steps), now)
+        begin = self._mark or now
         for index in range(self._start_step + 1, self._start_step + steps + 1):
-            self._held.append(Step("", 0, self._mark or now, index, self._mark or now))
+            self._held.append(_HeldStep(Step(producer="", seq=0, t=begin, index=index, start=begin)))
 
     def _close(self, now: float) -> None:
-        """Give the steps of the last moment their times, now that it is past."""
+        """Set the times of the steps of the last moment, now that it is past."""
         if not self._drafts or now <= self._moment:
             return
         begin = self._mark
@@ -209,204 +223,202 @@ class Tracker:
             self._moment = now  # a clock of whole seconds: these steps share the time to the next one
             return
         drafts, self._drafts = self._drafts, []
-        count = sum(draft.count for draft in drafts)
-        at = self._moment - gap
-        each = gap / count
+        seconds = gap / sum(draft.count for draft in drafts)  # per step; 0: unknown
+        begin = self._moment - gap
         for draft in drafts:
-            self._make(draft, at, each)
-            at += draft.count * each
+            self._hold(draft, begin, seconds or None)
+            begin += draft.count * seconds
         self._mark, self._busy = self._moment, 0.0
-        self._stretches.claimed = max(self._stretches.claimed, self._moment)
+        self._spans.claimed = max(self._spans.claimed, self._moment)
 
-    def _make(self, draft: _Draft, at: float, each: float) -> None:
-        """The steps of one draft, from `at` on, `each` so long."""
-        count = draft.count
+    def _hold(self, draft: _Draft, begin: float, seconds: float | None) -> None:
+        """Make the steps of one draft, which begin at `begin` and take `seconds` per step."""
+        count, reading = draft.count, draft.reading
         if count > self.most:
-            self._note("steps come faster than they can be listed: their number is right, the speed shown is too low")
-            self._start(self._start_step + count - self.most, self._moment)
-            at += (count - self.most) * each
+            self._note("too many steps to list one by one: the step count is right, the speed shown is too low")
+            self._append_start(self._start_step + count - self.most, self._moment)
+            begin += (count - self.most) * (seconds or 0.0)
             count = self.most
-        reading = draft.reading
-        for number in range(count):
-            end = at + (number + 1) * each if each else self._moment
-            step = Step("", 0, self._moment, draft.index - count + 1 + number, end - each, each)
-            step.tokens = draft.tokens.share(draft.count, each * draft.count)
-            step.samples = draft.samples.share(draft.count, each * draft.count)
-            step.role, step.epoch = reading.role, _epoch(reading)
-            self._held.append(step)
-        last = self._held[-1]
+        tokens, samples = (amount.share(draft.count, seconds) for amount in (draft.tokens, draft.samples))
+        end, epoch = self._moment, _epoch(reading)
+        for number in range(1, count + 1):
+            end = begin + number * seconds if seconds is not None else self._moment
+            step = Step(
+                producer="", seq=0, t=self._moment, index=draft.index - count + number, start=end - (seconds or 0.0)
+            )
+            step.tokens, step.samples, step.role, step.epoch = tokens, samples, reading.role, epoch
+            self._held.append(_HeldStep(step, seconds))
+        last, own = self._held[-1], reading.seconds
         if reading.reason is not None:
-            last.status, last.reason = "skipped", reading.reason
-        own = reading.seconds
-        if own is not None and count == 1 and own <= (each * ROUNDED if each else self._moment - self._ended):
-            last.duration = min(own, each) if each else own
-            last.start = self._moment - last.duration if not each else end - last.duration
-        last.metrics = self.news.metrics(reading.metrics, last.index)
+            last.step.status, last.step.reason = "skipped", reading.reason
+        longest = seconds * ROUNDED if seconds is not None else self._moment - self._ended
+        if own is not None and count == 1 and own <= longest:
+            last.set_duration(end, own if seconds is None else min(own, seconds))
+        last.step.metrics = self.reported.new_metrics(reading.metrics, last.step.index)
         if reading.phases:
-            self._lay(last, reading)
+            self._add_phases(last, reading)
         if draft.phases is not None:
-            self._lay(last, draft.phases)
-        if last.duration:
-            self._ended = max(self._ended, last.start + last.duration)
+            self._add_phases(last, draft.phases)
+        if last.seconds is not None:
+            self._ended = max(self._ended, last.step.start + last.seconds)
 
     # Phases
 
-    def _take_phases(self, told: Reading) -> None:
-        """Where the time of a step went: of the step just told, or of the next one, whichever the program means."""
-        now = self.clock.at(told, 0)
+    def _take_phases(self, reading: Reading) -> None:
+        """Take the phases of a step: the one just reported or the next, whichever the program means."""
+        now = self.clock.at(reading, 0)
         if self._phases_first is None:
             self._phases_first = self.counters.index == 0
-        if self._drafts and told.block:
+        if self._drafts and reading.block:
             self._moment = max(self._moment, now)  # the clock of a log may have moved by this block's own seconds
         self._close(now)
         last = self._held[-1] if self._held else None
-        if told.shares > MORE_THAN_ALL:
-            self._note(
-                f"the program's own breakdown of its time adds up to {told.shares:.0f} %", "inconsistent-console"
-            )
-            self._tell_seconds(told, now)
-        elif self._drafts and self._drafts[-1].phases is None and not (self._phases_first and told.block):
-            self._drafts[-1].phases = told
-        elif not self._drafts and last is not None and not last.phases and not (self._phases_first and told.block):
-            self._lay(last, told, now)
-        elif told.block:
-            self._waiting = told
+        of_next = self._phases_first and reading.block
+        if reading.shares is not None and reading.shares > MORE_THAN_ALL:
+            text = f"the program's own breakdown of its time adds up to {reading.shares:.0f}%"
+            self._note(text, "inconsistent-console")
+            self._append_phase_metrics(reading, now)
+        elif self._drafts and self._drafts[-1].phases is None and not of_next:
+            self._drafts[-1].phases = reading
+        elif not self._drafts and last is not None and not last.step.phases and not of_next:
+            self._add_phases(last, reading, now)
+        elif reading.block:
+            self._waiting = reading
         else:
-            self._tell_seconds(told, now)
+            self._append_phase_metrics(reading, now)
 
-    def _lay(self, step: Step, told: Reading, now: float | None = None) -> None:
-        """Give a step its phases, where they fit into it."""
-        if told.block and told.seconds is not None:
+    def _add_phases(self, held: _HeldStep, reading: Reading, now: float | None = None) -> None:
+        """Add phases to a step where they fit into it."""
+        step, own = held.step, reading.seconds if reading.block else None
+        if own is not None and held.seconds is None:
             end = max(step.t, now or step.t)
-            if step.duration == 0.0 and told.seconds <= end - self._ended:
-                step.t, step.start, step.duration = end, end - told.seconds, told.seconds
+            if own <= end - self._ended:
+                step.t = end
+                held.set_duration(end, own)
                 self._mark = max(self._mark or 0.0, end)
                 self._ended = max(self._ended, end)
-            elif step.duration > 0.0 and told.seconds <= step.duration * ROUNDED:
-                shorter = min(told.seconds, step.duration)
-                step.start, step.duration = step.start + step.duration - shorter, shorter
-        whole = sum(told.phases.values())
-        if step.duration and whole <= step.duration * ROUNDED:
-            phases: list[Phase] = [(name, seconds, "host", 1) for name, seconds in told.phases.items()]
-            step.phases = step.phases + phases
-        elif step.duration and told.block:
-            text = f"the phases of step {step.index} add up to {whole:.1f} s, and it took {step.duration:.1f} s"
+        elif own is not None and held.seconds is not None and own <= held.seconds * ROUNDED:
+            held.set_duration(step.start + held.seconds, min(own, held.seconds))
+        whole = sum(reading.phases.values())
+        if held.seconds is not None and whole <= held.seconds * ROUNDED:
+            step.phases = step.phases + [(name, seconds, "host", 1) for name, seconds in reading.phases.items()]
+        elif held.seconds is not None and reading.block:
+            text = f"the phases of step {step.index} add up to {whole:.1f} s, but it took {held.seconds:.1f} s"
             self._note(text, "inconsistent-console")
         else:
-            self._tell_seconds(told, now or step.t)
+            self._append_phase_metrics(reading, now or step.t)
 
-    def _tell_seconds(self, told: Reading, now: float) -> None:
-        """Times that fit no step are shown as the program gives them."""
-        told.metrics = {f"{name}_seconds": seconds for name, seconds in told.phases.items()}
-        self._tell_metrics(told, self.counters.index or None, now)
+    def _append_phase_metrics(self, reading: Reading, now: float) -> None:
+        """Report times that fit no step as metrics."""
+        reading.metrics = {f"{name}_seconds": seconds for name, seconds in reading.phases.items()}
+        self._append_metrics(reading, self.counters.index or None, now)
 
-    # What lies beside the steps
+    # Spans and metrics beside the steps
 
-    def _take_stretch(self, name: str, bar: Reading) -> None:
+    def _take_span(self, name: str, bar: Reading) -> None:
         now = self.clock.at(bar, 0)
         self._close(now)
-        span = self._stretches.take(name, bar, now)
+        span = self._spans.take(name, bar, now)
         if span is not None:
-            self._spent(span.own or 0.0)
-            self._doubts.spent += span.own or 0.0
-            self._out.append(span)
+            self._unlabeled.spent += span.own or 0.0
+        self._append_span(span)
 
     def _end_evaluation(self, now: float) -> None:
-        """Results of an evaluation: the bar without a name that ran beside the training's just now was that."""
+        """Take the results of an evaluation: the unnamed bar beside the training's was its bar."""
         self._close(now)
-        span = self._stretches.evaluation(self._mark)
-        if span is not None:
-            self._spent(span.own or 0.0)
-            self._out.append(span)
+        self._append_span(self._spans.inner_evaluation(self._mark))
 
     def _end_validation(self, now: float) -> None:
-        """A full bar was drawn once more with results, as Keras does: it has validated since its last batch."""
+        """Take results on a full bar that is drawn again, as Keras does: it has validated since its last batch."""
         if self._mark is None or not self._ended or self._ended < self._mark - INSTANT:
-            return  # when its last batch ended is not known
-        span = self._stretches.since(self._mark, now)
+            return  # the end of its last batch is unknown
+        self._append_span(self._spans.evaluation(self._mark, now))
+
+    def _append_span(self, span: Span | None) -> None:
         if span is not None:
-            self._spent(span.own or 0.0)
+            self._busy += span.own or 0.0
             self._out.append(span)
 
-    def _spent(self, seconds: float) -> None:
-        self._busy += seconds
-
-    def _tell_total(self, now: float) -> None:
+    def _append_total(self, now: float) -> None:
         total = self.counters.total()
-        if total is not None and total != self._told_total:
-            self._told_total = total
-            self._out.append(Facts("", 0, now, total_steps=total))
+        if total is not None and total != self._reported_total:
+            self._reported_total = total
+            self._out.append(Facts(producer="", seq=0, t=now, total_steps=total))
 
-    def _tell_metrics(self, reading: Reading, at: int | None, now: float) -> dict[str, Number]:
-        """Metrics without a step of their own: to the newest step, if it has not been given out; what is news."""
+    def _append_metrics(self, reading: Reading, at: int | None, now: float) -> dict[str, Number]:
+        """Add metrics to the newest step if they are its own, else by themselves; return those that are new."""
         values = reading.metrics
         if reading.role and reading.role != self._role_of_newest():
             values = {f"{reading.role}/{name}": value for name, value in values.items()}
         if self._drafts and self._drafts[-1].index == at:
             self._drafts[-1].reading.metrics.update(values)
             return {}
-        values = self.news.metrics(values, at or 0)
-        if values and self._held and self._held[-1].index == at:
-            self._held[-1].metrics.update(values)
+        values = self.reported.new_metrics(values, at)
+        if values and self._held and self._held[-1].step.index == at:
+            self._held[-1].step.metrics.update(values)
         elif values:
-            self._out.append(Metrics("", 0, now, values, at))
+            self._out.append(Metrics(producer="", seq=0, t=now, values=values, step=at))
         return values
 
     def _role_of_newest(self) -> str | None:
         if self._drafts:
             return self._drafts[-1].reading.role
-        return self._held[-1].role if self._held else None
+        return self._held[-1].step.role if self._held else None
 
     def _note(self, text: str, code: str | None = None) -> None:
-        self._tell(self.news.note(text, self._moment, code))
+        self._append_note(self.reported.note(text, self._moment, code))
 
-    def _tell(self, note: Note | None) -> None:
+    def _append_note(self, note: Note | None) -> None:
         if note is not None:
             self._out.append(note)
 
-    # What comes out
+    # Output
 
     def drain(self, now: float | None = None, last: bool = False) -> list[Event]:
-        """The events that are ready.
+        """Return the events that are ready.
 
         Args:
-            now: the moment, where the output is alive; what was read by then has its times.
+            now: the moment, where the output is live; what was read by then has its times.
             last: nothing more will come.
         """
-        if self._doubts.bars and (last or (now is not None and self._doubts.overdue(now))):
-            self._settle(self._doubts.likely())
+        if self._unlabeled.bars and (last or (now is not None and self._unlabeled.overdue(now))):
+            self._settle(self._unlabeled.likely())
         if now is not None or last:
             self._close(float("inf"))
-            for span in self._stretches.end_quiet(now or 0.0, 0.0 if last else 60.0):
-                self._spent(span.own or 0.0)
-                self._out.append(span)
-        keep = 0 if last or (self._held and now is not None and now - self._held[-1].t > HOLD) else 1
-        ready = self._held[: len(self._held) - keep]
-        del self._held[: len(self._held) - keep]
+            for span in self._spans.end_quiet(now or 0.0, 0.0 if last else bar_roles.MAX_QUIET):
+                self._append_span(span)
+        keep = 0 if last or (self._held and now is not None and now - self._held[-1].step.t > HOLD) else 1
+        ready = [step.event() for step in self._held[: len(self._held) - keep]]
+        del self._held[: len(ready)]
         self.steps += len(ready)
         if ready:
             self._emitted = ready[-1].index
         out, self._out = [*self._out, *ready], []
         return out
 
-    # What a successor has to know
-
     def memory(self) -> dict[str, Any]:
-        """Where the counting stands by the steps given out, for whoever reads on after this process."""
-        return memory.remember(self.counters, self._emitted)
+        """Return the count by the steps returned, for the process that reads on after this one."""
+        return self.counters.memory(self._emitted)
 
     def recall(self, known: dict[str, Any]) -> None:
-        """Go on counting where another process came to; the first step from here on has no known duration."""
-        if memory.recall(self.counters, known):
-            self._told_total = self.counters.total()
+        """Continue where another process stopped; the duration of the next step is unknown."""
+        if self.counters.recall(known):
+            self._reported_total = self.counters.total()
             self._emitted = self.counters.index
 
     def pulse(self, now: float) -> Pulse | None:
-        """What is open now, as far as the output tells; None where it tells nothing."""
-        spans = self._stretches.open(now)
+        """Return a pulse with what is open now; None where unknown."""
+        spans = self._spans.open(now)
         if self._mark is None or self._last_advance != 1 or self.counters.finished:
-            return Pulse("", 0, now, spans=spans) if spans else None
-        return Pulse("", 0, now, self.counters.index + 1, max(0.0, now - self._mark - self._busy), spans=spans)
+            return Pulse(producer="", seq=0, t=now, spans=spans) if spans else None
+        return Pulse(
+            producer="",
+            seq=0,
+            t=now,
+            step=self.counters.index + 1,
+            step_open=max(0.0, now - self._mark - self._busy),
+            spans=spans,
+        )
 
 
 def _epoch(reading: Reading) -> Number | None:

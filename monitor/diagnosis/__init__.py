@@ -1,1 +1,1 @@
-"""Pure: the state of a run in, findings out."""
+"""Findings from the state of a run. Pure."""

@@ -1,78 +1,97 @@
-"""What is usual for a step, and which steps are not. Robust: median and median absolute deviation. Pure."""
+"""The typical step, and which steps are slow: by median and median absolute deviation. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
-from monitor import columns
+from monitor import step_columns
+from trainhooks.events import OVERFLOW, Pulse, Step
 
-WINDOW = 128  # steps that say what is usual: enough to tell a habit from an accident, few enough to follow a change
+WINDOW = 128  # steps in the median: enough to ignore outliers, few enough to follow a change
 WARM_UP = 3  # first steps of a kind, left out: allocators, caches, autotuning and compilation make them slow
-ENOUGH = 8  # steps before anything is called unusual
-SIGMAS = 6.0  # beyond six robust standard deviations chance does not reach in any run's length
-LEAST_RATIO = 1.5  # and half as long again: people do not care for less in a single step
-HABIT = 0.06  # what one step in sixteen of the window does anyway is the loop's habit (a cache that misses, a print)
-BEYOND_HABIT = 1.2  # and no news, unless a step is clearly longer than that
-LEAST_EXCESS = 0.02  # seconds; less is what the scheduler of a shared box takes now and then
-RECHECK = 16  # steps between two looks at the window while it fills
-RECHECK_FULL = 64  # and once it is full: in fewer steps its median hardly moves
+MIN_BASELINE_STEPS = 8  # steps before anything is called unusual
+SIGMAS = 6.0  # robust standard deviations: chance does not exceed six, however long the run
+MIN_SLOW_RATIO = 1.5  # of the typical step: in a single step, less does not matter to people
+# About one step in sixteen is regularly longer than typical (a cache miss, a print). A step is slow only if it is
+# clearly longer than these, too.
+HABIT_SHARE = 0.06
+MIN_HABIT_RATIO = 1.2
+MIN_EXCESS_SECONDS = 0.02  # seconds; the scheduler of a shared machine may take as much now and then
+RECHECK = 16  # steps between two computations of the limit while the window fills
+RECHECK_FULL = 64  # the same once it is full: in fewer steps its median hardly moves
 
 MAD_TO_SIGMA = 1.4826  # of a normal distribution
 
 Rows = Callable[[int, int], list[dict[str, float]]]
 
 
+class StepKind(NamedTuple):
+    """The role and stage of a step: steps of one kind are compared with each other. None: the step names none."""
+
+    role: str | None = None
+    stage: str | None = None
+
+    @staticmethod
+    def of(step: Step | Pulse) -> StepKind:
+        """Return the kind of a step, or of the step that a pulse shows open; an empty name is none."""
+        return StepKind(step.role or None, step.stage or None)
+
+
+OTHER_KINDS = StepKind(OVERFLOW)  # the row that further kinds share once a table of kinds is full
+
+
 @dataclass(slots=True)
 class Baseline:
-    """The usual step of one role and stage."""
+    """The typical step of one role and stage."""
 
     seen: int = 0
     durations: list[float] = field(default_factory=list)
     phases: list[dict[str, float]] = field(default_factory=list)
-    limit: float = 0.0  # a step up to this long is usual; 0 while too little is known
+    limit: float = 0.0  # a longer step is slow; 0 while too few steps are known
 
     def unusual(self, duration: float) -> bool:
-        """Whether a step this long is slow, judged by the steps before it."""
+        """Return whether a step this long is slow, judged by the steps before it."""
         if self.limit == 0.0 or duration <= self.limit:
             return False
-        self.limit = self._limit()  # it may have moved since the last look
+        self.limit = self._limit()  # it may have moved since it was computed
         return duration > self.limit
 
     def warm_up(self) -> None:
-        """The process has started anew: its first steps are slow again, and tell nothing."""
+        """Leave out the next steps as warm-up: the process has been restarted."""
         self.seen = 0
 
-    def take(self, column: columns.Column, rows: Rows, slow: Callable[[int], None]) -> None:
-        """Steps in a row, each judged by those before it.
+    def take(self, column: step_columns.Column, rows: Rows, slow: Callable[[int], None]) -> None:
+        """Add consecutive steps, each judged by those before it.
 
         Args:
-            column: how long they took.
-            rows: the phases of the steps from a place up to another one; asked for few of a long row.
-            slow: told the place of each unusual step, before that step counts as seen.
+            column: their seconds.
+            rows: returns the phases of the steps from one position up to another; asked only for those to be kept.
+            slow: called with the position of each slow step, before that step is added.
         """
-        durations: list[float] = columns.as_list(column)
+        durations: list[float] = step_columns.as_list(column)
         end = len(durations)
         at = min(end, max(0, WARM_UP - self.seen))
         self.seen += at
-        ahead = self._ahead(column[at:]) if columns.is_array(column) else {}
-        told = at  # the phases of the steps before this place are in the window, or were of the warm-up
+        ahead = self._ahead(column[at:]) if step_columns.is_array(column) else {}
+        remembered = at  # the phases of the steps before this one are in the window, or belong to the warm-up
         while at < end:
             upto = min(end, at + self._same_limit())
-            if max(durations[at:upto]) > self.limit > 0.0:  # some step may be unusual: one by one
+            if max(durations[at:upto]) > self.limit > 0.0:  # a step may be slow: check one by one
                 upto = at + 1
                 if self.unusual(durations[at]):
-                    self._remember(rows, told, at)
-                    told = at
+                    self._remember(rows, remembered, at)
+                    remembered = at
                     slow(at)
             self._add(durations[at:upto], ahead)
             at = upto
-        self._remember(rows, told, end)
+        self._remember(rows, remembered, end)
 
     def _same_limit(self) -> int:
-        """How many steps the limit stands for, the next one at least."""
+        """Return for how many steps the limit stays as it is, at least 1."""
         if self.limit == 0.0:
             return 1
         every = self._every()
@@ -81,59 +100,212 @@ class Baseline:
     def _every(self) -> int:
         return RECHECK if len(self.durations) < WINDOW else RECHECK_FULL
 
-    def _ahead(self, durations: columns.Column) -> dict[int, float]:
-        """The limits of full windows, by the steps seen by then, where they are looked at again: all of an array's."""
-        known = columns.joined([self.durations, durations])
+    def _ahead(self, durations: step_columns.Column) -> dict[int, float]:
+        """Return the limits of full windows ahead of time, by the number of steps seen at each check."""
+        known = step_columns.joined([self.durations, durations])
         skipped = self.seen - len(self.durations)
         first = WINDOW + -(skipped + WINDOW) % RECHECK_FULL
         if len(known) < first:
             return {}
-        ordered = columns.windows(known[first - WINDOW :], WINDOW, RECHECK_FULL)
-        usual = _middle(ordered)
-        apart = columns.ordered(abs(ordered - usual))
-        limits = map(_limit_of, usual.tolist(), _middle(apart).tolist(), _habit(ordered).tolist())
+        ordered = step_columns.windows(known[first - WINDOW :], WINDOW, RECHECK_FULL)
+        typical = _middle(ordered)
+        apart = step_columns.ordered(abs(ordered - typical))
+        limits = map(_limit_of, typical.tolist(), _middle(apart).tolist(), _habit(ordered).tolist())
         return dict(zip(range(skipped + first, skipped + len(known) + 1, RECHECK_FULL), limits, strict=True))
 
     def _add(self, durations: Sequence[float], ahead: dict[int, float]) -> None:
         self.seen += len(durations)
         self.durations += durations
         del self.durations[:-WINDOW]
-        if len(self.durations) >= ENOUGH and (self.limit == 0.0 or self.seen % self._every() == 0):
+        if len(self.durations) >= MIN_BASELINE_STEPS and (self.limit == 0.0 or self.seen % self._every() == 0):
             self.limit = ahead.get(self.seen) or self._limit()
 
     def _remember(self, rows: Rows, first: int, end: int) -> None:
-        """Phases of steps that were taken in: as many as the window holds."""
+        """Keep the phases of the steps that were added, as many as the window holds."""
         count = min(end - first, len(self.durations))
         self.phases += rows(end - count, end)
         del self.phases[: len(self.phases) - len(self.durations)]
 
     def _limit(self) -> float:
         ordered = sorted(self.durations)
-        usual = _middle(ordered)
-        half = len(ordered) // 2  # on either side the deviations are in order: they merge in one pass
-        apart = sorted([usual - each for each in ordered[:half]][::-1] + [each - usual for each in ordered[half:]])
-        return _limit_of(usual, _middle(apart), _habit(ordered))
+        typical = _middle(ordered)
+        half = len(ordered) // 2  # on either side the deviations are sorted already: they merge in one pass
+        apart = sorted(
+            [typical - seconds for seconds in ordered[:half]][::-1] + [seconds - typical for seconds in ordered[half:]]
+        )
+        return _limit_of(typical, _middle(apart), _habit(ordered))
 
-    def usual(self) -> float:
-        """Seconds of the usual step."""
+    def typical(self) -> float:
+        """Return the median seconds of a step; 0 without steps."""
         return median(self.durations) if self.durations else 0.0
 
-    def usual_phases(self) -> dict[str, float]:
-        """Seconds of each phase in the usual step; a phase that a step lacks counts as 0 there."""
+    def typical_phases(self) -> dict[str, float]:
+        """Return the median seconds of each phase; a step without it counts as 0."""
         names = {name: None for row in self.phases for name in row}
         return {name: median(row.get(name, 0.0) for row in self.phases) for name in names}
 
 
-def _limit_of(usual: float, deviation: float, habit: float) -> float:
+def _limit_of(typical: float, deviation: float, habit: float) -> float:
     spread = MAD_TO_SIGMA * deviation
-    return max(usual + SIGMAS * spread, LEAST_RATIO * usual, BEYOND_HABIT * habit, usual + LEAST_EXCESS)
+    return max(
+        typical + SIGMAS * spread, MIN_SLOW_RATIO * typical, MIN_HABIT_RATIO * habit, typical + MIN_EXCESS_SECONDS
+    )
 
 
 def _habit(ordered: Any) -> Any:
-    return ordered[int((1 - HABIT) * (len(ordered) - 1))]
+    return ordered[int((1 - HABIT_SHARE) * (len(ordered) - 1))]
 
 
 def _middle(ordered: Any) -> Any:
-    """The median of values in order; `median` would sort them once more. Of rows in order, as columns, one for each."""
+    """Return the median of sorted values, without sorting them again; of sorted rows, one for each column."""
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+# The minimum and maximum of a quantity over hours, in bounded memory; whether its minimum keeps rising.
+#
+# A leak is memory still held when everything else has been freed: so the minimum of each stretch counts.
+
+MAX_STRETCHES = 256  # at least 16 in each part of a full table; more would only take memory
+PARTS = 8  # of equal length, each of which has to rise above the one before
+MIN_PART_RISE = 0.25  # of the mean rise a step, in each part: a single jump is no leak
+MIN_LATE_RISE = 0.5  # the same in the last two parts together: a cache levels off
+MIN_STRETCHES = 2  # stretches in each part: a single one may be an outlier
+MIN_STEP_SHARE = 0.1  # of the mean number of steps between two parts: a rise over fewer steps is not judged
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """A minimum that rises steadily."""
+
+    first: float  # the median minimum of the first part
+    last: float
+    seconds: float  # between the middles of the two
+    newest: float
+
+    @property
+    def rate(self) -> float:
+        """Return the rise a second."""
+        return (self.last - self.first) / self.seconds
+
+
+@dataclass(slots=True)
+class Trend:
+    """The minimum and maximum of a value in stretches of 1, 2, 4... seconds."""
+
+    width: float = 1.0
+    begin: float | None = None
+    places: list[int] = field(default_factory=list)  # numbers of the stretches
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+
+    def add(self, t: float, value: float) -> None:
+        if self.begin is None:
+            self.begin = t
+        place = int((t - self.begin) / self.width)
+        if self.places and place <= self.places[-1]:
+            self.low[-1], self.high[-1] = min(self.low[-1], value), max(self.high[-1], value)
+            return
+        self.places.append(place)
+        self.low.append(value)
+        self.high.append(value)
+        if len(self.places) > MAX_STRETCHES:
+            self._halve()
+
+    def _halve(self) -> None:
+        rows = list(zip(self.places, self.low, self.high, strict=True))
+        self.places, self.low, self.high = [], [], []
+        self.width *= 2
+        for place, low, high in rows:
+            if self.places and self.places[-1] == place // 2:
+                self.low[-1], self.high[-1] = min(self.low[-1], low), max(self.high[-1], high)
+                continue
+            self.places.append(place // 2)
+            self.low.append(low)
+            self.high.append(high)
+
+    def climb(self, since: float, done: Callable[[float], float], least: int = MIN_STRETCHES) -> Climb | None:
+        """Return how the minimum rose since that moment; None: not steadily, not to the end, or too few stretches.
+
+        Args:
+            done: returns the number of steps done by a moment. Steps are what leaks: where they are slow or there are
+                none, the memory rises more slowly or not at all.
+            least: stretches in each part.
+        """
+        parts = self._parts(since, least)
+        rows = [(done(median(t for t, _ in part)), median(low for _, low in part)) for part in parts]
+        if not rows or rows[-1][0] <= rows[0][0]:
+            return None
+        mean = (rows[-1][1] - rows[0][1]) / (rows[-1][0] - rows[0][0])
+        min_steps = MIN_STEP_SHARE * (rows[-1][0] - rows[0][0]) / len(rows)
+        worked = [(a, b) for a, b in pairwise(rows) if b[0] - a[0] >= min_steps]
+        rises = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in worked]
+        if mean <= 0 or min(rises) < MIN_PART_RISE * mean or sum(rises[-2:]) / 2 < MIN_LATE_RISE * mean:
+            return None
+        return self.rise(since, least)
+
+    def rise(self, since: float, least: int = MIN_STRETCHES) -> Climb | None:
+        """Return the rise from the first part since that moment to the last; None: too few stretches."""
+        parts = self._parts(since, least)
+        if not parts:
+            return None
+        floors = [median(low for _, low in part) for part in (parts[0], parts[-1])]
+        middles = [median(t for t, _ in part) for part in (parts[0], parts[-1])]
+        return Climb(first=floors[0], last=floors[1], seconds=middles[1] - middles[0], newest=parts[-1][-1][1])
+
+    def _parts(self, since: float, least: int) -> list[list[tuple[float, float]]]:
+        """Return (time, minimum) pairs in parts of equal size; no parts where there are too few."""
+        if self.begin is None:
+            return []
+        rows = [
+            (self.begin + (place + 0.5) * self.width, low)
+            for place, low in zip(self.places, self.low, strict=True)
+            if self.begin + place * self.width >= since
+        ]
+        size = len(rows) // PARTS
+        if size < least:
+            return []
+        rows = rows[len(rows) - PARTS * size :]
+        return [rows[at : at + size] for at in range(0, PARTS * size, size)]
+
+
+# Steps as fast, normal and slow, by bounds that the user sets.
+
+FAST, NORMAL, SLOW = "fast", "normal", "slow"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Seconds a step: fast up to `fast`, slow from `slow` on."""
+
+    fast: float
+    slow: float
+
+    def of(self, seconds: float) -> str:
+        return FAST if seconds <= self.fast else SLOW if seconds >= self.slow else NORMAL
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedClasses:
+    """The number of steps in each class. Bins are 2% wide: steps that close to a bound may be misclassified."""
+
+    fast_seconds: float
+    slow_seconds: float
+    fast: int
+    normal: int
+    slow: int
+
+
+def counted(bins: Mapping[int, int], zeros: int, width: float, bounds: Bounds) -> SpeedClasses:
+    """Return the number of steps in each class.
+
+    Args:
+        bins: n -> the number of steps between width**n and width**(n + 1) seconds.
+        zeros: steps that took no time.
+    """
+    kinds = {FAST: zeros, NORMAL: 0, SLOW: 0}
+    for number, count in bins.items():
+        kinds[bounds.of(width ** (number + 0.5))] += count
+    return SpeedClasses(
+        fast_seconds=bounds.fast, slow_seconds=bounds.slow, fast=kinds[FAST], normal=kinds[NORMAL], slow=kinds[SLOW]
+    )

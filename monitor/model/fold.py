@@ -1,33 +1,31 @@
-"""Events folded into the state of a run: one small function a kind. Pure."""
+"""Fold events into the state of a run: one small function for each kind of event. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from monitor import columns
-from monitor.deltas import whole
-from monitor.model.activity import Activity
-from monitor.model.device_lane import Neighborhood
-from monitor.model.held_back import QUIET, told
-from monitor.model.ranks import RankStats
+from monitor import step_columns
+from monitor.gpu_lines import whole
+from monitor.model.baseline import Trend
+from monitor.model.device_steps import HostContext
+from monitor.model.gpu_activity import Activity
+from monitor.model.rank_waits import RankStats
 from monitor.model.state import (
     HISTORY,
     MACHINE,
     MAX_LATEST,
     MAX_NOTES,
     TREE,
-    UNTOLD,
+    UNKNOWN_SOURCE,
     Ending,
-    Figures,
     Producer,
+    RankState,
     RunState,
 )
-from monitor.model.steps import OTHER as OTHER
-from monitor.model.steps import alert, take_frames, take_metrics, take_span, take_steps
-from monitor.model.throttle import MAX_GPUS
-from monitor.model.trend import Trend
-from monitor.slab import Slab, single
+from monitor.model.step_folding import alert, take_frames, take_metrics, take_span, take_steps
+from monitor.model.throttle_watch import MAX_GPUS, QUIET, throttle_event
+from monitor.step_columns import StepBatch, single
 from trainhooks.events import (
     PROTOCOL,
     Bye,
@@ -49,21 +47,23 @@ from trainhooks.events import (
 MAX_DEVICES = 1024  # GPUs of one run
 MAX_FACTS = 2000  # of one table of facts; the hooks send far fewer
 NEWER = "newer-protocol"
-STOPS = ("eval", "checkpoint")  # phases of some steps that are no measure of the others
+STOPS = ("eval", "checkpoint")  # phases of some steps that say nothing about the others
 NO_ALERT = (*QUIET, "gpu-error")  # an error's alert is the recorder's own note
 
 
-def fold(state: RunState, event: Event | Slab) -> None:
-    """Take one event, or a slab of steps, into the state. Events of a producer come in its own order, those of a
-    rank's processes one process after the other; ranks mix freely.
+def fold(state: RunState, event: Event | StepBatch) -> None:
+    """Update the state by one event or a batch of steps.
+
+    Events of a producer must come in its own order, those of a rank's processes one process after the other; ranks mix
+    freely.
     """
     producer = state.producers.get(event.producer)
     if producer is None and not isinstance(event, Hello):
-        # A journal without its first line: what can be read still counts.
-        first = event.first if isinstance(event, Slab) else event
+        # A journal without its first line: what is left still counts.
+        first = event.first if isinstance(event, StepBatch) else event
         begin = min(first.t, first.start or first.t) if isinstance(first, Step | Span) else first.t
-        producer = _introduce(state, Hello(event.producer, 0, begin, source=UNTOLD))
-    newest = columns.most(event.t) if isinstance(event, Slab) else event.t
+        producer = _introduce(state, Hello(producer=event.producer, seq=0, t=begin, source=UNKNOWN_SOURCE))
+    newest = step_columns.most(event.t) if isinstance(event, StepBatch) else event.t
     if producer is not None and newest > producer.last_heard:
         producer.last_heard = newest
     if state.last_event is None or newest > state.last_event:
@@ -73,15 +73,23 @@ def fold(state: RunState, event: Event | Slab) -> None:
         take(state, event, producer)
 
 
-# Who speaks
+# Producers and facts
 
 
 def _introduce(state: RunState, hello: Hello) -> Producer:
     offset = hello.wall - hello.t if hello.wall else 0.0
-    times = (offset, hello.process_started, hello.t, hello.t)
-    known = Producer(hello.source, hello.rank, hello.host, *times, restart=hello.restart)
+    known = Producer(
+        source=hello.source,
+        rank=hello.rank,
+        host=hello.host,
+        wall_offset=offset,
+        process_started=hello.process_started,
+        hello=hello.t,
+        last_heard=hello.t,
+        restart=hello.restart,
+    )
     before = state.producers.get(hello.producer)
-    if before is not None and before.source != UNTOLD:  # it says so again, and began when it first did
+    if before is not None and before.source != UNKNOWN_SOURCE:  # a repeated hello: it began at the first one
         known.wall_offset = before.wall_offset or offset
         known.process_started, known.hello, known.last_heard = before.process_started, before.hello, before.last_heard
         known.devices, known.dropped = before.devices, before.dropped
@@ -89,43 +97,43 @@ def _introduce(state: RunState, hello: Hello) -> Producer:
     return known
 
 
-def _figures(state: RunState, producer: Producer) -> Figures | None:
-    """Where this producer's steps, spans and metrics go; None for one whose do not count."""
+def _rank_state(state: RunState, producer: Producer) -> RankState | None:
+    """Return the state for this producer's steps, spans and metrics; None: they do not count."""
     if producer.source == "recorder":
         return None
     if producer.source == "console":
         if state.console is None:
-            state.console = Figures("console", producer.rank)
+            state.console = RankState("console", producer.rank)
         return state.console
     rank = producer.rank
-    found = state.hooked.get(rank)
-    if found is None and (state.lead is None or rank < state.lead):
+    rank_state = state.hooked.get(rank)
+    if rank_state is None and (state.lead is None or rank < state.lead):
         source = "native" if producer.source == "native" else "hooks"
-        found = state.hooked[rank] = Figures(source, rank)
-    return found
+        rank_state = state.hooked[rank] = RankState(source, rank)
+    return rank_state
 
 
 def _follow(state: RunState, rank: int) -> None:
-    """This rank steps, and none below it does: its figures are the run's from here on, and always were."""
+    """Make this rank the one whose figures are the run's: it is the lowest rank with steps."""
     state.lead = rank
-    for above in [each for each in state.hooked if each > rank]:
+    for above in [higher for higher in state.hooked if higher > rank]:
         del state.hooked[above]
 
 
 def _hello(state: RunState, hello: Hello, _: Producer | None) -> None:
     producer = _introduce(state, hello)
     if hello.protocol > PROTOCOL and not any(row.code == NEWER for row in state.alerts):
-        text = f"written by a newer trainmon (protocol {hello.protocol}); update this one, or figures will be missing"
+        text = f"written by a newer trainmon (protocol {hello.protocol}); update this one or figures will be missing"
         alert(state.alerts, hello.t, NEWER, text)
     if hello.source == "recorder":
         return
-    figures = _figures(state, producer)
-    if figures is not None:
-        figures.bye = None  # a process has come (again: an elastic restart)
-        if hello.restart > figures.restart:
-            figures.restart = hello.restart
-            figures.begins_again = figures.stepped
-            figures.pulse = None
+    rank_state = _rank_state(state, producer)
+    if rank_state is not None:
+        rank_state.bye = None  # a process has started, or an elastic restart
+        if hello.restart > rank_state.restart:
+            rank_state.restart = hello.restart
+            rank_state.begins_again = rank_state.stepped
+            rank_state.pulse = None
     if hello.source == "console":
         return
     if state.name is None:
@@ -134,20 +142,20 @@ def _hello(state: RunState, hello: Hello, _: Producer | None) -> None:
 
 
 def _devices(state: RunState, facts: dict[str, Any], producer: Producer) -> None:
-    """Ranks use different GPUs: the run's are all of them."""
+    """Add the GPUs of this producer to those of the run: ranks use different ones."""
     devices = facts.get("devices")
     if not isinstance(devices, list):
         return
-    told = [uuid for uuid in devices[:MAX_DEVICES] if isinstance(uuid, str)]
-    if told:
-        producer.devices = told
-    for uuid in told:
+    uuids = [uuid for uuid in devices[:MAX_DEVICES] if isinstance(uuid, str)]
+    if uuids:
+        producer.devices = uuids
+    for uuid in uuids:
         if uuid not in state.devices and len(state.devices) < MAX_DEVICES:
             state.devices.append(uuid)
 
 
 def _updated(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """`old` with `new` laid over it, one level deep."""
+    """Return `old` with `new` laid over it, one level deep."""
     out = dict(old)
     for key, value in new.items():
         known = out.get(key)
@@ -159,18 +167,18 @@ def _updated(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bounded(table: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Both, as far as there is room for new names."""
+    """Return both tables merged, as far as there is room for new names."""
     return {**table, **{key: value for key, value in more.items() if key in table or len(table) < MAX_FACTS}}
 
 
 def _facts(state: RunState, facts: Facts, producer: Producer) -> None:
-    figures = _figures(state, producer)
-    if figures is not None:
+    rank_state = _rank_state(state, producer)
+    if rank_state is not None:
         if facts.total_steps is not None:
-            figures.total_steps = facts.total_steps
-        # A process that follows another one begins where it says in its first step.
-        if facts.start_step is not None and not figures.begins_again and not figures.restarts:
-            figures.start_step = facts.start_step
+            rank_state.total_steps = facts.total_steps
+        # After a restart, the process's first step says where it begins.
+        if facts.start_step is not None and not rank_state.begins_again and not rank_state.restarts:
+            rank_state.start_step = facts.start_step
     if producer.source == "console":
         state.facts = _updated(facts.facts, state.facts)
         return
@@ -179,78 +187,80 @@ def _facts(state: RunState, facts: Facts, producer: Producer) -> None:
     _devices(state, facts.facts, producer)
 
 
-# What they tell
+# Steps, spans, readings and other events
 
 
 def _step(state: RunState, step: Step, producer: Producer) -> None:
     _steps(state, single(step), producer)
 
 
-def _steps(state: RunState, slab: Slab, producer: Producer) -> None:
+def _steps(state: RunState, batch: StepBatch, producer: Producer) -> None:
     if producer.source not in _NOT_RANKS:
         if state.lead is None or producer.rank < state.lead:
-            _figures(state, producer)
+            _rank_state(state, producer)
             _follow(state, producer.rank)
         rank = state.ranks.get(producer.rank)
         if rank is None:
             rank = state.ranks[producer.rank] = RankStats()
-        rank.take(slab, producer.restart)
-    figures = _figures(state, producer)
-    if figures is not None:
-        take_steps(figures, slab, producer.restart)
+        rank.take(batch, producer.restart)
+    rank_state = _rank_state(state, producer)
+    if rank_state is not None:
+        take_steps(rank_state, batch, producer.restart)
 
 
 _NOT_RANKS = ("recorder", "console")
 
 
-def _gpu_time(state: RunState, told: GpuTime, producer: Producer) -> None:
-    figures = _figures(state, producer)
-    if figures is not None:
-        figures.device.take(told, _neighborhood(figures, told))
-        if told.seconds > 0.0:
-            figures.timed.append(told)
-            del figures.timed[:-MAX_LATEST]
+def _gpu_time(state: RunState, timing: GpuTime, producer: Producer) -> None:
+    rank_state = _rank_state(state, producer)
+    if rank_state is not None:
+        rank_state.device.take(timing, _host_context(rank_state, timing))
+        if timing.seconds > 0.0:
+            rank_state.timed.append(timing)
+            del rank_state.timed[:-MAX_LATEST]
     rank = state.ranks.get(producer.rank)
     if rank is not None:
-        rank.device.take(told)
+        rank.device.take(timing)
 
 
-def _neighborhood(figures: Figures, told: GpuTime) -> Neighborhood:
-    """What the host tells of the steps since the one that was timed before: its own producer told them before this."""
-    if told.since is None:
-        return Neighborhood(figures.rank, t=told.t)
-    steps = [each for each in figures.latest if told.since <= each.index < told.step and each.thread is None]
-    stops = sum(each.own_seconds for each in figures.marks if told.since <= (each.step or 0) < told.step)
+def _host_context(rank_state: RankState, timing: GpuTime) -> HostContext:
+    """Return the host's view of the steps since the previous timed one, which the producer reported before."""
+    if timing.since is None:
+        return HostContext(rank_state.rank, t=timing.t)
+    steps = [step for step in rank_state.latest if timing.since <= step.index < timing.step and step.thread is None]
+    stops = sum(mark.own_seconds for mark in rank_state.marks if timing.since <= (mark.step or 0) < timing.step)
     stops += sum(seconds for step in steps for name, seconds, _, _ in step.phases if name in STOPS)
-    ended = steps[-1].start + steps[-1].duration if steps else told.t
-    return Neighborhood(figures.rank, stops, tuple((each.index, each.duration) for each in steps), ended)
+    ended = steps[-1].start + steps[-1].duration if steps else timing.t
+    return HostContext(
+        rank=rank_state.rank, stops=stops, host=tuple((step.index, step.duration) for step in steps), t=ended
+    )
 
 
 def _metrics(state: RunState, metrics: Metrics, producer: Producer) -> None:
-    figures = _figures(state, producer)
-    if figures is not None:
-        step = figures.last_index if metrics.step is None else metrics.step
-        take_metrics(figures, metrics.values, metrics.role, step, metrics.t)
+    rank_state = _rank_state(state, producer)
+    if rank_state is not None:
+        step = rank_state.last_index if metrics.step is None else metrics.step
+        take_metrics(rank_state, metrics.values, metrics.role, step, metrics.t)
 
 
 def _span(state: RunState, span: Span, producer: Producer) -> None:
-    figures = _figures(state, producer)
-    if figures is not None and span.thread is None:
-        take_span(figures, span)
+    rank_state = _rank_state(state, producer)
+    if rank_state is not None and span.thread is None:
+        take_span(rank_state, span)
 
 
 def _pulse(state: RunState, pulse: Pulse, producer: Producer) -> None:
     producer.dropped = pulse.dropped
-    figures = _figures(state, producer)
-    if figures is not None and producer.restart == figures.restart:
-        figures.pulse = pulse
-        figures.open_step.take(pulse)
+    rank_state = _rank_state(state, producer)
+    if rank_state is not None and producer.restart == rank_state.restart:
+        rank_state.pulse = pulse
+        rank_state.open_step.take(pulse)
 
 
 def _frames(state: RunState, frames: Frames, producer: Producer) -> None:
-    figures = _figures(state, producer)
-    if figures is not None:
-        take_frames(figures, frames)
+    rank_state = _rank_state(state, producer)
+    if rank_state is not None:
+        take_frames(rank_state, frames)
 
 
 def _note(state: RunState, note: Note, _: Producer) -> None:
@@ -265,9 +275,9 @@ def _bye(state: RunState, bye: Bye, producer: Producer) -> None:
     producer.ended = bye.t
     producer.error = bye.error
     producer.dropped = bye.dropped
-    figures = _figures(state, producer)
-    if figures is not None and producer.restart == figures.restart:
-        figures.bye = bye.t
+    rank_state = _rank_state(state, producer)
+    if rank_state is not None and producer.restart == rank_state.restart:
+        rank_state.bye = bye.t
 
 
 def _gpu(state: RunState, gpu: Gpu, _: Producer) -> None:
@@ -279,7 +289,7 @@ def _gpu(state: RunState, gpu: Gpu, _: Producer) -> None:
     _keep(state, gpu.uuid, gpu.t, gpu.memory_used)
     state.activity.setdefault(gpu.uuid, Activity()).add(gpu)
     for episode in state.throttles.take(gpu):
-        row = told(state.throttles.gpus[gpu.uuid], episode)
+        row = throttle_event(state.throttles.gpus[gpu.uuid], episode)
         if episode.open and row.code not in NO_ALERT:
             alert(state.alerts, gpu.t, row.code, row.line())
 
@@ -302,14 +312,14 @@ def _remember(history: list[Any], reading: Any) -> None:
 
 
 def _exit(state: RunState, exit_: Exit, _: Producer) -> None:
-    state.ending = Ending(exit_.exit_code, exit_.signal, exit_.t)
+    state.ending = Ending(exit_code=exit_.exit_code, signal=exit_.signal, t=exit_.t)
 
 
 _FOLDS: dict[type, Callable[[RunState, Any, Any], None]] = {
     Hello: _hello,
     Facts: _facts,
     Step: _step,
-    Slab: _steps,
+    StepBatch: _steps,
     GpuTime: _gpu_time,
     Span: _span,
     Metrics: _metrics,

@@ -1,32 +1,38 @@
-"""The work of a sample by the operations that were seen: one forward pass, looked at early in the run. Pure.
+"""What a program does: the work of a call by its operations; activities by the names in stack samples. Pure.
 
-What grows with the square of the length is kept apart, so the work is a formula and not one number. Recomputation is
-not counted: it is a price paid for memory, not work that the model asks for.
+A place reads `train.py:41 (json.dump) in write_row`, as the hooks write it.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from monitor.units import share
 
-DIFFERENT = 0.10  # the known formula and what was seen: beyond this, what was seen is right
+# The work of a sample by the recorded operations of one forward pass early in the run.
+#
+# Work that grows with the square of the length is kept apart, so that the work of other lengths is known. Recomputation
+# is not counted: it saves memory and is not the model's own work.
+
+MAX_FORMULA_ERROR = 0.10  # of the formula against the recorded operations; beyond it, these are used
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """What one call of the model takes, forward and backward.
+    """The work of one call of the model, forward and backward.
 
     Attributes:
-        attention: of `flops`, what grows with the square of the length.
-        batch: samples of the call.
-        length: positions of each, where its input has such.
+        attention: the part of `flops` that grows with the square of the length.
+        batch: samples of the call; None: unknown.
+        length: positions of a sample; None where the input has none.
         input: the shape of the input, as text.
-        step: in which that was.
-        unknown: why the work is not known.
+        step: the step of the call.
+        unknown: why the work is unknown; None: it is known.
     """
 
     flops: float = 0.0
@@ -39,7 +45,7 @@ class Operations:
     unknown: str | None = None
 
     def a_sample(self, length: float | None) -> float | None:
-        """FLOPs of a sample, forward and backward: of this length, or of the one that was seen."""
+        """Return the FLOPs of a sample, forward and backward: of this length; None: of the recorded one."""
         if self.unknown or not self.batch:
             return None
         if length is None or not self.length:
@@ -48,72 +54,72 @@ class Operations:
         return ((self.flops - self.attention) * longer + self.attention * longer**2) / self.batch
 
     def a_token(self, length: float | None) -> float | None:
-        """FLOPs of a token of sequences of this length; None where the input has no length."""
+        """Return the FLOPs of a token of sequences of this length; None where the input has no length."""
         whole = self.a_sample(length) if self.length and length else None
         return whole / length if whole is not None and length else None
 
 
 def operations(facts: Mapping[str, Any], precision: str | None = None) -> Operations | None:
-    """What the hooks told of operations; None where they told nothing.
+    """Return the operations that the hooks reported; None where they reported none.
 
     Args:
         facts: all facts of a run.
         precision: torch's setting for fp32 matrix products; below "highest" they run as TF32.
     """
-    told = facts.get("ops")
-    if not isinstance(told, dict):
+    ops = facts.get("ops")
+    if not isinstance(ops, dict):
         return None
-    unknown = told.get("flops_unknown")
-    forward, backward, attention = (_amount(told, f"flops_{name}") for name in ("forward", "backward", "attention"))
+    unknown = ops.get("flops_unknown")
+    forward, backward, attention = (_amount(ops, f"flops_{name}") for name in ("forward", "backward", "attention"))
     if not forward and not unknown:
-        unknown = "no operation was seen"
+        unknown = "no operations recorded"
     model = facts.get("model")
     if isinstance(model, dict) and model.get("is_encoder_decoder") and not unknown:
-        unknown = "an encoder and a decoder, each with a length of its own"
+        unknown = "encoder-decoder: two sequence lengths"
     return Operations(
-        forward + backward,
-        min(attention, forward + backward),
-        _whole(told, "batch"),
-        _whole(told, "length"),
-        str(told.get("input", "")),
-        _whole(told, "step") or 0,
-        _dtype(told, precision),
-        unknown if isinstance(unknown, str) else None,
+        flops=forward + backward,
+        attention=min(attention, forward + backward),
+        batch=_whole(ops, "batch"),
+        length=_whole(ops, "length"),
+        input=str(ops.get("input", "")),
+        step=_whole(ops, "step") or 0,
+        dtype=_dtype(ops, precision),
+        unknown=unknown if isinstance(unknown, str) else None,
     )
 
 
-def _dtype(told: Mapping[str, Any], precision: str | None) -> str | None:
-    """The format of most of the operations; None where it is none of those that cards' peaks are listed in."""
-    table = told.get("flops_by_dtype")
+def _dtype(ops: Mapping[str, Any], precision: str | None) -> str | None:
+    """Return the format of most of the operations; None: unknown, or no peaks are listed for it."""
+    table = ops.get("flops_by_dtype")
     amounts = {name: _amount(table, name) for name in table} if isinstance(table, dict) else {}
     if not amounts or not sum(amounts.values()):
         return None
     most = max(amounts, key=lambda name: amounts[name])
     if most != "float32":
         return _DTYPES.get(most)
-    conv = told.get("conv")
+    conv = ops.get("conv")
     if isinstance(conv, dict) and _amount(conv, "share") > 0.5 and isinstance(conv.get("tf32"), bool):
-        return "tf32" if conv["tf32"] else "fp32"  # a setting of its own, which allows it unless somebody forbids it
+        return "tf32" if conv["tf32"] else "fp32"  # convolutions have their own setting; torch allows TF32 by default
     if precision is None:
         return None
     return "fp32" if precision == "highest" else "tf32"
 
 
 def in_words(seen: Operations, length: float | None) -> str:
-    """How the work of a token, or of a sample, comes about."""
-    where = f"by the operations of step {seen.step}, on {seen.input}"
+    """Return the calculation of the work of a token, or of a sample where `length` is None."""
+    where = f"from the operations of step {seen.step} on {seen.input}"
     if length and seen.length and seen.batch:
         linear = (seen.flops - seen.attention) / seen.batch / seen.length
-        each = seen.attention / seen.batch / seen.length**2
-        return f"{flop(linear)} + {flop(each)} x {length:,.0f} tokens long, {where}"
+        quadratic = seen.attention / seen.batch / seen.length**2
+        return f"{flop(linear)} + {flop(quadratic)} x {length:,.0f} tokens, {where}"
     return f"{flop(seen.flops)} / {seen.batch:,} samples, {where}"
 
 
-def apart(seen: float, formula: float) -> str | None:
-    """What is said where the known formula gives something else than what was seen; None where they agree."""
-    if abs(seen / formula - 1) <= DIFFERENT:
+def apart(measured: float, formula: float) -> str | None:
+    """Return a note where the formula differs from the measured work, both in FLOPs a token; None where they agree."""
+    if abs(measured / formula - 1) <= MAX_FORMULA_ERROR:
         return None
-    return f"by its shape and its parameters it would be {flop(formula)}, {share(formula / seen)} of what was seen"
+    return f"the formula gives {flop(formula)}, {share(formula / measured)} of the measured work"
 
 
 def flop(value: float) -> str:
@@ -131,3 +137,125 @@ def _amount(table: Mapping[str, Any], name: str) -> float:
 def _whole(table: Mapping[str, Any], name: str) -> int | None:
     value = table.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+# Activities by the names in stack samples
+
+CHECKPOINT, EVAL, LOGGING = "checkpoint", "eval", "logging"
+
+_PLACE = re.compile(r"(?: \((?P<call>[\w.]+)\))? in (?P<function>\S+)$")
+
+# The user's functions, by their whole names: `log_prob` is no logging, and `save` alone may save anything.
+_FUNCTIONS = (
+    (
+        EVAL,
+        re.compile(
+            r"_?(?:run_|do_)?(?:eval|evaluate|evaluation|validate|validation)"
+            r"(?:_(?:model|policy|agent|epoch|loop|once|all|set))?|estimate_loss"
+        ),
+    ),
+    (
+        CHECKPOINT,
+        re.compile(r"_?(?:save|write|dump|store)_(?:\w+_)?(?:checkpoint|ckpt|model|weights|state|snapshot)s?"),
+    ),
+    (
+        LOGGING,
+        re.compile(
+            r"on_log|_?log|_?(?:write|do)_(?:logs?|csv|metrics|scalars|row)|_?log_(?:metrics|stats|scalars|step|row)"
+            r"|print_(?:metrics|stats|progress|tensors?|weights|losses)|add_(?:scalars?|histogram|images?|figure)"
+        ),
+    ),
+)
+
+# Calls: a method's last name where it is unambiguous, else with the module before it.
+_CALLS = (
+    (
+        CHECKPOINT,
+        re.compile(
+            r"(?:torch|np|numpy)\.(?:save|savez|savez_compressed)|(?:pickle|joblib|dill|cloudpickle|marshal)\.dumps?"
+            r"|(?:.*\.)?(?:save_file|save_model|save_pretrained|save_checkpoint|save_state|save_weights)"
+        ),
+    ),
+    (
+        LOGGING,
+        re.compile(
+            r"print|pprint|(?:pprint|rich)\.p?print|(?:logging|logger|log|LOG|_?logger|self\.logger)\.\w+"
+            r"|(?:wandb|mlflow|run|tracker|experiment|accelerator|fabric|trainer|aim_run|task)\.log(?:_\w+)?"
+            r"|(?:.*\.)?(?:log_metrics|add_(?:scalars?|histogram|images?|figure|text|embedding|video|audio|pr_curve)"
+            r"|writerows?|writelines|set_postfix(?:_str)?|set_description(?:_str)?|savefig|to_csv)"
+            r"|(?:json|yaml)\.(?:safe_)?dumps?|(?:.*\.)?(?:write|flush|fsync|fdatasync)"
+        ),
+    ),
+)
+
+
+def activity(place: str) -> str | None:
+    """Return `checkpoint`, `eval` or `logging`, by the names in a place; None: none of these, or unclear."""
+    match = _PLACE.search(place)
+    if match is None:
+        return None
+    for what, functions in _FUNCTIONS:
+        if functions.fullmatch(match["function"]):
+            return what
+    return next((what for what, calls in _CALLS if match["call"] and calls.fullmatch(match["call"])), None)
+
+
+# Calls that wait for all work queued on the device, by their last names; calls that move data to or from it.
+SYNCHRONIZES = frozenset((
+    "item", "cpu", "numpy", "tolist", "synchronize", "nonzero", "masked_select", "unique", "float", "int", "bool",
+    "print",
+))  # fmt: skip
+COPIES = frozenset(("to", "cuda", "copy_", "cpu", "pin_memory", "to_device", "send_to_device", "move_data_to_device"))
+# Calls of a model, by common names: in the user's own rollout or decoder.
+MODELS = frozenset((
+    "model", "net", "network", "policy", "policy_net", "actor", "critic", "agent", "generator", "decoder", "student",
+    "teacher", "forward", "generate", "get_action", "get_action_and_value",
+))  # fmt: skip
+MIN_LOOKS = 30  # stack samples: a share of 20% is then known to within 12 percentage points
+
+_CALL = re.compile(r" \(([\w.]+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How often stack samples show calls of a kind."""
+
+    share: float = 0.0  # of the stack samples
+    whole: int = 0  # all stack samples
+    places: tuple[str, ...] = ()  # where, most often first
+    phases: frozenset[str] = frozenset()  # open phases in these samples
+
+
+def calls_seen(
+    frames: Mapping[str, Mapping[str, int]],
+    names: frozenset[str],
+    where: tuple[str, ...] = (),
+    at_least: int = MIN_LOOKS,
+) -> Seen:
+    """Return how often the innermost call of a stack sample is one of `names`.
+
+    Args:
+        frames: open phase -> place -> number of stack samples.
+        where: phases to count; empty: all.
+        at_least: stack samples; fewer give an empty result.
+    """
+    places: Counter[str] = Counter()
+    phases = set()
+    whole = 0
+    for name, table in frames.items():
+        if where and name not in where:
+            continue
+        for place, times in table.items():
+            whole += times
+            call = _CALL.search(place)
+            if call is not None and call[1].rpartition(".")[2] in names:
+                places[place] += times
+                phases.add(name)
+    if whole < at_least:
+        return Seen()
+    return Seen(
+        share=places.total() / whole,
+        whole=whole,
+        places=tuple(place for place, _ in places.most_common(3)),
+        phases=frozenset(phases),
+    )

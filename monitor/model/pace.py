@@ -1,28 +1,34 @@
-"""How fast, lately and since the first step. Pure."""
+"""The rates of a run and its time left: at its pace, and with a part of the time reduced or removed. Pure."""
 
 from __future__ import annotations
 
-from bisect import bisect
-from collections.abc import Callable, Iterator, Sequence
+import math
+from bisect import bisect, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from statistics import fmean, median
 
-from monitor import columns
-from monitor.model.report import Rates, Throughput
-from monitor.slab import append_all
+from monitor import step_columns
+from monitor.model.report import Finding, Projection, Rates, Report, Throughput, WhatIf
+from monitor.step_columns import append_all
 from monitor.units import age
+from trainhooks.events import Span
 
-LEAST_GAP = 0.5  # seconds between two marks: finer says nothing to a reader
+# Rates: recent, and since the first step.
+
+MIN_MARK_SECONDS = 0.5  # between two marks: finer ones would not change what is shown
 RECENT_SECONDS = 30.0
-RECENT_STEPS = 10  # a recent rate is over at least this many steps, however long they take
+RECENT_STEPS = 10  # minimum of a recent rate, however long the steps take
 MAX_MARKS = 256
-SINCE = "since the first step"  # what every speed and gain is over, unless it says otherwise
+SINCE = "since the first step"  # the time base of every speed and gain, unless stated otherwise
 
 Mark = tuple[float, int, int, int]  # end of a step, and steps, tokens, samples done by then
 
 
 @dataclass(slots=True)
 class Pace:
-    """Marks along the way: a dense line of recent ones, and a sparse one over the whole run."""
+    """Marks of the steps done by a time: dense recent ones, and sparse ones over the whole run."""
 
     steps: int = 0
     tokens: int = 0
@@ -34,11 +40,13 @@ class Pace:
     stride: int = 1  # steps between two marks of `whole`
 
     def add(self, start: float, end: float, tokens: int, samples: int) -> None:
-        """One more step."""
+        """Add one step."""
         self.extend(start, [end], [tokens], [samples])
 
-    def extend(self, start: float, ends: Sequence[float], tokens: columns.Column, samples: columns.Column) -> None:
-        """Some more steps, the first from `start` on. Work that is not told counts as 0."""
+    def extend(
+        self, start: float, ends: Sequence[float], tokens: step_columns.Column, samples: step_columns.Column
+    ) -> None:
+        """Add steps, the first from `start` on. Unknown work counts as 0."""
         if self.start is None:
             self.start = start
             self.recent.append((start, 0, 0, 0))
@@ -46,7 +54,7 @@ class Pace:
         last = max(ends)
         self.end = last if self.end is None or last > self.end else self.end
         done = range(self.steps + 1, self.steps + 1 + len(ends))
-        all_tokens, all_samples = columns.rising(self.tokens, tokens), columns.rising(self.samples, samples)
+        all_tokens, all_samples = step_columns.rising(self.tokens, tokens), step_columns.rising(self.samples, samples)
         self.steps, self.tokens, self.samples = done[-1], int(all_tokens[-1]), int(all_samples[-1])
 
         def mark(at: int) -> Mark:
@@ -61,23 +69,23 @@ class Pace:
     def _apart(
         self, ends: Sequence[float], mark: Callable[[int], Mark]
     ) -> tuple[int, Callable[[int, int], Iterator[Mark]]]:
-        """The steps that get a mark in the dense line: how many, and the marks of some of them."""
+        """Return how many of the steps get a recent mark, and a function that returns a range of these marks."""
         places = []
-        reached = self.recent[-1][0] + LEAST_GAP
+        reached = self.recent[-1][0] + MIN_MARK_SECONDS
         for place, end in enumerate(ends):
             if end >= reached:
                 places.append(place)
-                reached = end + LEAST_GAP
+                reached = end + MIN_MARK_SECONDS
         return len(places), lambda first, upto: map(mark, places[first:upto])
 
     def _whole(self, mark: Mark) -> None:
         self.whole.append(mark)
         if len(self.whole) > MAX_MARKS:
-            self.whole = self.whole[:1] + [each for each in self.whole[1:] if each[1] % (2 * self.stride) == 0]
+            self.whole = self.whole[:1] + [mark for mark in self.whole[1:] if mark[1] % (2 * self.stride) == 0]
             self.stride *= 2
 
     def done(self, t: float) -> float:
-        """Steps that were done by then, by a line between the marks of the whole run."""
+        """Return the steps done by time `t`, interpolated between the marks of the whole run."""
         at = bisect(self.whole, t, key=lambda mark: mark[0])
         if at == 0 or at == len(self.whole):
             return float(self.whole[at - 1][1]) if at else 0.0
@@ -85,24 +93,24 @@ class Pace:
         return few + (more - few) * (t - before) / (after - before)
 
     def whole_run(self) -> Rates:
-        """From the first step's begin to the last step's end, pauses between steps included."""
+        """Return the rates from the first step's begin to the last step's end, pauses included."""
         if self.start is None or self.end is None:
             return Rates()
         return self._rates((self.start, 0, 0, 0))
 
-    def lately(self) -> Rates:
-        """Over the last half minute, or the last ten steps where those took longer."""
-        return Rates() if self.end is None else self._rates(self._latest())
+    def recent_rates(self) -> Rates:
+        """Return the rates over the last half minute, or the last ten steps where those took longer."""
+        return Rates() if self.end is None else self._rates(self._recent_mark())
 
-    def latest(self) -> tuple[float, int] | None:
-        """The seconds and the steps that `lately` is over."""
+    def recent_span(self) -> tuple[float, int] | None:
+        """Return the seconds and the steps that `recent_rates` covers."""
         if self.end is None:
             return None
-        since = self._latest()
+        since = self._recent_mark()
         return self.end - since[0], self.steps - since[1]
 
-    def _latest(self) -> Mark:
-        """Where the latest stretch begins."""
+    def _recent_mark(self) -> Mark:
+        """Return the mark at which the recent stretch begins."""
         assert self.end is not None
         for mark in reversed(self.recent):
             if self.end - mark[0] >= RECENT_SECONDS and self.steps - mark[1] >= RECENT_STEPS:
@@ -116,14 +124,14 @@ class Pace:
         if seconds <= 0 or steps <= 0:
             return Rates()
         return Rates(
-            steps / seconds,
-            tokens / seconds if self.tokens else None,
-            samples / seconds if self.samples else None,
+            steps_per_second=steps / seconds,
+            tokens_per_second=tokens / seconds if self.tokens else None,
+            samples_per_second=samples / seconds if self.samples else None,
         )
 
 
 def recent_over(throughput: Throughput) -> str:
-    """What the recent rates are over: `last 30 s`, `last 10 steps`."""
+    """Return the time base of the recent rates, `last 30 s` or `last 10 steps`; empty: unknown."""
     seconds, steps = throughput.recent_seconds, throughput.recent_steps
     if seconds is None or steps is None:
         return ""
@@ -131,5 +139,289 @@ def recent_over(throughput: Throughput) -> str:
 
 
 def next_multiple(numbers: range, at: int, of: int) -> int:
-    """The first place from `at` on whose number is a multiple of `of`; it may lie beyond the end."""
+    """Return the first place from `at` on whose number is a multiple of `of`; it may lie beyond the end."""
     return at + -(numbers.start + at) % of
+
+
+# Time left
+
+WARM_UP_STRETCHES = 4  # from so many on the first is left out: it allocates, compiles and fills caches
+MAX_PACE_CHANGE = 0.10  # of the pace: a smaller difference is no change of pace
+SIGMAS = 3.0  # standard errors: a smaller difference may be chance
+PARTS = 8  # of the run, whose paces give the range
+STEADY_DIVISOR = 3  # a pace that held for a third of the run is expected to stay: the range is then of its parts only
+MAX_GAP_RATIO = 1.25  # of the longest distance in steps between two stops of a kind to the shortest
+NEWEST_STOPS = 3  # in the mean that predicts the next stop
+
+Stretch = tuple[int, float]  # steps, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A regular stop of the training: an evaluation, a checkpoint."""
+
+    every: int  # steps
+    last: int  # the step after which it came last
+    seconds: float  # the expected duration of the next one
+    past: tuple[tuple[float, float], ...]  # the end and the seconds of past ones
+
+    def to_come(self, step: int, steps: int) -> float:
+        """Return its seconds in the next `steps` steps after number `step`, a stop after the last of them included."""
+        if step >= self.last + 2 * self.every:
+            return 0.0  # one was missed: no longer regular
+        return self.seconds * max(0, (step + steps - self.last) // self.every)
+
+
+def stops(marks: Sequence[Span]) -> list[Stop]:
+    """Return the regular stops: at least two of a name, at even distances in steps."""
+    named: dict[str, dict[int, list[Span]]] = {}
+    for span in marks:
+        if span.own_seconds > 0 and span.step is not None:
+            named.setdefault(span.name, {}).setdefault(span.step, []).append(span)
+    regular_stops = []
+    for places in named.values():
+        at = sorted(places)
+        gaps = [after - before for before, after in pairwise(at)]
+        if not gaps or max(gaps) > MAX_GAP_RATIO * min(gaps):
+            continue
+        taken = [sum(span.own_seconds for span in places[step]) for step in at]
+        ends = [max(span.start + span.duration for span in places[step]) for step in at]
+        past = tuple(zip(ends, taken, strict=True))
+        regular_stops.append(
+            Stop(every=round(median(gaps)), last=at[-1], seconds=fmean(taken[-NEWEST_STOPS:]), past=past)
+        )
+    return regular_stops
+
+
+def time_left(
+    pace: Pace, steps: int, step: int = 0, stopping: Sequence[Stop] = (), passed: float = 0.0
+) -> tuple[float, float, float] | None:
+    """Return the seconds for `steps` more steps: expected, lowest and highest by the run's past; None: unknown.
+
+    Args:
+        step: the number of the last step.
+        stopping: the regular stops.
+        passed: seconds since the last step ended.
+    """
+    if pace.end is None or pace.steps < 2:
+        return None
+    sums = _StretchSums(_stretches(pace, stopping))
+    begin = _change(sums)
+    expected, chance = sums.mean(begin), SIGMAS * sums.error(begin)
+    if expected <= 0:
+        return None
+    holds = STEADY_DIVISOR * sums.steps(begin) >= sums.steps(0)
+    paces = [expected, *_parts(sums, begin if holds else 0)]
+    halted = sum(stop.to_come(step, steps) for stop in stopping)
+    due = sum(stop.to_come(step, 0) for stop in stopping)
+    gone = min(passed, expected + due)  # of the open step or stop, which may take longer than expected
+    margin = 1.0 + chance / expected
+    candidates = expected, min(*paces, expected / margin), max(*paces, expected * margin)
+    left = [max(0.0, steps * seconds + halted - gone) for seconds in candidates]
+    return left[0], left[1], left[2]
+
+
+class _StretchSums:
+    """Running sums over the stretches of a run: the sum of any range takes one subtraction."""
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        paces = [seconds / steps for steps, seconds in stretches]
+        self.count = len(stretches)
+        self._steps = _sums(steps for steps, _ in stretches)
+        self._seconds = _sums(seconds for _, seconds in stretches)
+        self._paces = _sums(paces)
+        self._squares = _sums(pace * pace for pace in paces)
+
+    def steps(self, begin: int, end: int | None = None) -> int:
+        return round(self._steps[self.count if end is None else end] - self._steps[begin])
+
+    def mean(self, begin: int, end: int | None = None) -> float:
+        """Return the mean seconds a step."""
+        seconds = self._seconds[self.count if end is None else end] - self._seconds[begin]
+        return seconds / max(1, self.steps(begin, end))
+
+    def error(self, begin: int, end: int | None = None) -> float:
+        """Return the standard error of that mean, by the spread of the stretches; 0 below two stretches."""
+        end = self.count if end is None else end
+        count = end - begin
+        if count < 2:
+            return 0.0
+        mean = (self._paces[end] - self._paces[begin]) / count
+        spread = max(0.0, (self._squares[end] - self._squares[begin]) / count - mean * mean)
+        return math.sqrt(spread / count)
+
+    def back(self, end: int, steps: int) -> int:
+        """Return the begin of the shortest range of at least `steps` steps that ends at `end`; 0: none."""
+        return max(0, bisect_right(self._steps, self._steps[end] - steps) - 1)
+
+
+def _sums(values: Iterable[float]) -> list[float]:
+    return list(accumulate(values, initial=0.0))
+
+
+def _stretches(pace: Pace, stopping: Sequence[Stop]) -> list[Stretch]:
+    """Return the run in stretches, the newest ones of a few steps, without warm-up and regular stops."""
+    assert pace.end is not None
+    first = pace.recent[0][1]
+    marks: list[Mark] = [*(mark for mark in pace.whole if mark[1] < first), *pace.recent]
+    if marks[-1][1] < pace.steps:
+        marks.append((pace.end, pace.steps, 0, 0))
+    past = sorted(row for stop in stopping for row in stop.past)
+    stretches, at = [], 0
+    for before, after in pairwise(marks):
+        seconds = after[0] - before[0]
+        while at < len(past) and past[at][0] <= after[0]:
+            seconds -= past[at][1]
+            at += 1
+        if after[1] > before[1]:
+            stretches.append((after[1] - before[1], max(0.0, seconds)))
+    return stretches[1:] if len(stretches) >= WARM_UP_STRETCHES else stretches
+
+
+def _change(sums: _StretchSums) -> int:
+    """Return the stretch at which the current pace began: goes back while the steps before have the same pace."""
+    begin = sure = sums.back(sums.count, RECENT_STEPS)
+    while begin > 0:
+        before = sums.back(begin, max(RECENT_STEPS, sums.steps(begin) // 2))
+        now, then = sums.mean(begin), sums.mean(before, begin)
+        chance = SIGMAS * math.hypot(sums.error(begin), sums.error(before, begin))
+        if abs(then - now) > max(MAX_PACE_CHANGE * now, chance):
+            return sure  # the change may be within the last range that was added
+        begin, sure = before, begin
+    return begin
+
+
+def _parts(sums: _StretchSums, begin: int) -> list[float]:
+    """Return the paces from `begin` on, in parts of about the same number of steps."""
+    least, end, paces = max(RECENT_STEPS, sums.steps(begin) // PARTS), sums.count, []
+    while sums.steps(begin, end) >= least:
+        before = max(begin, sums.back(end, least))
+        paces.append(sums.mean(before, end))
+        end = before
+    return paces
+
+
+# What-if figures with a part of the time reduced or removed: seconds a step, rates, time left, cost.
+#
+# An upper bound. Work beside the steps (other threads) is no part of their time and stays; what the training would wait
+# for instead is unknown.
+
+STARTUP, BETWEEN, TEARDOWN = "startup", "between_steps", "teardown"
+ONCE = (STARTUP, TEARDOWN)  # parts that occur once a run, outside the steps
+# Findings that cost time once, before the first step or while no step is done: the steps stay the same.
+_ONCE = frozenset(("slow-startup", "compile-warmup", "stalled"))
+
+
+class UnknownPart(Exception):
+    """There is no part of this name."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(name)
+        self.name = name
+        self.known = known
+
+
+def parts(report: Report) -> dict[str, float]:
+    """Return the seconds of each part that may be asked about: phases, spans, and the rest of the wall time."""
+    seconds_of = {row.name: row.mean * row.count for row in report.phases}
+    for name, seconds in report.wall.spans.items():
+        seconds_of[name] = seconds_of.get(name, 0.0) + seconds
+    for name, known in ((STARTUP, report.wall.startup), (BETWEEN, report.wall.between_steps)):
+        seconds_of[name] = known or 0.0
+    seconds_of[TEARDOWN] = report.wall.teardown
+    return seconds_of
+
+
+def what_if(report: Report, assumed: Mapping[str, float]) -> WhatIf:
+    """Return the run with only a share left of some of its parts.
+
+    Args:
+        assumed: part -> the share of it that remains: 0 is without it, 0.5 half of it.
+
+    Raises:
+        UnknownPart: this run has no such part.
+    """
+    known = parts(report)
+    for name in assumed:
+        if name not in known:
+            raise UnknownPart(name, list(known))
+    gone = {name: (1.0 - share) * known[name] for name, share in assumed.items()}
+    of_steps = sum(seconds for name, seconds in gone.items() if name not in ONCE)
+    return _without(report, of_steps, sum(gone.values()) - of_steps, dict(assumed))
+
+
+def without(report: Report, finding: Finding) -> WhatIf | None:
+    """Return the run without the cost of this finding, at most; None where the finding has no cost in time."""
+    lost, total = finding.lost_fraction, report.wall.total
+    if not lost or not total or lost >= 1.0:
+        return None
+    seconds = lost * total
+    once = seconds if finding.code in _ONCE else 0.0
+    return _without(report, seconds - once, once, {})
+
+
+def recoverable(report: Report, finding: Finding) -> float | None:
+    """Return the share of the time since the first step that steps gain at most once this finding is fixed.
+
+    None: the cause is over while the run goes on, the finding costs no step time, or its cost is unknown.
+    """
+    projected = without(report, finding)
+    if projected is None or projected.faster is None or projected.faster <= 1.0 or is_past(report, finding):
+        return None
+    return 1.0 - 1.0 / projected.faster
+
+
+def is_past(report: Report, finding: Finding) -> bool:
+    """Return whether fixing it does not change the remaining steps."""
+    return finding.over and report.outcome.state == "running"
+
+
+def _without(report: Report, of_steps: float, once: float, assumed: dict[str, float]) -> WhatIf:
+    """Return the run with so many seconds less: of its steps and what lies between them, and of what comes once."""
+    wall, rates = report.wall, report.throughput
+    stepping = wall.stepping
+    left = max(0.0, 1.0 - of_steps / stepping) if stepping > 0 else 1.0
+    price = _price(report)
+    now = _projection(report, 1.0, 0.0, price)
+    saved = min(of_steps, stepping) + once
+    then = _projection(report, left, saved, price)
+    known = rates.steps_per_second is not None and left > 0
+    return WhatIf(
+        assumed=assumed,
+        now=now,
+        then=then,
+        faster=1.0 / left if known else None,
+        saved_seconds=saved if wall.total is not None else None,
+    )
+
+
+def _projection(report: Report, left: float, saved: float, price: float | None) -> Projection:
+    """Return the run's figures with `left` of the time of each step, and `saved` seconds less in all."""
+    rates, progress, total = report.throughput, report.progress, report.wall.total
+    per_second = rates.steps_per_second
+    eta = None if progress.eta_seconds is None else left * progress.eta_seconds
+    elapsed = None if total is None else max(0.0, total - saved)
+    cost = None if price is None or elapsed is None else price * elapsed
+    whole = cost
+    if report.outcome.state == "running":
+        whole = None if price is None or elapsed is None or eta is None else price * (elapsed + eta)
+
+    def raised(rate: float | None) -> float | None:
+        return rate / left if rate and left > 0 else None
+
+    return Projection(
+        step_seconds=left / per_second if per_second else None,
+        steps_per_second=raised(per_second),
+        tokens_per_second=raised(rates.tokens_per_second),
+        samples_per_second=raised(rates.samples_per_second),
+        eta_seconds=eta,
+        wall_seconds=elapsed,
+        cost=cost,
+        cost_total=whole,
+    )
+
+
+def _price(report: Report) -> float | None:
+    """Return the price in dollars a second; None: unknown."""
+    cost, total = report.progress.cost, report.wall.total
+    return cost / total if cost is not None and total else None

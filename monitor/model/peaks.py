@@ -1,36 +1,39 @@
-"""What GPUs can do at most: dense TFLOPS by name and number format, and the ceiling at a given clock. Pure.
+"""Peaks of GPUs: dense TFLOPS by name and number format, and the ceiling at a given clock. Pure.
 
-Without sparsity: the figure twice as high on a data sheet is of matrices half empty, which no training has.
+Without sparsity: the doubled figures of a data sheet are for sparse matrices, which training does not use.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from trainhooks.events import Gpu
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """One card. TFLOPS; None where it lacks the format. FLOP are a clock and SM, where the ceiling is known."""
+    """The peak of one card in TFLOPS; None where it lacks the format. `flop_...` are FLOP a clock and SM."""
 
     fp32: float | None
     tf32: float | None  # None: fp32 matrix products run as fp32, whatever is allowed
     bf16: float | None
     fp16: float | None
-    sms: int | None = None
+    sms: int | None = None  # None: the ceiling at a clock is unknown
     flop_fp32: int = 0
     flop_tf32: int = 0
     flop_half: int = 0
     note: str = ""
 
     def tflops(self, dtype: str) -> float | None:
-        """The peak in `fp32`, `tf32`, `bf16` or `fp16`."""
+        """Return the peak in `fp32`, `tf32`, `bf16` or `fp16`; None where the card lacks the format."""
         if dtype == "tf32":
             return self.tf32 if self.tf32 is not None else self.fp32
         return {"fp32": self.fp32, "bf16": self.bf16, "fp16": self.fp16}.get(dtype)
 
     def flop_a_clock(self, dtype: str) -> int | None:
-        """FLOP that one SM does in one clock in this format."""
+        """Return the FLOP of one SM in one clock in this format; None: unknown."""
         if self.sms is None or self.tflops(dtype) is None:
             return None
         if dtype in ("bf16", "fp16"):
@@ -81,9 +84,9 @@ _SXM = re.compile(r"sxm\d*")
 
 
 def kind_of(name: str) -> str:
-    """A name without vendor, memory and the like: `NVIDIA A100-SXM4-80GB` and `NVIDIA A100 80GB PCIe` are `a100`.
+    """Return a name without vendor and memory: `a100` for `NVIDIA A100-SXM4-80GB` and `NVIDIA A100 80GB PCIe`.
 
-    What is left must fit the table to the word: an A10G is no A10, a 3090 Ti no 3090, and a MIG instance none of them.
+    The result must equal a name of the table: an A10G is no A10, a 3090 Ti no 3090, and a MIG instance is not listed.
     """
     words = [word for word in re.split(r"[\s\-_/()]+", name.lower()) if word and word not in _SAYS_NOTHING]
     core = " ".join(word for word in words if not (_MEMORY.fullmatch(word) or _SXM.fullmatch(word) or word == "pcie"))
@@ -99,15 +102,111 @@ def _on_sxm(words: list[str]) -> bool:
 
 
 def peak_of(name: str | None) -> Peak | None:
-    """What this card can do at most; None for one that is not listed."""
+    """Return the peak of this card; None: not listed."""
     return None if name is None else PEAKS.get(kind_of(name))
 
 
 def ceiling(name: str | None, dtype: str, clock: int | None) -> float | None:
-    """TFLOPS at this SM clock (MHz), at most the peak: what a clocked-down card can still do. None where unknown."""
+    """Return the TFLOPS reachable at this SM clock (MHz), at most the peak; None: unknown."""
     peak = peak_of(name)
-    each = peak.flop_a_clock(dtype) if peak is not None else None
+    per_clock = peak.flop_a_clock(dtype) if peak is not None else None
     most = peak.tflops(dtype) if peak is not None else None
-    if peak is None or peak.sms is None or not each or most is None or not clock or clock <= 0:
+    if peak is None or peak.sms is None or not per_clock or most is None or not clock or clock <= 0:
         return None
-    return min(most, peak.sms * each * clock / 1e6)
+    return min(most, peak.sms * per_clock * clock / 1e6)
+
+
+# Measured matrix products, and which of them apply to a run's GPUs.
+#
+# The peak is that of the data sheet. A plain matrix product shows what a card really reaches under its power limit and
+# cooling with the library's kernels. It is measured once, when the user asks for it.
+
+NOT_MEASURED = "not measured"
+FORMATS = ("bf16", "fp16", "tf32", "fp32")
+# Of the watts. Limits are set in whole watts, and a limit lower by this much costs less than two measurements differ.
+MAX_LIMIT_DIFFERENCE = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What one card reached in a measurement."""
+
+    name: str
+    measured: float  # unix time
+    tflops: dict[str, float]  # by format
+    uuid: str | None = None
+    power_limit: float | None = None  # watts, during the measurement
+    driver: str | None = None
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """All measurements of this machine; `trouble` says why some cannot be read."""
+
+    cards: tuple[Product, ...] = ()
+    trouble: str | None = None
+
+
+@dataclass(slots=True)
+class MatrixProduct:
+    """What these GPUs reach in a plain matrix product, measured when the user asked for it."""
+
+    share: float | None = None  # of the peak, in the format of the run's products; None: `unknown` says why
+    tflops: float | None = None  # of all GPUs of the rank together
+    format: str | None = None  # fp32 | tf32 | bf16 | fp16
+    measured: float | None = None  # unix time; of several GPUs the oldest
+    same_card: bool = False  # on these very GPUs; else on others of their name
+    holds: bool = True  # False: the training itself reaches more, so it is left out of `below_peak`
+    unknown: str | None = None
+
+
+def product_of(cards: Sequence[Gpu], kind: str, products: Products) -> MatrixProduct:
+    """Return what these cards reach together in products of this format, or in `unknown` why it is unknown.
+
+    Args:
+        cards: the driver's readings of the GPUs that the MFU is of.
+        kind: the format of the run's matrix products.
+        products: the measurements.
+    """
+    chosen: list[Product] = []
+    for card in cards:
+        of_name = [measured for measured in products.cards if _is_for(measured, card)]
+        if not of_name:
+            return MatrixProduct(format=kind, unknown=products.trouble or NOT_MEASURED)
+        fitting = [measured for measured in of_name if _same_limit(measured, card)]
+        if not fitting:
+            return MatrixProduct(format=kind, unknown=_other_limit(of_name, card))
+        in_format = [measured for measured in fitting if kind in measured.tflops]
+        if not in_format:
+            return MatrixProduct(format=kind, unknown=f"not measured in {kind}")
+        # The card itself before others of its name, then the newest.
+        chosen.append(max(in_format, key=lambda measured, card=card: (measured.uuid == card.uuid, measured.measured)))  # type: ignore[misc]
+    peaks = [peak_of(card.name) for card in cards]
+    peak = sum((peak.tflops(kind) if peak is not None else None) or 0.0 for peak in peaks)
+    if not chosen or not peak:
+        return MatrixProduct(format=kind, unknown="peak unknown")
+    reached = sum(measured.tflops[kind] for measured in chosen)
+    same = all(measured.uuid == card.uuid for measured, card in zip(chosen, cards, strict=True))
+    return MatrixProduct(
+        share=reached / peak,
+        tflops=reached,
+        format=kind,
+        measured=min(measured.measured for measured in chosen),
+        same_card=same,
+    )
+
+
+def _is_for(product: Product, card: Gpu) -> bool:
+    return product.simulated == card.simulated and (product.uuid == card.uuid or product.name == card.name)
+
+
+def _same_limit(product: Product, card: Gpu) -> bool:
+    """Return whether the power limits are the same, or one of them is unknown."""
+    one, other = product.power_limit, card.power_limit
+    return one is None or other is None or abs(one - other) <= MAX_LIMIT_DIFFERENCE * max(one, other)
+
+
+def _other_limit(measured_products: Iterable[Product], card: Gpu) -> str:
+    newest = max(measured_products, key=lambda product: product.measured)
+    return f"measured at a power limit of {newest.power_limit:.0f} W; the run's is {card.power_limit:.0f} W"

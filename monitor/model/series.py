@@ -3,43 +3,62 @@
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import add
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from monitor import columns
-from monitor.columns import Floats, Integers
-from monitor.model.report import Curve
+from monitor import step_columns
+from monitor.step_columns import Floats, Integers
+from trainhooks.auto.vocabulary import GENERATE_METRICS, LEARNING_SIGNALS, LOSS, REWARD_SECONDS
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+
 MAX_BUCKETS = 512  # twice the columns of a wide terminal, in braille dots
-CHUNK = 512  # steps whose values are digested at once: the interpreter's price is paid a chunk, not a value
+CHUNK = 512  # steps whose values are digested at once, by one call for all of them
 
 _NAN = math.nan
 
-Summary = tuple[int, float, float, float]  # of finite values: how many, their sum, the least, the most
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A bounded curve over steps (or readings): for each bucket its first x, and the mean, low and high in it.
+
+    A mean of nan is a gap: every value of that bucket was missing or non-finite.
+    """
+
+    x: Sequence[float] = ()
+    mean: Sequence[float] = ()
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    width: int = 1  # steps a bucket
+    end: float | None = None  # the last x: the last bucket may not be full yet
+
+
+Summary = tuple[int, float, float, float]  # of finite values: count, sum, minimum, maximum
 
 
 def _finite(values: Sequence[float]) -> tuple[Sequence[float], float]:
-    """The values that are finite, and their sum."""
-    total = columns.total(values)
+    """Return the values that are finite, and their sum."""
+    total = step_columns.total(values)
     if total - total == 0.0:
         return values, total
-    values = [each for each in values if math.isfinite(each)]
-    return values, columns.total(values)
+    values = [value for value in values if math.isfinite(value)]
+    return values, step_columns.total(values)
 
 
 def _summary(values: Sequence[float], total: float) -> Summary:
-    # Of 0.0 and -0.0, which are equal, either may be found.
+    # Of 0.0 and -0.0, which are equal, either may be returned.
     return (len(values), total, min(values) + 0.0, max(values) + 0.0) if values else (0, total, _NAN, _NAN)
 
 
 def _mean(count: int, total: float, low: float, high: float) -> float:
-    """nan without values; within their bounds, though their sum may be beyond a float."""
+    """Return the mean, within `low` and `high` even where the sum overflows; nan without values."""
     return max(low, min(high, total / count)) if count else _NAN
 
 
@@ -56,14 +75,14 @@ class Series:
     total: Floats = field(default_factory=Floats)
     low: Floats = field(default_factory=Floats)
     high: Floats = field(default_factory=Floats)
-    mean: Floats = field(default_factory=Floats)  # kept, because every view asks for all of them
+    mean: Floats = field(default_factory=Floats)  # kept, because every view needs all of them
     newest: int = 0  # the highest x so far
 
-    def extend(self, xs: Sequence[int], values: columns.Column, whole: Summary | None = None) -> None:
-        """Take values in; `xs` and `values` are of one length, in any order, best of all rising.
+    def extend(self, xs: Sequence[int], values: step_columns.Column, whole: Summary | None = None) -> None:
+        """Add values; `xs` and `values` have the same length. Any order will do; rising `xs` are fastest.
 
         Args:
-            whole: of all these values, where it is known already.
+            whole: the summary of all these values, where it is already known.
         """
         at, end = 0, len(xs)
         rising = type(xs) is range or xs == sorted(xs)
@@ -71,7 +90,7 @@ class Series:
         if whole is not None and rising and xs[0] // self.width == xs[-1] // self.width:
             self._put(xs[0] // self.width, whole)
             return
-        values = columns.as_list(values)
+        values = step_columns.as_list(values)
         while at < end:
             bucket = xs[at] // self.width
             if rising:
@@ -83,10 +102,10 @@ class Series:
             self._put(bucket, _summary(*_finite(values[at:upto])))
             at = upto
 
-    def extend_many(self, first: int, values: columns.Column, size: int) -> None:
-        """The same for an array, of steps in a row from a multiple of `size` up to another one.
+    def extend_many(self, first: int, values: step_columns.Column, size: int) -> None:
+        """Add an array of consecutive steps from a multiple of `size` up to another one.
 
-        What goes into a wider bucket is added up in parts of that size.
+        Values for a wider bucket are added up in parts of that size.
         """
         at, end = 0, len(values)
         self.newest = max(self.newest, first + end - 1)
@@ -94,29 +113,29 @@ class Series:
             part = min(self.width, size)
             upto = at + max(1, MAX_BUCKETS - len(self.index)) * self.width
             aligned = (first + at) & -(first + at)
-            if 0 < aligned < part:  # the width has doubled in the midst of a bucket
+            if 0 < aligned < part:  # the width has doubled within a bucket
                 part, upto = aligned, at + aligned
-            at += part * self._put_parts((first + at) // part, part, columns.summaries(values[at:upto], part))
+            at += part * self._put_parts((first + at) // part, part, step_columns.summaries(values[at:upto], part))
 
-    def _put_parts(self, number: int, part: int, told: columns.Pieces) -> int:
-        """Parts of buckets, from that number on, as long as the width stays. Returns how many."""
-        width, done, count = self.width, 0, len(told)
-        each = max(1, width // part)
+    def _put_parts(self, number: int, part: int, pieces: step_columns.Pieces) -> int:
+        """Add pieces of `part` steps, from piece `number` on, while the width stays; return how many."""
+        width, done, count = self.width, 0, len(pieces)
+        group = max(1, width // part)
         while done < count and self.width == width:
-            bucket, into = divmod(number + done, each)
-            many = min(MAX_BUCKETS - len(self.index), (count - done) // each)
+            bucket, into = divmod(number + done, group)
+            many = min(MAX_BUCKETS - len(self.index), (count - done) // group)
             if into or many <= 0 or (self.index and bucket <= self.index[-1]):
-                self._put((number + done) * part // width, told.one(done))
+                self._put((number + done) * part // width, pieces.one(done))
                 done += 1
                 continue
-            wholes = told.joined(done, many, each)
+            wholes = pieces.joined(done, many, group)
             self.index.extend(range(bucket, bucket + many))
             self.count.extend(wholes.counts())
             self.total.extend(wholes.total.tolist())
             self.low.extend(wholes.low.tolist())
             self.high.extend(wholes.high.tolist())
             self.mean.extend(map(_mean, self.count[-many:], self.total[-many:], self.low[-many:], self.high[-many:]))
-            done += many * each
+            done += many * group
         return done
 
     def _put(self, bucket: int, values: Summary) -> None:
@@ -139,7 +158,7 @@ class Series:
     def _place(self, bucket: int) -> int:
         if not self.index or bucket > self.index[-1]:
             return len(self.index)
-        return bisect_left(self.index, bucket)  # usually the last; a value may also come late
+        return bisect_left(self.index, bucket)  # most often the last; a value may also come late
 
     def _merge(self, place: int, count: int, total: float, low: float, high: float) -> None:
         if count == 0:
@@ -154,7 +173,7 @@ class Series:
         self.mean[place] = _mean(self.count[place], self.total[place], self.low[place], self.high[place])
 
     def _halve(self) -> None:
-        """Join buckets in pairs: twice the width, half as many."""
+        """Join buckets in pairs: half as many of twice the width."""
         if len(self.index) == MAX_BUCKETS and self.index[0] % 2 == 0 and self._full():
             self._halve_pairs()
             return
@@ -174,11 +193,11 @@ class Series:
             self.mean.append(_mean(count, total, low, high))
 
     def _full(self) -> bool:
-        """Whether no bucket lacks in the row, and none is without a value."""
+        """Return whether the buckets are consecutive and all of them have values."""
         return self.index[-1] - self.index[0] == len(self.index) - 1 and 0 not in self.count
 
     def _halve_pairs(self) -> None:
-        """The same at the interpreter's own speed, where each bucket has the one to be joined with beside it."""
+        """Do the same faster, where all buckets to be joined are next to each other."""
         self.width *= 2
         self.index = Integers(range(self.index[0] // 2, self.index[-1] // 2 + 1))
         self.count = Integers(map(add, self.count[::2], self.count[1::2]))
@@ -188,37 +207,37 @@ class Series:
         self.mean = Floats(map(_mean, self.count, self.total, self.low, self.high))
 
     def curve(self) -> Curve:
-        """The whole run as a curve; a bucket without a finite value is a gap (nan)."""
+        """Return the whole run as a curve; a bucket without a finite value is a gap (nan)."""
         x = Floats(number * self.width for number in self.index)
         means = Floats(self.mean), Floats(self.low), Floats(self.high)
         return Curve(x, *means, self.width, float(self.newest) if x else None)
 
 
-STEP = 1.02  # a quantile is right within 1 %
+STEP = 1.02  # the width of bins as a ratio: quantiles are exact to 1%
 _LOG_STEP = math.log(STEP)
 
 
 def _edge(bin_: int) -> float:
-    """Where a bin begins."""
+    """Return the lower edge of a bin."""
     return math.exp(bin_ * _LOG_STEP)
 
 
 def _bin(value: float) -> int:
-    """The bin whose edges a value lies between: its logarithm, rounded, may point beside it."""
+    """Return the bin whose edges a value lies between: its logarithm, rounded, may point beside it."""
     bin_ = int(math.log(value) / _LOG_STEP // 1)
     return bin_ - (value < _edge(bin_)) + (value >= _edge(bin_ + 1))
 
 
 @dataclass(slots=True)
 class Quantiles:
-    """Quantiles of positive numbers in bounded memory: counts in bins 2 % wide (as in DDSketch, VLDB 2019)."""
+    """Quantiles of positive numbers in bounded memory: counts in bins 2% wide (as in DDSketch, VLDB 2019)."""
 
     bins: dict[int, int] = field(default_factory=dict)
     zeros: int = 0
 
-    def extend(self, values: columns.Column) -> None:
-        """Values sorted, the bins are stretches of them: one look-up a bin, not one a value."""
-        ordered, bins = columns.ordered(values), self.bins
+    def extend(self, values: step_columns.Column) -> None:
+        """Add values. They are sorted first, so that each bin takes one lookup and not one for each value."""
+        ordered, bins = step_columns.ordered(values), self.bins
         at, end = bisect_right(ordered, 1e-12), len(ordered)
         self.zeros += at
         while at < end:
@@ -228,21 +247,21 @@ class Quantiles:
             at = upto
 
     def at(self, *shares: float) -> list[float]:
-        """The values below which these shares of the numbers lie; 0.0 where there are none."""
+        """Return the values below which these shares of the numbers lie; 0.0 where there are none."""
         total = self.zeros + sum(self.bins.values())
         out = []
         ordered = sorted(self.bins.items())
         for share in shares:
             rank = share * max(0, total - 1)
             seen = self.zeros
-            found = 0.0
+            quantile = 0.0
             if rank >= seen:
                 for bin_, count in ordered:
                     seen += count
                     if rank < seen:
-                        found = math.exp((bin_ + 0.5) * _LOG_STEP)
+                        quantile = math.exp((bin_ + 0.5) * _LOG_STEP)
                         break
-            out.append(found)
+            out.append(quantile)
         return out
 
 
@@ -271,9 +290,9 @@ class Column:
         if len(self.values) >= CHUNK:
             self.digested()
 
-    def extend(self, xs: Sequence[int], values: columns.Column) -> None:
-        """As if each value were added by itself: chunks begin and end at the same places."""
-        if columns.is_array(values):
+    def extend(self, xs: Sequence[int], values: step_columns.Column) -> None:
+        """Add values. The result is as if they were added one by one: chunks have the same boundaries."""
+        if step_columns.is_array(values):
             xs, values = self._many(xs, values)
         if type(xs) is not range and xs != sorted(xs):
             for x, value in zip(xs, values, strict=True):
@@ -290,32 +309,32 @@ class Column:
             if len(self.values) >= CHUNK:
                 self.digested()
 
-    def _many(self, xs: Sequence[int], values: columns.Column) -> tuple[Sequence[int], list[float]]:
-        """Take in an array up to the end of its last whole chunk; returns what is left to be taken."""
+    def _many(self, xs: Sequence[int], values: step_columns.Column) -> tuple[Sequence[int], list[float]]:
+        """Add an array up to the end of its last whole chunk; return the rest."""
         first = -xs[0] % CHUNK
         if not first and self.xs and self.xs[0] // CHUNK == xs[0] // CHUNK:
-            first = CHUNK  # steps that are done again, at a chunk's begin: the chunk that waits goes on with them
+            first = CHUNK  # repeated steps at the begin of a chunk: they belong to the waiting chunk
         end = first + (len(xs) - first) // CHUNK * CHUNK
-        wholes = columns.summaries(values[first:end], CHUNK) if type(xs) is range and first < end else None
+        wholes = step_columns.summaries(values[first:end], CHUNK) if type(xs) is range and first < end else None
         if wholes is None or not wholes.finite():
-            return xs, columns.as_list(values)
-        self.extend(xs[:first], columns.as_list(values[:first]))
+            return xs, step_columns.as_list(values)
+        self.extend(xs[:first], step_columns.as_list(values[:first]))
         self.digested()
         self._put_many(xs[first], values[first:end], wholes)
         self._sketch(values[first:end])
-        return xs[end:], columns.as_list(values[end:])
+        return xs[end:], step_columns.as_list(values[end:])
 
-    def _put_many(self, first: int, values: columns.Column, wholes: columns.Pieces) -> None:
-        """An array of finite values of whole chunks, which are added up already."""
+    def _put_many(self, first: int, values: step_columns.Column, wholes: step_columns.Pieces) -> None:
+        """Add an array of finite values in whole chunks, whose sums are in `wholes`."""
         self.last = float(values[-1])
         self.series.extend_many(first, values, CHUNK)
         self.count += len(values)
-        self.sum = columns.total(wholes.total, self.sum)
+        self.sum = step_columns.total(wholes.total, self.sum)
         self.least = min(self.least, float(wholes.low.min()))
         self.most = max(self.most, float(wholes.high.max()))
 
     def digested(self) -> Self:
-        """This column, with nothing waiting: to be called before its figures are read."""
+        """Return this column with nothing waiting; call it before reading its figures."""
         if self.values:
             xs, values = self.xs, self.values
             self.xs, self.values = [], []
@@ -327,7 +346,7 @@ class Column:
         self._put(xs, values, _summary(finite, total))
         self._sketch(finite)
 
-    def _put(self, xs: Sequence[int], values: columns.Column, whole: Summary) -> None:
+    def _put(self, xs: Sequence[int], values: step_columns.Column, whole: Summary) -> None:
         count, total, low, high = whole
         self.last = float(values[-1])
         self.series.extend(xs, values, whole)
@@ -338,26 +357,63 @@ class Column:
             self.least = min(self.least, low)
             self.most = max(self.most, high)
 
-    def _sketch(self, values: columns.Column) -> None:
-        """What else is to be known of finite values."""
+    def _sketch(self, values: step_columns.Column) -> None:
+        """Take the finite values into further figures of a subclass."""
 
 
 @dataclass(slots=True)
 class Durations(Column):
-    """A column of seconds, of which quantiles are asked, too."""
+    """A column of seconds with quantiles."""
 
     quantiles: Quantiles = field(default_factory=Quantiles)
 
-    def _sketch(self, values: columns.Column) -> None:
+    def spread(self) -> tuple[float, float, float]:
+        """Return median, p95 and maximum, in seconds; a quantile is never above the maximum."""
+        p50, p95 = (min(quantile, self.most) for quantile in self.quantiles.at(0.5, 0.95))
+        return p50, p95, max(0.0, self.most)
+
+    def _sketch(self, values: step_columns.Column) -> None:
         self.quantiles.extend(values)
 
 
 @dataclass(slots=True)
 class Spread(Durations):
-    """Seconds of which quantiles are asked, and nothing else: of each rank a curve would be the most that is kept."""
+    """Seconds with quantiles but without a curve, which would take most of the memory for each rank."""
 
-    def _put(self, xs: Sequence[int], values: columns.Column, whole: Summary) -> None:
-        """No curve."""
+    def _put(self, xs: Sequence[int], values: step_columns.Column, whole: Summary) -> None:
+        """Keep no curve."""
 
-    def _put_many(self, first: int, values: columns.Column, wholes: columns.Pieces) -> None:
-        """No curve."""
+    def _put_many(self, first: int, values: step_columns.Column, wholes: step_columns.Pieces) -> None:
+        """Keep no curve."""
+
+
+# The order in which metrics are shown: the usual ones first, then others of the program, then those of the hooks.
+
+T = TypeVar("T")
+
+_WORDS = re.compile(r"[a-z]+")
+
+
+@lru_cache(maxsize=4096)
+def metric_place(name: str) -> tuple[int, int]:
+    """Return the rank of a metric in that order; metrics of equal rank keep the order in which they came."""
+    lower = name.lower()
+    last = lower.rsplit("/", 1)[-1]
+    if last in GENERATE_METRICS or REWARD_SECONDS in lower:
+        return 3, 0
+    if last in LEARNING_SIGNALS:
+        return 0, LEARNING_SIGNALS.index(last)
+    words = _WORDS.findall(lower)
+    for index, wanted in enumerate(LEARNING_SIGNALS):
+        if wanted in words or (len(wanted) > 3 and wanted in lower):
+            return 1, index
+    return 2, 0
+
+
+def comes_by_itself(name: str) -> bool:
+    """Return whether this metric comes from the hooks rather than from the program."""
+    return name == LOSS or metric_place(name)[0] == 3
+
+
+def ordered(metrics: Mapping[str, T]) -> dict[str, T]:
+    return {name: metrics[name] for name in sorted(metrics, key=metric_place)}

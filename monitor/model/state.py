@@ -1,33 +1,161 @@
-"""The state of a run: all that its events say, in bounded memory. Plain data; `fold` changes it, `summary` reads it."""
+"""The state of a run: its events folded, in bounded memory. Plain data; `fold` changes it, `summary` reads it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from monitor.model.activity import Activity
-from monitor.model.baseline import Baseline
-from monitor.model.claims import Claims
-from monitor.model.device_lane import WARM_UP, DeviceLane
-from monitor.model.lengths import Lengths
-from monitor.model.metric_order import comes_by_itself
-from monitor.model.open_step import OpenStep
-from monitor.model.overlap import Timelines
+from monitor.model.baseline import Baseline, StepKind, Trend
+from monitor.model.device_steps import WARM_UP, DeviceLane
+from monitor.model.gpu_activity import Activity
 from monitor.model.pace import Pace
-from monitor.model.ranks import RankStats
+from monitor.model.rank_waits import RankStats
 from monitor.model.report import SlowStep
-from monitor.model.series import Column, Durations
-from monitor.model.throttle import Throttles
-from monitor.model.trend import Trend
+from monitor.model.series import Column, Durations, comes_by_itself
+from monitor.model.step_intervals import SpanAttribution, Timelines
+from monitor.model.throttle_watch import Throttles
 from trainhooks.events import Gpu, GpuTime, Host, Pulse, Span, Step
+
+# Sequence lengths of the steps, and the seconds by length, in bounded memory.
+
+BIN_BITS = 3  # binary digits of a length that tell bins apart: eight in each octave
+
+
+@dataclass(slots=True)
+class Bin:
+    """The steps whose longest sequence falls into one bin of lengths."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    padded: int = 0  # positions, over the steps that report both
+    length: float = 0.0  # the sum of the lengths
+
+
+@dataclass(slots=True)
+class Lengths:
+    """Steps by the length of their longest sequence: as reported, or as the batch was padded to."""
+
+    bins: dict[int, Bin] = field(default_factory=dict)
+    steps: int = 0
+    longest: float = 0.0
+
+    def take(self, step: Step) -> None:
+        if step.lengths is not None:
+            longest = step.lengths[2]
+        elif step.padded_tokens and step.samples:
+            longest = step.padded_tokens / step.samples
+        else:
+            return
+        if longest <= 0:
+            return
+        whole = int(longest)
+        coarse = max(0, whole.bit_length() - BIN_BITS - 1)
+        place = (coarse << BIN_BITS) + (whole >> coarse)
+        bin_ = self.bins.get(place)
+        if bin_ is None:
+            bin_ = self.bins[place] = Bin()
+        bin_.steps += 1
+        bin_.seconds += step.duration
+        bin_.length += longest
+        if step.tokens is not None and step.padded_tokens is not None:
+            bin_.tokens += min(step.tokens, step.padded_tokens)
+            bin_.padded += step.padded_tokens
+        self.steps += 1
+        self.longest = max(self.longest, longest)
+
+    def rows(self) -> list[tuple[float, Bin]]:
+        """Return the mean length of each bin and the bin, the short ones first."""
+        return [(bin_.length / bin_.steps, bin_) for _, bin_ in sorted(self.bins.items())]
+
+    def typical(self) -> float | None:
+        """Return the median length."""
+        seen = 0
+        for length, bin_ in self.rows():
+            seen += bin_.steps
+            if 2 * seen >= self.steps:
+                return length
+        return None
+
+
+# The open step by its pulses: the phases that they show, with begin and end.
+
+MAX_PARTS = 64  # of one step; older ones become time in an unknown phase
+MAX_BEGIN_DIFFERENCE = (
+    0.25  # seconds by which two pulses may differ on when a phase began, and mean the same entry of it
+)
+
+
+@dataclass(slots=True)
+class OpenStep:
+    """The phases of the open step. Pulses come once a second: phases between two pulses are missing."""
+
+    step: int | None = None
+    parts: list[tuple[str, float, float]] = field(default_factory=list)  # phase, begin, end: seconds in the step
+
+    def take(self, pulse: Pulse) -> None:
+        if pulse.step is None or pulse.step_open is None:
+            self.step, self.parts = None, []
+            return
+        here = pulse.step_open
+        if pulse.step != self.step or (self.parts and here < self.parts[-1][2]):  # another or a repeated step
+            self.step, self.parts = pulse.step, []
+        if pulse.phase is None:
+            return
+        begin = here if pulse.phase_open is None else max(0.0, here - pulse.phase_open)
+        if self.parts:
+            name, since, upto = self.parts[-1]
+            if name == pulse.phase and abs(begin - since) < MAX_BEGIN_DIFFERENCE:
+                self.parts[-1] = (name, since, here)
+                return
+            begin = max(begin, upto)
+        self.parts.append((pulse.phase, begin, here))
+        if len(self.parts) > MAX_PARTS:
+            del self.parts[0]
+
+    def upto(self, now: float) -> list[tuple[str | None, float]]:
+        """Return the step's first `now` seconds in turn; None is time in which no phase was seen."""
+        out: list[tuple[str | None, float]] = []
+        at = 0.0
+        for name, begin, end in self.parts:
+            if begin - at > 0:
+                out.append((None, begin - at))
+            out.append((name, end - begin))
+            at = end
+        if now - at > 0:
+            out.append((None, now - at))
+        return out
+
+
+# The GPUs of a run: joined by UUID, because index and process id differ inside containers.
+
+
+def ours(state: RunState) -> frozenset[str] | None:
+    """Return the UUIDs of the GPUs that the training uses; None: not reported, or none of them is read."""
+    used = driver_uuids(state, state.devices)
+    cards = {state.gpus[uuid][-1].mig_of for uuid in used}  # what slows the card slows its parts
+    return used | {card for card in cards if card is not None} or None
+
+
+def driver_uuids(state: RunState, used: Iterable[str]) -> frozenset[str]:
+    """Return the UUIDs of the GPUs and MIG instances, as the driver writes them, that go by these UUIDs."""
+    bare = [_bare(uuid) for uuid in used]
+    # A user may have abbreviated it.
+    return frozenset(uuid for uuid in state.gpus if any(prefix and _bare(uuid).startswith(prefix) for prefix in bare))
+
+
+def _bare(uuid: str) -> str:
+    return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
+
 
 HISTORY = 240  # host and GPU readings kept for the small curves: four minutes at one a second
 MAX_SLOW_STEPS = 200
-MAX_LATEST = 512  # steps of which a screen shows each one
-MAX_MARKS = 400  # spans on a timeline, which has hardly more columns
+MAX_LATEST = 512  # newest steps, which screens show one by one
+MAX_MARKS = 400  # spans kept for the timeline, which has hardly more columns
 MAX_ALERTS = 500
 MAX_NOTES = 50
-UNTOLD = "unknown"  # the source of a producer whose hello is missing
+UNKNOWN_SOURCE = "unknown"  # the source of a producer whose hello is missing
 TREE, MACHINE = "tree", "machine"  # the training's resident memory, and what of the machine's is in use
 
 
@@ -59,11 +187,11 @@ class PhaseStats:
 
 @dataclass(slots=True)
 class WallClock:
-    """The raw sums of the account of time; `account` makes the account of them."""
+    """The raw sums of the elapsed time; `wall_time` makes the parts of the wall time of them."""
 
     first_step: float | None = None  # begin
-    warm: float | None = None  # end of the last of the first steps, which are no measure of the others
-    warming: int = WARM_UP  # how many of these are still to come
+    warm: float | None = None  # end of the warm-up steps
+    warming: int = WARM_UP  # warm-up steps still to come
     last_step: float | None = None  # end
     steps: float = 0.0  # seconds in steps
     startup: dict[str, float] = field(default_factory=dict)  # spans before the first step
@@ -77,11 +205,13 @@ class AlertRow:
     t: float
     code: str
     text: str
+    slow_step: int | None = None  # the index of the slow step that it reports; None: of something else
+    rank: int | None = None  # of that step
 
 
 @dataclass(slots=True)
-class Figures:
-    """What one rank told of its steps, or what the console's lines did. One of these makes the main figures."""
+class RankState:
+    """The figures of one rank, or those read from the console. The run's main figures come from one of these."""
 
     source: str = "hooks"  # hooks | native | console
     rank: int = 0
@@ -96,36 +226,36 @@ class Figures:
     phases: dict[str, PhaseStats] = field(default_factory=dict)
     device: DeviceLane = field(default_factory=DeviceLane)  # what the device took over them
     tokens: Column = field(default_factory=Column)  # tokens a step, where they are counted
-    padded_steps: int = 0  # steps that tell both, tokens and positions computed for them
+    padded_steps: int = 0  # steps that report both tokens and computed positions
     padded_tokens: int = 0  # positions, padding included
     unpadded_tokens: int = 0  # tokens of these steps
-    lengths: Lengths = field(default_factory=Lengths)  # of steps that tell how long their sequences are
+    lengths: Lengths = field(default_factory=Lengths)  # of steps that report sequence lengths
     called_often: int = 0  # steps that call the model more than once
-    called_singly: int = 0  # of these the ones whose calls get one sample each, though all were at hand
+    called_singly: int = 0  # of these the ones whose calls get one sample each, though all inputs were available
     pace_seconds: Column = field(default_factory=Column)  # from the end of the step before to this one's end, likewise
     metrics: dict[str, Column] = field(default_factory=dict)
-    baselines: dict[str, Baseline] = field(default_factory=dict)
+    baselines: dict[StepKind, Baseline] = field(default_factory=dict)
     slow_steps: list[SlowStep] = field(default_factory=list)
     slow_count: int = 0
-    slow_excess: float = 0.0  # seconds beyond the usual, over all slow steps
+    slow_excess: float = 0.0  # seconds beyond the median, over all slow steps
     pace: Pace = field(default_factory=Pace)
     wall: WallClock = field(default_factory=WallClock)
-    timelines: Timelines = field(default_factory=Timelines)  # when the steps were done, to be laid over GPU episodes
-    claims: Claims = field(default_factory=Claims)  # of spans that do not tell what part is their own
+    timelines: Timelines = field(default_factory=Timelines)  # when steps ran, to compare them with throttle events
+    claims: SpanAttribution = field(default_factory=SpanAttribution)  # of spans that do not report their own time
 
     restart: int = 0  # the elastic restart that the newest process of this rank belongs to
     begins_again: bool = False  # that process has not ended a step yet
-    restarts: int = 0  # so many times it began again
-    steps_again: int = 0  # steps that were done before a restart, and had to be done once more
+    restarts: int = 0  # restarts after which steps went on
+    steps_again: int = 0  # steps repeated after a restart
 
-    frames: dict[str, dict[str, int]] = field(default_factory=dict)  # what was open -> place in the program -> looks
+    frames: dict[str, dict[str, int]] = field(default_factory=dict)  # open phase -> place -> stack samples
     pulse: Pulse | None = None
     open_step: OpenStep = field(default_factory=OpenStep)
     latest: list[Step] = field(default_factory=list)  # the newest steps one by one
     timed: list[GpuTime] = field(default_factory=list)  # the newest that the device was timed in, one by one
     marks: list[Span] = field(default_factory=list)  # spans after the first step; of many, the longest
     alerts: list[AlertRow] = field(default_factory=list)
-    bye: float | None = None  # when its newest process said it
+    bye: float | None = None  # the end of its newest process, as it reported it
 
     @property
     def stepped(self) -> bool:
@@ -141,7 +271,7 @@ class Ending:
 
 @dataclass(slots=True)
 class RunState:
-    """One run. `lead` is the rank whose steps make the main figures: the lowest that steps, whoever is heard first.
+    """One run. `lead` is the rank whose steps make the main figures: the lowest with steps.
 
     So the state does not depend on the order in which the journals of different ranks are read.
     """
@@ -151,8 +281,8 @@ class RunState:
     facts: dict[str, Any] = field(default_factory=dict)
 
     lead: int | None = None
-    hooked: dict[int, Figures] = field(default_factory=dict)  # of the lead, and of ranks below it that do not step
-    console: Figures | None = None  # what was read from the console
+    hooked: dict[int, RankState] = field(default_factory=dict)  # of the lead, and of ranks below it that do not step
+    console: RankState | None = None  # what was read from the console
     ranks: dict[int, RankStats] = field(default_factory=dict)
 
     alerts: list[AlertRow] = field(default_factory=list)  # that belong to the run as a whole
@@ -167,17 +297,17 @@ class RunState:
     last_event: float | None = None
 
     @property
-    def main(self) -> Figures:
-        """The figures to show. Steps that a process tells itself win over those read from the console."""
+    def main(self) -> RankState:
+        """Return the main figures. Steps reported by a process take precedence over those read from the console."""
         if self.lead is not None:
             return self.hooked[self.lead]
         if self.console is not None and (self.console.stepped or not self.hooked):
             return self.console
-        return self.hooked[min(self.hooked)] if self.hooked else Figures()
+        return self.hooked[min(self.hooked)] if self.hooked else RankState()
 
     @property
     def metrics(self) -> dict[str, Column]:
-        """The main figures' metrics; and where a program logs none itself, those that it prints."""
+        """Return the metrics of the main figures; where the program logs none, those that it prints."""
         main = self.main
         if self.console is None or main is self.console or not all(map(comes_by_itself, main.metrics)):
             return main.metrics

@@ -1,4 +1,4 @@
-"""The report, read off the state of a run. Pure: the moment, the identity and the liveness are passed in."""
+"""The report of a run, read off its state. Pure: moment, identity and liveness are passed in."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import fields
 
-from monitor.model import account, mfu
-from monitor.model.account import Surroundings as Surroundings
-from monitor.model.activity import Range
-from monitor.model.below_peak import below_peak, holds
-from monitor.model.device_ranks import late_of, usual_steps, waits_of
+from monitor.gpu_lines import reasons_in_words
+from monitor.model import mfu, wall_time
+from monitor.model.baseline import StepKind
 from monitor.model.device_use import device_use, over_steps, phase_rows, tells_phases, uses_device
-from monitor.model.devices import ours
-from monitor.model.metric_order import ordered
-from monitor.model.outside_steps import outside_steps
-from monitor.model.ranks import Comparison, compare
-from monitor.model.reasons import reasons_in_words
+from monitor.model.gpu_activity import Range
+from monitor.model.mfu import below_peak, holds
+from monitor.model.pace import stops, time_left
+from monitor.model.rank_waits import Comparison, compare, late_of, typical_steps, waits_of
 from monitor.model.report import (
     Alert,
     Dropped,
@@ -24,7 +21,6 @@ from monitor.model.report import (
     GpuRow,
     HostRow,
     MetricRow,
-    OpenWork,
     Outcome,
     PhaseRow,
     Progress,
@@ -37,38 +33,39 @@ from monitor.model.report import (
     Throughput,
     Wall,
 )
-from monitor.model.series import Column
-from monitor.model.state import MAX_MARKS, AlertRow, Figures, RunState
-from monitor.model.steps import OTHER
-from monitor.model.throttle import GpuWatch
-from monitor.model.time_left import stops, time_left
+from monitor.model.series import Column, ordered
+from monitor.model.state import MAX_MARKS, AlertRow, RankState, RunState, ours
+from monitor.model.step_folding import slow_step_alert
+from monitor.model.throttle_watch import GpuWatch
+from monitor.model.view import OpenWork
+from monitor.model.wall_time import RunContext, outside_steps
+from monitor.step_columns import OTHER
 from trainhooks.events import Gpu, Pulse
 
-SLOW = "slow-steps"
-# Figures of the last moment that are told as means over the steps once the run is over.
+# Figures that are means over the steps once the run is over.
 _MEANS: dict[str, Callable[[Range], float | int]] = {
-    "utilization": lambda told: told.mean,
-    "memory_used": lambda told: round(told.max),
-    "temperature": lambda told: told.mean,
-    "power": lambda told: told.mean,
-    "sm_clock": lambda told: round(told.mean),
+    "utilization": lambda figures: figures.mean,
+    "memory_used": lambda figures: round(figures.max),
+    "temperature": lambda figures: figures.mean,
+    "power": lambda figures: figures.mean,
+    "sm_clock": lambda figures: round(figures.mean),
 }
 _NOT_READ = ("reasons", "throttle", "over_steps")
-SILENT = 3.0  # seconds without a word: three pulses missed
+MIN_SILENT_SECONDS = 3.0  # without an event: three pulses missed
 
 
-def report(state: RunState, around: Surroundings) -> Report:
-    """Everything that is known of the run at `around.now`."""
-    outcome = _outcome(state, around)
-    wall = account.wall(state, around, outcome)
+def report(state: RunState, context: RunContext) -> Report:
+    """Return everything that is known of the run at `context.now`."""
+    outcome = _outcome(state, context)
+    wall = wall_time.wall(state, context, outcome)
     main, comparison = state.main, compare(state.ranks)
-    progress = _progress(state, around, outcome, wall)
+    progress = _progress(state, context, outcome, wall)
     device, host_phases = device_use(state), _phases(main)
-    usual = _device_ranks(state)
-    throughput, straggler = _throughput(state, around, outcome), _straggler(state, comparison, usual)
+    typical = _device_ranks(state)
+    throughput, straggler = _throughput(state, context, outcome), _straggler(state, comparison, typical)
     if device is not None:
         waits = straggler.share if straggler is not None and straggler.rank != main.rank else None
-        product = mfu.matrix_product(state, throughput, around.products)
+        product = mfu.matrix_product(state, throughput, context.products)
         if product is not None and product.share is not None and throughput.mfu is not None:
             product.holds = holds(product, throughput.mfu, device.busy_most)
         device.matrix_product = product
@@ -76,7 +73,7 @@ def report(state: RunState, around: Surroundings) -> Report:
         device.below_peak = below_peak(device, throughput.mfu, waits, product)
     timed = tells_phases(main.device)
     return Report(
-        run=_run(state, around),
+        run=_run(state, context),
         outcome=outcome,
         progress=progress,
         throughput=throughput,
@@ -84,13 +81,13 @@ def report(state: RunState, around: Surroundings) -> Report:
         phases=phase_rows(main.device) if timed else host_phases,
         metrics={name: _metric(column.digested()) for name, column in ordered(state.metrics).items()},
         slow_steps=slow_steps(state),
-        startup=account.startup(state, around, wall, outcome),
+        startup=wall_time.startup(state, context, wall, outcome),
         gpus=_gpus(state, outcome),
         host=_host(state),
-        ranks=_ranks(state, comparison, usual, waits_of(usual) if straggler is not None else None),
+        ranks=_ranks(state, comparison, typical, waits_of(typical) if straggler is not None else None),
         findings=[],
-        alerts=_alerts(state, around),
-        dropped=_dropped(state, around, outcome),
+        alerts=_alerts(state, context),
+        dropped=_dropped(state, context, outcome),
         straggler=straggler,
         gpu_clock=GpuClock(device.timed_steps, device.dropped) if device is not None and device.clock else None,
         device=device,
@@ -98,63 +95,89 @@ def report(state: RunState, around: Surroundings) -> Report:
     )
 
 
-def _run(state: RunState, around: Surroundings) -> Run:
-    identity = around.identity
+def _run(state: RunState, context: RunContext) -> Run:
+    identity = context.identity
     name = identity.get("name") if identity.get("named") else None
     command = identity.get("command") or state.facts.get("command") or []
-    trainings = account.trainings(state)
-    host = identity.get("host") or next((each.host for each in trainings if each.host), None)
-    ranks = len({each.rank for each in trainings})
+    trainings = wall_time.trainings(state)
+    host = identity.get("host") or next((producer.host for producer in trainings if producer.host), None)
+    ranks = len({producer.rank for producer in trainings})
     main = state.main
     source = main.source if main.stepped else None
-    offset = account.wall_offset(state, identity)
-    begins = [] if offset is None else [each.hello + (each.wall_offset or offset) for each in trainings]
+    offset = wall_time.wall_offset(state, identity)
+    begins = [] if offset is None else [producer.hello + (producer.wall_offset or offset) for producer in trainings]
     started = identity.get("started") or min(begins, default=None)
     facts = {**state.facts, **({"tags": identity["tags"]} if identity.get("tags") else {})}
     name = name or state.name or identity.get("name")
     imported = identity.get("imported") is True
     recording = identity.get("recording") is True
-    return Run(identity.get("id"), name, command, host, started, ranks, facts, source, imported, recording)
+    return Run(
+        id=identity.get("id"),
+        name=name,
+        command=command,
+        host=host,
+        started=started,
+        ranks=ranks,
+        facts=facts,
+        source=source,
+        imported=imported,
+        recording=recording,
+    )
 
 
-def _outcome(state: RunState, around: Surroundings) -> Outcome:
-    if around.alive:  # also after the launched program, when that left a training behind
+def _outcome(state: RunState, context: RunContext) -> Outcome:
+    if context.alive:  # also after the launched program's end, where a training goes on
         return Outcome("running")
     ending = state.ending
-    error = next((each.error for each in account.newest(state) if each.error), None)
+    error = next((producer.error for producer in wall_time.newest(state) if producer.error), None)
+    if context.stopped:
+        code, number = (ending.exit_code, ending.signal or None) if ending is not None else (None, None)
+        return Outcome("killed", code, number, wall_time.STOPPED_BY_YOU)
     if ending is not None and ending.signal:  # 0 is no signal
-        return Outcome("killed", ending.exit_code, ending.signal, error)
+        return Outcome(state="killed", exit_code=ending.exit_code, signal=ending.signal, error=error)
     if ending is not None and ending.exit_code is not None:
-        return Outcome("finished" if ending.exit_code == 0 else "failed", ending.exit_code, None, error)
-    if state.main.bye is not None:  # it ended in good order, but nobody waited for its exit code
+        return Outcome(
+            state="finished" if ending.exit_code == 0 else "failed",
+            exit_code=ending.exit_code,
+            signal=None,
+            error=error,
+        )
+    if state.main.bye is not None:  # a regular end with an unknown exit code
         return Outcome("failed" if error else "finished", error=error)
     return Outcome("lost")
 
 
-def _dropped(state: RunState, around: Surroundings, outcome: Outcome) -> Dropped:
+def _dropped(state: RunState, context: RunContext, outcome: Outcome) -> Dropped:
     over = outcome.state != "running"
-    hooked = [each for each in account.newest(state) if each.source == "hooks"]
+    hooked = [producer for producer in wall_time.newest(state) if producer.source == "hooks"]
     return Dropped(
-        events=sum(each.dropped for each in state.producers.values()),
-        lines=around.missing_lines,
-        broken_off=sum(over and each.ended is None for each in hooked),
+        events=sum(producer.dropped for producer in state.producers.values()),
+        lines=context.missing_lines,
+        broken_off=sum(over and producer.ended is None for producer in hooked),
     )
 
 
-def _progress(state: RunState, around: Surroundings, outcome: Outcome, wall: Wall) -> Progress:
+def _progress(state: RunState, context: RunContext, outcome: Outcome, wall: Wall) -> Progress:
     main = state.main
     ok, skipped = main.steps_ok, sum(main.skipped.values())
     done = main.start_step + ok + skipped
     total = _total(state)
-    progress = Progress(done, total, ok, skipped, dict(main.skipped), elapsed_seconds=wall.total)
+    progress = Progress(
+        steps_done=done,
+        steps_total=total,
+        steps_ok=ok,
+        steps_skipped=skipped,
+        skipped=dict(main.skipped),
+        elapsed_seconds=wall.total,
+    )
     progress.restarts, progress.steps_again = main.restarts, main.steps_again
     if total:
         progress.fraction = min(1.0, done / total)
     if outcome.state == "running" and total is not None:
-        left = _time_left(main, max(0, total - done), around.now)
+        left = _time_left(main, max(0, total - done), context.now)
         if left is not None:
             progress.eta_seconds, progress.eta_low, progress.eta_high = left
-    price = around.identity.get("price")
+    price = context.identity.get("price")
     if isinstance(price, int | float) and wall.total is not None:
         progress.cost = price * wall.total / 3600
         if progress.eta_seconds is not None:
@@ -164,51 +187,66 @@ def _progress(state: RunState, around: Surroundings, outcome: Outcome, wall: Wal
     return progress
 
 
-def _time_left(main: Figures, steps: int, now: float) -> tuple[float, float, float] | None:
-    every = stops(main.marks) if len(main.marks) < MAX_MARKS // 2 else []  # of many, only the longest are kept
+def _time_left(main: RankState, steps: int, now: float) -> tuple[float, float, float] | None:
+    regular = stops(main.marks) if len(main.marks) < MAX_MARKS // 2 else []  # of many, only the longest are kept
     passed = max(0.0, now - main.pace.end - main.wall.since_last_step) if main.pace.end is not None else 0.0
-    return time_left(main.pace, steps, main.last_index, every, passed)
+    return time_left(main.pace, steps, main.last_index, regular, passed)
 
 
 def _total(state: RunState) -> int | None:
-    """The steps planned, as the main figures' own teller has it; else as a rank that does not step does."""
+    """Return the planned steps, by the source of the main figures, else by a rank without steps; None: unknown."""
     if state.main.total_steps is not None:
         return state.main.total_steps
-    return next((each.total_steps for _, each in sorted(state.hooked.items()) if each.total_steps is not None), None)
+    return next(
+        (
+            rank_state.total_steps
+            for _, rank_state in sorted(state.hooked.items())
+            if rank_state.total_steps is not None
+        ),
+        None,
+    )
 
 
-def _throughput(state: RunState, around: Surroundings, outcome: Outcome) -> Throughput:
+def _throughput(state: RunState, context: RunContext, outcome: Outcome) -> Throughput:
     pace = state.main.pace
     whole = pace.whole_run()
-    found = Throughput(**{f.name: getattr(whole, f.name) for f in fields(Rates)}, recent=pace.lately())
-    mfu.fill(found, state, outcome.state == "running")
-    found.recent_seconds, found.recent_steps = pace.latest() or (None, None)
-    found.busy_share = state.main.device.whole.busy_share()
-    wanted = around.identity.get("expect_tps")
+    throughput = Throughput(**{f.name: getattr(whole, f.name) for f in fields(Rates)}, recent=pace.recent_rates())
+    mfu.fill(throughput, state, outcome.state == "running")
+    throughput.recent_seconds, throughput.recent_steps = pace.recent_span() or (None, None)
+    throughput.busy_share = state.main.device.whole.busy_share()
+    wanted = context.identity.get("expect_tps")
     if isinstance(wanted, int | float) and wanted > 0:
-        found.expected_tokens_per_second = float(wanted)
-    return found
+        throughput.expected_tokens_per_second = float(wanted)
+    return throughput
 
 
-def _phases(main: Figures) -> list[PhaseRow]:
-    """The phases in the order they first occurred, `other` last; their shares of all step time add up to 1."""
+def _phases(main: RankState) -> list[PhaseRow]:
+    """Return the phases in the order they first occurred, `other` last; their shares of all step time add up to 1."""
     columns = {name: stats.seconds.digested() for name, stats in main.phases.items()}
     whole = sum(column.sum for column in columns.values())
     rows = []
     for name, column in columns.items():
-        p50, p95 = (min(each, column.most) for each in column.quantiles.at(0.5, 0.95))
+        p50, p95, longest = column.spread()
         share = column.sum / whole if whole else 0.0
         mean = column.sum / column.count if column.count else 0.0
-        most = max(0.0, column.most)
-        row = PhaseRow(name, share, mean, p50, p95, most, main.phases[name].clock, column.count)
-        told = main.device.whole.phases.get(name)
-        row.gpu_seconds = told.total / told.steps if told is not None and told.steps else None
+        row = PhaseRow(
+            name=name,
+            share=share,
+            mean=mean,
+            p50=p50,
+            p95=p95,
+            max=longest,
+            clock=main.phases[name].clock,
+            count=column.count,
+        )
+        figures = main.device.whole.phases.get(name)
+        row.gpu_seconds = figures.total / figures.steps if figures is not None and figures.steps else None
         rows.append(row)
     return sorted(rows, key=lambda row: row.name == OTHER)
 
 
 def slow_steps(state: RunState) -> list[SlowStep]:
-    """By the device's clock where a device is used: on the host's, a step is long whose queue was full."""
+    """Return the slow steps, by the device's clock where one is used: on the host's, a full queue makes a step long."""
     return list(state.main.device.slow_steps if uses_device(state) else state.main.slow_steps)
 
 
@@ -217,63 +255,81 @@ def _metric(column: Column) -> MetricRow:
     count = column.count + column.nonfinite
     if not column.count:
         return MetricRow(last, count=count, nonfinite=column.nonfinite)
-    mean = max(column.least, min(column.most, column.sum / column.count))  # a sum may be beyond a float
-    return MetricRow(last, mean, column.least, column.most, count, column.nonfinite)
+    mean = max(column.least, min(column.most, column.sum / column.count))  # the sum may overflow
+    return MetricRow(last=last, mean=mean, min=column.least, max=column.most, count=count, nonfinite=column.nonfinite)
 
 
 def _device_ranks(state: RunState) -> dict[int, dict[str, float]]:
-    """Each rank's usual step by the device's clock."""
-    return usual_steps({rank: stats.device for rank, stats in state.ranks.items()}) if uses_device(state) else {}
+    """Return each rank's typical step by the device's clock."""
+    return typical_steps({rank: stats.device for rank, stats in state.ranks.items()}) if uses_device(state) else {}
 
 
 def _ranks(
     state: RunState,
     comparison: Comparison | None,
-    usual: dict[int, dict[str, float]],
+    typical: dict[int, dict[str, float]],
     waiting: dict[int, float] | None,
 ) -> list[RankRow]:
-    # On a GPU the host runs ahead, and waits wherever it next needs a result: only what is clear is said.
-    told = comparison is not None and (comparison.slowest is not None or not state.gpus)
-    known = comparison if told else None
+    # On a GPU the host runs ahead and waits wherever it needs a result: only a clear straggler is reported.
+    figures = comparison is not None and (comparison.slowest is not None or not state.gpus)
+    known = comparison if figures else None
     rows = []
-    for rank in sorted({each.rank for each in account.trainings(state)}):
+    for rank in sorted({producer.rank for producer in wall_time.trainings(state)}):
         stats = state.ranks.get(rank)
         seconds = stats.seconds.digested().quantiles.at(0.5)[0] if stats is not None else None
         row = RankRow(rank, seconds or None, steps=stats.steps if stats is not None else 0)
         if known is not None:
-            row.wait_seconds, row.usual_wait = known.waits.get(rank), known.usual.get(rank)
+            row.wait_seconds, row.usual_wait = known.waits.get(rank), known.typical.get(rank)
             row.wait_share = None if row.usual_wait is None else row.usual_wait / known.period
         rows.append(row)
-    return [_by_device(row, usual, waiting) if row.rank in usual else row for row in rows]
+    return [_by_device(row, typical, waiting) if row.rank in typical else row for row in rows]
 
 
-def _by_device(row: RankRow, usual: dict[int, dict[str, float]], waiting: dict[int, float] | None) -> RankRow:
-    """A rank by the device's clock; who waits is said where the one that is late is clear."""
-    seconds = sum(usual[row.rank].values())
+def _by_device(row: RankRow, typical: dict[int, dict[str, float]], waiting: dict[int, float] | None) -> RankRow:
+    """Return a rank by the device's clock; waits are set only where the late rank is clear."""
+    seconds = sum(typical[row.rank].values())
     wait = None if waiting is None else waiting[row.rank]
     share = None if wait is None or seconds <= 0 else wait / seconds
-    return RankRow(row.rank, seconds, wait, row.steps, wait, share, clock="cuda")
+    return RankRow(
+        rank=row.rank,
+        step_seconds=seconds,
+        wait_seconds=wait,
+        steps=row.steps,
+        usual_wait=wait,
+        wait_share=share,
+        clock="cuda",
+    )
 
 
-def _straggler(state: RunState, comparison: Comparison | None, usual: dict[int, dict[str, float]]) -> Straggler | None:
+def _straggler(
+    state: RunState, comparison: Comparison | None, typical: dict[int, dict[str, float]]
+) -> Straggler | None:
     if uses_device(state):
-        late = late_of(usual, min((len(state.ranks[rank].device.latest) for rank in usual), default=0))
-        return None if late is None else Straggler(late.rank, late.share, late.seconds, late.steps, late.culprit)
+        late = late_of(typical, min((len(state.ranks[rank].device.latest) for rank in typical), default=0))
+        return (
+            None
+            if late is None
+            else Straggler(
+                rank=late.rank, share=late.share, seconds=late.seconds, steps=late.steps, culprit=late.culprit
+            )
+        )
     if comparison is None or comparison.slowest is None:
         return None
-    return Straggler(comparison.slowest, comparison.share, comparison.seconds, comparison.steps)
+    return Straggler(
+        rank=comparison.slowest, share=comparison.share, seconds=comparison.seconds, steps=comparison.steps
+    )
 
 
-def _alerts(state: RunState, around: Surroundings) -> list[Alert]:
-    offset = account.wall_offset(state, around.identity)
+def _alerts(state: RunState, context: RunContext) -> list[Alert]:
+    offset = wall_time.wall_offset(state, context.identity)
     rows: list[AlertRow] = [*state.alerts, *state.main.alerts]
     if uses_device(state):
-        rows = [row for row in rows if row.code != SLOW]
-        rows += [
-            AlertRow(each.ended, SLOW, str(each)) for each in state.main.device.slow_steps if each.ended is not None
-        ]
+        rows = [row for row in rows if row.slow_step is None]
+        rows += [slow_step_alert(slow, slow.ended) for slow in state.main.device.slow_steps if slow.ended is not None]
     rows.sort(key=lambda row: row.t)
-    return [Alert(None if offset is None else row.t + offset, row.code, row.text) for row in rows]
+    return [
+        Alert(None if offset is None else row.t + offset, row.code, row.text, row.slow_step, row.rank) for row in rows
+    ]
 
 
 def _host(state: RunState) -> HostRow:
@@ -291,9 +347,9 @@ def _gpus(state: RunState, outcome: Outcome) -> list[GpuRow]:
         row.ours = None if used is None else uuid in used
         row.over_steps = over_steps(state, uuid)
         if outcome.state != "running":
-            for name, told in row.over_steps.items():
+            for name, figures in row.over_steps.items():
                 if name in _MEANS:
-                    setattr(row, name, _MEANS[name](told))
+                    setattr(row, name, _MEANS[name](figures))
         rows.append(row)
     return rows
 
@@ -304,36 +360,46 @@ def _gpu(gpu: Gpu, watch: GpuWatch | None) -> GpuRow:
     return GpuRow(**shared, reasons=reasons_in_words(gpu.reasons), throttle=throttle)
 
 
-def open_work(state: RunState, around: Surroundings, outcome: Outcome) -> OpenWork:
-    """What the training is in the middle of: its last pulse, aged to now."""
+def open_work(state: RunState, context: RunContext, outcome: Outcome) -> OpenWork:
+    """Return the open step or span by the last pulse, aged to now."""
     main = state.main
     pulse, last_end = main.pulse, main.wall.last_step
-    restarting = max(0.0, around.now - last_end) if main.begins_again and last_end is not None else None
-    if outcome.state == "running" and around.starting and (pulse is None or not (pulse.spans or pulse.step)):
-        return OpenWork(spans=around.begun())
+    restarting = max(0.0, context.now - last_end) if main.begins_again and last_end is not None else None
+    if outcome.state == "running" and context.starting and (pulse is None or not (pulse.spans or pulse.step)):
+        return OpenWork(spans=context.begun())
     if outcome.state != "running" or pulse is None:
         return OpenWork(restarting=restarting if outcome.state == "running" else None)
-    quiet = around.now - max((p.last_heard for p in account.newest(state) if p.ended is None), default=around.now)
-    silent = quiet if quiet > SILENT else None
-    age = max(0.0, around.now - pulse.t)
+    quiet = context.now - max((p.last_heard for p in wall_time.newest(state) if p.ended is None), default=context.now)
+    silent = quiet if quiet > MIN_SILENT_SECONDS else None
+    age = max(0.0, context.now - pulse.t)
     passed = pulse.step is not None and pulse.step <= main.last_index and not main.begins_again
     if last_end is not None and (last_end > pulse.t or passed):
         return OpenWork(step=main.last_index, silent_for=silent)  # a step has ended since the pulse
     spans = [(name, seconds + age) for name, seconds in pulse.spans]
     if pulse.step is None:
         return OpenWork(spans=spans, silent_for=silent, restarting=restarting)
-    aged = [None if each is None else each + age for each in (pulse.step_open, pulse.phase_open)]
+    aged = [None if seconds is None else seconds + age for seconds in (pulse.step_open, pulse.phase_open)]
     done = _done(main, pulse, aged[0])
-    baseline = main.baselines.get(f"{pulse.role or ''}\n{pulse.stage or ''}")
-    usual, limit = (baseline.usual() or None, baseline.limit or None) if baseline is not None else (None, None)
+    baseline = main.baselines.get(StepKind.of(pulse))
+    typical, limit = (baseline.typical() or None, baseline.limit or None) if baseline is not None else (None, None)
     return OpenWork(
-        pulse.step, aged[0], pulse.phase, aged[1], pulse.role, pulse.stage, spans, silent, restarting, done, usual,
-        limit,
-    )  # fmt: skip
+        step=pulse.step,
+        step_seconds=aged[0],
+        phase=pulse.phase,
+        phase_seconds=aged[1],
+        role=pulse.role,
+        stage=pulse.stage,
+        spans=spans,
+        silent_for=silent,
+        restarting=restarting,
+        parts=done,
+        typical=typical,
+        limit=limit,
+    )
 
 
-def _done(main: Figures, pulse: Pulse, age: float | None) -> list[tuple[str | None, float]]:
-    """What the open step did so far. The phase of the last pulse is taken to go on, as everywhere else."""
+def _done(main: RankState, pulse: Pulse, age: float | None) -> list[tuple[str | None, float]]:
+    """Return the phases of the open step so far. The phase of the last pulse is taken to continue."""
     if age is None or main.open_step.step != pulse.step:
         return []
     parts = main.open_step.upto(age)

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from difflib import get_close_matches
 from typing import Any
 
-from monitor.model.compare import SAME_WORK, Comparison
-from monitor.units import UNKNOWN, duration, number, rate, share
+from monitor.model.compare import MAX_WORK_DIFFERENCE, Comparison
+from monitor.model.pace import UnknownPart, what_if
+from monitor.model.report import Projection, Report, WhatIf
+from monitor.units import UNKNOWN, duration, money, number, pace, rate, share
+from trainhooks.events import clean
 
+ROUNDING = 1e-6  # seconds: what rounding leaves of a sum
 LEAST = 0.01  # of the step time: phases that changed by less are left out of the text
 MOST_CHANGES = 40
-SUCCESS_TELLS = 0.1  # ratios that differ by less say the same
+SUCCESS_TELLS = 0.1  # ratios that differ by less count as equal
 
 
 def mapping(rows: list[Comparison]) -> dict[str, Any]:
-    """For JSON: the comparisons, each of a run with the first one."""
+    """Return the comparisons for JSON, of every other run with the first one."""
     return {"comparisons": [asdict(row) for row in rows]}
 
 
 def text(row: Comparison, markdown: bool = False) -> str:
-    """One comparison, for people."""
+    """Return one comparison as text for people."""
     lines = [*_head(row, markdown), *_speeds(row), *_work(row), *_phases(row, markdown), *_wall(row, markdown)]
-    lines += [*_metrics(row, markdown), *_changed(row, markdown), *(f"note: {each}" for each in row.warnings)]
+    lines += [*_metrics(row, markdown), *_changed(row, markdown), *(f"note: {warning}" for warning in row.warnings)]
     return "\n".join(lines) + "\n"
 
 
@@ -39,16 +45,16 @@ def _head(row: Comparison, markdown: bool) -> list[str]:
 
 
 def verdict(row: Comparison) -> str:
-    """`2.10x slower a token; data explains 94 %`."""
+    """Return `2.10x slower per token; data explains 94%`."""
     if row.slower is None:
-        return "speeds cannot be compared: one of them has no steps"
+        return "speeds not comparable: one run has no steps"
     words = "as fast" if abs(row.slower - 1) < 0.005 else ""
     if not words:
         ratio = row.slower if row.slower > 1 else 1 / row.slower
         words = f"{ratio:.2f}x {'slower' if row.slower > 1 else 'faster'}"
         if row.more_than_noise is False:
-            words += ", which is within the noise"
-    words += "" if row.per == "step" else f" a {row.per}"
+            words += " (within noise)"
+    words += "" if row.per == "step" else f" per {row.per}"
     first = row.phases[0] if row.phases else None
     if row.more_than_noise and first is not None and first.explains is not None and first.explains > 0.3:
         words += f"; {first.name} explains {share(min(1.0, first.explains))}"
@@ -57,7 +63,7 @@ def verdict(row: Comparison) -> str:
 
 def _speeds(row: Comparison) -> list[str]:
     before, after = row.step_seconds
-    lines = [f"  usual step  {duration(before)} → {duration(after)}  ({row.noise})"]
+    lines = [f"  typical step (median)  {duration(before)} → {duration(after)}  {row.noise}"]
     for name, unit in (("tokens_per_second", "tok/s"), ("samples_per_second", "samples/s")):
         one, two = getattr(row, name)
         if one is not None or two is not None:
@@ -66,40 +72,40 @@ def _speeds(row: Comparison) -> list[str]:
 
 
 def _work(row: Comparison) -> list[str]:
-    """What a step does, where it is not the same; and the ratio by steps that worked, where it says something else."""
+    """Return the work a step where it differs, and the ratio by steps that did work where that differs."""
     lines = []
     for name, before, after in (
-        ("tokens a step", row.work[0].tokens, row.work[1].tokens),
-        ("samples a step", row.work[0].samples, row.work[1].samples),
-        ("FLOPs a token", row.work[0].flops_a_token, row.work[1].flops_a_token),
+        ("tokens per step", row.work[0].tokens, row.work[1].tokens),
+        ("samples per step", row.work[0].samples, row.work[1].samples),
+        ("FLOPs per token", row.work[0].flops_a_token, row.work[1].flops_a_token),
     ):
-        if before and after and abs(after / before - 1) > SAME_WORK:
+        if before and after and abs(after / before - 1) > MAX_WORK_DIFFERENCE:
             lines.append(f"  {name}  {number(before)} → {number(after)}  ({after / before:.2f}x)")
-    each, usual = row.slower_a_success, row.slower
-    if each and usual and abs(each / usual - 1) > SUCCESS_TELLS:
-        lines.append(f"  all time in steps over the steps that did their work: {each:.2f}x")
+    per_success, per_step = row.slower_a_success, row.slower
+    if per_success and per_step and abs(per_success / per_step - 1) > SUCCESS_TELLS:
+        lines.append(f"  step time per successful step: {per_success:.2f}x")
     return lines
 
 
 def _phases(row: Comparison, markdown: bool) -> list[str]:
-    whole = sum(each.before or 0.0 for each in row.phases)
-    shown = [each for each in row.phases if abs((each.after or 0.0) - (each.before or 0.0)) >= LEAST * whole]
+    whole = sum(phase.before or 0.0 for phase in row.phases)
+    shown = [phase for phase in row.phases if abs((phase.after or 0.0) - (phase.before or 0.0)) >= LEAST * whole]
     if not shown:
         return []
-    lines = [_title("Where the difference is (mean seconds a step)", markdown)]
-    for each in shown:
-        part = f", {share(min(1.0, each.explains))} of it" if each.explains is not None and each.explains > 0 else ""
-        lines.append(_item(f"{each.name}: {_or_none(each.before)} → {_or_none(each.after)}{part}", markdown))
+    lines = [_title("Difference by phase (mean time per step)", markdown)]
+    for phase in shown:
+        part = f", {share(min(1.0, phase.explains))} of it" if phase.explains is not None and phase.explains > 0 else ""
+        lines.append(_item(f"{phase.name}: {_or_none(phase.before)} → {_or_none(phase.after)}{part}", markdown))
     return lines
 
 
 def _wall(row: Comparison, markdown: bool) -> list[str]:
     lines = [_title("Elapsed time", markdown)]
     for name, (before, after) in row.wall.items():
-        if before or after:
+        if max(before or 0.0, after or 0.0) > ROUNDING:
             lines.append(_item(f"{name.replace('_', ' ')}: {_or_none(before)} → {_or_none(after)}", markdown))
     if row.cost != (None, None):
-        costs = [UNKNOWN if each is None else f"${each:.2f}" for each in row.cost]
+        costs = [UNKNOWN if cost is None else f"${cost:.2f}" for cost in row.cost]
         lines.append(_item(f"cost: {costs[0]} → {costs[1]}", markdown))
     return lines
 
@@ -115,10 +121,10 @@ def _metrics(row: Comparison, markdown: bool) -> list[str]:
 
 def _changed(row: Comparison, markdown: bool) -> list[str]:
     if not row.changed:
-        return [_title("Nothing that is known of them has changed", markdown)]
-    lines = [_title("What changed", markdown)]
-    for each in row.changed[:MOST_CHANGES]:
-        lines.append(_item(f"{each.name}: {_value(each.before)} → {_value(each.after)}", markdown))
+        return [_title("No known change", markdown)]
+    lines = [_title("Changes", markdown)]
+    for change in row.changed[:MOST_CHANGES]:
+        lines.append(_item(f"{change.name}: {_value(change.before)} → {_value(change.after)}", markdown))
     if len(row.changed) > MOST_CHANGES:
         lines.append(_item(f"and {len(row.changed) - MOST_CHANGES} more: see --json", markdown))
     return lines
@@ -132,3 +138,90 @@ def _value(value: Any) -> str:
     if value is None:
         return UNKNOWN
     return f"{value:.6g}" if isinstance(value, float) else str(value)[:120]
+
+
+# What-if figures as text.
+
+NAMES = 24  # shown of the parts that there are
+
+
+class BadAssumption(Exception):
+    """An invalid assumption; the message is one line that says what to do."""
+
+
+def assumptions(words: Sequence[str]) -> dict[str, float]:
+    """Return `data=0`, `forward=0.5` as a mapping from part to what remains of it.
+
+    Raises:
+        BadAssumption: one is not of this form.
+    """
+    remaining = {}
+    for word in words:
+        name, equals, text = word.rpartition("=")
+        try:
+            value = float(text) if equals else -1.0
+        except ValueError:
+            value = -1.0
+        if not name or not 0.0 <= value <= 1.0:
+            raise BadAssumption(
+                f"--what-if {clean(word, 60)}: write PART=SHARE with what remains of it, 0 to 1: data=0, forward=0.5"
+            )
+        remaining[name] = value
+    return remaining
+
+
+def assumed(report: Report, words: Sequence[str]) -> WhatIf:
+    """Return the what-if figures of this run.
+
+    Raises:
+        BadAssumption: the run has no such part.
+    """
+    try:
+        return what_if(report, assumptions(words))
+    except UnknownPart as error:
+        known = [clean(name, 40) for name in error.known]
+        near = get_close_matches(error.name, error.known, 1)
+        hint = f"did you mean {clean(near[0], 40)}? " if near else ""
+        raise BadAssumption(
+            f"this run has no part '{clean(error.name, 40)}'; {hint}there are: {', '.join(known[:NAMES])}"
+        ) from None
+
+
+def lines(projection: WhatIf) -> list[str]:
+    """Return the figures before and after as text."""
+    now, then = projection.now, projection.then
+    parts = ", ".join(f"{clean(name, 40)} {_left(value)}" for name, value in projection.assumed.items())
+    head = "at most"
+    if projection.faster is not None:
+        head = f"at most {projection.faster:.2f}x as fast"
+    rows = [f"{parts}: {head}"]
+    for (label, before), (_, after) in zip(_figures(now), _figures(then), strict=True):
+        if before != UNKNOWN:
+            rows.append(f"    {label}: {before} → {after}")
+    if projection.then.step_seconds == 0.0:
+        rows.append("    no step time left; speed undefined")
+    return rows
+
+
+def _figures(projection: Projection) -> list[tuple[str, str]]:
+    return [
+        ("step to step", duration(projection.step_seconds)),
+        ("speed", _speed(projection)),
+        ("time left", duration(projection.eta_seconds)),
+        ("elapsed", duration(projection.wall_seconds)),
+        ("cost", UNKNOWN if projection.cost is None else money(projection.cost)),
+        ("total cost", UNKNOWN if projection.cost_total is None else money(projection.cost_total)),
+    ]
+
+
+def _left(value: float) -> str:
+    return "gone" if value == 0 else f"cut to {share(value)}"
+
+
+def _speed(projection: Projection) -> str:
+    rates = [
+        rate(projection.tokens_per_second, "tokens/s"),
+        rate(projection.samples_per_second, "samples/s"),
+        pace(projection.steps_per_second),
+    ]
+    return ", ".join(part for part in rates if part != UNKNOWN) or UNKNOWN

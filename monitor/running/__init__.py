@@ -1,1 +1,1 @@
-"""Starting, recording and ending a training."""
+"""Start, record and stop a training."""

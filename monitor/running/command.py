@@ -1,14 +1,29 @@
-"""The command that is to be launched: whether it can be, what the run is called after it, what may be written down."""
+"""Check the command to launch, derive the run's name from it, and mask its secrets."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from trainhooks.facts import masked_argv
+
+# Command lines of trainmon's own processes.
+
+_ENTRY = Path(__file__).resolve().parents[1] / "entry.py"
+
+
+def module_command(module: str, *words: str) -> list[str]:
+    """Return the command line of a process that calls `main(*words)` of one of trainmon's modules.
+
+    The path to the packages is on the command line, so the process keeps the caller's environment for the programs
+    that it starts, and finds its own modules regardless of PYTHONPATH.
+    """
+    return [sys.executable, str(_ENTRY), module, *words]
+
 
 NOT_EXECUTABLE = 126  # the exit codes that shells use
 NOT_FOUND = 127
@@ -22,11 +37,15 @@ class CannotRun(Exception):
         self.code = code
 
 
-def check(command: Sequence[str]) -> None:
-    """See that the command can be started, before anything is made for it.
+class CannotRecord(Exception):
+    """The run cannot be recorded; its training has not been started. The message is one line."""
+
+
+def check_executable(command: Sequence[str]) -> None:
+    """Check that the command can be started, before anything is created for it.
 
     Raises:
-        CannotRun: it cannot.
+        CannotRun: it cannot be started.
     """
     program = command[0]
     if program and shutil.which(program):
@@ -36,7 +55,7 @@ def check(command: Sequence[str]) -> None:
     else:
         candidates = [Path(directory) / program for directory in os.get_exec_path() if program]
     if not any(path.exists() for path in candidates):
-        hint = f"; is it here? try: python {program}" if program.endswith(".py") and Path(program).exists() else ""
+        hint = f"; try: python {program}" if program.endswith(".py") and Path(program).exists() else ""
         raise CannotRun(f"{program or 'an empty command'}: command not found{hint}", NOT_FOUND)
     if Path(program).is_dir():
         raise CannotRun(f"{program}: is a directory", NOT_EXECUTABLE)
@@ -53,8 +72,8 @@ _PYTHON = re.compile(r"(python|pypy)[0-9.]*t?")
 _WITH_VALUE = {"-W", "-X", "--check-hash-based-pycs"}  # Python's own options that take the next word
 
 
-def name(command: Sequence[str]) -> str:
-    """What to call a run of this command: its script or module, else its program."""
+def run_name(command: Sequence[str]) -> str:
+    """Return the name for a run of this command: its script or module, else its program."""
     program = os.path.basename(command[0])
     if _PYTHON.fullmatch(program):
         named = _python_name(command[1:])
@@ -62,8 +81,8 @@ def name(command: Sequence[str]) -> str:
             return named
     if program in _SHELLS and len(command) > 2 and re.fullmatch(r"-[a-z]*c", command[1]):
         words = re.split(r"[\s;&|()'\"]+", command[2][:4096])
-        return _somewhere(words, (".py",)) or _somewhere(words) or program
-    return _somewhere(command) or program
+        return _script_or_module(words, (".py",)) or _script_or_module(words) or program
+    return _script_or_module(command) or program
 
 
 def _python_name(arguments: Sequence[str]) -> str | None:
@@ -81,8 +100,8 @@ def _python_name(arguments: Sequence[str]) -> str | None:
     return None
 
 
-def _somewhere(words: Sequence[str], endings: tuple[str, ...] = (".py", ".sh")) -> str | None:
-    """The first script among the words, or the module that a Python or a launcher among them is to run."""
+def _script_or_module(words: Sequence[str], endings: tuple[str, ...] = (".py", ".sh")) -> str | None:
+    """Return the first script among the words, or the module that a Python or launcher among them runs; else None."""
     takes_modules = False
     rest = iter(words)
     for word in rest:
@@ -99,14 +118,14 @@ def _somewhere(words: Sequence[str], endings: tuple[str, ...] = (".py", ".sh")) 
 
 
 def _stem(word: str) -> str | None:
-    """A script's name; a package's that is run as `package/__main__.py`."""
+    """Return a script's name; for `package/__main__.py` the package's."""
     path = Path(word)
     return (path.parent.name if path.stem == "__main__" else "") or path.stem or None
 
 
-# What may be written down
+# What may be stored
 
 
-def masked(command: Sequence[str]) -> list[str]:
-    """The command as it may be shown and stored: secrets masked, undecodable bytes replaced."""
+def masked_command(command: Sequence[str]) -> list[str]:
+    """Return the command for display and storage: secrets masked, undecodable bytes replaced."""
     return masked_argv([word.encode("utf-8", "replace").decode("utf-8") for word in command])

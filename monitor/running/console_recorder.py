@@ -1,53 +1,58 @@
-"""Reads the training's output while it grows, and writes down what it says as a producer of its own.
+"""Record the training's output as a producer of its own, while it grows; import a finished log as a run.
 
-Arrival is the clock: a line is as old as the look that found it. Of programs whose hooks tell their steps only the
-metrics are taken: a printed reward or validation loss may be told nowhere else.
+While it grows, a line's time is the time of the poll that read it. Where hooks report the steps, only metrics are
+recorded: a printed reward or validation loss may be reported nowhere else.
 """
 
 from __future__ import annotations
 
 import contextlib
+import heapq
+import os
 import re
+import shutil
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
-from monitor.console import abreast
-from monitor.console.clock import Arrival
-from monitor.console.reader import Reader
+from monitor import __version__, settings
+from monitor.console import lines
+from monitor.console.lines import ArrivalClock, Line, Terminal
+from monitor.console.reader import LogParser, LogSummary, Reader
 from monitor.console.reading import Reading
-from monitor.console.terminal import Line, Terminal
 from monitor.console.tracker import Tracker
 from monitor.errors import UserError
-from monitor.model.own_mfu import MARKS
+from monitor.model.mfu import UNMEASURED
 from monitor.running import output
-from monitor.running.writer import Writer
-from monitor.settings import config
-from monitor.sources.growing import CHUNK, Growing
-from trainhooks import rundir
+from monitor.running.journal_writer import Writer
+from monitor.sources.tail_file import CHUNK, TailedFile
+from trainhooks import events, rundir
 from trainhooks.events import Event, Metrics, Note, Pulse, Step
+from trainhooks.journal import Journal
 
-LOOK = 0.05  # seconds between two looks: as exact as the times of steps can be
-PULSE = 1.0
-REST = 3.0  # times as long as the reading took, of a flood, it rests: a quarter of a core at most
-HOOKED = 2.0  # seconds between two looks for hooks that tell steps
-# Bytes read at once where hooks tell the steps. Lines that came together share a time, and are held until it is known:
-# as much as a kilobyte each, which after a stop of some seconds is megabytes. Where hooks tell it, nobody asks for it.
-SIP = 4096
-LAST = 2.0  # seconds at the end for what has not been read
-PROGRESS = ".console"  # how far it came, for a successor
+POLL_SECONDS = 0.05  # between two polls; also the resolution of step times
+PULSE_SECONDS = 1.0
+REST_RATIO = 3.0  # pause after each poll of a flood, in units of its duration: at most a quarter of a core
+HOOKS_SECONDS = 2.0  # between two checks for hooks that report steps
+# Bytes read at once where hooks report the steps. Lines read together share a time, and are held until it is
+# known, up to a kilobyte each: megabytes after a stop of some seconds. With hooks their time is not needed.
+HOOKED_CHUNK = 4096
+MAX_REST_SECONDS = 2.0  # at the end, for output not read yet
+PROGRESS = ".console"  # file with the position reached, for a successor
 HEAD = 256 * 1024  # bytes of a journal that are searched for its first step
 
 
 class Stream:
-    """One file of output, read as lines of its own."""
+    """Read one file of output."""
 
-    def __init__(self, source: Growing, patterns: tuple[re.Pattern[str], ...]) -> None:
+    def __init__(self, source: TailedFile, patterns: tuple[re.Pattern[str], ...]) -> None:
         self.source = source
         self._terminal = Terminal()
         self._reader = Reader(patterns)
-        self._frame: Line | None = None  # an unfinished one that was read already
-        self._still: Line | None = None  # one that may be growing, as it stood at the last look
+        self._frame: Line | None = None  # an unfinished line that was read already
+        self._still: Line | None = None  # a line that may be growing, as of the last poll
 
     def feed(self, data: bytes) -> list[Reading]:
         self._frame = self._still = None
@@ -58,7 +63,7 @@ class Stream:
         return readings + self._reader.finish()
 
     def peek(self) -> list[Reading]:
-        """A bar that is drawn and then stands still: nothing ends its last frame until the next one."""
+        """Return the readings of a bar that is drawn and then does not change: its last frame ends with the next."""
         frame = self._terminal.frame()
         whole = frame is not None
         if not whole:
@@ -67,50 +72,52 @@ class Stream:
         if frame is None or frame == self._frame:
             return []
         self._frame = frame
-        # By a reader of its own: the line will be read once more, when it ends, and what lines open must open once.
+        # A separate reader: the line is read again when it ends, and must not open a block or table twice.
         readings = Reader(self._reader.patterns, self._reader.lead).read(frame)
         for reading in readings:
-            reading.impossible.clear()  # what cannot be true is counted once
-            if not whole:  # how far it has come stands before what may be cut: `loss: 0.4` of `loss: 0.4215`
+            reading.impossible.clear()  # impossible values are counted only when the line ends
+            if not whole:  # the position comes first, values may be cut: `loss: 0.4` of `loss: 0.4215`
                 reading.metrics.clear()
                 reading.tokens_rate = reading.samples_rate = reading.tokens_total = reading.samples_total = None
         return [reading for reading in readings if reading.family == "bar" or (whole and reading.family == "step")]
 
 
 class ConsoleRecorder:
-    """Follows the output of one run."""
+    """Follow the output of one run."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
-        self._clock = Arrival(time.monotonic())
+        self._clock = ArrivalClock(time.monotonic())
         self._tracker = Tracker(self._clock)
         self._writer: Writer | None = None
-        self._pulsed = self._looked = 0.0
+        self._pulsed = self._hooks_checked = 0.0
         self._pulsing = False
         self._is_hooked = False
-        sources = _sources(run)  # before anything else: a short run's files are about to go
+        sources = _sources(run)  # before anything else: files of a short run are removed soon
         self._recall(sources)
         patterns = self._patterns()
         self._streams = [Stream(source, patterns) for source in sources]
 
     def _patterns(self) -> tuple[re.Pattern[str], ...]:
         try:
-            return config.patterns()
+            return settings.patterns()
         except UserError as error:
-            text = f"console: the patterns of your own are not used: {error}"
-            self._write([Note("", 0, self._clock.now, text, "warning", "console-pattern")])
+            text = f"console: your own patterns are ignored: {error}"
+            self._write(
+                [Note(producer="", seq=0, t=self._clock.now, text=text, level="warning", code="console-pattern")]
+            )
             return ()
 
     def record(self, over: Callable[[float], bool]) -> None:
-        """Read until `over`, which waits for the given seconds, says so."""
-        pause = LOOK
+        """Read until `over`, which waits for the given seconds, returns true."""
+        pause = POLL_SECONDS
         while not over(pause):
             began = time.monotonic()
             more = self.step()
-            pause = max(REST * (time.monotonic() - began), 0.0 if more else LOOK)
+            pause = max(REST_RATIO * (time.monotonic() - began), 0.0 if more else POLL_SECONDS)
 
     def finish(self) -> None:
-        """Read what is left, when the program has ended."""
+        """Read the remaining output after the program has ended."""
         self._read_rest()
         for stream in self._streams:
             self._take(stream.finish())
@@ -121,67 +128,69 @@ class ConsoleRecorder:
             self._writer.close()
 
     def _read_rest(self) -> None:
-        until = time.monotonic() + LAST
+        until = time.monotonic() + MAX_REST_SECONDS
         while self.step():
             if time.monotonic() > until:
                 text = "console: the end of a long output was not read in time"
-                self._write([Note("", 0, self._clock.now, text, "warning", "console-unread")])
+                self._write(
+                    [Note(producer="", seq=0, t=self._clock.now, text=text, level="warning", code="console-unread")]
+                )
                 return
 
     def step(self) -> bool:
-        """Read what has come, up to a bound; whether there may be more."""
+        """Read new output, up to a bound. Return whether there may be more."""
         now = time.monotonic()
-        most = SIP if self._is_hooked else CHUNK
-        came = [(*stream.source.read(most), stream) for stream in self._streams]
-        came.sort(key=lambda row: -row[1])
-        told = [stream.feed(data) if data else stream.peek() for data, _, stream in came]
-        if abreast.number_the_same(told):
-            self._clock.now = max(self._clock.now, now - came[0][1])
-            self._take(abreast.in_order(told))
+        most = HOOKED_CHUNK if self._is_hooked else CHUNK
+        chunks = [(*stream.source.read(most), stream) for stream in self._streams]
+        chunks.sort(key=lambda row: -row[1])
+        readings = [stream.feed(data) if data else stream.peek() for data, _, stream in chunks]
+        if one_counter(readings):
+            self._clock.now = max(self._clock.now, now - chunks[0][1])
+            self._take(in_order(readings))
         else:
-            for (data, age, _), readings in zip(came, told, strict=True):
+            for (data, age, _), new_readings in zip(chunks, readings, strict=True):
                 if data:
                     self._clock.now = max(self._clock.now, now - age)
-                self._take(readings)
+                self._take(new_readings)
         out = self._tracker.drain(now)
         if out:
             self._write(out)
             self._remember()
         self._pulse(now)
-        return any(len(data) == most for data, *_ in came)
+        return any(len(data) == most for data, *_ in chunks)
 
     def _take(self, readings: list[Reading]) -> None:
         for reading in readings:
             self._tracker.take(reading)
 
     def _pulse(self, now: float) -> None:
-        """Say once a second what is open; when nothing is, that nothing is: silence would mean something else."""
-        if now - self._pulsed < PULSE or self._hooked():
+        """Report once a second what is open, even if nothing is: no pulse means that the recorder died."""
+        if now - self._pulsed < PULSE_SECONDS or self._hooked():
             return
         self._pulsed = now
         pulse = self._tracker.pulse(now)
         if pulse is not None or self._pulsing:
             self._pulsing = True
-            self._write([pulse or Pulse("", 0, now)])
+            self._write([pulse or Pulse(producer="", seq=0, t=now)])
 
     def _write(self, batch: list[Event]) -> None:
         if self._hooked():
             batch = [metrics for event in batch for metrics in _metrics(event)]
         if not batch:
             return
-        if self._writer is None:  # only now: a run whose output says nothing has no such producer
+        if self._writer is None:  # only now: without readings there is no such producer
             self._writer = Writer(self._run, "console")
         self._writer.write(*batch)
 
     def _hooked(self) -> bool:
-        """Whether a process of the training tells its steps itself: then its word counts, and not its output's."""
+        """Return whether a process of the training reports its steps by hooks, which replace those of the output."""
         now = time.monotonic()
-        if not self._is_hooked and now - self._looked >= HOOKED:
-            self._looked = now
-            self._is_hooked = any(_tells_steps(path) for path in self._run.glob("rank-*.jsonl"))
+        if not self._is_hooked and now - self._hooks_checked >= HOOKS_SECONDS:
+            self._hooks_checked = now
+            self._is_hooked = any(_has_steps(path) for path in self._run.glob("rank-*.jsonl"))
             if self._is_hooked:
-                # Only the last step of a reading has metrics, and nothing else is taken. Where the lines of several
-                # ranks are torn into each other, thousands of steps a line would be made and thrown away.
+                # Only metrics are recorded, and the last step of a reading has them. Mixed lines of several ranks
+                # would otherwise make thousands of steps that are dropped.
                 self._tracker.most = 1
         return self._is_hooked
 
@@ -190,8 +199,8 @@ class ConsoleRecorder:
         with contextlib.suppress(OSError):  # a full disk: a successor begins at the end of the output
             rundir.write_json(self._run / PROGRESS, {"offsets": offsets, **self._tracker.memory()})
 
-    def _recall(self, sources: list[Growing]) -> None:
-        """Go on where another recorder of this run came to."""
+    def _recall(self, sources: list[TailedFile]) -> None:
+        """Continue where another recorder of this run stopped."""
         if not rundir.console_journal(self._run).exists():
             return
         known = rundir.read_json(self._run / PROGRESS)
@@ -209,28 +218,176 @@ class ConsoleRecorder:
         self._tracker.recall(known)
 
 
-def _sources(run: Path) -> list[Growing]:
-    """The program's two streams where they are kept apart, else the one file: nothing of it has been lost or mixed."""
+def _sources(run: Path) -> list[TailedFile]:
+    """Open the program's two streams where they are kept apart, else the one file."""
     for names in ((output.STDOUT, output.STDERR), (rundir.CONSOLE,)):
         with contextlib.suppress(OSError):
-            return [Growing(run / name) for name in names]
+            return [TailedFile(run / name) for name in names]
     return []
 
 
 def _metrics(event: Event) -> list[Event]:
-    """What a line adds to steps that are told by others."""
+    """Return the events to record beside the steps that hooks report: metrics, and notes about MFU."""
     if isinstance(event, Step):
         return (
-            [Metrics("", 0, event.t, values=event.metrics, step=event.index, role=event.role)] if event.metrics else []
+            [Metrics(producer="", seq=0, t=event.t, values=event.metrics, step=event.index, role=event.role)]
+            if event.metrics
+            else []
         )
-    if isinstance(event, Note) and event.text.endswith(MARKS):  # whose MFU it prints, nothing else gives away
+    if isinstance(event, Note) and event.text.endswith(UNMEASURED):  # only the output tells whose MFU it is
         return [event]
     return [event] if isinstance(event, Metrics) else []
 
 
-def _tells_steps(journal: Path) -> bool:
+def _has_steps(journal: Path) -> bool:
     try:
         with open(journal, "rb") as source:
             return b'"kind":"step"' in source.read(HEAD)
     except OSError:
         return False
+
+
+# Order of readings of two streams within one poll, by the numbers in them.
+#
+# A program's two streams are two files, and what both received since the last poll has no order. Where both count the
+# same thing ("Step 4/8" in one, "skipped step 3/8" in the other), a smaller number does not start a new round.
+
+_Group = tuple[tuple[int, int], list[Reading]]
+
+
+def one_counter(streams: list[list[Reading]]) -> bool:
+    """Return whether more than one stream has numbered lines and all of these share one counter."""
+    keys = [{reading.counter for reading in readings if _numbered(reading)} for readings in streams]
+    return len([stream for stream in keys if stream]) > 1 and len(set.union(*keys)) == 1
+
+
+def in_order(streams: list[list[Reading]]) -> list[Reading]:
+    """Return all readings by round and number; for equal numbers the earlier stream's first."""
+    merged = heapq.merge(*map(_groups, streams), key=lambda group: group[0])
+    return [reading for _, group in merged for reading in group]
+
+
+def _groups(readings: list[Reading]) -> list[_Group]:
+    """Group each numbered line with what follows it, by round and number; what precedes the first comes first."""
+    rounds, last, out = 0, 0, [((0, 0), list[Reading]())]
+    for reading in readings:
+        if not _numbered(reading):
+            out[-1][1].append(reading)
+            continue
+        assert reading.step is not None
+        rounds += reading.step < last
+        last = reading.step
+        out.append(((rounds, last), [reading]))
+    return out
+
+
+def _numbered(reading: Reading) -> bool:
+    return reading.family in ("step", "skip") and reading.step is not None and not reading.mention
+
+
+# A finished log, imported as a run. What the log does not contain stays unknown.
+
+LOG_CHUNK = 1 << 20  # bytes read at once
+FIRST_BYTES = 1 << 20  # bytes that are searched for the first time of day
+
+
+def import_log(source: Path, name: str | None, patterns: tuple[re.Pattern[str], ...]) -> tuple[Path, LogSummary]:
+    """Create a run from a log. Return its directory and a summary.
+
+    Times are those in the log, counted from the first one; the run's start is known only where a line has a
+    date. How the program ended is not known, so the run's state is `lost`.
+
+    Raises:
+        UserError: the log cannot be read, or the run cannot be written.
+    """
+    with open_log(source) as log:
+        wall = _first_time(log.read(FIRST_BYTES))
+        log.seek(0)
+        try:
+            run = _new_run(source, name, wall)
+        except OSError as error:
+            raise UserError(f"the run's directory cannot be made: {error.strerror or error}") from None
+        try:
+            return run, _copy(log, run, wall, patterns)
+        except OSError as error:
+            shutil.rmtree(run, ignore_errors=True)
+            raise UserError(f"{source}: {error.strerror or error}") from None
+
+
+def open_log(source: Path) -> BinaryIO:
+    """Open a log for reading.
+
+    Raises:
+        UserError: it does not exist or is a directory.
+    """
+    try:
+        if source.is_dir():
+            raise UserError(f"{source} is a directory; name the log in it")
+        return open(source, "rb")
+    except OSError as error:
+        raise UserError(f"{source}: {error.strerror or error}") from None
+
+
+def _first_time(head: bytes) -> float | None:
+    """Return the Unix time of the first line with a date, assuming this machine's time zone; None without one."""
+    for line in head.split(b"\n")[:20_000]:
+        wall, _ = lines.wall(line[:200].decode("utf-8", "replace"))
+        if wall is not None and wall > lines.DAY:
+            with contextlib.suppress(ValueError, OverflowError):
+                return time.mktime(time.gmtime(wall)) + wall % 1.0
+    return None
+
+
+def _new_run(source: Path, name: str | None, wall: float | None) -> Path:
+    return rundir.new_run(
+        name or source.stem,
+        named=name is not None,
+        imported=True,
+        imported_at=time.time(),
+        imported_from=str(source.absolute()),
+        started=wall,
+        started_monotonic=0.0,
+        host=None,
+        boot_id=None,
+        version=__version__,
+    )
+
+
+def _copy(log: BinaryIO, run: Path, wall: float | None, patterns: tuple[re.Pattern[str], ...]) -> LogSummary:
+    parser = LogParser(patterns)
+    journal = _Writer(rundir.console_journal(run, "import"), wall)
+    console = output.open_append(run / rundir.CONSOLE)
+    try:
+        while data := log.read(LOG_CHUNK):
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(console, rest) :]
+            journal.write(parser.feed(data)[1])
+        journal.write(parser.finish()[1])
+    finally:
+        os.close(console)
+        journal.close()
+    return parser.summary
+
+
+class _Writer:
+    """Write the journal of an import: one producer, whose clock begins with the log."""
+
+    def __init__(self, path: Path, wall: float | None) -> None:
+        self._journal = Journal(path)
+        self._producer = f"console-{uuid.uuid4().hex[:8]}"
+        self._seq = 0
+        self._encode = events.encoder()
+        self.write([events.Hello(producer="", seq=0, t=0.0, source="console", wall=wall or 0.0)])
+
+    def write(self, batch: list[Event]) -> None:
+        for event in batch:
+            self._seq += 1
+            event.producer, event.seq = self._producer, self._seq
+        lines = b"".join(self._encode(events.to_dict(event)) + b"\n" for event in batch)
+        self._journal.append(lines, len(batch))
+        if self._journal.waiting_lines or self._journal.dropped:
+            raise OSError(None, "the journal cannot be written: the disk is full")
+
+    def close(self) -> None:
+        self._journal.close()

@@ -1,13 +1,14 @@
-"""`trainmon run`: the front, which starts a training and stands in for it before the terminal and the caller.
+"""The front end of `trainmon run`: start a training, and represent it to the terminal and the caller.
 
-The front forks a supervisor (see `supervise`), which starts the training in a session of its own. Whatever becomes of
-the front, the training goes on; while it lives, the caller sees the training's output, signals and exit code.
+The front forks a supervisor (see `supervise`), which starts the training in a session of its own. The training runs on
+when the front dies; until then the front passes on output, signals and the exit code.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import shutil
@@ -21,91 +22,134 @@ from pathlib import Path
 from typing import Any
 
 from monitor import __version__
-from monitor.running import command, output, recorder, supervise, ties
-from monitor.running.command import CannotRun
-from monitor.running.writer import Writer
+from monitor.running import command, lifetime, output, recorder, supervise
+from monitor.running.command import CannotRecord, CannotRun
+from monitor.running.journal_writer import Writer
 from trainhooks import rundir
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
-GROWING_SECONDS = 0.02  # between looks at output that grows, and at output that does not
-QUIET_SECONDS = 0.04
-WATCH_SECONDS = 0.2  # between looks at the processes while the dashboard is shown
+TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends these to a whole process group
+SAME_SIGNAL_SECONDS = 0.3  # between the arrivals of one signal at several processes, on a busy machine, too
+WITNESS_BYTES = 64 * supervise.SIGNAL_TIME.size  # read at once: whole rows, as each is written whole
+
+MIN_FREE_BYTES = 1 << 20  # on the disk of the runs: with less, the next prints of the program would fail
+
+GROWING_SECONDS = 0.02  # between two copies of output that grows
+QUIET_SECONDS = 0.04  # between two copies of output that does not grow
+WATCH_SECONDS = 0.2  # between two checks of the processes while the dashboard is shown
 
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the person asked for."""
+    """Options of `trainmon run`."""
 
     name: str | None = None
     dashboard: bool = False
     pty: bool = False
-    price: float | None = None  # dollars an hour
-    expect_tps: float | None = None  # tokens a second that would be right
+    price: float | None = None  # dollars per hour
+    expect_tps: float | None = None  # expected tokens per second
     tags: dict[str, str] = field(default_factory=dict)
-    gpu_clock: bool | None = None  # whether steps are also timed on the GPU; None: as the environment says, else yes
-    gpu_delay: bool | None = None  # whether the GPU is held up at the begin of a few; likewise, else no
+    gpu_clock: bool | None = None  # whether steps are also timed on the GPU; None: from the environment, else yes
+    gpu_delay: bool | None = (
+        None  # whether the GPU is delayed at the start of a few steps; None: from the environment, else no
+    )
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How the training ended, as far as it is known."""
+    """How the training ended. None is unknown."""
 
     exit_code: int | None
     signal: int | None
 
     @property
     def status(self) -> int:
-        """The exit code that a shell would give; 1 where nobody was there to see it end."""
+        """Return the exit code that a shell would give; 1 where the end is unknown."""
         if self.signal is not None:
             return 128 + self.signal
         return 1 if self.exit_code is None else self.exit_code
 
 
 class Front:
-    """A started training, as the process that started it sees it."""
+    """A started training, as seen by the process that started it."""
 
     def __init__(
-        self, run: Path, supervisor: int, pid: int, copies: list[output.Copy], subreaper: bool, tie: ties.Tie | None
+        self,
+        run: Path,
+        supervisor: int,
+        pid: int,
+        copies: list[output.Copy],
+        subreaper: bool,
+        tie: lifetime.LifetimeLimit | None,
+        witness: int,
     ) -> None:
+        """
+        Args:
+            witness: the end of a pipe on which the supervisor tells of the signals that reach it.
+        """
         self.run = run
-        self._exit = run / rundir.EXIT  # made once: it is looked for again and again
+        self._exit = run / rundir.EXIT  # made once: it is read in every poll
         self.pid = pid
         self.tie = tie
         self._supervisor = supervisor
         self._copies = copies
         self._subreaper = subreaper
+        self._witness = witness
+        self._sent_to_supervisor: list[tuple[int, float]] = []  # signals, and when they reached it
         self._start_ticks = rundir.start_ticks(pid)
-        self.told_to_end = False  # by SIGTERM: whoever sent it wants us gone, too, when the training has ended
-        self._statuses: dict[int, int] = {}  # of children that we have waited for
-        self._alone = False  # the supervisor has died before its time
+        self.was_terminated = False  # by SIGTERM: exit, too, when the training has ended
+        self._statuses: dict[int, int] = {}  # of children that were reaped: pid -> wait status
+        self._alone = False  # the supervisor died before the training
         self._ended: Ended | None = None
 
     @property
     def stays(self) -> bool:
-        """Whether this process must not end before the training, which would end with it."""
-        return self.tie is not None and self.tie.to_us
+        """Return whether this process must not end before the training, which would end with it."""
+        return self.tie is not None and self.tie.this_process
 
     def poll(self) -> Ended | None:
-        """How the training ended, or None while it runs. Also does what a parent owes its children."""
+        """Return how the training ended, or None while it runs. Also reap children."""
         if self._ended is None:
-            self._ended = self._written() or self._look()
+            self._ended = self._written() or self._check_processes()
         return self._ended
 
     def forward(self, number: int) -> bool:
-        """Send a signal to the training's processes; False if it has ended."""
+        """Pass a signal on as it would arrive without trainmon; False if the training has ended.
+
+        What a terminal sends goes to the training's process group, everything else to the program alone, which decides
+        about its workers. A signal that its sender has sent to all processes has reached the program already.
+        """
         if not rundir.process_alive(self.pid, self._start_ticks, None):
             return False
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
+        if number in TERMINAL_SIGNALS and _in_foreground():
+            self.signal_group(number)
+        elif not self._is_sent_to_all(number):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, number)
         return True
 
+    def signal_group(self, number: int) -> None:
+        """Send a signal to the program and its workers, if they still run."""
+        if rundir.process_alive(self.pid, self._start_ticks, None):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def _is_sent_to_all(self, number: int) -> bool:
+        """Return whether the supervisor, which nobody means, got this signal at the same time."""
+        since = time.monotonic() - SAME_SIGNAL_SECONDS
+        time.sleep(SAME_SIGNAL_SECONDS)
+        # Kept: the handler of another signal may come in between, and read what is for this one.
+        with contextlib.suppress(BlockingIOError):
+            self._sent_to_supervisor += supervise.SIGNAL_TIME.iter_unpack(os.read(self._witness, WITNESS_BYTES))
+        return any(signaled == number and at >= since for signaled, at in self._sent_to_supervisor)
+
     def passthrough(self) -> Ended:
-        """Copy the training's output until it has ended, and then what is left of it."""
+        """Copy the training's output until it has ended and all output is copied."""
         while True:
-            ended = self.poll()  # before the copying: what was written by then is copied after it
+            ended = self.poll()  # before copying, so that output written before the end is copied below
             moved = [copy.step() for copy in self._copies]
             if ended is not None:
                 while any(copy.step() for copy in self._copies):
@@ -114,27 +158,27 @@ class Front:
             time.sleep(GROWING_SECONDS if any(moved) else QUIET_SECONDS)
 
     def wait(self) -> Ended:
-        """Wait for the training's end, with nobody to show its output to."""
+        """Wait for the training's end without showing its output."""
         while (ended := self.poll()) is None:
             time.sleep(WATCH_SECONDS)
         return ended
 
     def watch(self, on_end: Callable[[], None]) -> None:
-        """Keep polling in a thread, while the dashboard has this process; tell `on_end` when the training ended."""
+        """Poll in a thread while the dashboard runs; call `on_end` when the training has ended."""
 
-        def look() -> None:
+        def poll_until_end() -> None:
             while self.poll() is None:
                 time.sleep(WATCH_SECONDS)
             on_end()
 
-        threading.Thread(target=look, name="front", daemon=True).start()
+        threading.Thread(target=poll_until_end, name="front", daemon=True).start()
 
     def _written(self) -> Ended | None:
         written = rundir.read_json(self._exit)
         return Ended(written.get("exit_code"), written.get("signal")) if written is not None else None
 
-    def _look(self) -> Ended | None:
-        """See to the processes; the training's end is ours to write down if the supervisor cannot."""
+    def _check_processes(self) -> Ended | None:
+        """Reap children and return how the training ended; write it down if the supervisor died before."""
         self._reap()
         if not self._alone:
             if self._supervisor not in self._statuses:
@@ -146,7 +190,7 @@ class Front:
             self._replace_recorder()
         if self.pid in self._statuses:
             return self._write_end(os.waitstatus_to_exitcode(self._statuses[self.pid]))
-        if not rundir.process_alive(self.pid, self._start_ticks, None) and not self._awaits_us():
+        if not rundir.process_alive(self.pid, self._start_ticks, None) and not self._awaits_reaping():
             return Ended(None, None)
         return None
 
@@ -161,9 +205,8 @@ class Front:
             with contextlib.suppress(ChildProcessError):  # reaped before, or still the supervisor's own
                 if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                     self._statuses[pid] = os.waitpid(pid, 0)[1]
-        # All that descends from us and has lost its parent ends here, too. It lives in other sessions; a child in
-        # ours belongs to other code in this process, which waits for it itself. To the first process of a container
-        # any session's orphans come.
+        # Orphaned descendants are reaped here, too. They are in other sessions; a child in our session belongs to
+        # other code in this process, which waits for it. The first process of a container gets orphans of any session.
         with contextlib.suppress(ChildProcessError, ProcessLookupError):
             while (dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 if os.getsid(dead.si_pid) == os.getsid(0) and os.getpid() != 1:
@@ -172,15 +215,15 @@ class Front:
                 if pid in (self._supervisor, self.pid):
                     self._statuses[pid] = status
 
-    def _awaits_us(self) -> bool:
-        """Whether the training is a child of ours that has ended and waits to be reaped."""
+    def _awaits_reaping(self) -> bool:
+        """Return whether the training is a child of this process that has ended and waits to be reaped."""
         try:
             return self._subreaper and os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
             return False
 
     def _replace_recorder(self) -> None:
-        with contextlib.suppress(OSError):  # too many processes, no memory: what is lost is readings, not the training
+        with contextlib.suppress(OSError):  # too many processes, no memory: only readings are lost
             recorder.ensure(self.run)
 
     def _write_end(self, returncode: int) -> Ended:
@@ -201,50 +244,78 @@ def start(words: list[str], options: Options) -> Front:
     """Start a training.
 
     Args:
-        words: the command, one that `command.check` let pass.
-        options: what the person asked for. Descriptors 0, 1 and 2 must be open.
+        words: the command, checked by `command.check_executable`.
+        options: the options of the command line. Descriptors 0, 1 and 2 must be open.
 
     Raises:
         CannotRun: the system refuses to start it.
-        OSError: its run directory cannot be made.
+        CannotRecord: its run directory cannot be created, or the system is out of processes or descriptors.
     """
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or the kernel throws exit codes away
-    run = _new_run(words, options)
-    one_stream = options.dashboard or options.pty or _same_file(1, 2)
-    # A signal that comes before the handlers are in place waits for them, instead of killing the front alone.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # otherwise the kernel discards exit codes
+    # A signal that arrives before the handlers are set stays pending, instead of killing only the front.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
-    tie = ties.tie()
-    plan = supervise.Plan(
-        run=run,
-        command=words,
-        environment={**os.environ, **_on_the_gpu(options)},
-        apart=not one_stream,
-        inherit_stdin=not options.dashboard and not os.isatty(0),
-        terminal=_terminal_size() if options.pty else None,
-        signal_mask=set(mask),
-        warning=tie.text if tie is not None and options.dashboard else None,
-    )
-    names = [rundir.CONSOLE] if one_stream else [output.STDOUT, output.STDERR]
-    for name in names:
-        os.close(output.create(run / name))
-    copies = [] if options.dashboard else [output.Copy(run / name, 1 + place) for place, name in enumerate(names)]
-    subreaper = _become_subreaper()
-    supervisor, pid = _fork(plan)
-    front = Front(run, supervisor, pid, copies, subreaper, tie)
+    tie = lifetime.lifetime_limit()
+    try:
+        _check_room()
+        plan, copies, witness = _prepared(words, options, set(mask), tie)
+        subreaper = _become_subreaper()
+        supervisor, pid = _fork(plan)
+    except OSError as error:  # the program has not been started
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        hint = "" if isinstance(error, rundir.UnsafeDirectory) else "; set TRAINMON_DIR to a writable directory"
+        raise CannotRecord(f"not recorded: {error}{hint}") from None
+    os.close(plan.witness)
+    front = Front(plan.run, supervisor, pid, copies, subreaper, tie, witness)
     _forward_signals(front, hangup=front.stays or not options.dashboard)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if plan.inherit_stdin:
-        # The training reads it. As long as we hold it, too, a writer there would not learn that the training stopped.
-        _let_go_of_stdin()
+        # The training reads it. While this process also holds it, a writer would not learn that the training stopped.
+        _release_stdin()
     return front
+
+
+def _prepared(
+    words: list[str], options: Options, mask: set[signal.Signals | int], tie: lifetime.LifetimeLimit | None
+) -> tuple[supervise.Plan, list[output.Copy], int]:
+    """Make the run's directory, its output files and the pipe for signals; return what both processes need."""
+    run = _new_run(words, options)
+    one_stream = options.dashboard or options.pty or _same_file(1, 2)
+    witness, told = os.pipe()
+    os.set_blocking(witness, False)
+    os.set_blocking(told, False)
+    plan = supervise.Plan(
+        run=run,
+        command=words,
+        environment={**os.environ, **_gpu_environment(options)},
+        apart=not one_stream,
+        read_live=options.dashboard or os.isatty(1),
+        inherit_stdin=not options.dashboard and not os.isatty(0),
+        terminal=_terminal_size() if options.pty else None,
+        signal_mask=mask,
+        warning=tie.text if tie is not None and options.dashboard else None,
+        witness=told,
+    )
+    names = [rundir.CONSOLE] if one_stream else [output.STDOUT, output.STDERR]
+    for name in names:
+        os.close(output.open_append(run / name))
+    copies = [] if options.dashboard else [output.Copy(run / name, 1 + place) for place, name in enumerate(names)]
+    return plan, copies, witness
+
+
+def _check_room() -> None:
+    """Raise OSError if the program's output, which goes to a file of the run, would soon find no space."""
+    runs = rundir.runs_dir()
+    disk = os.statvfs(next(path for path in (runs, *runs.parents) if path.exists()))
+    if disk.f_bavail * disk.f_frsize < MIN_FREE_BYTES:
+        raise OSError(errno.ENOSPC, f"less than {MIN_FREE_BYTES >> 20} MiB are free", str(runs))
 
 
 def _new_run(words: list[str], options: Options) -> Path:
     given: dict[str, Any] = {"price": options.price, "expect_tps": options.expect_tps, "tags": options.tags or None}
     return rundir.new_run(
-        options.name or command.name(words),
-        command=command.masked(words),
+        options.name or command.run_name(words),
+        command=command.masked_command(words),
         cwd=_directory(),
         version=__version__,
         launched=True,
@@ -253,7 +324,7 @@ def _new_run(words: list[str], options: Options) -> Path:
     )
 
 
-def _on_the_gpu(options: Options) -> dict[str, str]:
+def _gpu_environment(options: Options) -> dict[str, str]:
     wanted = {"TRAINMON_GPU_CLOCK": options.gpu_clock, "TRAINMON_GPU_DELAY": options.gpu_delay}
     return {name: "1" if value else "0" for name, value in wanted.items() if value is not None}
 
@@ -261,12 +332,12 @@ def _on_the_gpu(options: Options) -> dict[str, str]:
 def _directory() -> str | None:
     try:
         return os.getcwd()
-    except FileNotFoundError:  # removed under the shell; the training may not care
+    except FileNotFoundError:  # it was removed; the training may not need it
         return None
 
 
 def _fork(plan: supervise.Plan) -> tuple[int, int]:
-    """Fork the supervisor and wait until it has started the training; the pids of both."""
+    """Fork the supervisor and wait until it has started the training. Return the pids of both."""
     reading, writing = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -277,33 +348,53 @@ def _fork(plan: supervise.Plan) -> tuple[int, int]:
     os.close(writing)
     with os.fdopen(reading, "rb") as answers:
         answer = answers.readline()
-    said: dict[str, Any] = json.loads(answer) if answer else {}
-    if "pid" not in said:
+    message: dict[str, Any] = json.loads(answer) if answer else {}
+    if "pid" not in message:
         os.waitpid(supervisor, 0)
         if not answer:
-            raise CannotRun(f"the supervisor died before it started the training; see {plan.run}", 1)
-        shutil.rmtree(plan.run, ignore_errors=True)  # new, and nothing has happened in it
-        raise CannotRun(said["error"], said["code"])
-    return supervisor, said["pid"]
+            raise CannotRun(f"the supervisor died before it started the training; see the logs in {plan.run}", 1)
+        shutil.rmtree(plan.run, ignore_errors=True)  # new, and still empty
+        raise CannotRun(message["error"], message["code"])
+    return supervisor, message["pid"]
 
 
 def _forward_signals(front: Front, hangup: bool) -> None:
     def forward(number: int, _frame: object) -> None:
-        front.told_to_end |= number == signal.SIGTERM
+        front.was_terminated |= number == signal.SIGTERM
         if not front.forward(number) and (ended := front.poll()) is not None:
-            raise SystemExit(ended.status)  # only the copying is left, into something that does not take it
+            raise SystemExit(ended.status)  # only output is left to copy, and its reader may be blocked
 
     def detach(number: int, _frame: object) -> None:
         if front.stays:
             return
-        os._exit(128 + number)  # the terminal is gone, there is nobody to tell; the training goes on
+        os._exit(128 + number)  # the terminal is gone; the training continues
+
+    def pause(_number: int, _frame: object) -> None:
+        front.signal_group(signal.SIGSTOP)  # SIGTSTP does nothing to a group without a terminal
+        os.kill(os.getpid(), signal.SIGSTOP)
+        front.signal_group(signal.SIGCONT)  # the shell has continued this process
 
     handlers: dict[signal.Signals, Callable[[int, object], None]] = dict.fromkeys(FORWARDED, forward)
+    handlers[signal.SIGTSTP] = pause
     if hangup:
         handlers[signal.SIGHUP] = detach
     for number, handler in handlers.items():
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup and shells in the background want it
+        if signal.getsignal(number) is not signal.SIG_IGN:  # ignored by nohup and by shells for background jobs
             signal.signal(number, handler)
+
+
+def _in_foreground() -> bool:
+    """Return whether this process is in the foreground of a terminal, which then is taken to have sent the signal."""
+    try:
+        terminal = os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def _become_subreaper() -> bool:
@@ -329,7 +420,7 @@ def _terminal_size() -> tuple[int, int]:
     return 120, 40
 
 
-def _let_go_of_stdin() -> None:
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+def _release_stdin() -> None:
+    devnull = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(devnull, 0)
+    os.close(devnull)

@@ -1,7 +1,7 @@
-"""The recorder: reads GPUs and host once a second, writes the node's journal, then publishes.
+"""The recorder: read GPUs and host once a second, write the node's journal, then publish.
 
-One records a run on each node, elected by a lock. The launcher's supervisor records in a thread; for a training that
-nobody launched, `ensure` starts a process of its own, which ends with the training.
+One recorder runs per node, elected by a lock. The launcher's supervisor records in a thread; for a training that was
+not launched by trainmon, `ensure` starts a recorder process, which ends with the training.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from monitor import lasting
-from monitor.running import output, own_process, reserve
-from monitor.running.writer import Writer
+from monitor import memory_tuning
+from monitor.running import command, output
+from monitor.running.journal_writer import Writer
 from monitor.runs import catalogue
 from trainhooks import events, rundir
 
 if TYPE_CHECKING:
     from monitor.sources.host import HostSource
 
+
 INTERVAL = 1.0  # seconds between readings
-BRIEF = 0.05  # seconds; a program that ends sooner, and prints nothing, has nothing to read
-SETTLED = 5  # readings after which all is loaded that will be
-READ_SECONDS = 4.0  # for the end of an output, when the program has ended
+CONSOLE_DELAY = 0.05  # seconds; a program that ends sooner and prints nothing needs no console reader
+STARTUP_READINGS = 5  # after so many readings all modules are loaded
+READ_SECONDS = 4.0  # at most for the rest of the output after the program has ended
 
 
 class Recorder:
-    """Reads everything once an interval."""
+    """Read GPUs and host once per interval."""
 
     def __init__(self, run: Path, writer: Writer, roots: Callable[[], list[int]]) -> None:
         """
         Args:
-            roots: gives the pids whose process trees are the training.
+            roots: returns the pids at the roots of the training's process trees.
         """
-        from monitor.sources.gpu.poller import GpuPoller
+        from monitor.sources.gpu_source import GpuPoller
         from monitor.sources.host import HostSource
 
         self._writer = writer
@@ -51,26 +52,28 @@ class Recorder:
         self._trouble: set[str] = set()
 
     def poll(self) -> None:
-        """One reading of the host. The GPUs have a thread of their own."""
+        """Read the host once. The GPUs are read in another thread."""
         try:
             host = self._host.read(self._roots(), time.monotonic())
             host.note = self._gpus.trouble()
             self._writer.write(host)
         except Exception as error:
-            # A surprise must cost a reading, not all the readings to come.
+            # An unexpected error costs one reading, not all later ones.
             self._complain(error)
 
     def _complain(self, error: Exception) -> None:
-        """Say what a reading raised: once, not every second."""
+        """Report the error of a reading once, not every second."""
         text = events.clean(f"a reading failed: {type(error).__name__}: {error}", 400)
         if text not in self._trouble and len(self._trouble) < 20:
             self._trouble.add(text)
             traceback.print_exception(error)
-            note = events.Note("", 0, time.monotonic(), text=text, level="warning", code="recorder-error")
+            note = events.Note(
+                producer="", seq=0, t=time.monotonic(), text=text, level="warning", code="recorder-error"
+            )
             self._writer.write(note)
 
     def record(self, ended: Callable[[float], bool]) -> None:
-        """Poll until `ended`, which waits for the given seconds, says so."""
+        """Poll until `ended`, which waits for the given seconds, returns true."""
         self._writer.listen()
         self._gpus.start()
         due = time.monotonic()
@@ -78,36 +81,36 @@ class Recorder:
         while True:
             self.poll()
             polls += 1
-            if polls == SETTLED:
-                lasting.settled()
+            if polls == STARTUP_READINGS:
+                memory_tuning.settled()
             now = time.monotonic()
-            due = max(due + INTERVAL, now)  # late: go on from here, without a burst that catches up
+            due = max(due + INTERVAL, now)  # when late, continue from now, without a burst
             if ended(due - now):
                 break
         self._gpus.stop()
 
 
-SPARE = ".exit"  # holds the room that the exit's file needs
+SPARE = ".exit"  # reserves the disk space of the exit file
 SPARE_BYTES = 4096
 
 
 def spare(run: Path) -> None:
-    """Take the room for the exit's file while there is some, lest a full disk leaves the end unknown."""
+    """Reserve disk space for the exit file, so that the exit can be recorded on a full disk."""
     with contextlib.suppress(OSError), open(run / SPARE, "wb", opener=rundir.privately) as out:
         out.write(b" " * SPARE_BYTES)
 
 
 def write_exit(run: Path, writer: Writer | None, returncode: int) -> None:
-    """Write down how the training ended. Only for the process that waited for it.
+    """Record how the training ended. Only for the process that waited for it.
 
     Args:
         writer: None where the journal could not be opened.
-        returncode: as subprocess gives it: negative for a signal.
+        returncode: as in subprocess: negative for a signal.
     """
     code, by_signal = (returncode, None) if returncode >= 0 else (None, -returncode)
     ended, ended_monotonic = time.time(), time.monotonic()
     if writer is not None:
-        writer.write(events.Exit("", 0, ended_monotonic, code, by_signal))
+        writer.write(events.Exit(producer="", seq=0, t=ended_monotonic, exit_code=code, signal=by_signal))
     known: dict[str, object] = {
         "exit_code": code,
         "signal": by_signal,
@@ -122,18 +125,18 @@ def write_exit(run: Path, writer: Writer | None, returncode: int) -> None:
 
 
 def _write_into_spare(run: Path, known: dict[str, object]) -> None:
-    """Over the blocks that are ours already, then under the right name: neither takes room."""
-    with contextlib.suppress(OSError):  # the process that waits still gives the code to its caller
+    """Overwrite the reserved blocks and rename the file: neither needs disk space."""
+    with contextlib.suppress(OSError):  # the waiting process still returns the code to its caller
         with open(run / SPARE, "r+b") as out:
             out.write(json.dumps(known).encode().ljust(SPARE_BYTES))
         os.replace(run / SPARE, run / rundir.EXIT)
 
 
-# What the program prints
+# The program's output
 
 
 class Watch:
-    """A thread that reads a run's output until `finish`, and writes down what it says of steps."""
+    """Read a run's output in a thread until `finish`, and record its steps and metrics."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -143,37 +146,37 @@ class Watch:
 
     def _read(self) -> None:
         try:
-            if self._over.wait(BRIEF) and not _printed(self._run):
+            if self._over.wait(CONSOLE_DELAY) and not _printed(self._run):
                 return
-            from monitor.running.console_recorder import ConsoleRecorder  # it takes a moment; nobody waits for it here
+            from monitor.running.console_recorder import ConsoleRecorder  # slow to import; here nothing waits for it
 
             recorder = ConsoleRecorder(self._run)
             recorder.record(self._over.wait)
             self._over.wait()
             recorder.finish()
-        except Exception:  # whatever a program prints and is wrong here, the rest of the recording goes on without it
+        except Exception:  # an error here must not stop the rest of the recording
             traceback.print_exc()
 
     def finish(self) -> None:
-        """Everything has been printed: wait, but not for long, until it is read."""
+        """Wait at most `READ_SECONDS` until the rest of the output is read."""
         self._over.set()
         self._thread.join(READ_SECONDS)
 
 
 def _printed(run: Path) -> bool:
-    """Whether there is any output."""
-    for path in output.files(run):
+    """Return whether there is any output."""
+    for path in output.output_files(run):
         with contextlib.suppress(OSError):
             if path.stat().st_size:
                 return True
     return False
 
 
-# A recorder of its own
+# A separate recorder process
 
 
 def elect(run: Path) -> tuple[bool, rundir.Lock | None]:
-    """Whether this process is to record `run`, and the lock that it then holds (none where locks do not work)."""
+    """Return whether this process shall record `run`, and the lock that it then holds (None without working locks)."""
     try:
         lock = rundir.Lock.acquire(rundir.recorder_lock(run))
     except OSError:
@@ -182,14 +185,14 @@ def elect(run: Path) -> tuple[bool, rundir.Lock | None]:
 
 
 def ensure(run: Path) -> None:
-    """Start a recorder for a living run that has none. Not in another user's directory: we read there, no more."""
+    """Start a recorder for a running run that has none, unless the directory belongs to another user."""
     with contextlib.suppress(OSError):
         if run.stat().st_uid != os.getuid():
             return
     if not rundir.run_alive(run) or rundir.lock_held(rundir.recorder_lock(run)):
         return
     subprocess.Popen(
-        own_process.command("monitor.running.recorder", str(run.absolute())),
+        command.module_command("monitor.running.recorder", str(run.absolute())),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -207,8 +210,8 @@ def main(path: str) -> None:
         return
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     writer = Writer(run)
-    merge = output.Merge.of(run)  # left over from a supervisor that died
-    room = reserve.Reserve(output.files(run))
+    merge = output.Merge.of(run)  # left by a supervisor that died
+    room = output.Preallocation(output.output_files(run))
 
     def ended(seconds: float) -> bool:
         room.step()
@@ -217,14 +220,14 @@ def main(path: str) -> None:
         time.sleep(seconds)
         if rundir.run_alive(run):
             return False
-        time.sleep(INTERVAL)  # twice, lest a process that is just passing the run on is taken for its end
+        time.sleep(INTERVAL)  # check twice: a process may be handing the run to another one
         return not rundir.run_alive(run)
 
     recorder = Recorder(run, writer, lambda: [process.pid for process in catalogue.processes(run)])
     reading = Watch(run)
     recorder.record(ended)
     room.close()
-    reserve.release(output.files(run))
+    output.release_preallocated(output.output_files(run))
     if merge is not None:
         merge.finish()
     reading.finish()

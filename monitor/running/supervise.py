@@ -1,7 +1,7 @@
-"""The supervisor of a launched training: a process of its own that outlives the terminal and the dashboard.
+"""The supervisor of a launched training: a process that outlives the terminal and the dashboard.
 
-It starts the training, records while it runs, waits for it and writes down how it ended. The training does not
-need it: it may be stopped or killed at any time.
+It starts the training, records while it runs, waits for it and records how it ended. The training does not depend on
+it: the supervisor may be stopped or killed at any time.
 """
 
 from __future__ import annotations
@@ -24,49 +24,52 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from monitor.errors import UserError
-from monitor.running import output, recorder, reserve
+from monitor.running import output, recorder
 from monitor.running.command import NOT_EXECUTABLE, NOT_FOUND
-from monitor.running.writer import Writer
+from monitor.running.journal_writer import Writer
 from trainhooks import events, rundir
 
 LOG = "supervisor.log"
 MERGE_SECONDS = 0.1
-PATIENCE = 2.0  # seconds for the last reading of a driver that may hang, and for a terminal's last output
+PATIENCE = 2.0  # seconds to wait for the last reading of a driver that may hang, and for a terminal's last output
 
-# Sent by terminals, session managers and people to whatever belongs to trainmon. None of them may end the recording
-# of a training that goes on; the front passes on those that are meant for the training.
-UNHEEDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+# Signals that terminals, session managers and people send to all of trainmon's processes. They must not end the
+# recording of a running training; the front passes on those that are meant for the training.
+SIGNAL_TIME = struct.Struct("<Bd")  # what the supervisor tells the front of a signal: its number, time.monotonic()
+IGNORED_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be started, and how."""
+    """What to start, and how."""
 
     run: Path
     command: list[str]
     environment: dict[str, str]
-    apart: bool = False  # stdout and stderr in files of their own
+    apart: bool = False  # stdout and stderr in separate files
+    read_live: bool = False  # whether somebody reads the output as it comes, on a terminal or the dashboard
     inherit_stdin: bool = False
     terminal: tuple[int, int] | None = None  # columns and rows of a pseudo-terminal
-    signal_mask: set[signal.Signals | int] = field(default_factory=set)  # that the training shall have
-    warning: str | None = None  # what the person who watches has to know
+    signal_mask: set[signal.Signals | int] = field(default_factory=set)  # of the training
+    warning: str | None = None  # to show to the user
+    witness: int = -1  # the end of a pipe to the front, for the signals that reach the supervisor
 
 
 def main(plan: Plan, ready: int) -> NoReturn:
-    """The supervisor's life, in the process forked for it.
+    """Run the supervisor in the process forked for it. Never returns.
 
     Args:
-        ready: where one line of JSON goes: the training's `pid`, or the `error` and exit `code` if it cannot start.
+        ready: descriptor for one line of JSON: the training's `pid`, or `error` and exit `code` if it cannot start.
     """
     try:
         os.setsid()
-        for number in UNHEEDED:
-            # A handler, not SIG_IGN: the training would inherit the latter. What was ignored before stays so (nohup).
+        for number in IGNORED_SIGNALS:
+            # A handler, not SIG_IGN: the training would inherit the latter. Ignored signals stay ignored (nohup).
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, lambda *_: None)
+                signal.signal(number, lambda number, _: _tell_front(plan.witness, number))
         signal.pthread_sigmask(signal.SIG_SETMASK, plan.signal_mask)
         recorder.spare(plan.run)
-        recorder.elect(plan.run)  # before anybody sees the run alive and misses its recorder; until this process ends
+        recorder.elect(plan.run)  # held until this process ends; before a reader sees the run without a recorder
         try:
             child, master = _start(plan)
         except OSError as error:
@@ -75,8 +78,8 @@ def main(plan: Plan, ready: int) -> NoReturn:
             _write_identity(plan.run, child.pid)
             _say(ready, {"pid": child.pid})
             _leave_terminal(plan.run)
-            _accompany(plan, child, master)
-    except BaseException:  # nothing above this frame may run in the forked process
+            _record_until_end(plan, child, master)
+    except BaseException:  # no caller's code may run in the forked process
         traceback.print_exc()
     finally:
         with contextlib.suppress(OSError, ValueError):
@@ -84,17 +87,26 @@ def main(plan: Plan, ready: int) -> NoReturn:
         os._exit(0)
 
 
+def _tell_front(witness: int, number: int) -> None:
+    """Tell the front that a signal has reached this process: it was sent to all of them, and to the training, too."""
+    with contextlib.suppress(OSError):  # the front has ended
+        os.write(witness, SIGNAL_TIME.pack(number, time.monotonic()))
+
+
 def _say(ready: int, message: dict[str, object]) -> None:
-    with contextlib.suppress(OSError):  # the front has been killed
+    with contextlib.suppress(OSError):  # the front was killed
         os.write(ready, json.dumps(message).encode() + b"\n")
     os.close(ready)
 
 
 def _refusal(program: str, error: OSError) -> dict[str, object]:
     if error.errno == errno.ENOENT:
-        return {"error": f"{program}: cannot start: its interpreter, or this directory, is gone", "code": NOT_FOUND}
+        return {
+            "error": f"{program}: cannot start: its interpreter or the working directory does not exist",
+            "code": NOT_FOUND,
+        }
     if error.errno == errno.ENOEXEC:
-        return {"error": f"{program}: not a program; does its first line lack '#!'?", "code": NOT_EXECUTABLE}
+        return {"error": f"{program}: not a program; add a '#!' line or name its interpreter", "code": NOT_EXECUTABLE}
     return {"error": f"{program}: cannot start: {error.strerror}", "code": NOT_EXECUTABLE}
 
 
@@ -102,23 +114,23 @@ def _refusal(program: str, error: OSError) -> dict[str, object]:
 
 
 def _start(plan: Plan) -> tuple[subprocess.Popen[bytes], int | None]:
-    """Start the training; also the master end of its pseudo-terminal, if it has one."""
+    """Start the training. Return it with the master end of its pseudo-terminal, if it has one."""
     master: int | None = None
     errors: int | IO[bytes] = subprocess.STDOUT
     if plan.terminal is not None:
         master, out = _open_terminal(*plan.terminal)
     elif plan.apart:
-        out = output.create(plan.run / output.STDOUT)
-        errors = output.create(plan.run / output.STDERR)
+        out = output.open_append(plan.run / output.STDOUT)
+        errors = output.open_append(plan.run / output.STDERR)
     else:
-        out = output.create(plan.run / rundir.CONSOLE)
+        out = output.open_append(plan.run / rundir.CONSOLE)
     child = subprocess.Popen(
         plan.command,
         stdin=None if plan.inherit_stdin else subprocess.DEVNULL,
         stdout=out,
         stderr=errors,
         env=_environment(plan),
-        close_fds=False,  # descriptors that the caller passes on reach the training, as without trainmon
+        close_fds=False,  # descriptors that the caller passes reach the training, as without trainmon
         start_new_session=True,
         preexec_fn=_adopt_terminal if plan.terminal is not None else None,  # no thread has been started yet
     )
@@ -129,19 +141,20 @@ def _start(plan: Plan) -> tuple[subprocess.Popen[bytes], int | None]:
 
 
 def _environment(plan: Plan) -> dict[str, str]:
-    """The training's own, with where it may report to, and with what lets a Python in it do so unasked."""
+    """Return the training's environment, with the run directory and, on PYTHONPATH, the bootstrap of the hooks."""
     path = os.pathsep.join(filter(None, (rundir.BOOTSTRAP, plan.environment.get("PYTHONPATH"))))
-    return {**plan.environment, rundir.RUN_VARIABLE: str(plan.run), "PYTHONPATH": path}
+    lines = {rundir.LINES_VARIABLE: "1"} if plan.read_live else {}
+    return {**plan.environment, rundir.RUN_VARIABLE: str(plan.run), "PYTHONPATH": path, **lines}
 
 
 def _open_terminal(columns: int, rows: int) -> tuple[int, int]:
-    master, slave = os.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    modes = termios.tcgetattr(slave)
+    master, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    modes = termios.tcgetattr(terminal)
     modes[1] &= ~termios.ONLCR  # lines end as the program ends them; the reader's terminal adds the return
     modes[3] &= ~termios.ECHO
-    termios.tcsetattr(slave, termios.TCSANOW, modes)
-    return master, slave
+    termios.tcsetattr(terminal, termios.TCSANOW, modes)
+    return master, terminal
 
 
 def _adopt_terminal() -> None:
@@ -155,39 +168,41 @@ def _write_identity(run: Path, pid: int) -> None:
         rundir.write_json(run / rundir.IDENTITY, identity)
 
 
-# Accompanying it
+# While the training runs
 
 
 def _leave_terminal(run: Path) -> None:
-    """Let go of the caller's terminal, pipes and working directory, so that nobody waits for us to close them."""
-    nothing = os.open(os.devnull, os.O_RDWR)
+    """Release the caller's terminal, pipes and working directory, so that nobody waits for us to close them."""
+    devnull = os.open(os.devnull, os.O_RDWR)
     try:
-        log = output.create(run / LOG)
+        log = output.open_append(run / LOG)
     except OSError:
-        log = nothing
-    for target, source in ((0, nothing), (1, nothing), (2, log)):
+        log = devnull
+    for target, source in ((0, devnull), (1, devnull), (2, log)):
         os.dup2(source, target)
     os.chdir("/")
     with contextlib.suppress(OSError):
-        os.nice(5)  # where the cores do not suffice, the training goes first
+        os.nice(5)  # where cores are short, the training has priority
 
 
-def _accompany(plan: Plan, child: subprocess.Popen[bytes], master: int | None) -> None:
-    """Record until the training has ended, then write down how."""
+def _record_until_end(plan: Plan, child: subprocess.Popen[bytes], master: int | None) -> None:
+    """Record until the training has ended, then record its exit."""
     over = threading.Event()
     writer = _writer(plan.run)
     if writer is not None and plan.warning is not None:
-        writer.write(events.Note("", 0, time.monotonic(), text=plan.warning, level="warning", code="tied"))
+        writer.write(
+            events.Note(producer="", seq=0, t=time.monotonic(), text=plan.warning, level="warning", code="tied")
+        )
     recording = threading.Thread(target=_record, args=(plan.run, writer, child.pid, over), daemon=True)
     recording.start()
     threading.Thread(target=_prune, args=(writer, over), daemon=True).start()
     merge = output.Merge.of(plan.run) if plan.apart else None
-    carrying = threading.Thread(target=_carry, args=(plan.run, merge, master, over), daemon=True)
-    carrying.start()
+    moving = threading.Thread(target=_move_output, args=(plan.run, merge, master, over), daemon=True)
+    moving.start()
     reading = recorder.Watch(plan.run)
     returncode = _await_end(child)
     over.set()
-    carrying.join(PATIENCE if master is not None else None)
+    moving.join(PATIENCE if master is not None else None)
     if merge is not None:
         merge.finish()
     reading.finish()
@@ -202,15 +217,15 @@ def _accompany(plan: Plan, child: subprocess.Popen[bytes], master: int | None) -
 
 
 def _await_end(child: subprocess.Popen[bytes]) -> int:
-    """Wait for the training's end; its return code.
+    """Wait for the training's end. Return its return code.
 
-    The training stays to be waited for, so that the front still learns how it ended if we are killed before we have
-    written it down.
+    The training is not reaped, so that the front still learns how it ended if the supervisor is killed before it has
+    recorded the exit.
     """
     if not hasattr(os, "waitid"):
         return child.wait()
     ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert ended is not None  # it is only without waiting that there may be none
+    assert ended is not None  # None is possible only with WNOHANG
     return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
@@ -228,27 +243,29 @@ def _record(run: Path, writer: Writer | None, pid: int, over: threading.Event) -
 
 
 def _prune(writer: Writer | None, over: threading.Event) -> None:
-    """Remove old runs. Nobody waits for it: what a brief run leaves undone, the next one does."""
+    """Remove old runs. Nothing waits for it: what a short run leaves, the next run removes."""
     try:
         from monitor.runs import retention  # the training has started; nothing waits for this import
 
         retention.prune(over.is_set)
     except Exception as error:
-        # Whatever is wrong with old runs, or with the configuration, this run's recording goes on.
+        # An error with old runs or with the configuration must not stop this run's recording.
         if isinstance(error, UserError) and writer is not None:
-            text = events.clean(f"old runs stay: {error}")
-            writer.write(events.Note("", 0, time.monotonic(), text=text, level="warning", code="retention"))
+            text = events.clean(f"old runs were not removed: {error}")
+            writer.write(
+                events.Note(producer="", seq=0, t=time.monotonic(), text=text, level="warning", code="retention")
+            )
         else:
             traceback.print_exc()
 
 
-def _carry(run: Path, merge: output.Merge | None, master: int | None, over: threading.Event) -> None:
-    """Bring the training's output into the console's file; where it writes that itself, see that there is room."""
+def _move_output(run: Path, merge: output.Merge | None, master: int | None, over: threading.Event) -> None:
+    """Move the training's output into the console file; where it writes that itself, only reserve disk space."""
     if master is not None:
-        output.pump(master, output.create(run / rundir.CONSOLE))
+        output.pump(master, output.open_append(run / rundir.CONSOLE))
         return
-    written = output.files(run)
-    room = reserve.Reserve(written)
+    written = output.output_files(run)
+    room = output.Preallocation(written)
     while True:
         room.step()
         while merge is not None and merge.step() and not over.is_set():
@@ -256,4 +273,4 @@ def _carry(run: Path, merge: output.Merge | None, master: int | None, over: thre
         if over.wait(MERGE_SECONDS):
             break
     room.close()
-    reserve.release(written)
+    output.release_preallocated(written)

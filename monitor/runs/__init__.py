@@ -1,1 +1,1 @@
-"""The runs of this machine: found, followed, replayed, kept or removed."""
+"""List, follow, replay, cache and remove runs."""

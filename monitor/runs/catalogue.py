@@ -1,4 +1,4 @@
-"""The runs on this machine: which there are, which one a person means, and how each stands.
+"""List the runs on this machine, resolve a name to a run, tell the state of a run, read `run.json` and `exit.json`.
 
 A run's state is read from its small files and the ends of its journals, so that a list of hundreds stays quick.
 """
@@ -8,20 +8,118 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from monitor.errors import UserError
-from monitor.sources.decode import decode
-from monitor.sources.identity import ending, identity
+from monitor.sources.decode import decode, tidy_facts
 from trainhooks import rundir
-from trainhooks.events import Bye, Event, Facts, Hello, Step, clean
+from trainhooks.events import MAX_INTEGER, MAX_NAME, MAX_TEXT, Bye, Event, Facts, Hello, Step, clean
+
+# The small files of a run, `run.json` and `exit.json`.
+#
+# Entries of the wrong type are dropped and count as unknown: the files may be written by hand or by other versions.
+
+MAX_WORDS = 4096  # of a command
+LATEST = 253_402_300_799.0  # the last second of the year 9999, the limit of datetime
+
+
+def identity(run: Path) -> dict[str, Any]:
+    """Return the content of `run.json`; the run's id defaults to the name of its directory."""
+    return {"id": _text(run.absolute().name), **tidy(rundir.read_json(run / rundir.IDENTITY), _IDENTITY)}
+
+
+def ending(run: Path) -> dict[str, Any] | None:
+    """Return the content of `exit.json`; None while there is none."""
+    content = rundir.read_json(run / rundir.EXIT)
+    return None if content is None else tidy(content, _ENDING)
+
+
+def tidy(content: dict[str, Any] | None, types: dict[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    """Return the entries cleaned, without known keys of the wrong type. Unknown keys pass as facts do."""
+    known = tidy_facts(content or {})
+    for key, convert in types.items():
+        value = convert((content or {}).get(key))
+        if value is None:
+            known.pop(key, None)
+        else:
+            known[key] = value
+    return known
+
+
+def _text(value: Any) -> str | None:
+    return (clean(value, MAX_NAME) or None) if isinstance(value, str) else None
+
+
+def _long_text(value: Any) -> str | None:
+    return (clean(value, MAX_TEXT) or None) if isinstance(value, str) else None
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and -MAX_INTEGER <= value <= MAX_INTEGER else None
+
+
+def _amount(value: Any) -> float | int | None:
+    return value if type(value) in (int, float) and 0 <= value <= MAX_INTEGER else None
+
+
+def _moment(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) and 0 <= value <= LATEST else None
+
+
+def _yes(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _words(value: Any) -> list[str] | None:
+    if not isinstance(value, list):
+        return None
+    return [clean(word, MAX_TEXT) for word in value[:MAX_WORDS] if isinstance(word, str)]
+
+
+def _tags(value: Any) -> dict[str, str] | None:
+    if not isinstance(value, dict):
+        return None
+    pairs = [(clean(key, MAX_NAME), clean(text, MAX_NAME)) for key, text in list(value.items())[:100]]
+    return {key: text for key, text in pairs if key}
+
+
+_IDENTITY: dict[str, Callable[[Any], Any]] = {
+    "id": _text,
+    "name": _text,
+    "host": _text,
+    "cwd": _long_text,
+    "version": _text,
+    "boot_id": _text,
+    "imported_from": _long_text,
+    "started": _moment,
+    "imported_at": _moment,
+    "started_monotonic": _amount,
+    "pid": _whole,
+    "start_ticks": _whole,
+    "price": _amount,
+    "expect_tps": _amount,
+    "named": _yes,
+    "launched": _yes,
+    "imported": _yes,
+    "command": _words,
+    "tags": _tags,
+}
+_ENDING: dict[str, Callable[[Any], Any]] = {
+    "exit_code": _whole,
+    "signal": _whole,
+    "ended": _moment,
+    "ended_monotonic": _amount,
+}
+
+
+# The list of runs.
 
 REACH = 64 * 1024  # bytes read at each end of a journal
 JOURNALS = ("rank-", "node-", "console-")  # how the names of a run's journals begin
-FRESH_SECONDS = 90.0  # a journal on a shared disk that grew this lately is a living one's: attribute caches hold 60 s
+FRESH_SECONDS = 90.0  # a journal on a shared disk that grew this recently is still written: attribute caches hold 60 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +144,7 @@ class RunEntry:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One exact process: a pid is given to another once its owner is gone, the three together are not."""
+    """One process, identified by all three fields: a pid alone is reused."""
 
     pid: int
     start_ticks: int | None
@@ -56,68 +154,68 @@ class Process:
         return rundir.process_alive(self.pid, self.start_ticks, self.boot_id)
 
 
-# Which runs there are
+# Listing runs
 
 
 def list_runs() -> list[RunEntry]:
-    """Every run, newest first."""
+    """Return every run, newest first."""
     return [entry(path) for path in paths()]
 
 
 def live_runs() -> list[RunEntry]:
-    """The runs whose training lives, newest first."""
-    return [found for path in paths() if state(path)[0] == "running" for found in [entry(path)]]
+    """Return the runs whose training is alive, newest first."""
+    return [entry(path) for path in paths() if state(path)[0] == "running"]
 
 
 def paths() -> list[Path]:
     runs = rundir.runs_dir()
     try:
-        found = [
+        directories = [
             path
             for path in runs.iterdir()
             if not path.name.startswith(".") and clean(path.name) == path.name and _is_run(path)
         ]
     except OSError:
         return []
-    return sorted(found, key=started_at, reverse=True)
+    return sorted(directories, key=started_at, reverse=True)
 
 
 def _is_run(path: Path) -> bool:
-    """Whether it holds a run: `run.json`, or journals of a program that writes nothing else."""
+    """Return whether a directory holds a run: `run.json`, or journals of a program that writes nothing else."""
     if (path / rundir.IDENTITY).is_file():
         return True
-    return any(each.name.startswith(JOURNALS) for each in rundir.journals(path))
+    return any(journal.name.startswith(JOURNALS) for journal in rundir.journals(path))
 
 
 def started_at(path: Path) -> float:
-    """When a run came to be here, in Unix time: its start, or when its log was imported; else its last word."""
+    """Return the Unix time of a run's start or import; the last change of its journals where both are unknown."""
     known = identity(path)
     started: float | None = known.get("imported_at", known.get("started"))
     return max(map(_modified, rundir.journals(path)), default=0.0) if started is None else started
 
 
-# Which run is meant
+# Resolving a name
 
 
 def resolve(text: str | None) -> Path:
-    """The directory of the run that a person means.
+    """Return the directory of the run that a text names.
 
     Args:
         text: an id, a name (the newest of that name), a unique prefix of an id, a directory, or `last` (as None).
 
     Raises:
-        UserError: there is none, or more than one.
+        UserError: no run matches, or more than one.
     """
     try:
         if text and _is_run(Path(text)):
             return Path(text).absolute()
     except PermissionError:
-        raise UserError(f"{text} may not be read; ask its owner, or look as that user") from None
-    except OSError:  # longer than a path may be: a name, then
+        raise UserError(f"{text}: permission denied; ask its owner for read access") from None
+    except OSError:  # too long for a path, so it is a name
         pass
     known = paths()
     if not known:
-        raise UserError(f"no runs yet in {rundir.runs_dir()}; start one: trainmon run -- python train.py")
+        raise UserError(f"no runs yet in {rundir.runs_dir()}; start one with: trainmon run -- python train.py")
     if text in (None, "", "last"):
         return known[0]
     for path in known:
@@ -126,59 +224,61 @@ def resolve(text: str | None) -> Path:
     for path in known:
         if identity(path).get("name") == text:
             return path
-    begun = [path for path in known if path.name.startswith(str(text))]
-    if len(begun) == 1:
-        return begun[0]
-    if begun:
-        some = ", ".join(path.name for path in begun[:5]) + (", …" if len(begun) > 5 else "")
-        raise UserError(f"'{text}' may be any of {len(begun)} runs: {some}; write more of the id")
-    raise UserError(f"no run is called '{text}'; `trainmon ls` lists them")
+    matching = [path for path in known if path.name.startswith(str(text))]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        some = ", ".join(path.name for path in matching[:5]) + (", …" if len(matching) > 5 else "")
+        raise UserError(f"'{text}' matches {len(matching)} runs: {some}; give more of the id")
+    raise UserError(f"no run named '{text}'; `trainmon ls` lists the runs")
 
 
-# How a run stands
+# The state of a run
 
 
 def state(path: Path) -> tuple[str, int | None, int | None]:
-    """The state of a run (as in `RunEntry`), its exit code, and the signal that ended it."""
-    code, signal = seen = _exit(path)
-    if _goes_on(path, seen):
+    """Return the state of a run (as in `RunEntry`), its exit code, and the signal that ended it."""
+    code, signal = exit_status = _exit(path)
+    if _is_running(path, exit_status):
         return "running", None, None
+    if (path / rundir.STOPPED).exists():
+        return "killed", code, signal
     if signal or code is not None:
         return "killed" if signal else "failed" if code else "finished", code, signal
-    byes = _farewells(path)
+    byes = _final_byes(path)
     if not byes or None in byes:
         return "lost", None, None
     return "failed" if any(bye.error for bye in byes if bye is not None) else "finished", None, None
 
 
 def lives(path: Path) -> bool:
-    """Whether its training goes on: here, or as far as its journals tell on another machine.
+    """Return whether the training is running, here or, judged by its journals, on another machine.
 
-    Also after the launched program's exit, if that left a training behind.
+    It may run on after the launched program's exit, if that left a training behind.
     """
-    return _goes_on(path, _exit(path))
+    return _is_running(path, _exit(path))
 
 
-def _goes_on(path: Path, seen: tuple[int | None, int | None]) -> bool:
-    if seen != (None, None):
+def _is_running(path: Path, exit_status: tuple[int | None, int | None]) -> bool:
+    if exit_status != (None, None):
         return rundir.ranks_alive(path)
-    return rundir.run_alive(path) or (_lives_elsewhere(path) and None in _farewells(path))
+    return rundir.run_alive(path) or (_is_alive_elsewhere(path) and None in _final_byes(path))
 
 
 def _exit(path: Path) -> tuple[int | None, int | None]:
-    """The exit code and the signal that the parent saw; None for what nobody did."""
+    """Return the exit code and the signal that the parent recorded; None where unknown."""
     ended = ending(path) or {}
     return ended.get("exit_code"), ended.get("signal") or None
 
 
-def _farewells(path: Path) -> list[Bye | None]:
-    """The last word of each training process that no elastic restart has replaced; None where it is no farewell."""
+def _final_byes(path: Path) -> list[Bye | None]:
+    """Return the `bye` that ends each current journal (see `_newest`); None where another event ends it."""
     last = [next(_events(_tail(journal)[-1:]), None) for journal in _newest(path)]
-    return [each if isinstance(each, Bye) else None for each in last]
+    return [event if isinstance(event, Bye) else None for event in last]
 
 
 def _newest(path: Path) -> list[Path]:
-    """The journals of the training processes that no elastic restart has replaced."""
+    """Return the journals of the training processes that no elastic restart has replaced."""
     journals = [journal for journal in rundir.journals(path) if journal.name.startswith("rank-")]
     restarts = {journal: _restart(journal) for journal in journals}
     of_rank: dict[str, int] = {}
@@ -189,13 +289,13 @@ def _newest(path: Path) -> list[Path]:
 
 
 def _restart(journal: Path) -> int:
-    """How many elastic restarts there had been when a process began."""
+    """Return the number of elastic restarts before a process began."""
     first = next(_events(_head(journal)[:1]), None)
     return first.restart if isinstance(first, Hello) else 0
 
 
-def _lives_elsewhere(path: Path) -> bool:
-    """Whether another machine, whose processes cannot be seen from here, was writing to this run just now."""
+def _is_alive_elsewhere(path: Path) -> bool:
+    """Return whether another machine, whose processes are not visible here, wrote to this run recently."""
     if identity(path).get("host") in (None, socket.gethostname()):
         return False
     newest = max((_modified(journal) for journal in rundir.journals(path)), default=0.0)
@@ -203,7 +303,7 @@ def _lives_elsewhere(path: Path) -> bool:
 
 
 def processes(path: Path) -> list[Process]:
-    """The training's living processes on this machine: the one that was launched, else those that hold locks."""
+    """Return the training's live processes on this machine: the launched one, else those that hold locks."""
     launched = _process(identity(path))
     if launched is not None and launched.alive():
         return [launched]
@@ -217,16 +317,16 @@ def _process(known: dict[str, Any]) -> Process | None:
 
 
 def entry(path: Path) -> RunEntry:
-    """One run as a list shows it."""
+    """Return one run as an entry of the list."""
     known = identity(path)
-    how, code, signal = state(path)
+    run_state, code, signal = state(path)
     step, total, speed = _progress(path)
     started = known.get("started")
     return RunEntry(
         id=path.name,
         name=known.get("name") or path.name,
         path=path,
-        state=how,
+        state=run_state,
         started=started,
         age_seconds=time.time() - started if started else None,
         exit_code=code,
@@ -241,10 +341,10 @@ def entry(path: Path) -> RunEntry:
 
 
 def _progress(path: Path) -> tuple[int | None, int | None, float | None]:
-    """The last step of rank 0, the steps planned, and the steps a second of the journal's end."""
-    told = rundir.journals(path)
-    journals = [journal for journal in told if journal.name.startswith("rank-0-")]
-    journals = journals or [journal for journal in told if journal.name.startswith("console-")]
+    """Return the last step of rank 0, the steps planned, and the steps per second at the journal's end."""
+    all_journals = rundir.journals(path)
+    journals = [journal for journal in all_journals if journal.name.startswith("rank-0-")]
+    journals = journals or [journal for journal in all_journals if journal.name.startswith("console-")]
     if not journals:
         return None, None, None
     tail = _tail(max(journals, key=_modified))
@@ -270,7 +370,7 @@ def _modified(path: Path) -> float:
 
 
 def _head(path: Path) -> list[bytes]:
-    """The whole lines within the first `REACH` bytes."""
+    """Return the whole lines within the first `REACH` bytes."""
     try:
         with open(path, "rb", opener=rundir.at_once) as source:
             return source.read(REACH).split(b"\n")[:-1]
@@ -279,7 +379,7 @@ def _head(path: Path) -> list[bytes]:
 
 
 def _tail(path: Path) -> list[bytes]:
-    """The whole lines within the last `REACH` bytes."""
+    """Return the whole lines within the last `REACH` bytes."""
     try:
         with open(path, "rb", opener=rundir.at_once) as source:
             size = os.fstat(source.fileno()).st_size

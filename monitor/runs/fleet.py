@@ -1,6 +1,6 @@
-"""All runs side by side: how each stands, and how the sweeps stand that they make together.
+"""Read the reports of all runs and group them into sweeps.
 
-What is drawn from the reports is pure. `Fleet` reads them, a few at a time, and remembers those that cannot change.
+Rows and groups are pure functions of the reports. `Fleet` reads these, a few at a time, and keeps those of ended runs.
 """
 
 from __future__ import annotations
@@ -14,26 +14,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
 
-from monitor.model.curves import stretches
-from monitor.model.report import Finding, Report, View
+from monitor.model.report import Finding, Report
+from monitor.model.view import View, stretches
 from monitor.runs import catalogue
 from monitor.runs.catalogue import RunEntry
 from monitor.runs.follow import Run, load
+from trainhooks.auto.vocabulary import HIGHER_IS_BETTER, LOWER_IS_BETTER
 
-MAX_READ = 200  # runs whose reports are read; of older ones only what `trainmon ls` shows
-MAX_FOLLOWED = 32  # living runs that are followed event by event
-SPARE = 0.5  # seconds of reading ended runs in one look, so that the list never waits for long
-ENOUGH = 20  # steps before an ended run's speed is taken for what its command usually does
-STRETCHES = 100  # of a run's step times that are kept for a picture
+MAX_READ = 200  # runs whose reports are read; older ones show only what `trainmon ls` shows
+MAX_FOLLOWED = 32  # running runs that are followed event by event
+SPARE = 0.5  # seconds of reading ended runs in one call, so that the list stays responsive
+MIN_STEPS = 20  # steps of an ended run from which its speed counts for the typical speed of its command
+STRETCHES = 100  # means of a run's step times that are kept for its sparkline
 GROUP_TAG, PLANNED_TAG = "group", "planned"  # --tag group=NAME, --tag planned=N: runs of a sweep, and how many
 
-# Which metric tells how good a run is, and which end of it is the good one. The first name that fits wins.
-GOOD_LOW = ("loss", "perplexity", "ppl", "error", "wer", "cer", "bpb", "bits_per_byte", "nll", "mse", "mae")
-GOOD_HIGH = ("reward", "accuracy", "acc", "f1", "bleu", "rouge", "score", "pass_rate", "win_rate", "auc")
-HELD_OUT = ("eval", "val", "valid", "validation", "test", "dev")
+# Words in names of metrics of held-out data, which are preferred for judging a run.
+HELD_OUT_WORDS = ("eval", "val", "valid", "validation", "test", "dev")
 
 _WORDS = re.compile(r"[a-z0-9]+")
-_SETTING = re.compile(r"[-_. =]*\d[\w.+=-]*$")  # what tells the runs of a sweep apart: `lr-3e-4`, `seed7`
+_SETTING = re.compile(r"[-_. =]*\d[\w.+=-]*$")  # the part of a name that differs within a sweep: `lr-3e-4`, `seed7`
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +48,11 @@ class Row:
 
     entry: RunEntry
     report: Report | None = None
-    speed_ratio: float | None = None  # to what was expected, or is usual
-    ratio_to: str = ""  # expected | usual
+    speed_ratio: float | None = None  # speed relative to the expected or the typical one
+    ratio_to: str = ""  # expected | median
     best: Best | None = None
     verdict: Finding | None = None
-    pace: tuple[float, ...] = ()  # seconds a step, from the first to the newest: means of stretches alike in length
+    pace: tuple[float, ...] = ()  # seconds per step, oldest first: means over equal stretches
 
     @property
     def path(self) -> Path:
@@ -74,7 +73,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is kept of a View: there may be hundreds of runs."""
+    """The part of a View that is kept: there may be hundreds of runs."""
 
     report: Report
     verdict: Finding
@@ -86,21 +85,21 @@ def seen(view: View) -> Seen:
 
 
 def outline(values: Sequence[float], most: int = STRETCHES) -> tuple[float, ...]:
-    """The values as the means of at most so many stretches; what is unknown counts in none."""
+    """Return the means of the values over at most `most` equal stretches, without unknown values."""
     return tuple(fmean(known) for known in stretches(values, most) if known)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Runs that belong together; a run on its own is a group without a name."""
+    """Runs of one sweep; a single run is a group without a name."""
 
     name: str | None
     rows: tuple[Row, ...]
 
     @property
     def planned(self) -> int | None:
-        told = [row.entry.tags.get(PLANNED_TAG, "") for row in self.rows]
-        numbers = [int(each) for each in told if each.isdecimal() and len(each) < 7]
+        planned = [row.entry.tags.get(PLANNED_TAG, "") for row in self.rows]
+        numbers = [int(text) for text in planned if text.isdecimal() and len(text) < 7]
         return max(numbers, default=None)
 
     @property
@@ -110,7 +109,7 @@ class Group:
 
     @property
     def best(self) -> Row | None:
-        """The run with the best value, where all that have one are judged by the same metric."""
+        """Return the run with the best value; None unless all values are of the same metric."""
         judged = [(row.best, row) for row in self.rows if row.best is not None]
         if len(judged) < 2 or len({(best.metric, best.word) for best, _ in judged}) > 1:
             return None
@@ -118,15 +117,15 @@ class Group:
         return ordered[0][1] if ordered[0][0].word == "lowest" else ordered[-1][1]
 
     def eta(self) -> float | None:
-        """Seconds until all of it has ended, as far as that can be told.
+        """Return the seconds until all runs have ended; None where unknown.
 
-        Runs that are planned and have not started take as long as the others, and as many run at once as do now.
+        Assume that planned runs take as long as the others, and that as many run at once as now.
         """
         living = [row for row in self.rows if row.living]
         left = [row.eta for row in living]
-        if not living or any(each is None for each in left):
+        if not living or any(seconds is None for seconds in left):
             return None
-        known = [each for each in left if each is not None]
+        known = [seconds for seconds in left if seconds is not None]
         to_come = max(0, (self.planned or 0) - len(self.rows))
         lengths = [length for row in self.rows if (length := _length(row)) is not None]
         if not to_come or not lengths:
@@ -135,7 +134,7 @@ class Group:
 
 
 def _length(row: Row) -> float | None:
-    """How long a run takes as a whole; None for one that did not come to its end."""
+    """Return the total seconds of a run; None for one that failed or was lost."""
     if row.report is None or row.entry.state not in ("running", "finished"):
         return None
     elapsed = row.report.progress.elapsed_seconds
@@ -145,57 +144,57 @@ def _length(row: Row) -> float | None:
 
 
 def best(report: Report) -> Best | None:
-    """The best value of the metric by which a run is judged; held-out figures before the training's own."""
+    """Return the best value of the metric that judges a run; metrics of held-out data are preferred."""
     for held_out in (True, False):
-        for names, word in ((GOOD_HIGH, "highest"), (GOOD_LOW, "lowest")):
+        for names, word in ((HIGHER_IS_BETTER, "highest"), (LOWER_IS_BETTER, "lowest")):
             for metric, row in report.metrics.items():
                 words = _WORDS.findall(metric.lower())
                 value = row.min if word == "lowest" else row.max
-                if value is not None and set(words) & set(names) and bool(set(words) & set(HELD_OUT)) == held_out:
+                if value is not None and set(words) & set(names) and bool(set(words) & set(HELD_OUT_WORDS)) == held_out:
                     return Best(metric, value, word)
     return None
 
 
 def grouped(rows: Iterable[Row]) -> list[Group]:
-    """The rows by their tag `group`, else by what their names begin with; in the order of each one's newest run."""
+    """Group the rows by their tag `group`, else by a common prefix of their names; keep the order of the rows."""
     rows = list(rows)
     prefixes = {row.path: _SETTING.sub("", row.entry.name) for row in rows if GROUP_TAG not in row.entry.tags}
     names = {(prefixes[row.path], row.entry.name) for row in rows if row.path in prefixes}
-    often = Counter(prefix for prefix, _ in names)  # different names with the same beginning
-    found: dict[str, list[Row]] = {}
+    prefix_counts = Counter(prefix for prefix, _ in names)  # different names with the same beginning
+    groups: dict[str, list[Row]] = {}
     alone: dict[str, bool] = {}
     for row in rows:
         tag = row.entry.tags.get(GROUP_TAG)
         prefix = prefixes.get(row.path, "")
-        name = tag or (prefix if prefix and often[prefix] > 1 else None)
+        name = tag or (prefix if prefix and prefix_counts[prefix] > 1 else None)
         key = f"group {name}" if name else f"run {row.path}"
-        found.setdefault(key, []).append(row)
+        groups.setdefault(key, []).append(row)
         alone[key] = not name
-    return [Group(None if alone[key] else key.removeprefix("group "), tuple(each)) for key, each in found.items()]
+    return [Group(None if alone[key] else key.removeprefix("group "), tuple(paths)) for key, paths in groups.items()]
 
 
 def judged(pairs: list[tuple[RunEntry, Report | None]]) -> list[Row]:
-    """Rows with their speeds set against what was expected, else against what the same command usually does."""
-    usual: dict[tuple[str, ...], list[float]] = {}
+    """Return rows with speeds relative to the expected one, else to the typical one of the same command."""
+    typical: dict[tuple[str, ...], list[float]] = {}
     for entry, report in pairs:
-        if report is not None and entry.state == "finished" and report.progress.steps_done >= ENOUGH:
+        if report is not None and entry.state == "finished" and report.progress.steps_done >= MIN_STEPS:
             speed = report.throughput.steps_per_second
             if speed and entry.command:
-                usual.setdefault(entry.command, []).append(speed)
+                typical.setdefault(entry.command, []).append(speed)
     rows = []
     for entry, report in pairs:
-        ratio, to = _ratio(entry, report, usual.get(entry.command, []))
+        ratio, to = _ratio(entry, report, typical.get(entry.command, []))
         rows.append(Row(entry, report, ratio, to, best(report) if report is not None else None))
     return rows
 
 
-def with_seen(rows: Iterable[Row], found: Iterable[Seen | None]) -> Iterator[Row]:
-    """The rows with what a report does not tell of each."""
-    for row, each in zip(rows, found, strict=True):
-        yield replace(row, verdict=each.verdict, pace=each.pace) if each is not None else row
+def with_seen(rows: Iterable[Row], summaries: Iterable[Seen | None]) -> Iterator[Row]:
+    """Return the rows with the fields that are not in a report: verdict and pace."""
+    for row, view in zip(rows, summaries, strict=True):
+        yield replace(row, verdict=view.verdict, pace=view.pace) if view is not None else row
 
 
-def _ratio(entry: RunEntry, report: Report | None, usual: list[float]) -> tuple[float | None, str]:
+def _ratio(entry: RunEntry, report: Report | None, typical: list[float]) -> tuple[float | None, str]:
     if report is None:
         return None, ""
     whole, recent = report.throughput, report.throughput.recent
@@ -205,33 +204,33 @@ def _ratio(entry: RunEntry, report: Report | None, usual: list[float]) -> tuple[
     if wanted and tokens:
         return tokens / wanted, "expected"
     steps = (recent.steps_per_second if living else None) or whole.steps_per_second
-    if living and usual and steps:
-        return steps / median(usual), "usual"
+    if living and typical and steps:
+        return steps / median(typical), "median"
     return None, ""
 
 
 @dataclass
 class Fleet:
-    """Reads the runs of this machine. One look is bounded; what it has not come to is read in the next."""
+    """Read the runs of this machine. A call to `groups` is bounded in time; the next call reads more."""
 
     _ended: dict[Path, Seen] = field(default_factory=dict)
     _followed: dict[Path, Run] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    reading: bool = True  # whether some reports are still to come
+    reading: bool = True  # whether some reports have not been read yet
 
-    def look(self) -> list[Group]:
-        """The runs as they stand now. Any thread may ask; one is served at a time."""
+    def groups(self) -> list[Group]:
+        """Return the current runs. Any thread may call this; the calls run one at a time."""
         with self._lock:
-            return self._look()
+            return self._groups()
 
-    def _look(self) -> list[Group]:
+    def _groups(self) -> list[Group]:
         entries = catalogue.list_runs()
         self._forget({entry.path for entry in entries})
         until = time.monotonic() + SPARE
         self.reading = False
-        found = [self._seen(entry, until) if place < MAX_READ else None for place, entry in enumerate(entries)]
-        reports = [each.report if each is not None else None for each in found]
-        return grouped(with_seen(judged(list(zip(entries, reports, strict=True))), found))
+        summaries = [self._seen(entry, until) if place < MAX_READ else None for place, entry in enumerate(entries)]
+        reports = [view.report if view is not None else None for view in summaries]
+        return grouped(with_seen(judged(list(zip(entries, reports, strict=True))), summaries))
 
     def _seen(self, entry: RunEntry, until: float) -> Seen | None:
         path = entry.path
@@ -257,9 +256,9 @@ class Fleet:
         return seen(run.view())
 
     def _forget(self, there: set[Path]) -> None:
-        for path in [each for each in self._followed if each not in there]:
+        for path in [known for known in self._followed if known not in there]:
             self._followed.pop(path).close()
-        for path in [each for each in self._ended if each not in there]:
+        for path in [known for known in self._ended if known not in there]:
             del self._ended[path]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A run, followed: its sources, folded, diagnosed, and handed on as frozen views. One path for every reader."""
+"""Follow a run: read its sources, fold, diagnose, and return frozen views. Every reader uses this module."""
 
 from __future__ import annotations
 
@@ -10,163 +10,189 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from monitor.diagnosis.evidence import Evidence
-from monitor.diagnosis.history import FindingLog
-from monitor.diagnosis.registry import diagnose, verdict
-from monitor.diagnosis.suggestions import to_try
+from monitor import settings
+from monitor.diagnosis.diagnose import FindingLog, diagnose, to_try, verdict
+from monitor.diagnosis.rule import Evidence
 from monitor.errors import UserError
-from monitor.model.changes import changes
-from monitor.model.compare import Side
-from monitor.model.curves import curves
-from monitor.model.details import details
-from monitor.model.earlier import Earlier
+from monitor.model.baseline import Bounds, counted
+from monitor.model.compare import Side, changes
 from monitor.model.fold import fold
-from monitor.model.report import Alert, Report, Turn, View
+from monitor.model.report import Alert, Report
 from monitor.model.series import STEP
-from monitor.model.speed_classes import Bounds, counted
 from monitor.model.state import Ending, RunState
-from monitor.model.summary import Surroundings, open_work, report
-from monitor.runs import baselines, catalogue, keepsake, products
-from monitor.settings import speeds
-from monitor.sources.arrivals import Arrivals
-from monitor.sources.console import Console
-from monitor.sources.identity import ending, identity
-from monitor.sources.run_directory import RunDirectory
-from monitor.sources.starting import Open, starting
+from monitor.model.summary import open_work, report
+from monitor.model.view import FindingChange, PreviousRun, View, curves, details
+from monitor.model.wall_time import RunContext
+from monitor.runs import caches, catalogue, product_store
+from monitor.runs.catalogue import ending, identity
+from monitor.sources.run_directory import POLL, RunDirectory
+from monitor.sources.tail_file import Console, LineTimestamps, Open, starting
+from monitor.step_columns import StepBatch
 from trainhooks import rundir
+from trainhooks.events import Event, Frames, Gpu, GpuTime, Host, Pulse
 
-LIVENESS = 1.0  # seconds between two looks at whether the training lives
-SLICE = 0.02  # seconds of folding before the interpreter is let go, so that a screen stays quick
-FRAME = 0.45  # seconds between two views: a step shows within half a second, and a slow line can carry it
-REST = 5.0  # the same of a run that ended some time ago
-FIRST_PAINT = 0.5  # seconds that a long history leaves to the first screen, which wants the interpreter for itself
+LIVENESS = 1.0  # seconds between two checks whether the training is alive
+SLICE = 0.02  # seconds of folding before other threads get the interpreter, so that the screen stays responsive
+FRAME = 0.15  # seconds from one view to the next at least: a step's end shows within 0.2 s, at a small CPU cost
+LOADING_FRAME = 0.45  # the same while a long history is read: fewer views leave it more time
+# Seconds for which findings, curves and details are reused: they cost most of a view, and panels draw no faster.
+WHOLE_FRAME = 0.45
+TICK = 1.0  # seconds of the run's own time from one view to the next at most: clocks on the screen show seconds
+RESTING_FRAME = 5.0  # seconds between two views of a run that ended some time ago, and how long ago that is
+RESTING_POLL = 0.5  # seconds between two readings of such a run
+FIRST_PAINT = 0.5  # seconds in which a long history is not read, so that the first screen appears quickly
+PERIODIC = (Pulse, Frames, Gpu, Host, GpuTime)  # frequent events, shown at the next tick
 
 
 class Run:
-    """One run as its sources tell it: `advance` folds what is new, `view` says what is known."""
+    """One run, read from its sources: `advance` folds new events, `view` returns the current view."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.source = RunDirectory(path)
-        self.state = keepsake.recall(self.source) or RunState()
+        self.state = caches.recall_state(self.source) or RunState()
         self._kept = self.source.bytes_read()
         self._console = Console(path / rundir.CONSOLE)
-        self._arrivals = Arrivals()
+        self._arrivals = LineTimestamps()
         self._identity: dict[str, Any] = {}
         self._alive = False
-        self._heard_out = False  # whether all was read that it wrote before it ended
+        self._stopped = False  # by `trainmon stop` or the dashboard
+        self._fully_read = False  # whether everything that the run wrote before its end has been read
         self._starting: Open = ()
-        self._looked = -LIVENESS
+        self._checked_at = -LIVENESS
         self._bounds = _bounds()
-        self._products = products.load()
+        self._products = product_store.load()
         self._log = FindingLog()
+        self._open: dict[str, tuple[str | None, int]] = {}  # producer -> open phase, number of open spans
+        self.has_news = False  # whether an event was folded that a screen should show at once
         self._measured = False
-        self._stirred = time.monotonic()  # when something last came of it
-        self._usual_startup: float | None = None  # -1: not known
-        self.before: Side | None = None  # the run to measure by, once one was found
+        self._last_change = time.monotonic()  # when the last event or change of state was seen
+        self._typical: float | None = None  # seconds that this command typically takes to its first step
+        self._typical_known = False  # whether that was looked up; it may then still be unknown
+        self.before: Side | None = None  # the run to compare with, once one was found
+        self._whole: View | None = None  # the last view with findings, curves and details of its own
 
     def advance(self, seconds: float = SLICE) -> bool:
-        """Fold new events for about so long. Returns whether there is more at hand."""
+        """Fold new events for about `seconds`. Return whether more can be read now."""
         until = time.monotonic() + seconds
-        while batch := self.source.poll_slabs():
-            self._stirred = time.monotonic()
+        while batch := self.source.poll_batches():
+            self._last_change = time.monotonic()
             for event in batch:
                 fold(self.state, event)
+            self.has_news = self.has_news or any(map(self._is_news, batch))
             if time.monotonic() > until:
                 return True
-        if self.source.bytes_read() - self._kept >= keepsake.WORTH:
+        if self.source.bytes_read() - self._kept >= caches.MIN_JOURNAL_BYTES:
             self._kept = self.source.bytes_read()
-            keepsake.keep(self.source, self.state)
+            caches.keep_state(self.source, self.state)
         return False
 
-    def look(self) -> None:
-        """Read what is known beside the events: identity, liveness, exit."""
+    def _is_news(self, event: Event | StepBatch) -> bool:
+        """Return whether a screen should show the event at once: not periodic, or a pulse whose open work changed."""
+        if not isinstance(event, Pulse):
+            return not isinstance(event, PERIODIC)
+        before, self._open[event.producer] = self._open.get(event.producer), (event.phase, len(event.spans))
+        return before != self._open[event.producer]
+
+    def check(self) -> None:
+        """Read what is not in the events: identity, liveness, exit."""
         now = time.monotonic()
-        if now - self._looked < LIVENESS and not (self._alive and self.state.ending is not None):
+        if now - self._checked_at < LIVENESS and not (self._alive and self.state.ending is not None):
             return
-        self._looked = now
+        self._checked_at = now
         self._identity = identity(self.path)
         alive = catalogue.lives(self.path) if self.state.ending is None else rundir.ranks_alive(self.path)
         if alive != self._alive:
-            self._alive, self._heard_out, self._stirred = alive, False, now
-        is_silent = self._alive and self._is_here() and not (self.state.hooked or self.state.main.stepped)
+            self._alive, self._fully_read, self._last_change = alive, False, now
+        self._stopped = not alive and (self.path / rundir.STOPPED).exists()
+        is_silent = self._alive and self._is_local() and not (self.state.hooked or self.state.main.stepped)
         self._starting = starting(self.path) if is_silent else ()
         if not self._alive and self.state.ending is None:
             ended = ending(self.path)
             if ended is not None:
                 self.state.ending = Ending(ended.get("exit_code"), ended.get("signal"), ended.get("ended_monotonic"))
 
-    def _hear_out(self) -> None:
-        """Read what it wrote between the last reading and its end: a view that calls a run over has its last step."""
-        if self._alive or self._heard_out or self.source.share_read() is not None:
+    def _read_to_end(self) -> None:
+        """Read what the run wrote before its end, so that a view of an ended run has the last step."""
+        if self._alive or self._fully_read or self.source.share_read() is not None:
             return
-        self._heard_out = True
-        self.source.look_again()
+        self._fully_read = True
+        self.source.rescan()
         while self.advance():
             pass
 
     def _now(self) -> float:
-        """The moment on the run's own clock; its last word where that clock is not this machine's."""
+        """Return the time on the run's own clock; its last event's where it ended or is on another machine."""
         last = self.state.last_event
-        return time.monotonic() if self._is_here() and self._alive else (last if last is not None else time.monotonic())
+        if last is None or (self._alive and self._is_local()):
+            return time.monotonic()
+        return last
 
-    def _is_here(self) -> bool:
+    def _is_local(self) -> bool:
         return self._identity.get("boot_id") in (None, "", rundir.boot_id())
 
     def rests(self) -> bool:
-        """Whether it has ended, and nothing has come of it for a while: another view would be as the last one was."""
-        return not self._alive and time.monotonic() - self._stirred > REST
+        """Return whether the run ended and has not changed for `RESTING_FRAME`: its view stays the same."""
+        return not self._alive and time.monotonic() - self._last_change > RESTING_FRAME
 
-    def view(self) -> View:
-        self.look()
-        self._hear_out()
-        around = Surroundings(
-            self._identity, self._now(), self._alive, self.source.missing, self._starting, self._products
+    def view(self, whole: bool = True) -> View:
+        """Return the current view.
+
+        Args:
+            whole: if false, the findings, curves and details of a running run are those of its last whole view.
+        """
+        self.has_news = False
+        self.check()
+        self._read_to_end()
+        context = RunContext(
+            self._identity, self._now(), self._alive, self.source.missing, self._starting, self._products, self._stopped
         )
         console, seen = self._console.poll()
         times = self._arrivals.of(len(console), seen, time.monotonic())
-        taken = picture(self.state, around, self.before)
+        current = picture(self.state, context, self.before, None if whole else self._whole)
+        self._whole = current if current.report.outcome.state == "running" else None
         if self._bounds is not None:
             steps = self.state.main.step_seconds.digested().quantiles
-            taken.report.speed_classes = counted(steps.bins, steps.zeros, STEP, self._bounds)
+            current.report.speed_classes = counted(steps.bins, steps.zeros, STEP, self._bounds)
         loading = self.source.share_read()
         return replace(
-            taken,
+            current,
             loading=loading,
             console=console,
             console_lines=seen,
             console_times=times,
-            usual_startup=None if taken.report.progress.steps_done else self._usual(),
-            turns=self._turned(taken, loading is not None),
-            earlier=None if self.before is None else _earlier(self.before, taken.report),
+            typical_startup=None if current.report.progress.steps_done else self._typical_startup(),
+            finding_changes=self._finding_changes(current, loading is not None),
+            previous_run=None if self.before is None else _earlier(self.before, current.report),
         )
 
-    def _turned(self, taken: View, loading: bool) -> tuple[Turn, ...]:
-        """What turned since the last view; the report's log of alerts gets what turned since this reader came."""
-        turns = () if loading else tuple(self._log.take(taken.report.findings, time.monotonic()))
+    def _finding_changes(self, view: View, loading: bool) -> tuple[FindingChange, ...]:
+        """Return the findings that changed since the last view; add all changes so far to the report's alerts."""
+        changed = () if loading else tuple(self._log.take(view.report.findings, time.monotonic()))
         since = time.time() - time.monotonic()
-        rows = [Alert(turn.t + since, turn.finding.code, str(turn)) for turn in self._log.turns]
+        rows = [Alert(change.t + since, change.finding.code, str(change)) for change in self._log.turns]
         if rows:
-            taken.report.alerts = sorted([*taken.report.alerts, *rows], key=lambda row: row.time or 0.0)
-        return turns
+            view.report.alerts = sorted([*view.report.alerts, *rows], key=lambda row: row.time or 0.0)
+        return changed
 
-    def _usual(self) -> float | None:
-        """How long the start-up of this command usually takes; looked up once, in files of a few kilobytes."""
-        if self._usual_startup is None:
-            with contextlib.suppress(OSError):  # the runs are being removed, or lie on a disk that is gone
-                self._usual_startup = baselines.usual_startup(self.path) or -1.0
-        return self._usual_startup if self._usual_startup is not None and self._usual_startup > 0 else None
+    def _typical_startup(self) -> float | None:
+        """Return the typical start-up of this command in seconds, read once from files of a few kilobytes."""
+        if not self._typical_known:
+            with contextlib.suppress(OSError):  # the runs are being removed, or their disk is gone
+                self._typical = caches.typical_startup(self.path)
+                self._typical_known = True
+        return self._typical
 
     def measure(self, view: View) -> None:
-        """Once there are steps enough, look for the run to measure by: beside, because it may have to be read."""
-        if self._measured or view.loading is not None or view.report.progress.steps_done < baselines.ENOUGH:
+        """Find the run to compare with after `MIN_BASELINE_STEPS`, in a thread because it may have to be read."""
+        if self._measured or view.loading is not None or view.report.progress.steps_done < caches.MIN_BASELINE_STEPS:
             return
         self._measured = True
 
         def find() -> None:
-            with contextlib.suppress(OSError):  # the earlier run is being removed, or lies on a disk that is gone
-                self.before = baselines.before(self.path, view.report, _figures)
-                self._stirred = time.monotonic()
+            with contextlib.suppress(OSError):  # the earlier run is being removed, or its disk is gone
+                self.before = caches.baseline_run(self.path, view.report, _figures)
+                self._last_change = time.monotonic()
 
         threading.Thread(target=find, name="baseline", daemon=True).start()
 
@@ -176,15 +202,22 @@ class Run:
 
 def _bounds() -> Bounds | None:
     try:
-        return speeds.bounds()
-    except UserError:  # the command line has said so; a run is followed without them, rather than not at all
+        return settings.bounds()
+    except UserError:  # the command line reported it; follow the run without bounds
         return None
 
 
-def picture(state: RunState, around: Surroundings, before: Side | None = None) -> View:
-    """The state, reported and diagnosed: all of a view that comes from the events."""
-    known = report(state, around)
-    working = open_work(state, around, known.outcome)
+def picture(state: RunState, context: RunContext, before: Side | None = None, last: View | None = None) -> View:
+    """Return the view of a state with its report and findings: all of a view that comes from the events.
+
+    Args:
+        last: a recent view; its findings, curves and details are kept while the run goes on.
+    """
+    known = report(state, context)
+    working = open_work(state, context, known.outcome)
+    if last is not None and known.outcome.state == "running":
+        known.findings, known.to_try = last.report.findings, last.report.to_try
+        return replace(last, report=known, open=working, notes=list(state.notes))
     evidence = Evidence(state, known, working, before)
     known.findings = diagnose(evidence)
     known.to_try = to_try(evidence, known.findings)
@@ -200,28 +233,28 @@ def picture(state: RunState, around: Surroundings, before: Side | None = None) -
 
 
 def load(path: Path, measured: bool = True) -> View:
-    """The view of a run as its journals stand now: read once, to their ends.
+    """Return the view of a run, with its journals read once to their current ends.
 
     Args:
-        measured: by the last comparable run of the same command, too.
+        measured: also compare with the last comparable run of the same command.
     """
     run = Run(path)
     try:
         while run.advance(1.0):
             pass
         view = run.view()
-        baselines.keep(path, _side(view))
-        if measured and view.report.progress.steps_done >= baselines.ENOUGH:
-            run.before = baselines.before(path, view.report, _figures)
+        caches.keep_figures(path, _side(view))
+        if measured and view.report.progress.steps_done >= caches.MIN_BASELINE_STEPS:
+            run.before = caches.baseline_run(path, view.report, _figures)
             view = run.view() if run.before is not None else view
         return view
     finally:
         run.close()
 
 
-def _earlier(before: Side, now: Report) -> Earlier:
-    told = tuple((change.name, change.before, change.after) for change in changes(before.report, now))
-    return Earlier(before.report.run.id, before.report.run.name, told)
+def _earlier(before: Side, now: Report) -> PreviousRun:
+    what_changed = tuple((change.name, change.before, change.after) for change in changes(before.report, now))
+    return PreviousRun(before.report.run.id, before.report.run.name, what_changed)
 
 
 def _figures(path: Path) -> Side:
@@ -232,10 +265,20 @@ def _side(view: View) -> Side:
     return Side(view.report, view.step_seconds)
 
 
+def _until_next_second(known: Report) -> float:
+    """Return the seconds until the elapsed time of a run is another whole second; `TICK` where it does not grow."""
+    elapsed = known.progress.elapsed_seconds
+    return TICK if elapsed is None or known.outcome.state != "running" else TICK - elapsed % TICK
+
+
 class Follower:
-    """Follows a run in a thread of its own, and hands on a frozen view some times a second."""
+    """Follow a run in a thread: pass on a frozen view at once when there is news, else every second."""
 
     def __init__(self, path: Path, frame: float = FRAME) -> None:
+        """
+        Args:
+            frame: seconds from one view to the next at least.
+        """
         self._path = path
         self._frame = frame
         self._stop = threading.Event()
@@ -253,20 +296,36 @@ class Follower:
     def _run(self, on_view: Callable[[View], None]) -> None:
         run = Run(self._path)
         try:
-            shown: float | None = None  # when the last view was
+            first = True
+            # When a view may come, when one has to, when a whole one has to.
+            next_frame = next_tick = next_whole = 0.0
             while not self._stop.is_set():
                 more = run.advance()
-                first = shown is None
                 began = time.monotonic()
-                if shown is None or began >= shown + (REST if run.rests() else self._frame):
-                    view = run.view()
+                if began >= (next_frame if run.has_news else next_tick):
+                    whole = began >= next_whole
+                    view = run.view(whole)
                     run.measure(view)
                     on_view(view)
-                    shown = max(began, time.monotonic() - self._frame / 2)  # a view that takes long leaves a rest, too
+                    ended = time.monotonic()
+                    next_whole = ended + WHOLE_FRAME if whole else next_whole
+                    frame = LOADING_FRAME if more else self._frame
+                    next_frame = max(began + frame, ended + frame / 2)  # after a slow view, too, leave time for reading
+                    next_tick = ended + RESTING_FRAME if run.rests() else began + _until_next_second(view.report)
                 if more:
                     self._stop.wait(FIRST_PAINT if first else 0)
                 else:
-                    # Nothing of what is published in between would be seen sooner if it were read sooner.
-                    self._stop.wait(self._frame if run.rests() else max(0.0, shown + self._frame - time.monotonic()))
+                    self._sleep(run, next_frame, next_tick)
+                first = False
         finally:
             run.close()
+
+    def _sleep(self, run: Run, next_frame: float, next_tick: float) -> None:
+        """Sleep until there is something to do, or for a bounded time, so that `stop` returns soon."""
+        now = time.monotonic()
+        if run.has_news:
+            self._stop.wait(max(0.0, next_frame - now))
+        elif run.rests():
+            self._stop.wait(RESTING_POLL)
+        else:
+            run.source.wait(min(POLL, max(0.0, next_tick - now)))

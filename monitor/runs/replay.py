@@ -1,6 +1,6 @@
-"""A recording played as if it happened now: at any speed, forwards and back, step by step.
+"""Play a recording as if it were live: at any speed, forward and back, step by step.
 
-Going back means folding again: from a state that was kept on the way, or from the beginning.
+Going back folds again from a state kept earlier, or from the beginning.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from typing import Any
 
 from monitor.errors import UserError
 from monitor.model.fold import fold
-from monitor.model.report import View
 from monitor.model.state import RunState
-from monitor.model.summary import Surroundings
-from monitor.runs import products
-from monitor.runs.catalogue import resolve
-from monitor.runs.follow import FRAME, SLICE, picture
-from monitor.runs.packed import packed, unpacker
-from monitor.sources.identity import identity
-from monitor.sources.recording import Recording
+from monitor.model.view import View
+from monitor.model.wall_time import RunContext
+from monitor.runs import product_store
+from monitor.runs.caches import decoder_of, encoded
+from monitor.runs.catalogue import identity, resolve
+from monitor.runs.follow import SLICE, picture
+from monitor.sources.journal_reader import Recording
 from trainhooks import rundir
 from trainhooks.events import clean
 
-KEEP_EVERY = 20_000  # events between two states that are kept: half a second of folding
-MAX_KEPT = 24  # states; beyond them every other one goes, so the way back grows with the logarithm of the length
+FRAME = 0.45  # seconds between two views
+KEEP_EVERY = 20_000  # events between two kept states: half a second of folding
+MAX_KEPT = 24  # states; at this number every other one is dropped and the distance between them doubles
 SLOWEST, FASTEST = 1 / 16, 1024.0
 
-_decoder = unpacker(RunState)
+_decoder = decoder_of(RunState)
 
 
 class Player:
-    """A place in a recording, and the state of the run there."""
+    """A position in a recording and the state of the run there."""
 
     def __init__(self, recording: Recording, known: dict[str, Any], lives: bool = False) -> None:
         """
         Args:
-            known: what `run.json` tells.
-            lives: whether the recorded run still goes on, so that its end is not in the recording.
+            known: the content of `run.json`.
+            lives: whether the recorded run is still running, so that the recording lacks its end.
         """
         self._recording = recording
         self._known = known
         self._lives = lives
-        self._products = products.load()
+        self._products = product_store.load()
         self._kept: list[tuple[int, bytes]] = []
         self._every = KEEP_EVERY
         self.state = RunState()
@@ -56,7 +56,7 @@ class Player:
 
     @property
     def simulated(self) -> bool:
-        """Whether a GPU in it is no real one: said from the first screen on."""
+        """Return whether any GPU of the recording is simulated."""
         return self._recording.simulated
 
     @property
@@ -72,7 +72,7 @@ class Player:
         return self._recording.end - self._recording.begin
 
     def play_to(self, moment: float, seconds: float = SLICE) -> bool:
-        """Go to a moment, working for about so long. Returns whether it is reached."""
+        """Fold towards a moment for about `seconds`. Return whether it is reached."""
         recording = self._recording
         moment = min(max(moment, recording.begin), recording.end)
         goal = recording.before(moment)
@@ -81,12 +81,12 @@ class Player:
         return self._fold_to(goal, moment, seconds)
 
     def step_target(self, steps: int) -> float:
-        """The moment at which so many steps more, or fewer, have ended; the recording's ends lie beyond the last."""
+        """Return the moment at which `steps` more (or, if negative, fewer) steps have ended, within the recording."""
         recording = self._recording
         if steps > 0:
             at = bisect_left(recording.steps, self.position) + steps - 1
             return recording.times[recording.steps[at]] if at < len(recording.steps) else recording.end
-        passed = bisect_left(recording.steps, self.position)  # steps that are folded
+        passed = bisect_left(recording.steps, self.position)  # steps folded so far
         at = passed + steps - 1
         return recording.times[recording.steps[at]] if at >= 0 else recording.begin
 
@@ -113,33 +113,33 @@ class Player:
     def _keep(self) -> None:
         if self.position - (self._kept[-1][0] if self._kept else 0) < self._every:
             return
-        self._kept.append((self.position, bytes(packed(self.state))))
+        self._kept.append((self.position, bytes(encoded(self.state))))
         if len(self._kept) > MAX_KEPT:
             self._kept = self._kept[1::2]
             self._every *= 2
 
     def view(self) -> View:
-        """What could be known at this moment."""
+        """Return the view at this moment of the recording."""
         alive = self._lives or (not self.at_end and self.state.ending is None)
         missing = self._recording.missing
-        return picture(self.state, Surroundings(self._known, self.now, alive, missing, products=self._products))
+        return picture(self.state, RunContext(self._known, self.now, alive, missing, products=self._products))
 
 
 class Playback:
-    """A feed that plays, with what a person can do to it. Every method may be called from any thread."""
+    """Play a recording into views, with controls. Every method may be called from any thread."""
 
     def __init__(self, player: Player, speed: float = 1.0) -> None:
         """
         Args:
-            speed: seconds of the recording a second; 0 begins in pause.
+            speed: seconds of the recording per second; 0 starts paused.
         """
         self._player = player
         self._speed = speed or 1.0
         self._paused = not speed
-        self._target: float | None = None  # a moment to go to, whatever the speed
-        self._orders: list[Callable[[], None]] = []
-        self._news = threading.Event()
-        self._over = False
+        self._target: float | None = None  # a moment to go to, regardless of the speed
+        self._commands: list[Callable[[], None]] = []
+        self._wake = threading.Event()
+        self._stopped = False
         self._thread: threading.Thread | None = None
 
     def start(self, on_view: Callable[[View], None]) -> None:
@@ -147,29 +147,29 @@ class Playback:
         self._thread.start()
 
     def stop(self) -> None:
-        self._over = True
-        self._news.set()
+        self._stopped = True
+        self._wake.set()
         if self._thread is not None:
             self._thread.join(2.0)
 
     def pause(self) -> None:
-        """Pause, or go on; at the end begin anew."""
-        self._order(self._pause)
+        """Pause or resume; at the end start again."""
+        self._enqueue(self._pause)
 
     def faster(self, factor: float) -> None:
-        self._order(lambda: self._change_speed(factor))
+        self._enqueue(lambda: self._change_speed(factor))
 
     def step(self, steps: int) -> None:
-        """Go forward or back by whole steps, and stay there."""
-        self._order(lambda: self._go(self._player.step_target(steps), stay=True))
+        """Go forward or back by whole steps, and pause there."""
+        self._enqueue(lambda: self._go(self._player.step_target(steps), stay=True))
 
     def seek(self, share: float) -> None:
         """Go forward or back by a share of the whole recording."""
-        self._order(lambda: self._go(self._player.now + share * self._player.length, stay=False))
+        self._enqueue(lambda: self._go(self._player.now + share * self._player.length, stay=False))
 
-    def _order(self, order: Callable[[], None]) -> None:
-        self._orders.append(order)
-        self._news.set()
+    def _enqueue(self, command: Callable[[], None]) -> None:
+        self._commands.append(command)
+        self._wake.set()
 
     def _pause(self) -> None:
         if self._player.at_end and not self._paused:
@@ -186,32 +186,32 @@ class Playback:
 
     def _run(self, on_view: Callable[[View], None]) -> None:
         last = time.monotonic()
-        while not self._over:
-            self._news.clear()
-            while self._orders:
-                self._orders.pop(0)()
+        while not self._stopped:
+            self._wake.clear()
+            while self._commands:
+                self._commands.pop(0)()
                 self._arrive()
             now = time.monotonic()
             if not self._paused:
                 self._target = self._player.now + (now - last) * self._speed
                 self._arrive()
             last = now
-            if not self._over:
+            if not self._stopped:
                 on_view(self.view())
             resting = self._paused or self._player.at_end
-            self._news.wait(None if resting else max(0.0, FRAME - (time.monotonic() - now)))
+            self._wake.wait(None if resting else max(0.0, FRAME - (time.monotonic() - now)))
             if resting:
                 last = time.monotonic()
 
     def _arrive(self) -> None:
-        """Fold until the target is reached, letting go of the interpreter now and then."""
-        while self._target is not None and not self._over:
+        """Fold until the target is reached, letting other threads run in between."""
+        while self._target is not None and not self._stopped:
             if self._player.play_to(self._target):
                 self._target = None
             time.sleep(0)
 
     def views(self, seconds: float) -> Iterator[View]:
-        """A view each so many seconds up to the end of the recording, for where no key can be pressed."""
+        """Yield a view every `seconds` until the recording ends, for output without a keyboard."""
         last = time.monotonic()
         while not self._player.at_end:
             yield self.view()
@@ -222,8 +222,8 @@ class Playback:
         yield self.view()
 
     def view(self) -> View:
-        what = ["REPLAY", *(["SIMULATED GPU"] if self._player.simulated else [])]
-        return replace(self._player.view(), label=" · ".join([*what, self._where()]))
+        parts = ["REPLAY", *(["SIMULATED GPU"] if self._player.simulated else [])]
+        return replace(self._player.view(), label=" · ".join([*parts, self._where()]))
 
     def _where(self) -> str:
         player = self._player
@@ -234,17 +234,17 @@ class Playback:
 
 
 def _clock(seconds: float) -> str:
-    """`3:07`, `1:03:07`."""
+    """Return a duration as `3:07` or `1:03:07`."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def recorded(file: Path) -> View:
-    """The view of a recording in a file, as it stands at its end.
+    """Return the view of a recorded file at its end.
 
     Raises:
-        UserError: there is nothing in it that can be played.
+        UserError: the file holds no events.
     """
     player = open_player(str(file))
     while not player.play_to(player.now + player.length, 1.0):
@@ -253,12 +253,12 @@ def recorded(file: Path) -> View:
 
 
 def open_player(named: str | None) -> Player:
-    """A player of a run, or of a journal in a file of its own.
+    """Return a player of a run or of a journal file.
 
     Raises:
-        UserError: there is no such run, or there is nothing in it that can be played.
+        UserError: no such run, or it holds no events.
     """
-    path = Path(named) if named and os.path.isfile(named) else None  # pathlib's own raises on a name that is too long
+    path = Path(named) if named and os.path.isfile(named) else None  # Path.is_file raises on a name that is too long
     if path is not None:
         known: dict[str, Any] = {"id": clean(path.stem), "name": clean(path.stem), "recording": True}
         files, lives = [path], False

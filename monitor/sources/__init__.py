@@ -1,1 +1,1 @@
-"""Where events come from: journals, sockets, the driver, the host."""
+"""Sources of events: journals, sockets, the NVIDIA driver, the host, output files."""

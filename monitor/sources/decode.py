@@ -1,18 +1,18 @@
-"""A line of a journal or a frame, made into an event; anything else into None. The gate for foreign text.
+"""Decode and validate lines of journals and frames. All foreign text enters here.
 
-Every name and text that passes is printable, every number finite or said to be not, every size within its limit.
+Names and texts of decoded events are printable, numbers finite or marked as not finite, sizes within their limits.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
-from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, get_type_hints
 
 import msgspec
 
-from monitor.sources.salvage import mended, salvaged
 from trainhooks import events
 from trainhooks.events import MAX_INTEGER, MAX_LINE, MAX_NAME, MAX_TEXT, Event, Number, clean, number
 
@@ -22,10 +22,6 @@ _DECODERS: dict[bytes, msgspec.json.Decoder[Any]] = {
 }
 
 
-plain_steps: Callable[[bytes], list[events.Step]] = _DECODERS[b"step"].decode_lines
-"""Lines that are known to be sound steps, decoded and not looked at again."""
-
-
 class _KindOnly(msgspec.Struct):
     kind: str
 
@@ -33,44 +29,44 @@ class _KindOnly(msgspec.Struct):
 _kind_only = msgspec.json.Decoder(_KindOnly)
 
 UNKNOWN = object()
-"""What `decode` gives for a well-formed line of a kind that this version does not know: to be passed over."""
+"""What `decode` returns for a well-formed line of an unknown kind, to be ignored."""
 
 
 class Unknown(Event):
-    """Of a line of a kind that this version does not know: its place in its producer's sequence, which is no gap."""
+    """A numbered line of an unknown kind: it takes a number of its producer's sequence, so it leaves no gap."""
 
 
 _bare = msgspec.json.Decoder(Event)
 
 
 def numbered(line: bytes) -> Event | object | None:
-    """As `decode`, with an Unknown for a kind to be passed over that tells its number; a blank line is passed over."""
-    found = decode(line)
-    if found is None and not line.strip():
+    """Decode as `decode` does, with an Unknown for a numbered line of an unknown kind, and UNKNOWN for a blank line."""
+    event = decode(line)
+    if event is None and not line.strip():
         return UNKNOWN
-    if found is not UNKNOWN:
-        return found
+    if event is not UNKNOWN:
+        return event
     try:
-        event = _bare.decode(line)
+        bare = _bare.decode(line)
     except (ValueError, RecursionError, OverflowError):
         return UNKNOWN
-    return Unknown(event.producer, event.seq, event.t) if _sane(event) else UNKNOWN
+    return Unknown(bare.producer, bare.seq, bare.t) if _is_valid(bare) else UNKNOWN
 
 
 def decode(line: bytes) -> Event | object | None:
-    """One line as an event; UNKNOWN for a kind to be passed over; None for a line that cannot be read."""
+    """Return a line as an event; UNKNOWN for an unknown kind; None for an unreadable line."""
     if len(line) > MAX_LINE:
         return None
     event = _decoded(line)
-    if event is None and (other := mended(line)) != line:
+    if event is None and (other := fix_literals(line)) != line:
         event = _decoded(other)
     return event
 
 
 def _decoded(line: bytes) -> Event | object | None:
     try:
-        found = _KIND.match(line)
-        decoder = _DECODERS.get(found.group(1) if found else _kind_only.decode(line).kind.encode())
+        match = _KIND.match(line)
+        decoder = _DECODERS.get(match.group(1) if match else _kind_only.decode(line).kind.encode())
         if decoder is None:
             _kind_only.decode(line)
             return UNKNOWN
@@ -78,36 +74,36 @@ def _decoded(line: bytes) -> Event | object | None:
     # A ValueError covers msgspec's own errors and bad UTF-8; deep nesting ends in a RecursionError.
     except (ValueError, TypeError, RecursionError, OverflowError):
         return None
-    return event if _sane(event) else None
+    return event if _is_valid(event) else None
 
 
 def _read(line: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
         return decoder.decode(line)
     except msgspec.ValidationError:
-        return salvaged(line, decoder.type)
+        return decode_leniently(line, decoder.type)
 
 
-def _sane(event: Event) -> bool:
-    """Clean the event's texts in place; False where its numbers cannot be true."""
+def _is_valid(event: Event) -> bool:
+    """Clean the event's texts in place. Return False where its numbers are invalid."""
     event.producer = _name(event.producer)
     if not (0 <= event.seq <= MAX_INTEGER and _time(event.t)):
         return False
-    if type(event) not in (events.Step, Event) and not _sized(event):
+    if type(event) not in (events.Step, Event) and not _check_integers(event):
         return False
     tidy = _TIDY.get(type(event))
     return tidy is None or tidy(event)
 
 
-# The whole numbers of each kind, and whether each may be absent.
+# The integer fields of each kind, and whether they are optional.
 _WHOLE: dict[type, list[tuple[str, bool]]] = {
     cls: [(f.name, f.type != "int") for f in dataclasses.fields(cls) if f.type in ("int", "Optional[int]")]
     for cls in events.KINDS.values()
 }
 
 
-def _sized(event: Event) -> bool:
-    """Whether the whole numbers lie within their limits; one that does not and may be absent is made so."""
+def _check_integers(event: Event) -> bool:
+    """Return whether the integers are within their limits. An optional one that is not becomes None."""
     for name, optional in _WHOLE[type(event)]:
         value = getattr(event, name)
         if value is not None and not (-MAX_INTEGER if name == "exit_code" else 0) <= value <= MAX_INTEGER:
@@ -121,7 +117,7 @@ def _time(value: float) -> bool:
     return -1e12 < value < 1e12  # false for nan, too
 
 
-_clean_names: set[str] = set()  # names that were looked at and found to be clean: the same few come with every step
+_clean_names: set[str] = set()  # names known to be clean: the same few occur in every step
 
 
 def _name(text: str) -> str:
@@ -195,27 +191,27 @@ def _counted(value: int | None) -> int | None:
     return value if value is not None and 0 <= value <= MAX_INTEGER else None
 
 
-MAX_LOOKS = 64  # places of one step; the hooks look ten times a second
+MAX_PLACES = 64  # sampled stack positions of one step; the hooks sample ten times a second
 
 
-def _tidy_gpu_time(told: events.GpuTime) -> bool:
-    timed = (*told.phases, *told.busy_phases, *told.unsure)
-    if not 0 <= told.seconds < 1e12 or any(not 0 <= seconds < 1e12 for _, seconds in timed):
+def _tidy_gpu_time(gpu_time: events.GpuTime) -> bool:
+    timed = (*gpu_time.phases, *gpu_time.busy_phases, *gpu_time.unsure)
+    if not 0 <= gpu_time.seconds < 1e12 or any(not 0 <= seconds < 1e12 for _, seconds in timed):
         return False
-    told.phases = [(_name(name), seconds) for name, seconds in told.phases]
-    told.busy_phases = [(_name(name), seconds) for name, seconds in told.busy_phases]
-    told.unsure = [(_name(name), seconds) for name, seconds in told.unsure]
-    told.busy, told.lag, told.stretch = _age(told.busy), _age(told.lag), _age(told.stretch)
-    told.delayed = _age(told.delayed)
-    told.gc = _age(told.gc)
-    if told.gc_phases is not None:
-        told.gc_phases = [(_name(name), seconds) for name, seconds in told.gc_phases if 0 <= seconds < 1e12]
-    told.every = told.every if 1 <= told.every <= MAX_INTEGER else 1
-    told.since = _counted(told.since)
-    told.looks = [
-        (_name(phase), _name(place), looks, min(idle, looks))
-        for phase, place, looks, idle in told.looks[:MAX_LOOKS]
-        if 0 < looks <= MAX_INTEGER and idle >= 0
+    gpu_time.phases = [(_name(name), seconds) for name, seconds in gpu_time.phases]
+    gpu_time.busy_phases = [(_name(name), seconds) for name, seconds in gpu_time.busy_phases]
+    gpu_time.unsure = [(_name(name), seconds) for name, seconds in gpu_time.unsure]
+    gpu_time.busy, gpu_time.lag, gpu_time.stretch = _age(gpu_time.busy), _age(gpu_time.lag), _age(gpu_time.stretch)
+    gpu_time.delayed = _age(gpu_time.delayed)
+    gpu_time.gc = _age(gpu_time.gc)
+    if gpu_time.gc_phases is not None:
+        gpu_time.gc_phases = [(_name(name), seconds) for name, seconds in gpu_time.gc_phases if 0 <= seconds < 1e12]
+    gpu_time.every = gpu_time.every if 1 <= gpu_time.every <= MAX_INTEGER else 1
+    gpu_time.since = _counted(gpu_time.since)
+    gpu_time.looks = [
+        (_name(phase), _name(place), samples, min(idle, samples))
+        for phase, place, samples, idle in gpu_time.looks[:MAX_PLACES]
+        if 0 < samples <= MAX_INTEGER and idle >= 0
     ]
     return True
 
@@ -242,7 +238,7 @@ def _tidy_hello(hello: events.Hello) -> bool:
 def _tidy_facts(facts: events.Facts) -> bool:
     facts.name = _optional(facts.name)
     facts.facts = tidy_facts(facts.facts)
-    return all(each is None or 0 <= each <= MAX_INTEGER for each in (facts.total_steps, facts.start_step))
+    return all(step is None or 0 <= step <= MAX_INTEGER for step in (facts.total_steps, facts.start_step))
 
 
 def _tidy_metrics(metrics: events.Metrics) -> bool:
@@ -252,7 +248,9 @@ def _tidy_metrics(metrics: events.Metrics) -> bool:
 
 
 def _tidy_frames(frames: events.Frames) -> bool:
-    frames.rows = [(_name(where), _name(place), looks) for where, place, looks in frames.rows[:500] if 0 < looks < 1e9]
+    frames.rows = [
+        (_name(where), _name(place), samples) for where, place, samples in frames.rows[:500] if 0 < samples < 1e9
+    ]
     return True
 
 
@@ -322,7 +320,7 @@ _TIDY: dict[type, Any] = {
 
 
 def tidy_facts(facts: dict[str, Any], depth: int = 4) -> dict[str, Any]:
-    """Facts with every key and text cleaned, nesting and length limited."""
+    """Return facts with every key and text cleaned, nesting and length limited."""
     return {_name(key): _tidy_value(value, depth) for key, value in list(facts.items())[:500]}
 
 
@@ -334,3 +332,78 @@ def _tidy_value(value: Any, depth: int) -> Any:
     if isinstance(value, list):
         return [_tidy_value(item, depth - 1) for item in value[:500]] if depth > 0 else None
     return number(value) if type(value) is int else value
+
+
+# Lenient decoding, for writers with looser types: 512.0 tokens, a loss that is null, a phase without its clock.
+#
+# One bad value must not cost the whole step. An optional field of the wrong type becomes unknown; a required one makes
+# the line unreadable.
+
+_any = msgspec.json.Decoder()
+_BARE = re.compile(
+    rb"(?<=[:,\[])(\s*)(-?)(nan|inf(?:inity)?|[0-9]+(?:\.[0-9]+)?e\+?[0-9]{3,})(?=\s*[,}\]])", re.IGNORECASE
+)
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPE = re.compile(rb"%s%s|(%s|%s)|\\." % (_HIGH, _LOW, _HIGH, _LOW), re.DOTALL)
+
+
+@cache
+def _types(kind: type) -> dict[str, Any]:
+    return {name: hint for name, hint in get_type_hints(kind).items() if name != "kind"}
+
+
+def decode_leniently(line: bytes, kind: type) -> Event:
+    """Return the event of a line that does not fit its type; raise a ValueError where that is impossible."""
+    fields = _any.decode(line)
+    if not isinstance(fields, dict):
+        raise ValueError("no event")
+    kept = {}
+    for name, hint in _types(kind).items():
+        value = _fitting(fields.get(name))
+        if value is None or (isinstance(value, bool) and bool not in (hint, *_choices(hint))):
+            continue
+        if name in ("metrics", "values") and isinstance(value, dict):
+            value = {metric: number for metric, number in value.items() if _is_number(number)}
+        elif name in ("phases", "background") and isinstance(value, list):
+            value = [_whole_phase(row) for row in value]
+        try:
+            kept[name] = msgspec.convert(value, hint)
+        except msgspec.ValidationError:
+            if type(None) not in _choices(hint):
+                raise
+    event: Event = kind(**kept)  # a TypeError where the producer, the number or the time is missing
+    return event
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    return getattr(hint, "__args__", ())
+
+
+def fix_literals(line: bytes) -> bytes:
+    """Return the line with non-finite numbers in quotes: printf writes `nan`, Python `NaN`, JSON has neither. A number
+    too large for a float becomes infinite. Half of a surrogate pair, as at the end of a cut text, is replaced.
+    """
+    return _ESCAPE.sub(lambda match: rb"\ufffd" if match[1] else match[0], _BARE.sub(_quoted, line))
+
+
+def _quoted(match: re.Match[bytes]) -> bytes:
+    space, sign, word = match.groups()
+    if math.isfinite(float(word)):
+        return match[0]
+    return space + (b'"nan"' if word.lower() == b"nan" else b'"' + sign + b'inf"')
+
+
+def _fitting(value: Any) -> Any:
+    """Return a whole number written as 512.0 as an integer, which float fields accept, too; else the value."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_INTEGER else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | str) and not isinstance(value, bool)
+
+
+def _whole_phase(row: Any) -> Any:
+    """Return a phase row with its defaults filled in: clock `host`, entered once. The count may be written as 1.0."""
+    if not isinstance(row, list) or not 2 <= len(row) <= 4:
+        return row
+    return [*row[:3], *([] if len(row) > 2 else ["host"]), _fitting(row[3]) if len(row) > 3 else 1]

@@ -1,26 +1,140 @@
-"""The host and the training's process tree. What cannot be read is None, never 0."""
+"""Read the host and the training's process tree. What cannot be read is None, never 0."""
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from monitor.sources.attempts import attempt, text_of
-from monitor.sources.cgroup import Cgroup
-from monitor.sources.rates import Rate
-from monitor.sources.tree import Tree
+from monitor.sources.polling import Rate, attempt, text_of
+from monitor.sources.process_tree import Tree
 from trainhooks import events, rundir
+from trainhooks.events import MAX_INTEGER
+
+# The limits of the training's control group, version 1 or 2. Both "no limit" and "unknown" are None.
+
+ROOT = Path("/sys/fs/cgroup")
+
+
+@dataclass
+class Limits:
+    """Limits and usage of a control group."""
+
+    cpus: float | None = None
+    throttled: float | None = None  # share of the time since the last reading
+    memory: int | None = None
+    memory_used: int | None = None
+
+
+class Cgroup:
+    """The limits that hold for one process."""
+
+    def __init__(self, root: Path = ROOT) -> None:
+        # Strings: pathlib interns the parts of paths, and that table grows.
+        self._root = str(root)
+        self._throttled = Rate()
+
+    def read(self, pid: int, now: float, membership: str | None = None) -> Limits:
+        """
+        Args:
+            membership: the content of /proc/PID/cgroup, where it is known already.
+        """
+        rows = membership if membership is not None else text_of(f"/proc/{pid}/cgroup") or ""
+        groups = _groups(rows)
+        limits = Limits()
+        if os.path.exists(f"{self._root}/cgroup.controllers"):
+            self._read_unified(self._root, groups.get("", "/"), limits, now)
+        else:
+            self._read_separate(groups, limits, now)
+        return limits
+
+    def _read_unified(self, mount: str, group: str, limits: Limits, now: float) -> None:
+        """Read version 2: one tree; the narrowest limit of a group and its parents applies."""
+        throttled = None
+        for directory in _upwards(mount, group):
+            quota, _, period = (text_of(f"{directory}/cpu.max") or "").partition(" ")
+            cpus = attempt(lambda quota=quota, period=period: int(quota) / int(period))  # type: ignore[misc]
+            if cpus is not None and int(period) > 0 < cpus and (limits.cpus is None or cpus < limits.cpus):
+                limits.cpus = cpus
+                throttled = _row(f"{directory}/cpu.stat", "throttled_usec")
+            _take_memory(limits, f"{directory}/memory.max", f"{directory}/memory.current")
+        limits.throttled = _share(self._throttled(None if throttled is None else throttled / 1e6, now))
+
+    def _read_separate(self, groups: dict[str, str], limits: Limits, now: float) -> None:
+        """Read version 1: a tree for each resource."""
+        throttled = None
+        for directory in _upwards(self._mount("cpu", "cpu,cpuacct"), groups.get("cpu", "/")):
+            quota, period = (_whole(f"{directory}/cpu.cfs_{name}_us") for name in ("quota", "period"))
+            if quota is None or period is None or quota <= 0 or period <= 0:
+                continue
+            if limits.cpus is None or quota / period < limits.cpus:
+                limits.cpus = quota / period
+                throttled = _row(f"{directory}/cpu.stat", "throttled_time")
+        limits.throttled = _share(self._throttled(None if throttled is None else throttled / 1e9, now))
+        for directory in _upwards(self._mount("memory"), groups.get("memory", "/")):
+            _take_memory(limits, f"{directory}/memory.limit_in_bytes", f"{directory}/memory.usage_in_bytes")
+
+    def _mount(self, *names: str) -> str:
+        places = [f"{self._root}/{name}" for name in names]
+        return next(filter(os.path.isdir, places), places[0])
+
+
+def _groups(rows: str) -> dict[str, str]:
+    """Return the path of a process's group by controller; version 2 has the empty name."""
+    groups = {}
+    for row in rows.splitlines():
+        _, _, rest = row.partition(":")
+        controllers, _, path = rest.partition(":")
+        for controller in controllers.split(","):
+            groups[controller] = path.strip()
+    return groups
+
+
+def _upwards(mount: str, group: str) -> Iterator[str]:
+    """Yield the directories of a group and its parents. In a container its own group is the mount itself."""
+    parts = [part for part in group.split("/") if part]
+    if ".." in parts or not os.path.isdir("/".join([mount, *parts])):
+        parts = []
+    for depth in range(len(parts), -1, -1):
+        yield "/".join([mount, *parts[:depth]])
+
+
+def _take_memory(limits: Limits, limit_file: str, used_file: str) -> None:
+    limit = _whole(limit_file)
+    if limit is None or not 0 < limit < MAX_INTEGER:  # "max", or in version 1 a huge number
+        return
+    if limits.memory is None or limit < limits.memory:
+        limits.memory, limits.memory_used = limit, _whole(used_file)
+
+
+def _whole(path: str) -> int | None:
+    text = text_of(path)
+    return None if text is None else attempt(lambda: int(text))
+
+
+def _row(path: str, name: str) -> int | None:
+    for row in (text_of(path) or "").splitlines():
+        key, _, value = row.partition(" ")
+        if key == name:
+            return attempt(lambda value=value: int(value))  # type: ignore[misc]
+    return None
+
+
+def _share(rate: float | None) -> float | None:
+    return None if rate is None or not math.isfinite(rate) else min(rate, 1.0)
+
 
 SHARED_MEMORY = "/dev/shm"
 
 
 class HostSource:
-    """Reads the host; one instance a recorder, because rates need the reading before."""
+    """Read the host. One instance per recorder, because rates need the previous reading."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -32,11 +146,11 @@ class HostSource:
 
     @property
     def members(self) -> Set[int]:
-        """The pids of the training's process trees, as of the last reading. For any thread."""
+        """Return the pids of the training's process trees at the last reading. Thread-safe."""
         return frozenset(tuple(self._tree.members))
 
     def read(self, roots: Iterable[int], now: float) -> events.Host:
-        """One reading; `roots` are the training's own processes, `now` the monotonic clock."""
+        """Return one reading; `roots` are the pids of the training's processes, `now` is monotonic time."""
         roots = list(roots)
         reading = events.Host(producer="", seq=0, t=now)
         self._fill_machine(reading)
@@ -69,7 +183,7 @@ class HostSource:
         reading.pressure_cpu, reading.pressure_io, reading.pressure_memory = map(pressure, ("cpu", "io", "memory"))
 
     def _fill_surroundings(self, reading: events.Host, pid: int, now: float) -> None:
-        """What the training is confined to, as its first process is."""
+        """Fill in the limits of the training's first process."""
         limits = self._cgroup.read(pid, now)
         reading.cpu_limit, reading.cpu_throttled = limits.cpus, limits.throttled
         reading.memory_limit, reading.memory_limited = limits.memory, limits.memory_used
@@ -78,14 +192,14 @@ class HostSource:
 
 
 def pressure(resource: str) -> float | None:
-    """Percent of the last ten seconds in which some task of the machine waited for `resource`."""
+    """Return the percentage of the last ten seconds in which some task waited for `resource`."""
     first = (text_of(f"/proc/pressure/{resource}") or "").partition("\n")[0]
     pairs = dict(word.split("=", 1) for word in first.split() if "=" in word)
     return attempt(lambda: float(pairs["avg10"])) if first.startswith("some") else None
 
 
 def _trainers(run: Path) -> Set[int]:
-    """The processes that report to the run, those that have ended included."""
+    """Return the processes that report to the run, including ended ones."""
     owners = (rundir.read_json(lock) or {} for lock in rundir.rank_locks(run))
     return {owner["pid"] for owner in owners if isinstance(owner.get("pid"), int)}
 
@@ -95,7 +209,7 @@ def _free(directory: str) -> int | None:
 
 
 def _swap_totals() -> dict[str, float | None]:
-    """Bytes that went from and to the swap space."""
+    """Return the bytes read from and written to swap."""
     rows = dict(row.split(" ", 1) for row in (text_of("/proc/vmstat") or "").splitlines() if " " in row)
     page = attempt(lambda: os.sysconf("SC_PAGE_SIZE")) or 4096
     return {
@@ -105,7 +219,7 @@ def _swap_totals() -> dict[str, float | None]:
 
 
 def _stolen(cores: int | None) -> float | None:
-    """Percent of the machine, times seconds, that went to other virtual machines; None where nobody tells."""
+    """Return the CPU time stolen by other virtual machines, in percent of the machine x seconds; None if unknown."""
     seconds = attempt(lambda: psutil.cpu_times().steal)
     return None if seconds is None or not cores else 100.0 * seconds / cores
 

@@ -1,4 +1,4 @@
-"""Everything a key can do: the one list from which bindings, footer and help are made."""
+"""The registry of actions: key bindings, footer and help are made from it."""
 
 from __future__ import annotations
 
@@ -7,44 +7,27 @@ from dataclasses import dataclass, replace
 
 from textual.binding import Binding
 
-from monitor.settings.keymap import DEFAULT
+from monitor.settings import DEFAULT
+from monitor.tui.panels.base import Action as Action
+from monitor.tui.panels.base import board_panels
 
-LANE = "lane"  # an action: a footer names the clock that it leads to, and leaves it out where there is but one
-LEAP = 0.05  # of a recording: twenty presses lead through all of it
-LEAP_WORDS = f"by {LEAP * 100:.0f} %"
-PANELS: tuple[tuple[str, str], ...] = (
-    ("steps", "Step time by phase"),
-    ("phases", "Where the time goes"),
-    ("metric", "A metric"),
-    ("tokens", "Tokens a second"),
-    ("alerts", "Alerts"),
-    ("console", "Console"),
-    ("machine", "GPUs and host"),
-    ("ranks", "Ranks"),
-)
-
-
-@dataclass(frozen=True)
-class Action:
-    name: str  # of the app's method action_<name>, with its arguments; on a screen of its body's method do_<name>
-    keys: tuple[str, ...]
-    shown: str  # the keys as a person reads them
-    help: str
-    footer: str = ""  # empty: in the help only
-    setting: str = ""  # its name in the configuration's [keys]; empty: its keys stay
+LANE = "lane"  # an action: the footer names the clock that it switches to; left out where there is only one clock
+LEAP = 0.05  # share of a recording that one key press skips
+LEAP_WORDS = f"by {LEAP * 100:.0f}%"
+PANELS = tuple(panel.place for panel in board_panels())
 
 
 _SHOWN = {"left": "←", "right": "→", "up": "↑", "down": "↓", "pageup": "PgUp", "pagedown": "PgDn"}
 
 
 def shown(key: str) -> str:
-    """A key as a person reads it."""
+    """Return a key as it is displayed."""
     return key if len(key) == 1 else _SHOWN.get(key, "-".join(part.capitalize() for part in key.split("+")))
 
 
 @dataclass(frozen=True)
 class ScreenRow:
-    """A screen beside the overview: its name, and what it is for."""
+    """A screen other than the overview: its name, and what it shows."""
 
     name: str
     label: str  # in the footer
@@ -52,7 +35,7 @@ class ScreenRow:
 
     @property
     def key(self) -> str:
-        """As it comes."""
+        """The default key."""
         return DEFAULT[self.label.lower()][0]
 
 
@@ -69,7 +52,7 @@ SCREENS: tuple[ScreenRow, ...] = (
 
 
 def _own(name: str, setting: str, help: str, footer: str = "") -> Action:
-    """An action whose keys a person may choose."""
+    """Return an action whose keys are configurable, as `setting`."""
     return Action(name, DEFAULT[setting], shown(DEFAULT[setting][0]), help, footer, setting)
 
 
@@ -85,7 +68,7 @@ ACTIONS: tuple[Action, ...] = (
     *map(_screen, SCREENS[1:]),
     _own("palette", "palette", "Find an action or a screen by its name"),
     _own("pause", "pause", "Pause the screen: nothing moves until you press it again", "pause"),
-    _own("maximise", "full", "Give the focused panel the whole screen, and back", "full"),
+    _own("maximize", "full", "Give the focused panel the whole screen, and back", "full"),
     _own("next_metric", "next_metric", "Show the next metric", "metric"),
     _own("choose_metric", "choose_metric", "Choose a metric from a list"),
     _own("theme", "theme", "Theme: dark, light, high contrast, colour-blind safe", "theme"),
@@ -94,8 +77,13 @@ ACTIONS: tuple[Action, ...] = (
     Action("cursor(-10)", ("shift+left",), "Shift+←", "Time cursor: ten times as far back"),
     Action("cursor(10)", ("shift+right",), "Shift+→", "Time cursor: ten times as far on"),
     *(
-        Action(f"panel('{name}')", (str(number),), str(number), f"{title}: go to it; again: hide it")
-        for number, (name, title) in enumerate(PANELS, 1)
+        Action(
+            f"panel('{panel.name}')",
+            (str(panel.number),),
+            str(panel.number),
+            f"{panel.title}: go to it; again: hide it",
+        )
+        for panel in PANELS
     ),
     Action("app.focus_next", ("tab",), "Tab", "Go to the next panel"),
     Action("app.focus_previous", ("shift+tab",), "Shift+Tab", "Go to the panel before"),
@@ -111,7 +99,7 @@ ACTIONS: tuple[Action, ...] = (
 _ALWAYS = {"ask_to_quit"}  # works under dialogs too
 
 
-# What a screen's own keys do, beside those above. A list of rows has these, too.
+# The screens' own keys, in addition to those above. Every list of rows has these.
 _ROWS = (
     Action("move(-1)", ("up", "k"), "↑", "Go a row up"),
     Action("move(1)", ("down", "j"), "↓", "Go a row down"),
@@ -158,12 +146,13 @@ SCREEN_ACTIONS: dict[str, tuple[Action, ...]] = {
 
 
 def screen_bindings(screen: str) -> list[Binding]:
+    """Return the bindings of a screen's own keys."""
     rows = SCREEN_ACTIONS[screen]
     return [Binding(",".join(row.keys), f"body({row.name!r})", row.help, show=False) for row in rows]
 
 
 def with_keys(keys: Mapping[str, tuple[str, ...]], actions: tuple[Action, ...] = ACTIONS) -> tuple[Action, ...]:
-    """`actions` with the keys that a person has chosen."""
+    """Return `actions` with the configured keys."""
     return tuple(
         replace(action, keys=keys[action.setting], shown=shown(keys[action.setting][0]))
         if keys.get(action.setting, action.keys) != action.keys
@@ -173,12 +162,12 @@ def with_keys(keys: Mapping[str, tuple[str, ...]], actions: tuple[Action, ...] =
 
 
 def key_of(setting: str, actions: tuple[Action, ...]) -> str:
-    """The key of an action, as a person reads it."""
+    """Return the key of a configurable action, as it is displayed."""
     return next(action.shown for action in actions if action.setting == setting)
 
 
 def bindings(actions: tuple[Action, ...] = ACTIONS) -> list[Binding]:
-    """An action whose keys may be chosen has its setting as an id."""
+    """Return Textual's bindings; those with configurable keys have their setting as id."""
     return [
         Binding(
             spelled(action.keys), action.name, action.help, show=False, priority=action.name in _ALWAYS,
@@ -189,5 +178,5 @@ def bindings(actions: tuple[Action, ...] = ACTIONS) -> list[Binding]:
 
 
 def spelled(keys: tuple[str, ...]) -> str:
-    """Keys as Textual takes them: in a list with commas between them."""
+    """Return keys as Textual takes them: separated by commas."""
     return ",".join("comma" if key == "," else key for key in keys)

@@ -1,11 +1,11 @@
-"""The dashboard's application: takes Views from a feed, and keys from a person."""
+"""The dashboard's app: shows the Views of a feed and handles keys."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from time import monotonic
 from typing import Any, ClassVar
 
 from rich.color import ColorSystem
@@ -13,56 +13,51 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
 
-from monitor import lasting
-from monitor.model.report import View
-from monitor.settings import config
-from monitor.settings.keymap import DEFAULT
-from monitor.tui import cursor
+from monitor import memory_tuning, settings
+from monitor.model.view import View
+from monitor.settings import DEFAULT
+from monitor.tui import curve_columns
 from monitor.tui.actions import bindings, spelled, with_keys
-from monitor.tui.board import Board
-from monitor.tui.economy import BoardScreen
-from monitor.tui.feed import Feed, StopTraining
-from monitor.tui.ink import Ink, PlainCharacters
-from monitor.tui.ink import ink as terminal_ink
-from monitor.tui.lane import lane, two_lanes
-from monitor.tui.link import LinkDriver, Pacer
-from monitor.tui.panels.base import Look, Panel
-from monitor.tui.panels.metric import chosen
-from monitor.tui.ring import News, Ring, sound
-from monitor.tui.screens.every import SCREEN_CLASSES
-from monitor.tui.screens.help import HelpScreen
-from monitor.tui.screens.metrics import MetricScreen
-from monitor.tui.screens.page import PageScreen
-from monitor.tui.screens.palette import PaletteScreen
-from monitor.tui.screens.quit import QuitScreen, StopScreen
-from monitor.tui.themes import PhaseTones, palettes, textual_theme
-from monitor.tui.wishes import Wishes, leave
+from monitor.tui.feed import Feed, NewAlerts, Preferences, Ring, StopTraining, ring_bell, save_preferences
+from monitor.tui.layout import Board
+from monitor.tui.panels.base import Panel, Rows, ViewOptions
+from monitor.tui.panels.curve_panels import chosen
+from monitor.tui.screens.dialogs import HelpScreen, MetricScreen, PaletteScreen, QuitScreen, StopScreen
+from monitor.tui.screens.page import PageScreen, screen_classes
+from monitor.tui.terminal_output import LeanScreen, Pacer
+from monitor.tui.textual_private import (
+    CountingDriver,
+    add_filter,
+    answers_questions,
+    color_system,
+    driver_of,
+    set_color_system,
+)
+from monitor.tui.themes import PhaseTones, PlainCharacters, TerminalCapabilities, palettes, textual_theme
+from monitor.tui.themes import ink as terminal_ink
+from monitor.tui.timeline import lane, two_lanes
 
-SETTLED = 5.0  # seconds until all is loaded, and painted once
-FORGET = 30.0  # seconds between two times at which what is cached for pictures is let go
-CHARTS_ABREAST = 2  # about as many columns as the widest chart of the overview has: a press moves by one of them
+PANELS_FRAME = 0.45  # seconds between two redraws of the panels: they are most of the cost of drawing a View
+SETTLE_SECONDS = 5.0  # until everything is loaded and painted once
+CHARTS_ABREAST = 2  # the screen's width divided by this is about a chart's; a key press moves the cursor by a column
 
 
-class Fresh(Message):
-    """There is a new View. A newer one takes the place of one that still waits."""
-
-    def __init__(self, view: View) -> None:
-        super().__init__()
-        self.view = view
+class NewView(Message):
+    """There is a new View. A newer message in the queue replaces an older one."""
 
     def can_replace(self, message: Message) -> bool:
-        return isinstance(message, Fresh)
+        return isinstance(message, NewView)
 
 
 class TrainmonApp(App[str], inherit_bindings=False):
-    """Returns `detach`, or `ended` where the training had ended before the dashboard was closed."""
+    """The dashboard of a run. Its result is `detach`, or `ended` if the training ended before the dashboard closed."""
 
     CSS_PATH = Path(__file__).with_name("trainmon.tcss")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
     is_replay: ClassVar[bool] = False
-    AUTO_FOCUS = None  # nothing stands out until the person chooses
+    AUTO_FOCUS = None  # no panel has the focus at first
 
     def __init__(
         self,
@@ -72,49 +67,51 @@ class TrainmonApp(App[str], inherit_bindings=False):
         stop_training: StopTraining | None = None,
         low_bandwidth: bool = False,
         bell_at_alerts: bool = False,
-        wishes: Wishes | None = None,
-        ink: Ink | None = None,
+        preferences: Preferences | None = None,
+        ink: TerminalCapabilities | None = None,
     ) -> None:
         """
         Args:
-            wishes: how to begin; where they are given, the next dashboard will begin as this one ends.
-            ink: what the terminal lacks; None: to be found out.
+            preferences: the theme, panels and screen to start with; if given, they are saved on exit.
+            ink: what the terminal lacks; None to detect it.
         """
-        environment = dict(os.environ)  # the app takes NO_COLOR out of it
-        super().__init__(driver_class=LinkDriver)
+        environment = dict(os.environ)  # before the app removes NO_COLOR from it
+        super().__init__(driver_class=CountingDriver)
         self.title = title
-        ink = ink or terminal_ink(environment, self.console._color_system, config.ascii_only())
+        ink = ink or terminal_ink(environment, color_system(self.console), settings.ascii_only())
         if ink.ascii:
-            self._filters.append(PlainCharacters())
+            add_filter(self, PlainCharacters())
         self._palettes = palettes(ink.patterns)
-        self.keys = config.keys()
+        self.keys = settings.keys()
         self.actions = with_keys(self.keys)
         self.board = Board()
-        if wishes is not None and wishes.hidden is not None:
-            self.board.hidden = set(wishes.hidden)
+        if preferences is not None and preferences.hidden is not None:
+            self.board.hidden = set(preferences.hidden)
         self._feed = feed
         self._stop_training = stop_training
         self._pacer = Pacer(low_bandwidth)
-        if low_bandwidth and self.console._color_system == ColorSystem.TRUECOLOR:
-            self.console._color_system = ColorSystem.EIGHT_BIT  # half the bytes a colour
-        self._news = News() if bell_at_alerts else None
-        self._held_back = False  # a picture is due when the link can take it
+        if low_bandwidth and color_system(self.console) == ColorSystem.TRUECOLOR:
+            set_color_system(self.console, ColorSystem.EIGHT_BIT)  # half the bytes a color
+        self._news = NewAlerts() if bell_at_alerts else None
+        self._held_back = False  # whether a View waits until the connection has caught up
+        self._panels_due = 0.0  # when the panels may be redrawn without a key press
+        self._panels_behind = False  # whether the panels show an older View than the header
         self._phases = PhaseTones()
-        self._wishes = wishes
-        themes = {each.name: each for each in self._palettes}
-        self._palette = themes.get(wishes.theme or "" if wishes else "", self._palettes[0])
+        self._preferences = preferences
+        themes = {palette.name: palette for palette in self._palettes}
+        self._palette = themes.get(preferences.theme or "" if preferences else "", self._palettes[0])
         self._metric: str | None = None
         self._paused = False
         self._cursor: int | None = None  # a step
-        self._host = False  # on a GPU the host's clock, in place of the GPU's, which leads
-        self._newest: View | None = None
+        self._host = False  # whether to show the host clock where there is a GPU clock
+        self._newest: View | None = None  # set by the feed's thread
         self._shown: View | None = None  # the one on screen: an older one while paused
         for palette in self._palettes:
             self.register_theme(textual_theme(palette))
         self.theme = self._palette.name
 
-    def get_default_screen(self) -> BoardScreen:
-        return BoardScreen()
+    def get_default_screen(self) -> LeanScreen:
+        return LeanScreen("_default")
 
     def compose(self) -> ComposeResult:
         yield self.board
@@ -122,104 +119,107 @@ class TrainmonApp(App[str], inherit_bindings=False):
     def on_mount(self) -> None:
         self.animation_level = "none"
         self.set_keymap({name: spelled(keys) for name, keys in self.keys.items() if keys != DEFAULT[name]})
-        if self._wishes is not None and self._wishes.screen is not None:
-            self.action_show(self._wishes.screen)
+        if self._preferences is not None and self._preferences.screen is not None:
+            self.action_show(self._preferences.screen)
         self._feed.start(self._take)
         if not self.is_headless:
-            self.set_timer(SETTLED, self._settle)
-
-    def _settle(self) -> None:
-        caches = lasting.large_caches()
-        lasting.settled()
-        self.set_interval(FORGET, partial(lasting.emptied, caches))
+            self.set_timer(SETTLE_SECONDS, memory_tuning.settled)
 
     def on_unmount(self) -> None:
         self._feed.stop()
 
     def exit(self, *arguments: Any, **options: Any) -> None:
-        """End; what is on screen now is where the next dashboard begins."""
-        if self._wishes is not None:
+        """Close the app, and save the preferences for the next dashboard."""
+        if self._preferences is not None:
             page = self._page
             screen = page.body.screen_name if page is not None else None
-            leave(Wishes(self._palette.name, tuple(sorted(self.board.hidden)), screen))
+            save_preferences(Preferences(self._palette.name, tuple(sorted(self.board.hidden)), screen))
         super().exit(*arguments, **options)
 
     def _take(self, view: View) -> None:
-        """Called from the feed's thread."""
+        """Accept a new View. The feed's thread calls this."""
         said = self._news.of(view) if self._news is not None else None
         if said is not None:
             self.post_message(Ring(said))
-        self.post_message(Fresh(view))
+        self._newest = view  # not through the message: a key press ahead of it in the queue already shows this View
+        self.post_message(NewView())
 
     def on_ring(self, message: Ring) -> None:
-        sound(self, message.text)
+        ring_bell(self, message.text)
 
-    def on_fresh(self, message: Fresh) -> None:
-        first = self._newest is None
-        self._newest = message.view
-        if first:
-            self._show_newest()
-        elif not self._held_back:
+    def on_new_view(self) -> None:
+        if not self._held_back:
             self._show_when_due()
 
     def _show_when_due(self) -> None:
-        """Show the newest View as soon as the link can take it."""
-        wait = 0.0 if self._paused else self._pacer.wait(self._driver)
+        """Show the newest View when the connection has caught up: the header at once, the panels when they are due."""
+        wait = 0.0 if self._paused or self._shown is None else self._pacer.wait(driver_of(self))
         self._held_back = wait > 0
         if wait > 0:
             self.set_timer(wait, self._show_when_due)
-        elif not self._paused:
-            self._show_newest()
-
-    def _show_newest(self) -> None:
-        self._shown = self._newest
-        self._draw()
-        if self._sync_available:  # a terminal that has answered before
-            self.call_after_refresh(self._pacer.ask, self._driver)
+        elif not self._paused and (self._panels_behind or self._shown is not self._newest):
+            until_panels = max(self._panels_due - monotonic(), self._pacer.panels_wait(driver_of(self)))
+            if until_panels > 0 and not self._panels_behind:
+                self.set_timer(until_panels, self._show_when_due)
+            self._draw(head_only=until_panels > 0)
 
     def on_terminal_supports_synchronized_output(self) -> None:
         self._pacer.answered()
 
     @property
-    def look(self) -> Look:
+    def view_options(self) -> ViewOptions:
         chosen = self._metric, self._paused, self.is_replay, self._cursor
-        return Look(self.title, self._palette, self._phases, *chosen, self.actions, self._host)
+        return ViewOptions(self.title, self._palette, self._phases, *chosen, self.actions, self._host)
 
-    def _draw(self) -> None:
-        """Hand the View on screen to everything that draws; each part decides whether anything changed for it."""
+    def _draw(self, head_only: bool = False) -> None:
+        """Hand the newest View, or while paused the one on screen, to all parts; each redraws only what changed.
+
+        Key presses call this directly: they are never delayed for a slow connection.
+        """
+        if not self._paused or self._shown is None:
+            self._shown = self._newest
         view = self._shown
         if view is None:
             return
-        report = view.report
-        rows = [*report.phases, *report.host_phases]
-        named = [*view.phase_seconds, *(row.name for row in rows), *report.wall.spans]
-        self._phases.learn(named)
-        look = self.look
         page = self._page
-        if page is None:
-            self.board.make_room(view, look)
-        for part in page.parts if page is not None else self.board.parts:
-            part.show(view, look)
+        if page is None and not head_only:
+            self.board.make_room(view, self.view_options)
+        parts = page.parts if page is not None else self.board.parts
+        self._draw_parts(parts[:1] if head_only else parts)
+        self._panels_behind = head_only
+        if not head_only and not self.is_headless:
+            self._panels_due = monotonic() + PANELS_FRAME
+        self.call_after_refresh(self._pacer.sent, driver_of(self), answers_questions(self))
+
+    def _draw_parts(self, parts: Iterable[Rows]) -> None:
+        view, options = self._shown, self.view_options
+        if view is not None:
+            report = view.report
+            rows = [*report.phases, *report.host_phases]
+            self._phases.learn([*view.phase_seconds, *(row.name for row in rows), *report.wall.spans])
+            for part in parts:
+                part.show(view, options)
 
     @property
     def _page(self) -> PageScreen | None:
-        """The screen that has taken the place of the overview, dialogs aside."""
+        """The screen shown in place of the overview, below any dialog; None on the overview."""
         below = next((screen for screen in reversed(self.screen_stack) if not screen.is_modal), None)
         return below if isinstance(below, PageScreen) else None
 
     def action_show(self, name: str) -> None:
-        """Open a screen in place of what is there; the one that is open is closed."""
+        """Open a screen in place of the current one; close it if it is open already."""
         page = self._page
         if page is not None and page.body.screen_name == name:
             self._close_page()
         elif page is not None:
-            self.switch_screen(SCREEN_CLASSES[name]())
+            self.switch_screen(screen_classes()[name]())
         else:
-            self.push_screen(SCREEN_CLASSES[name]())
+            self.push_screen(screen_classes()[name]())
         self.call_after_refresh(self._draw)
 
     def _close_page(self) -> None:
         if self._page is not None:
+            self._draw_parts(self.board.parts)  # the overview was not drawn while it was covered
             self.pop_screen()
             self.call_after_refresh(self._draw)
 
@@ -256,8 +256,6 @@ class TrainmonApp(App[str], inherit_bindings=False):
 
     def action_pause(self) -> None:
         self._paused = not self._paused
-        if not self._paused:
-            self._shown = self._newest
         self._draw()
 
     def action_theme(self) -> None:
@@ -266,18 +264,18 @@ class TrainmonApp(App[str], inherit_bindings=False):
         self._draw()
 
     def action_lane(self) -> None:
-        """Show steps and phases by the other clock, on every screen that has them, where there are two."""
+        """Switch steps and phases to the other clock on all screens, where there are two."""
         if self._shown is not None and two_lanes(self._shown.report):
             self._host = not self._host
             self._draw()
 
     def action_cursor(self, columns: int) -> None:
-        """Move the time cursor; it appears at the newest step. Where no chart of the steps is, it stays."""
+        """Move the time cursor, which starts at the newest step; on screens without a chart of steps, do nothing."""
         page = self._page
         if self._shown is None or (page is not None and page.body.screen_name != "charts"):
             return
         curve = lane(self._shown, self._host).step_seconds
-        self._cursor = cursor.moved(curve, self._cursor, self.size.width // CHARTS_ABREAST, columns)
+        self._cursor = curve_columns.moved(curve, self._cursor, self.size.width // CHARTS_ABREAST, columns)
         self._draw()
 
     def _metric_names(self) -> list[str]:
@@ -287,12 +285,12 @@ class TrainmonApp(App[str], inherit_bindings=False):
     def action_next_metric(self) -> None:
         names = self._metric_names()
         if names and self._shown is not None:
-            current = chosen(self._shown, self.look)
+            current = chosen(self._shown, self.view_options)
             self._set_metric(names[(names.index(current) + 1) % len(names)] if current in names else names[0])
 
     def action_choose_metric(self) -> None:
         if self._shown is not None and (names := self._metric_names()):
-            current = chosen(self._shown, self.look)
+            current = chosen(self._shown, self.view_options)
             self.push_screen(MetricScreen(names, self._shown.report.metrics, current), self._set_metric)
 
     def _set_metric(self, name: str | None) -> None:
@@ -302,15 +300,15 @@ class TrainmonApp(App[str], inherit_bindings=False):
 
     def _rearrange(self, change: Callable[[], None]) -> None:
         change()
-        self.call_after_refresh(self._draw)  # panels that appear were not drawn while they were hidden
+        self.call_after_refresh(self._draw)  # panels are not drawn while they are hidden
 
     def action_panel(self, name: str) -> None:
         self._close_page()
         self._rearrange(lambda: self.board.go_to(name))
 
-    def action_maximise(self) -> None:
+    def action_maximize(self) -> None:
         if self._page is None:
-            self._rearrange(self.board.maximise)
+            self._rearrange(self.board.maximize)
 
     def action_restore(self) -> None:
         page = self._page

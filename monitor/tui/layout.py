@@ -1,14 +1,27 @@
-"""Where everything lies on a screen of any size: a pure function from a size to rectangles."""
+"""The layout of the overview: a pure function from the screen's size to rectangles, and the widget that uses it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
+
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.geometry import NULL_OFFSET, NULL_SPACING, Region, Size
+from textual.layout import ArrangeResult, Layout, WidgetPlacement
+from textual.widget import Widget
+
+from monitor.model.view import View
+from monitor.tui.panels.base import Panel, Rows, ViewOptions, board_panels
+from monitor.tui.panels.footer import Footer
+from monitor.tui.panels.header import Header
 
 MARGIN = 1
 GUTTER = 2
-LEAST_ROW = 5  # a title and four lines: less shows nothing worth its place
+MIDDLE_WIDTH, WIDE_WIDTH = 72, 110  # cells: minimum widths for two and for three panels side by side
+LEAST_ROW = 5  # minimum height of a panel: a title and four lines
 
 
 class Rect(NamedTuple):
@@ -20,35 +33,37 @@ class Rect(NamedTuple):
 
 @dataclass(frozen=True)
 class Band:
-    """Panels side by side. On a low screen the last bands of a shape have no place."""
+    """Panels side by side. A low screen leaves out the last bands of a shape."""
 
     panels: tuple[str, ...]
     weights: tuple[int, ...]
     weight: int = 1
 
 
-WIDE = (
-    Band(("steps", "phases"), (3, 2), 9),
-    Band(("metric", "tokens", "machine"), (3, 3, 4), 7),  # at 160x45 eight GPUs and their host, a row each
-    Band(("alerts", "console", "ranks"), (3, 2, 3), 3),
-)
-MIDDLE = (
-    Band(("steps", "phases"), (1, 1), 4),
-    Band(("metric", "machine"), (1, 1), 1),
-    Band(("alerts",), (1,), 1),
-    Band(("tokens", "console"), (1, 1), 1),
-    Band(("ranks",), (1,), 1),
-)
-NARROW = tuple(
-    Band((name,), (1,), 1) for name in ("phases", "steps", "alerts", "metric", "machine", "console", "tokens", "ranks")
-)
+# Relative heights of the first bands; all others 1. At 160x45 the middle band of a wide board holds a row for each of
+# eight GPUs and one for their host.
+_WIDE_HEIGHTS, _MIDDLE_HEIGHTS = (9, 7, 3), (4,)
 
 
+@cache
 def shape(width: int) -> tuple[Band, ...]:
-    return WIDE if width >= 110 else MIDDLE if width >= 72 else NARROW
+    """Return the bands of a board of `width` cells, from top to bottom."""
+    if width < MIDDLE_WIDTH:
+        places = [(panel.place.narrow, 1, panel.place) for panel in board_panels()]
+        heights: tuple[int, ...] = ()
+    elif width < WIDE_WIDTH:
+        places, heights = [(*panel.place.middle, panel.place) for panel in board_panels()], _MIDDLE_HEIGHTS
+    else:
+        places, heights = [(*panel.place.wide, panel.place) for panel in board_panels()], _WIDE_HEIGHTS
+    bands = []
+    for band in sorted({band for band, _, _ in places}):
+        names, weights = zip(*((place.name, weight) for at, weight, place in places if at == band), strict=True)
+        bands.append(Band(names, weights, heights[band] if band < len(heights) else 1))
+    return tuple(bands)
 
 
 def header_height(height: int) -> int:
+    """Return the rows of the header on a screen of `height` rows."""
     for least, rows in ((36, 8), (28, 6), (22, 5), (14, 4), (11, 3), (6, 2)):
         if height >= least:
             return rows
@@ -56,7 +71,7 @@ def header_height(height: int) -> int:
 
 
 def share_out(total: int, weights: Sequence[int], least: int = 0) -> list[int]:
-    """`total` cells shared out by weight, each part at least `least`; the parts add up to `total`."""
+    """Return `total` cells divided by weight, each part at least `least` where there is room for that."""
     spare = max(0, total - least * len(weights))
     whole = sum(weights) or 1
     ends = [-(-spare * sum(weights[: index + 1]) // whole) for index in range(len(weights))]
@@ -64,7 +79,7 @@ def share_out(total: int, weights: Sequence[int], least: int = 0) -> list[int]:
 
 
 def _bands(width: int, rows: int, hidden: Collection[str], guest: str | None) -> list[Band]:
-    """The bands there is room for, without hidden panels. A guest, asked for by name, takes the last one's place."""
+    """Return the bands there is room for, without hidden panels. A `guest` panel replaces the last one."""
     bands = []
     for band in shape(width):
         kept = [(name, weight) for name, weight in zip(band.panels, band.weights, strict=True) if name not in hidden]
@@ -80,7 +95,12 @@ def _bands(width: int, rows: int, hidden: Collection[str], guest: str | None) ->
 def place(
     width: int, height: int, hidden: Collection[str] = (), guest: str | None = None, alone: str | None = None
 ) -> dict[str, Rect]:
-    """Every visible part's rectangle: `header`, the panels and `footer`. `alone` is a panel that fills the screen."""
+    """Return the rectangle of each visible part by its name: `header`, the panels, `footer`.
+
+    Args:
+        guest: a panel to show in place of the last band where there is no room for it.
+        alone: a panel that fills the screen.
+    """
     if width <= 0 or height <= 0:
         return {}
     top = header_height(height)
@@ -106,3 +126,102 @@ def place(
             x += wide + GUTTER
         y += tall
     return placed
+
+
+# The board: header, panels and footer, laid out by a pure function of the size.
+
+
+class _BoardLayout(Layout):
+    name = "board"
+
+    def arrange(self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True) -> ArrangeResult:
+        assert isinstance(parent, Board)
+        rects = parent.rects(size)
+        return [
+            WidgetPlacement(Region(*rects[child.id]), NULL_OFFSET, NULL_SPACING, child)
+            for child in children
+            if child.id in rects
+        ]
+
+
+class Board(Container):
+    """Holds every part; those without a place at this size are not displayed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._board_layout = _BoardLayout()
+        self.hidden: set[str] = set()
+        self.absent: set[str] = {"ranks"}  # panels with nothing to show, unless asked for: most runs have one rank
+        self.asked: set[str] = set()
+        self.guest: str | None = None
+        self.alone: str | None = None
+        self.panels: tuple[Panel, ...] = tuple(panel(panel.place.name) for panel in board_panels())
+        self.parts: tuple[Rows, ...] = (Header("header"), *self.panels, Footer("footer"))
+
+    @property
+    def layout(self) -> Layout:
+        return self._board_layout
+
+    def compose(self) -> ComposeResult:
+        yield from self.parts
+
+    def rects(self, size: Size) -> dict[str, Rect]:
+        return place(size.width, size.height, self.hidden | self.absent, self.guest, self.alone)
+
+    def make_room(self, view: View, options: ViewOptions) -> None:
+        """Give the room of panels that have nothing to show to the others."""
+        empty = {str(panel.id) for panel in self.panels if not panel.has_place(view, options)}
+        if empty - self.asked != self.absent:
+            self.absent = empty - self.asked
+            self.arrange_again()
+
+    def arrange_again(self) -> None:
+        """Lay out all parts anew."""
+        rects = self.rects(self.size)
+        for part in self.parts:
+            part.display = part.id in rects
+        self.refresh(layout=True)
+
+    def on_resize(self) -> None:
+        self.arrange_again()
+
+    def go_to(self, name: str) -> None:
+        """Focus a panel and make room for it; hide it if it has the focus already."""
+        panel = next(panel for panel in self.panels if panel.id == name)
+        if panel.has_focus and self.alone is None:
+            self.hidden.add(name)
+            self.guest = None
+            self.screen.set_focus(None)
+        else:
+            self.hidden.discard(name)
+            self.asked.add(name)
+            self.absent.discard(name)
+            if self.alone is not None:
+                self.alone = name
+            elif name not in self.rects(self.size):
+                self.guest = name
+            panel.display = True
+            panel.focus()
+        self.arrange_again()
+
+    def maximize(self) -> None:
+        """Let the focused panel, or else the first one, fill the board; undo that the second time."""
+        if self.alone is not None:
+            self.alone = None
+        else:
+            focused = self.focused_panel or next((panel for panel in self.panels if panel.display), self.panels[0])
+            self.alone = focused.id
+            focused.focus()
+        self.arrange_again()
+
+    def restore(self) -> None:
+        """Leave full screen, or else remove the focus."""
+        if self.alone is not None:
+            self.alone = None
+            self.arrange_again()
+        else:
+            self.screen.set_focus(None)
+
+    @property
+    def focused_panel(self) -> Panel | None:
+        return next((panel for panel in self.panels if panel.has_focus), None)

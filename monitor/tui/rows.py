@@ -1,12 +1,13 @@
-"""Rows of text: what every panel draws, and the pure functions that fit text into cells.
+"""Rows of text, which every panel draws, and the pure functions that fit text into cells.
 
-A span is text and a tone: the name of a colour in the theme's palette, `bold` behind it, `/name` for a background
-(`"bad bold"`, `"phase3/phase1"`). Tones become styles only where a row becomes a strip, so a layout needs no theme.
+A span is text and a tone: the name of a color in the theme's palette, optionally `/name` for a background and `bold`
+(`"bad bold"`, `"phase3/phase1"`). Tones become styles only when a row becomes a strip, so a layout needs no theme.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 from rich.cells import cell_len, set_cell_size
 
@@ -17,7 +18,7 @@ ELLIPSIS = "…"
 
 
 def printable(text: str) -> str:
-    """`text` without control, bidirectional and zero-width characters: names come from the program being watched."""
+    """Return `text` without control, bidirectional and zero-width characters, which names of the program may hold."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else " " for character in text)
@@ -32,7 +33,7 @@ def row_width(row: Iterable[Span]) -> int:
 
 
 def fit(text: str, width: int) -> str:
-    """`text`, made printable and cut to `width` cells, with an ellipsis where something is missing."""
+    """Return `text`, made printable and cut to `width` cells, with an ellipsis if anything is missing."""
     if width <= 0:
         return ""
     text = printable(text[: 4 * width + 4])
@@ -44,14 +45,14 @@ def fit(text: str, width: int) -> str:
 
 
 def column(text: str, width: int, right: bool = False) -> str:
-    """`text` in a column of exactly `width` cells."""
+    """Return `text` in exactly `width` cells."""
     text = fit(text, width)
     padding = " " * (width - text_width(text))
     return padding + text if right else text + padding
 
 
 def measured(row: Sequence[Span], width: int) -> tuple[Row, int]:
-    """`row`, made printable, in at most `width` cells, and how many of them are left over."""
+    """Return `row`, made printable, in at most `width` cells, and how many cells are left over."""
     result: Row = []
     left = width
     for text, tone in row:
@@ -67,12 +68,12 @@ def measured(row: Sequence[Span], width: int) -> tuple[Row, int]:
 
 
 def cut(row: Sequence[Span], width: int) -> Row:
-    """`row` in at most `width` cells."""
+    """Return `row` in at most `width` cells."""
     return measured(row, width)[0]
 
 
 def spread(left: Sequence[Span], right: Sequence[Span], width: int, fill: Span = (" ", "text")) -> Row:
-    """`left` and `right` at the two ends of `width` cells; the left one gives way."""
+    """Return `left` and `right` at the two ends of `width` cells; the left one is cut if needed."""
     right = cut(right, width)
     room = width - row_width(right)
     start = cut(left, max(0, room - 1 if right else room))
@@ -81,7 +82,7 @@ def spread(left: Sequence[Span], right: Sequence[Span], width: int, fill: Span =
 
 
 def separated(parts: Iterable[Row], width: int, separator: Span = ("  ·  ", "faint")) -> Row:
-    """As many of `parts`, whole, as fit into `width`, in order of importance."""
+    """Return those of `parts`, in order of importance, that fit into `width` as a whole."""
     result: Row = []
     used = 0
     for part in parts:
@@ -94,7 +95,7 @@ def separated(parts: Iterable[Row], width: int, separator: Span = ("  ·  ", "fa
 
 
 def flow(parts: Iterable[Row], width: int, separator: Span = ("  ", "text"), limit: int = 2) -> list[Row]:
-    """`parts`, each whole, in as many rows as they need, up to `limit`."""
+    """Return `parts`, none of them broken, in as many rows as they need, up to `limit`."""
     rows: list[Row] = []
     used = width + 1
     for part in parts:
@@ -110,18 +111,30 @@ def flow(parts: Iterable[Row], width: int, separator: Span = ("  ", "text"), lim
     return rows
 
 
+def side_by_side(columns: Sequence[Sequence[Row]], width: int, gap: int, height: int | None = None) -> list[Row]:
+    """Return `columns` beside each other, cut to `width` cells, with `gap` cells between; `height` rows if given."""
+    rows: list[Row] = []
+    for cells in zip_longest(*columns, fillvalue=[]):
+        row: Row = []
+        for index, cell in enumerate(cells):
+            if cell:
+                row += [(" " * (index * (width + gap) - row_width(row)), "text"), *cut(cell, width)]
+        rows.append(row)
+    return rows if height is None else [*rows[:height], *([[]] * (height - len(rows)))]
+
+
 def _word_end(text: str, start: int) -> int:
     end = text.find(" ", start)
     return len(text) if end < 0 else end + 1
 
 
 def _unit(text: str, start: int) -> int:
-    """The longest word at `start` that stays with the one before it: `MHz, ` behind a number, else `s ` or `of `."""
+    """Return the length of a word at `start` up to which it stays with the one before: `MHz, ` after a number."""
     return 5 if text[start - 2].isdigit() else 3
 
 
 def _words(row: Sequence[Span]) -> Iterable[Row]:
-    """What stays together: a word with its unit, and whatever follows it without a space."""
+    """Yield the parts that are not broken: a word with its unit and whatever follows without a space."""
     word: Row = []
     for text, tone in row:
         start = 0
@@ -139,7 +152,7 @@ def _words(row: Sequence[Span]) -> Iterable[Row]:
 
 
 def wrap(row: Sequence[Span], width: int, indent: int = 2, limit: int = 6) -> list[Row]:
-    """`row` broken at spaces into rows of `width` cells, the later ones indented; at most `limit` rows."""
+    """Return `row` broken at spaces into at most `limit` rows of `width` cells; all but the first are indented."""
     width = max(1, width)
     indent = min(indent, width // 2)
     rows: list[Row] = [[]]
@@ -160,12 +173,12 @@ def wrap(row: Sequence[Span], width: int, indent: int = 2, limit: int = 6) -> li
 
 
 def _without_end(row: Row) -> Row:
-    """`row` without the space that its last word brought along: it may lie beyond the edge."""
+    """Return `row` without the trailing space of its last word, which may be beyond the edge."""
     return [*row[:-1], (row[-1][0].rstrip(), row[-1][1])] if row else row
 
 
 def merged(row: Sequence[Span]) -> Row:
-    """`row` with neighbours of the same tone joined: fewer segments, fewer bytes."""
+    """Return `row` with neighbors of the same tone joined, for fewer segments and bytes."""
     result: Row = []
     for text, tone in row:
         if result and result[-1][1] == tone:
@@ -180,7 +193,7 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 
 
 def bar(fraction: float, width: int) -> str:
-    """A horizontal bar in eighths of a cell; what is above zero is always visible."""
+    """Return a horizontal bar in eighths of a cell; a fraction above zero is always visible."""
     eighths = round(max(0.0, min(1.0, fraction)) * width * 8)
     if fraction > 0:
         eighths = max(1, eighths)
@@ -189,7 +202,7 @@ def bar(fraction: float, width: int) -> str:
 
 
 def meter(fraction: float | None, width: int) -> Row:
-    """A thin line filled to `fraction`; dots where that is unknown."""
+    """Return a thin line filled to `fraction`; dots if that is unknown (None or nan)."""
     if fraction is None or fraction != fraction:
         return [("·" * width, "faint")]
     filled = round(max(0.0, min(1.0, fraction)) * width)
@@ -197,7 +210,7 @@ def meter(fraction: float | None, width: int) -> Row:
 
 
 def sparkline(values: Sequence[float], width: int, top: float) -> str:
-    """The last `width` readings as blocks up to `top`; an unknown one (nan) is a dot."""
+    """Return the last `width` readings as blocks up to `top`; an unknown one (nan) is a dot."""
     recent = list(values[-width:]) if width > 0 else []
     cells = []
     for value in recent:
@@ -210,7 +223,7 @@ def sparkline(values: Sequence[float], width: int, top: float) -> str:
 
 
 def skyline(values: Sequence[float], height: int, top: float) -> list[str]:
-    """A column a value up to `top` in so many rows, the highest first; what is above zero is always visible."""
+    """Return a column per value up to `top`, as `height` rows from the top; values above zero are always visible."""
     above = 8 * (height - 1)
     ramp = " " * above + _LEVELS + "█" * above  # what a cell shows, by how far the column reaches beyond its foot
     levels = [max(1, min(8 * height, round(value / top * 8 * height))) if value > 0 else 0 for value in values]

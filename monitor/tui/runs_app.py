@@ -1,4 +1,4 @@
-"""The screen of all runs: living and ended ones, opened, compared, stopped and replayed from here."""
+"""The screen of all runs, running and ended: open, compare, stop and replay them."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from monitor import settings
 from monitor.runs.fleet import Group
-from monitor.settings import config
 from monitor.tui import runs_rows
-from monitor.tui.economy import BoardScreen
-from monitor.tui.ink import PlainCharacters
-from monitor.tui.ink import ink as terminal_ink
 from monitor.tui.panels.base import strip
 from monitor.tui.rows import Row, fit, wrap
-from monitor.tui.runs_preview import preview
-from monitor.tui.runs_rows import Line
-from monitor.tui.screens.dialog import WIDEST, Dialog
-from monitor.tui.screens.quit import StopScreen
-from monitor.tui.themes import PALETTES, Palette, textual_theme
+from monitor.tui.runs_rows import Line, preview
+from monitor.tui.screens.dialogs import WIDEST, Dialog, StopScreen
+from monitor.tui.terminal_output import LeanScreen
+from monitor.tui.textual_private import add_filter, color_system
+from monitor.tui.themes import PALETTES, Palette, PlainCharacters, textual_theme
+from monitor.tui.themes import ink as terminal_ink
 
-LOOK_SECONDS = 2.0  # between two looks at the runs
+REFRESH_SECONDS = 2.0  # between two updates of the list
 
 Choice = tuple[str, Path]
-"""What to do next: `open` or `replay`, and which run."""
+"""What to do next, `open` or `replay`, and the run."""
 
 
 class Runs(Protocol):
-    """Where the list comes from. `look` may take half a second, and is called from a thread."""
+    """The source of the list."""
 
-    reading: bool
+    reading: bool  # whether some reports have not been read yet
 
-    def look(self) -> list[Group]:
-        """The runs as they stand now."""
+    def groups(self) -> list[Group]:
+        """Return the current runs. It may take half a second, and is called from a thread."""
 
 
-class Looked(Message):
+class GroupsRead(Message):
+    """The runs were read. A newer message replaces an older one."""
+
     def __init__(self, groups: list[Group], reading: bool) -> None:
         super().__init__()
         self.groups, self.reading = groups, reading
 
     def can_replace(self, message: Message) -> bool:
-        return isinstance(message, Looked)
+        return isinstance(message, GroupsRead)
 
 
 class RunsList(Widget):
-    """The list. It draws anew only the rows that changed."""
+    """The list of runs. Only rows that changed are redrawn."""
 
     can_focus = True
 
@@ -70,21 +70,22 @@ class RunsList(Widget):
         self.lines: list[Line] = []
         self.marked: set[Path] = set()
         self.cursor: Path | None = None
-        self._place = 0  # of the cursor, where its run is gone
+        self._place = 0  # the cursor's line; it stays where the run is gone
         self._groups: Sequence[Group] = ()
         self._reading = True
-        self._looked = False
+        self._has_groups = False
         self._strips: list[Strip] = []
 
     def take(self, groups: Sequence[Group], reading: bool) -> None:
-        self._groups, self._reading, self._looked = groups, reading, True
+        """Show these runs, without the marks of runs that are gone."""
+        self._groups, self._reading, self._has_groups = groups, reading, True
         self.lines = runs_rows.lines(groups)
         there = {line.path for line in self.lines}
         self.marked &= {path for path in there if path is not None}
         self.draw()
 
     def at(self) -> Line | None:
-        """The line under the cursor."""
+        """Return the line under the cursor; None in an empty list."""
         if not self.lines:
             return None
         places = [place for place, line in enumerate(self.lines) if line.path and line.path == self.cursor]
@@ -94,12 +95,14 @@ class RunsList(Widget):
         return self.lines[self._place]
 
     def move(self, rows: int) -> None:
+        """Move the cursor, up if negative."""
         if self.at() is not None:
             self._place = min(max(self._place + rows, 0), len(self.lines) - 1)
             self.cursor = self.lines[self._place].path
             self.draw()
 
     def draw(self) -> None:
+        """Redraw the rows that changed."""
         width, height = self.size
         if not width or not height:
             return
@@ -113,7 +116,7 @@ class RunsList(Widget):
                 self.refresh(Region(0, y, width, 1))
 
     def _rows(self, width: int, height: int) -> list[Row]:
-        if not self._looked:
+        if not self._has_groups:
             rows: list[Row] = [[(" looking for runs…", "muted")]]
         elif not self.lines and not self._reading:
             rows = [runs_rows.top((), False, width), [], runs_rows.empty(width)]
@@ -155,7 +158,7 @@ class RunsList(Widget):
 
 
 class StopQuestion(Dialog[bool]):
-    """Asks before a training is stopped."""
+    """Asks for confirmation before a training is stopped."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", show=False),
@@ -178,7 +181,7 @@ class StopQuestion(Dialog[bool]):
 
 
 class CompareScreen(Dialog[None]):
-    """The marked runs against the oldest of them, as `trainmon compare` tells it."""
+    """The marked runs compared with the oldest of them, as by `trainmon compare`."""
 
     heading = "Comparison"
     wide = True
@@ -187,10 +190,10 @@ class CompareScreen(Dialog[None]):
     def __init__(self, compared: Callable[[], str]) -> None:
         super().__init__()
         self._compared = compared
-        self._told = Static(Content("reading the runs…"))
+        self._text = Static(Content("reading the runs…"))
 
     def parts(self) -> list[Widget]:
-        return [VerticalScroll(self._told)]
+        return [VerticalScroll(self._text)]
 
     def on_mount(self) -> None:
         self.app.run_worker(self._run, thread=True, exit_on_error=False, name="compare")
@@ -198,13 +201,13 @@ class CompareScreen(Dialog[None]):
     def _run(self) -> None:
         try:
             text = self._compared()
-        except Exception as error:  # shown to the person who asked; the list itself goes on
+        except Exception as error:  # shown in the dialog; the list itself keeps working
             text = f"They could not be compared: {error}"
-        self.app.call_from_thread(lambda: self._told.update(compared_text(text, self.app.size.width)))
+        self.app.call_from_thread(lambda: self._text.update(compared_text(text, self.app.size.width)))
 
 
 def compared_text(text: str, screen: int) -> Content:
-    """The text of a comparison for a screen of so many cells: headings stand out, and long lines keep their indent."""
+    """Return a comparison for a screen of `screen` cells: headings in bold, long lines wrapped with their indent."""
     parts: list[tuple[str, str]] = []
     for line in text.strip("\n").split("\n"):
         depth = len(line) - len(line.lstrip())
@@ -214,7 +217,7 @@ def compared_text(text: str, screen: int) -> Content:
 
 
 class RunsApp(App[Choice], inherit_bindings=False):
-    """Returns what to open next; None where the person has left."""
+    """The app with the list of runs. Its result is what to open next; None when the user quits."""
 
     CSS_PATH = Path(__file__).with_name("trainmon.tcss")
     CSS = "RunsList { width: 100%; height: 100%; }"
@@ -246,16 +249,16 @@ class RunsApp(App[Choice], inherit_bindings=False):
     ) -> None:
         """
         Args:
-            compared: makes the text of a comparison; it may take seconds.
-            stop: stops the training of a run, and says line by line what it does; it may block.
-            cursor: the run to begin at.
-            said: what to tell the person at the beginning.
+            compared: returns the text of a comparison; it may take seconds.
+            stop: stops the training of a run and reports each action as a line; it may block.
+            cursor: the run under the cursor at first.
+            said: a notification to show at first; empty for none.
         """
-        environment = dict(os.environ)  # the app takes NO_COLOR out of it
+        environment = dict(os.environ)  # before the app removes NO_COLOR from it
         super().__init__()
         self.title = "trainmon"
-        if terminal_ink(environment, self.console._color_system, config.ascii_only()).ascii:
-            self._filters.append(PlainCharacters())
+        if terminal_ink(environment, color_system(self.console), settings.ascii_only()).ascii:
+            add_filter(self, PlainCharacters())
         self._runs, self._compared, self._stop_run = runs, compared, stop
         self._over = threading.Event()
         self._palette = PALETTES[0]
@@ -266,8 +269,8 @@ class RunsApp(App[Choice], inherit_bindings=False):
         self.list.cursor = cursor
         self._said = said
 
-    def get_default_screen(self) -> BoardScreen:
-        return BoardScreen()
+    def get_default_screen(self) -> LeanScreen:
+        return LeanScreen("_default")
 
     def compose(self) -> ComposeResult:
         yield self.list
@@ -276,20 +279,20 @@ class RunsApp(App[Choice], inherit_bindings=False):
         self.animation_level = "none"
         if self._said:
             self.notify(fit(self._said, 300), markup=False)
-        threading.Thread(target=self._look, name="runs", daemon=True).start()
+        threading.Thread(target=self._read, name="runs", daemon=True).start()
 
     def on_unmount(self) -> None:
         self._over.set()
 
-    def _look(self) -> None:
-        """In a thread: look again and again; at once where reports are still to be read."""
+    def _read(self) -> None:
+        """Read the runs until the app closes, in a thread; without a pause while reports are still to be read."""
         while not self._over.is_set():
-            groups = self._runs.look()
+            groups = self._runs.groups()
             if not self._over.is_set():
-                self.post_message(Looked(groups, self._runs.reading))
-            self._over.wait(0.05 if self._runs.reading else LOOK_SECONDS)
+                self.post_message(GroupsRead(groups, self._runs.reading))
+            self._over.wait(0.05 if self._runs.reading else REFRESH_SECONDS)
 
-    def on_looked(self, message: Looked) -> None:
+    def on_groups_read(self, message: GroupsRead) -> None:
         self.list.take(message.groups, message.reading)
 
     def action_leave(self) -> None:
@@ -316,7 +319,7 @@ class RunsApp(App[Choice], inherit_bindings=False):
         if len(chosen) < 2:
             self.notify("Mark two runs or more with Space; c compares them", markup=False)
             return
-        self.push_screen(CompareScreen(partial(self._compared, chosen[::-1])))  # the oldest is what they are held to
+        self.push_screen(CompareScreen(partial(self._compared, chosen[::-1])))  # the oldest first: the others' baseline
 
     def action_stop(self) -> None:
         line = self.list.at()

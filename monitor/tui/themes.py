@@ -1,21 +1,131 @@
-"""Themes as data: a palette each. Everything that is drawn takes its colours from here, Textual's own widgets too."""
+"""Palettes and styles, and what replaces them on terminals with few colors or only ASCII. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from rich.cells import cell_len
+from rich.color import ColorSystem
+from rich.segment import Segment
 from rich.style import Style
+from textual.color import Color
+from textual.filter import LineFilter
 from textual.theme import Theme
 
+from monitor.tui.rows import Row, Span
 
-@dataclass(frozen=True, eq=False)  # there is one of each: told apart by identity, which is quick
+FILL = " fill"  # behind the tone of cells whose color alone says which phase they are
+
+# One character for each tone. They also differ in ASCII, where blocks become other signs.
+_PATTERNS = {
+    "phase0": "█", "phase1": "▒", "phase2": "=", "phase3": "o", "phase4": "/", "phase5": "+", "phase6": "x",
+    "phase7": "░", "phase8": "$", "phase9": "&", "other": "·", "between": "-", "accent": "#",
+    "muted": ":", "faint": "-", "text": "%",
+}  # fmt: skip
+_KEYS = {" ": 0, **{sign: level for level, sign in enumerate("▁▂▃▄▅▆▇█", 1)}}
+_KEYS |= {sign: level for level, sign in enumerate("▏▎▍▌▋▊▉", 1)}
+_HALF = 4  # eighths of a cell
+_TERMS_WITHOUT_BRAILLE = frozenset(("linux", "vt100", "vt102", "vt220", "ansi", "cons25"))  # values of TERM
+
+
+@dataclass(frozen=True)
+class TerminalCapabilities:
+    """What the terminal lacks."""
+
+    patterns: bool = False  # too few colors for ten phases: patterns distinguish them
+    ascii: bool = False
+
+
+def ink(
+    environment: Mapping[str, str], colors: ColorSystem | None, ascii_only: bool | None = None
+) -> TerminalCapabilities:
+    """Return what the terminal lacks, from its environment variables and its color system.
+
+    Args:
+        colors: the color system; None without colors.
+        ascii_only: the configured value; None where it is not configured.
+    """
+    if ascii_only is None:
+        names = (environment.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+        # Assume UTF-8 without a locale: containers have none, and the terminal runs outside of them.
+        locale = next((name for name in names if name), "utf-8")
+        ascii_only = "utf" not in locale.lower() or environment.get("TERM", "") in _TERMS_WITHOUT_BRAILLE
+    few = colors is None or colors == ColorSystem.STANDARD
+    # Without Unicode a cell cannot hold two colors, so the layers of a chart need patterns as well.
+    return TerminalCapabilities("NO_COLOR" in environment or few or ascii_only, ascii_only)
+
+
+def patterned(row: Row) -> Row:
+    """Return `row` with a pattern in place of each phase's color, in charts, bars and legends."""
+    out: Row = []
+    for text, tone in row:
+        front = tone.partition(" ")[0]
+        if tone.endswith(FILL):
+            out += [_filled(sign, front) for sign in text]
+        elif "■" in text and front in _PATTERNS:
+            out.append((text.replace("■", _PATTERNS[front]), tone))
+        else:
+            out.append((text, tone))
+    return out
+
+
+def _filled(sign: str, tone: str) -> Span:
+    """Return the pattern of the tone that fills most of the cell; a sliver at the end of a bar stays one."""
+    front, _, back = tone.partition("/")
+    level = _KEYS.get(sign, 8)
+    if level >= _HALF:
+        return _PATTERNS.get(front, sign), front
+    return (_PATTERNS.get(back, sign), back) if back else (sign, front)
+
+
+_SIGNS = {
+    **dict.fromkeys("─╌", "-"), "━": "=", **dict.fromkeys("│┃▏▕▌▎", "|"), **dict.fromkeys("┤├┼╭╮╰╯┌┐└┘", "+"),
+    **dict.fromkeys("▁▂", "_"), **dict.fromkeys("▃▄▅", "="), **dict.fromkeys("▆▇█▊▉▋", "#"), "▒": "%", "░": ":",
+    "▍": "|", "●": "*", "■": "#", "▶": ">", "▲": "^", "›": ">", "→": ">", "←": "<", "↑": "^", "↓": "v", "×": "x",
+    "✖": "x", "✔": "+", "≡": "=", "·": ".", "…": "~", "–": "-", "—": "-", "−": "-", "µ": "u", "°": " ", "’": "'",
+    "▴": "^", "▾": "v", "“": '"', "”": '"', "\xa0": " ",
+}  # fmt: skip
+_BRAILLE = range(0x2800, 0x2900)
+_UPPER, _LOWER = 0x1B, 0xE4  # the dots of the upper and of the lower half of a cell
+
+
+def _plain(sign: str) -> str:
+    if sign in _SIGNS:
+        return _SIGNS[sign]
+    code = ord(sign)
+    if code in _BRAILLE:
+        dots = code - _BRAILLE.start
+        return (":" if dots & _LOWER else "'") if dots & _UPPER else "." if dots else " "
+    simple = unicodedata.normalize("NFKD", sign)[:1]
+    wide = cell_len(sign)
+    return simple if simple.isascii() and simple.isprintable() and wide == 1 else "?" * wide
+
+
+@lru_cache(maxsize=4096)
+def plain(text: str) -> str:
+    """Return `text` in ASCII, with the same width in cells."""
+    return text if text.isascii() else "".join(sign if sign.isascii() else _plain(sign) for sign in text)
+
+
+class PlainCharacters(LineFilter):
+    """Filter that turns everything drawn into ASCII."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [Segment(plain(text), style, control) for text, style, control in segments]
+
+
+# Themes as data, one palette each. All colors come from here, those of Textual's own widgets included.
+
+
+@dataclass(frozen=True, eq=False)  # one instance each: compared by identity, which is fast
 class Palette:
-    """The colours of one theme. `phases` are told apart on charts; the named ones carry meaning everywhere.
+    """The colors of one theme: `phases` distinguish the layers of charts, the named ones have one meaning everywhere.
 
-    Words have a contrast of 4.5 to what is behind them, and what fills bars and charts one of 3, as WCAG 2 asks for:
-    `faint`, too, which is never a word. `rule` is for what may be overlooked.
+    Contrast to the background is at least 4.5 for text and 3 for bars and charts, as WCAG 2 requires. `faint` has 3
+    and is never used for text. `rule` may have less.
     """
 
     name: str
@@ -33,9 +143,10 @@ class Palette:
     other: str  # time in no phase
     between: str  # time in no step
     phases: tuple[str, ...] = field(default=())
-    patterns: bool = False  # phases are told apart by patterns, too
+    patterns: bool = False  # phases also differ by pattern
 
-    def colour(self, tone: str) -> str:
+    def color(self, tone: str) -> str:
+        """Return the color of a tone as `#rrggbb`."""
         if tone.startswith("phase"):
             return self.phases[int(tone[5:]) % len(self.phases)]
         return str(getattr(self, tone))
@@ -68,7 +179,7 @@ CONTRAST = Palette(
         "#8aff3c", "#f2f23a", "#5ff0ff", "#ff7ad9", "#e0a070",
     ),
 )  # fmt: skip
-# The hues of Okabe and Ito, told apart in every common kind of colour blindness; good and bad are blue and vermilion.
+# The hues of Okabe and Ito, distinct for every common kind of color blindness; good and bad are blue and vermilion.
 OKABE = Palette(
     "colour-blind", True,
     background="#12151a", raised="#1d222a", text="#e6e6e6", muted="#9aa3ad", faint="#5f6974", rule="#333b45",
@@ -83,11 +194,12 @@ PALETTES: tuple[Palette, ...] = (MIDNIGHT, PAPER, CONTRAST, OKABE)
 
 
 def palettes(patterns: bool) -> tuple[Palette, ...]:
-    """The themes, with phases in patterns where colours are not enough."""
+    """Return the themes, with patterns for phases if `patterns`."""
     return tuple(replace(palette, patterns=True) for palette in PALETTES) if patterns else PALETTES
 
 
 def textual_theme(palette: Palette) -> Theme:
+    """Return the palette as a theme for Textual's own widgets."""
     return Theme(
         name=palette.name,
         primary=palette.accent,
@@ -106,23 +218,23 @@ def textual_theme(palette: Palette) -> Theme:
 
 @lru_cache(maxsize=4096)
 def style(palette: Palette, tone: str) -> Style:
-    """The style of a tone: `"muted"`, `"bad bold"`, `"phase2/other"`, `"background/warning bold"`."""
-    colours, _, weight = tone.partition(" ")
-    front, _, back = colours.partition("/")
+    """Return the style of a tone: `"muted"`, `"bad bold"`, `"phase2/other"`, `"background/warning bold"`."""
+    colors, _, weight = tone.partition(" ")
+    front, _, back = colors.partition("/")
     return Style(
-        color=palette.colour(front),
-        bgcolor=palette.colour(back) if back else palette.background,
+        color=palette.color(front),
+        bgcolor=palette.color(back) if back else palette.background,
         bold=weight == "bold",
     )
 
 
-# The phases most runs have get hues of their own, so that two runs look alike; a clash moves to the next free hue.
+# Common phases have a fixed hue, the same in every run; on a clash the next free hue is used.
 _PREFERRED = {
     "generation": 0, "forward": 0, "training": 5, "optimizer": 5, "execution": 2, "data": 2, "log_probs": 3,
     "backward": 3, "test_generation": 7, "reward": 1, "advantage": 6, "weight_sync": 9, "h2d": 9, "logging": 9,
 }  # fmt: skip
-# What stands beside the steps in the account of the whole run has one colour in every run: two hues and the steps' own,
-# and three greys, which in each theme are far apart for eyes of every common kind.
+# The other parts of the wall time have the same color in every run: two hues, the steps' own, and three grays, which
+# are distinct in every theme and for every common kind of color blindness.
 _RESERVED = {"eval": "phase8", "checkpoint": "phase4"}
 STEPS, STARTUP, TEARDOWN = "accent", "muted", "text"
 OTHER = "other"
@@ -130,13 +242,14 @@ BETWEEN = "between steps"
 
 
 class PhaseTones:
-    """The one mapping from phase to colour, for charts, bars and alerts. A phase keeps its colour for good."""
+    """Maps phases to tones, for charts, bars and alerts. A phase keeps its tone as long as the mapping lives."""
 
     def __init__(self) -> None:
         self._tones: dict[str, str] = {OTHER: "other", BETWEEN: "between", **_RESERVED}
         self._used: set[int] = {int(tone[5:]) for tone in _RESERVED.values()}
 
     def learn(self, names: Iterable[str]) -> None:
+        """Assign a tone to each new name."""
         for name in names:
             if name not in self._tones:
                 slot = _PREFERRED.get(name, len(self._tones) - 2 - len(_RESERVED))

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from .looked import Facts
+from .inspected import Facts
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[Facts]:
-    """What is told of operations."""
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Facts]:
+    """What is recorded of operations."""
     import torch
 
-    from trainhooks.auto import op_look
+    from trainhooks.auto import instrumentation
     from trainhooks.facts import masked_config
 
     said: list[Facts] = []
     put: Callable[[Any], None] = lambda entry: said.append(masked_config(entry[1]["facts"])["ops"])  # noqa: E731
-    monkeypatch.setattr(op_look.session, "quiet_put", lambda: put)
+    monkeypatch.setattr(instrumentation.session, "quiet_put", lambda: put)
     torch._dynamo.utils.counters.clear()  # other tests may have compiled
     return said

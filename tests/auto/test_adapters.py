@@ -15,10 +15,12 @@ import pytest
 
 from trainhooks import session
 from trainhooks.assembler import Assembler
-from trainhooks.auto import claims, generation, hub, lightning, sections, trl
+from trainhooks.auto import instrumentation
+from trainhooks.auto.adapters import huggingface_hub_adapter, lightning_adapter, transformers_adapter, trl_adapter
+from trainhooks.auto.instrumentation import framework
 from trainhooks.auto.vocabulary import PHASES, phase_name
-from trainhooks.entries import COUNT, END, FACTS, SPAN, STEP, TALLY, Loop
-from trainhooks.open_work import Shared
+from trainhooks.lane_entries import AGGREGATE, COUNT, END, FACTS, SPAN, STEP, Loop
+from trainhooks.step_annotations import ProcessState
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,7 +32,7 @@ def put(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
     monkeypatch.setattr(session, "quiet_put", lambda: entries.append)
     monkeypatch.setattr(session, "explicit", lambda: False)
     yield entries
-    assert (claims.aside, claims.told) == (0, 0)
+    assert (framework.open_evaluations, framework.open_phases) == (0, 0)
 
 
 def names(entries: list[tuple[Any, ...]]) -> list[Any]:
@@ -51,15 +53,15 @@ def test_every_alias_is_one_of_the_fields_names() -> None:
 
 
 def test_sections_nest_and_the_same_name_is_told_once(put: list[tuple[Any, ...]]) -> None:
-    with sections.phase("reward"), sections.phase("generation"), sections.phase("reward"):
-        assert sections.is_open("generation")
-        assert claims.told == 3
+    with instrumentation.phase("reward"), instrumentation.phase("generation"), instrumentation.phase("reward"):
+        assert instrumentation.is_open("generation")
+        assert framework.open_phases == 3
     assert names(put) == ["reward", "generation", None, None]
 
 
 def test_an_evaluation_counts_as_a_whole(put: list[tuple[Any, ...]]) -> None:
-    with sections.span("eval"), sections.phase("generation"), sections.span("checkpoint"):
-        assert claims.aside == 1
+    with instrumentation.span("eval"), instrumentation.phase("generation"), instrumentation.span("checkpoint"):
+        assert framework.open_evaluations == 1
     assert names(put) == ["eval", None]
 
 
@@ -67,13 +69,13 @@ def test_a_program_that_tells_its_steps_is_told_no_phases(
     put: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "explicit", lambda: True)
-    with sections.phase("reward"), sections.span("checkpoint"):
+    with instrumentation.phase("reward"), instrumentation.span("checkpoint"):
         pass
     assert put == []
 
 
 def test_a_section_that_an_exception_leaves_is_closed(put: list[tuple[Any, ...]]) -> None:
-    with contextlib.suppress(ValueError), sections.phase("reward"):
+    with contextlib.suppress(ValueError), instrumentation.phase("reward"):
         raise ValueError
     assert names(put) == ["reward", None]
 
@@ -82,26 +84,26 @@ def test_a_batch_is_counted_in_the_step_that_uses_it(
     put: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """transformers 4 fetches for a whole step, accelerate one more; an epoch's odd end makes a step of one batch."""
-    from trainhooks.auto.steps import Steps
+    from trainhooks.auto.step_tracker import StepTracker
 
     class Optimizer:
         param_groups: tuple[Any, ...] = ()
 
-    monkeypatch.setattr(claims, "counts", False)
-    told = Steps(lambda: True)
-    told.told = True  # the process has been announced
-    told.put = put.append
+    monkeypatch.setattr(framework, "counts_batches", False)
+    tracker = StepTracker(lambda: True)
+    tracker.announced = True
+    tracker.put = put.append
     optimizer = Optimizer()
-    told.optimizers.made(optimizer)
+    tracker.optimizers.add(optimizer)
     for batch in (1, 2, 3):
-        told.fetch_begins(7, batch)
-        told.fetch_ends(7, (batch, None, None), batch)
+        tracker.fetch_begins(7, batch)
+        tracker.fetch_ends(7, (batch, None, None), batch)
     for t in (4, 5, 6):
-        told.batch_used()
-        told.backward_begins(None, t)
-        told.backward_ends(t)
-        told.optimizer_begins(id(optimizer), t)
-        told.optimizer_ends(id(optimizer), optimizer, t)
+        tracker.batch_used()
+        tracker.backward_begins(None, t)
+        tracker.backward_ends(t)
+        tracker.optimizer_begins(id(optimizer), t)
+        tracker.optimizer_ends(id(optimizer), optimizer, t)
     counted = [entry[1] if entry[0] == COUNT else "end" for entry in put if entry[0] in (COUNT, END)]
     assert counted == [1, "end", 2, "end", 3, "end"]
 
@@ -132,9 +134,9 @@ def test_functions_methods_and_class_methods_are_replaced_once() -> None:
         return ours
 
     for name in ("plain", "of_class", "static"):
-        assert sections.replace(Theirs, name, make)
-        assert sections.replace(Theirs, name, make)  # as two packages of the same framework would
-    assert not sections.replace(Theirs, "of_another_version", make)
+        assert instrumentation.replace(Theirs, name, make)
+        assert instrumentation.replace(Theirs, name, make)  # as two packages of the same framework would
+    assert not instrumentation.replace(Theirs, "of_another_version", make)
     assert (Child().plain(1), Child.of_class(2), Child.static(3), Theirs.static(4)) == (1, (Child, 2), 3, 4)
     assert calls == ["plain", "of_class", "static", "static"]
 
@@ -169,7 +171,7 @@ BOTH = SimpleNamespace(config=SimpleNamespace(is_encoder_decoder=True))
 def test_what_a_call_of_generate_did(
     model: Any, args: Any, kwargs: Any, output: Any, sums: dict[str, int], batch: float | None
 ) -> None:
-    told, means = generation.figures(model, args, kwargs, output)
+    told, means = transformers_adapter.generate_figures(model, args, kwargs, output)
     assert told == {"generate_calls": 1, **sums}
     assert means == ({} if batch is None else {"generate_batch": batch})
 
@@ -179,22 +181,26 @@ def test_a_call_of_generate_inside_another_is_a_part_of_it(put: list[tuple[Any, 
         def generate(self, ids: Any, depth: int = 1) -> Any:
             return self.generate(ids, depth=depth - 1) if depth else shaped(2, 9)
 
-    generation.install(SimpleNamespace(GenerationMixin=GenerationMixin))  # type: ignore[arg-type]
+    transformers_adapter.wrap_generate(SimpleNamespace(GenerationMixin=GenerationMixin))  # type: ignore[arg-type]
     assert GenerationMixin().generate(shaped(2, 4)).shape == (2, 9)
     assert names(put[:2]) == ["generation", None]
-    assert put[2:] == [(TALLY, {"generate_calls": 1, "prompt_tokens": 8, "new_tokens": 10}, {"generate_batch": 2.0})]
+    assert put[2:] == [
+        (AGGREGATE, {"generate_calls": 1, "prompt_tokens": 8, "new_tokens": 10}, {"generate_batch": 2.0})
+    ]
 
 
 def test_the_calls_of_one_step_are_one_figure() -> None:
-    assembler = Assembler(Shared(), "MainThread", is_main=True)
+    assembler = Assembler(ProcessState(), "MainThread", is_main=True)
     loop = Loop(None, None, None)
     for batches in ((8, 2, 2), (4,)):
         assembler.take((STEP, 0, loop))
         for batch in batches:
-            assembler.take((TALLY, {"generate_calls": 1, "new_tokens": 5 * batch}, {"generate_batch": float(batch)}))
-            assembler.take((TALLY, {"reward_seconds/a": 0.5}, {}))
+            assembler.take(
+                (AGGREGATE, {"generate_calls": 1, "new_tokens": 5 * batch}, {"generate_batch": float(batch)})
+            )
+            assembler.take((AGGREGATE, {"reward_seconds/a": 0.5}, {}))
         assembler.take((END, 1, loop))
-    assembler.take((TALLY, {"generate_calls": 1}, {"generate_batch": 3.0}))  # between steps
+    assembler.take((AGGREGATE, {"generate_calls": 1}, {"generate_batch": 3.0}))  # between steps
     first, second, between = assembler.events
     assert first["metrics"] == {
         "generate_calls": 3,
@@ -227,7 +233,7 @@ def profiling(request: pytest.FixtureRequest) -> Any:
                 return False
 
         module.ProfilingContext = ProfilingContext  # type: ignore[attr-defined]
-        trl.install(module)
+        trl_adapter.wrap_profiling(module)
         return lambda name: ProfilingContext(f"GRPOTrainer.{name}")
 
     @contextlib.contextmanager
@@ -235,7 +241,7 @@ def profiling(request: pytest.FixtureRequest) -> Any:
         yield
 
     module.profiling_context = profiling_context  # type: ignore[attr-defined]
-    trl.install(module)
+    trl_adapter.wrap_profiling(module)
     return lambda name: module.profiling_context(Trainer(), name)
 
 
@@ -250,14 +256,14 @@ def test_trls_sections_are_phases_and_reward_functions_are_told_apart(
         with profiling("_calculate_rewards"), profiling("of.a\x1b[31muser"):
             pass
     with profiling("compute_loss"), profiling("_get_per_token_logps_and_entropies"):
-        assert claims.told == 0  # the policy's own forward pass
+        assert framework.open_phases == 0  # the policy's own forward pass
     with profiling("something new"):
         pass
-    entered = [entry for entry in put if entry[0] != TALLY]
+    entered = [entry for entry in put if entry[0] != AGGREGATE]
     assert names(entered) == [
         *("advantage", "generation", None, "log_probs", None, "reward", None, None),
     ]
-    (tally,) = [entry for entry in put if entry[0] == TALLY]
+    (tally,) = [entry for entry in put if entry[0] == AGGREGATE]
     assert list(tally[1]) == ["reward_seconds/of.a [31muser"]
     assert tally[1]["reward_seconds/of.a [31muser"] >= 0
 
@@ -281,12 +287,12 @@ def fit(**settings: Any) -> Any:
     ],
 )
 def test_lightnings_steps_are_told_where_they_are_known(trainer: Any, steps: int | None) -> None:
-    assert lightning.total_steps(trainer) == steps
+    assert lightning_adapter.total_steps(trainer) == steps
 
 
 def test_a_shards_place_is_read_from_its_name() -> None:
-    assert hub.shard_name((None, "/models/x/model-00003-of-00004.safetensors", {})) == "load shard 3/4"
-    assert hub.shard_name((None, "/models/x/model.safetensors")) is None
+    assert transformers_adapter.shard_name((None, "/models/x/model-00003-of-00004.safetensors", {})) == "load shard 3/4"
+    assert transformers_adapter.shard_name((None, "/models/x/model.safetensors")) is None
 
 
 def test_downloads_are_told_with_their_bytes(put: list[tuple[Any, ...]]) -> None:
@@ -298,8 +304,8 @@ def test_downloads_are_told_with_their_bytes(put: list[tuple[Any, ...]]) -> None
             module.http_get(url, temp_file, retries=0)
 
     module.http_get = http_get  # type: ignore[attr-defined]
-    hub.install(module)
-    before = hub._downloads.bytes
+    huggingface_hub_adapter.wrap_downloads(module)
+    before = huggingface_hub_adapter.downloads.bytes
     module.http_get("https://example.org/x", io.BytesIO(b""))
     assert names(put[:2]) == ["download", None]
     ((kind, known),) = put[2:]

@@ -1,4 +1,4 @@
-"""What is told of a training's set-up: its optimizer, mixed precision, and the model run twice on one input."""
+"""What is recorded of a training's set-up: its optimizer, mixed precision, and the model run twice on one input."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from trainhooks import torch_flags
-from trainhooks.auto import repeats
+from trainhooks import facts
+from trainhooks.auto import instrumentation
+from trainhooks.auto.model_calls import FIRST_REPORT, RepeatedCalls
 
 from .watched import ROOT, both
 
@@ -21,11 +22,11 @@ GIB = 2**30
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What `Repeats` says."""
     said: list[dict[str, Any]] = []
     put: Callable[[Any], None] = lambda entry: said.append(entry[1]["facts"]["forwards"])  # noqa: E731
-    monkeypatch.setattr(repeats.session, "quiet_put", lambda: put)
+    monkeypatch.setattr(instrumentation.session, "quiet_put", lambda: put)
     return said
 
 
@@ -33,63 +34,63 @@ class Tensor:
     """Anything that can be referred to weakly."""
 
 
-def calls(steps: int, of_a_step: Callable[[repeats.Repeats, int], None]) -> repeats.Repeats:
-    counted = repeats.Repeats()
+def calls(steps: int, of_a_step: Callable[[RepeatedCalls, int], None]) -> RepeatedCalls:
+    counted = RepeatedCalls()
     for step in range(1, steps + 1):
         of_a_step(counted, step)
     return counted
 
 
-def test_a_second_call_before_the_backward(told: list[dict[str, Any]]) -> None:
-    def twice(counted: repeats.Repeats, step: int) -> None:
+def test_a_second_call_before_the_backward(recorded: list[dict[str, Any]]) -> None:
+    def twice(counted: RepeatedCalls, step: int) -> None:
         batch = Tensor()
         counted.called(batch, step, 0)
         counted.called(batch, step, 0)
 
     assert calls(128, twice).times == 128
-    assert told == [
-        {"repeated": times * repeats.TOLD_AT // 2, "calls": times * repeats.TOLD_AT} for times in (1, 2, 4, 8)
+    assert recorded == [
+        {"repeated": times * FIRST_REPORT // 2, "calls": times * FIRST_REPORT} for times in (1, 2, 4, 8)
     ]
 
 
-def test_a_second_call_after_the_update(told: list[dict[str, Any]]) -> None:
-    """It begins the next step, in which nothing is learnt from it."""
+def test_a_second_call_after_the_update(recorded: list[dict[str, Any]]) -> None:
+    """It begins the next step, in which nothing is learned from it."""
     batches = [Tensor() for _ in range(50)]
 
-    def once_more(counted: repeats.Repeats, step: int) -> None:
+    def once_more(counted: RepeatedCalls, step: int) -> None:
         if step > 1:
             counted.called(batches[step - 1], step, 0)
         counted.called(batches[step], step, 0)
 
     assert calls(49, once_more).times == 48
-    assert told
+    assert recorded
 
 
-def views(counted: repeats.Repeats, step: int) -> None:
+def views(counted: RepeatedCalls, step: int) -> None:
     kept = [Tensor(), Tensor()]
     for batch in kept:
         counted.called(batch, step, 0)
 
 
-def slices(counted: repeats.Repeats, step: int) -> None:
+def slices(counted: RepeatedCalls, step: int) -> None:
     for _ in range(8):
         counted.called(Tensor(), step, 0)  # gone at once: the next one may lie in the same place
 
 
-def twice_learnt(counted: repeats.Repeats, step: int) -> None:
+def twice_learned(counted: RepeatedCalls, step: int) -> None:
     batch = Tensor()
     counted.called(batch, step, 0)
     counted.called(batch, step, 1)
 
 
-def epochs_of_one_batch(counted: repeats.Repeats, step: int, batch: Tensor = Tensor()) -> None:  # noqa: B008
+def epochs_of_one_batch(counted: RepeatedCalls, step: int, batch: Tensor = Tensor()) -> None:  # noqa: B008
     counted.called(batch, step, 0)
 
 
-@pytest.mark.parametrize("of_a_step", [views, slices, twice_learnt, epochs_of_one_batch])
-def test_no_repetition(told: list[dict[str, Any]], of_a_step: Callable[[repeats.Repeats, int], None]) -> None:
+@pytest.mark.parametrize("of_a_step", [views, slices, twice_learned, epochs_of_one_batch])
+def test_no_repetition(recorded: list[dict[str, Any]], of_a_step: Callable[[RepeatedCalls, int], None]) -> None:
     assert calls(64, of_a_step).times == 0
-    assert told == []
+    assert recorded == []
 
 
 def test_an_unmodified_program(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_the_class_is_left_as_it_was_after_its_first_use() -> None:
 
 
 def cuda(**stats: int) -> SimpleNamespace:
-    def told(index: int) -> dict[str, Any]:
+    def recorded(index: int) -> dict[str, Any]:
         peak = GIB * (index + 1)
         return {
             "allocated_bytes": {"all": {"peak": peak, "current": peak // 2 + 1}},
@@ -150,7 +151,7 @@ def cuda(**stats: int) -> SimpleNamespace:
     return SimpleNamespace(
         is_initialized=lambda: True,
         device_count=lambda: 2,
-        memory_stats_as_nested_dict=told,
+        memory_stats_as_nested_dict=recorded,
         get_device_properties=lambda index: SimpleNamespace(total_memory=100 * GIB),
     )
 
@@ -161,16 +162,16 @@ def fake_torch(used: tuple[int, ...], **stats: int) -> Any:
 
 
 def test_the_allocators_figures_are_of_the_device_in_use() -> None:
-    assert torch_flags._gpu_memory(fake_torch((1,)))["peak_allocated"] == 2 * GIB
-    told = torch_flags._gpu_memory(fake_torch((0,)))
-    assert (told["peak_allocated"], told["peak_reserved"]) == (GIB, 2 * GIB)
-    assert (told["allocated"], told["reserved"]) == (2 * GIB, 2 * GIB)  # of 100 GiB, to a fiftieth
-    assert torch_flags._gpu_memory(fake_torch(())) == {}
-    assert torch_flags._gpu_memory(fake_torch((0,), retries=13))["retries"] == 8  # seldom news
+    assert facts._gpu_memory(fake_torch((1,)))["peak_allocated"] == 2 * GIB
+    recorded = facts._gpu_memory(fake_torch((0,)))
+    assert (recorded["peak_allocated"], recorded["peak_reserved"]) == (GIB, 2 * GIB)
+    assert (recorded["allocated"], recorded["reserved"]) == (2 * GIB, 2 * GIB)  # of 100 GiB, to a fiftieth
+    assert facts._gpu_memory(fake_torch(())) == {}
+    assert facts._gpu_memory(fake_torch((0,), retries=13))["retries"] == 8  # seldom news
 
 
 def test_they_are_absent_where_nothing_was_started() -> None:
-    assert "gpu_memory" not in torch_flags.torch_flags()
+    assert "gpu_memory" not in facts.torch_flags()
 
 
 def test_a_profiler_that_runs_in_another_thread_is_seen() -> None:
@@ -178,10 +179,10 @@ def test_a_profiler_that_runs_in_another_thread_is_seen() -> None:
     import torch
 
     with ThreadPoolExecutor(1) as other:
-        assert other.submit(torch_flags.torch_flags).result()["profiler"] is False
+        assert other.submit(facts.torch_flags).result()["profiler"] is False
         with torch.profiler.profile():
-            assert other.submit(torch_flags.torch_flags).result()["profiler"] is True
-        assert other.submit(torch_flags.torch_flags).result()["profiler"] is False
+            assert other.submit(facts.torch_flags).result()["profiler"] is True
+        assert other.submit(facts.torch_flags).result()["profiler"] is False
 
 
 def test_anomaly_detection_is_the_users_and_not_the_compilers() -> None:
@@ -192,13 +193,13 @@ def test_anomaly_detection_is_the_users_and_not_the_compilers() -> None:
     seen = []
 
     def backend(graph: Any, _: Any) -> Any:
-        seen.append(torch_flags.torch_flags()["detect_anomaly"])
+        seen.append(facts.torch_flags()["detect_anomaly"])
         return graph.forward
 
     compiled = torch.compile(torch.nn.Linear(2, 2), backend=aot_autograd(fw_compiler=backend))
     compiled(torch.zeros(1, 2)).sum().backward()
     with torch.autograd.detect_anomaly(check_nan=False):
-        seen.append(torch_flags.torch_flags()["detect_anomaly"])
+        seen.append(facts.torch_flags()["detect_anomaly"])
     assert seen and not any(seen)
     with torch.autograd.detect_anomaly():
-        assert torch_flags.torch_flags()["detect_anomaly"] is True
+        assert facts.torch_flags()["detect_anomaly"] is True

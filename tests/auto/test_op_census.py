@@ -1,4 +1,4 @@
-"""One forward pass looked at: its operations counted as torch counts them; attention, dtypes, waits and copies."""
+"""The census of one forward pass: its operations counted as torch counts them; attention, dtypes, waits and copies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from .looked import Facts, Function, X, look
+from .inspected import Facts, Function, X, inspect_call
 
 
 def counted(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[int, int]:
@@ -97,7 +97,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_operations_are_what_torch_counts(told: list[Facts], name: str) -> None:
+def test_operations_are_what_torch_counts(recorded: list[Facts], name: str) -> None:
     torch.manual_seed(0)
     make, args = CASES[name]
     module = make()
@@ -105,37 +105,41 @@ def test_operations_are_what_torch_counts(told: list[Facts], name: str) -> None:
     torch.manual_seed(1)
     plain = module(*args)
     torch.manual_seed(1)
-    seen = look(module, *args)
+    seen = inspect_call(module, *args)
     for one, other in zip(*(each if isinstance(each, tuple) else (each,) for each in (plain, seen)), strict=True):
         assert one is other is None or torch.equal(one, other)
     assert torch.overrides._get_current_function_mode_stack() == []
-    (facts,) = told
+    (facts,) = recorded
     assert facts["flops_forward"] == pytest.approx(expected[0], rel=0.01)
     assert facts["flops_backward"] == pytest.approx(expected[1], rel=0.01)
     assert sum(facts["flops_by_dtype"].values()) == facts["flops_forward"] + facts["flops_backward"]
     assert "flops_unknown" not in facts and facts["step"] == 2 and facts["syncs"] == [] and "copies" not in facts
 
 
-def test_groups_of_channels(told: list[Facts]) -> None:
+def test_groups_of_channels(recorded: list[Facts]) -> None:
     """Torch's own count of their backward pass is that of no groups; forward it is right."""
     module = nn.Sequential(nn.Conv2d(8, 16, 3, groups=4), nn.ConvTranspose2d(16, 8, 3, groups=2))
     expected = counted(module, IMAGE)[0]
-    look(module, IMAGE.to(memory_format=torch.channels_last))
+    inspect_call(module, IMAGE.to(memory_format=torch.channels_last))
     first = 2 * (2 * 16 * 14 * 14) * (2 * 9)
     second = expected - first
-    assert told[0]["flops_forward"] == expected and told[0]["flops_backward"] == first + 2 * second
-    assert told[0]["conv"]["count"] == 2 and told[0]["conv"]["share"] == 1.0 and told[0]["conv"]["channels_last"] > 0
+    assert recorded[0]["flops_forward"] == expected and recorded[0]["flops_backward"] == first + 2 * second
+    assert (
+        recorded[0]["conv"]["count"] == 2
+        and recorded[0]["conv"]["share"] == 1.0
+        and recorded[0]["conv"]["channels_last"] > 0
+    )
 
 
 @pytest.mark.parametrize(("kind", "gates"), [(nn.LSTM, 4), (nn.GRU, 3), (nn.RNN, 1)])
 @pytest.mark.parametrize("packed", [False, True])
-def test_recurrent_layers(told: list[Facts], kind: Any, gates: int, packed: bool) -> None:
+def test_recurrent_layers(recorded: list[Facts], kind: Any, gates: int, packed: bool) -> None:
     module = kind(64, 32, num_layers=2, bidirectional=True, batch_first=True)
     given = nn.utils.rnn.pack_padded_sequence(X, [128] * 4, batch_first=True) if packed else X
-    look(module, given)
+    inspect_call(module, given)
     forward = 2 * 4 * 128 * gates * 2 * (32 * (64 + 32) + 32 * (64 + 32))
     first = 2 * 4 * 128 * gates * 2 * 32 * 64
-    assert told[0]["flops_forward"] == forward and told[0]["flops_backward"] == 2 * forward - first
+    assert recorded[0]["flops_forward"] == forward and recorded[0]["flops_backward"] == 2 * forward - first
 
 
 def _language_model(family: str, attention: str) -> Any:
@@ -150,11 +154,11 @@ def _language_model(family: str, attention: str) -> Any:
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
-def test_language_models(told: list[Facts], family: str, attention: str) -> None:
+def test_language_models(recorded: list[Facts], family: str, attention: str) -> None:
     model, tokens = _language_model(family, attention), torch.randint(0, 300, (2, 160))
     expected = counted(model, input_ids=tokens)
-    look(model, input_ids=tokens)
-    (facts,) = told
+    inspect_call(model, input_ids=tokens)
+    (facts,) = recorded
     assert facts["flops_forward"] == pytest.approx(expected[0], rel=0.01)
     assert facts["flops_backward"] == pytest.approx(expected[1], rel=0.01)
     assert facts["flops_attention"] == 12 * 2 * 64 * 160 * (2 * 160)  # layers, width, length, positions
@@ -168,14 +172,14 @@ def test_language_models(told: list[Facts], family: str, attention: str) -> None
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_recomputation_is_told_apart(told: list[Facts], reentrant: bool) -> None:
+def test_recomputation_is_told_apart(recorded: list[Facts], reentrant: bool) -> None:
     model, tokens = _language_model("llama", "sdpa"), torch.randint(0, 300, (2, 64))
     expected = counted(model, input_ids=tokens)
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
     model.enable_input_require_grads()
-    look(model, input_ids=tokens)
-    assert (told[0]["flops_forward"], told[0]["flops_backward"]) == expected
-    assert told[0]["flops_recompute"] == pytest.approx(expected[0] - 2 * 2 * 64 * 64 * 300)  # all but the head
+    inspect_call(model, input_ids=tokens)
+    assert (recorded[0]["flops_forward"], recorded[0]["flops_backward"]) == expected
+    assert recorded[0]["flops_recompute"] == pytest.approx(expected[0] - 2 * 2 * 64 * 64 * 300)  # all but the head
 
 
 class Own(torch.autograd.Function):
@@ -193,41 +197,41 @@ class Own(torch.autograd.Function):
 
 
 @pytest.mark.parametrize("last", [True, False])
-def test_functions_of_the_programs_own(told: list[Facts], last: bool) -> None:
+def test_functions_of_the_programs_own(recorded: list[Facts], last: bool) -> None:
     """What they do by torch's functions is counted; what they start besides is not known."""
-    look(Function(lambda x, w: Own.apply(x, w) if last else Own.apply(x, w) * 2, (64, 32)), X)
-    assert told[0]["flops_forward"] == told[0]["flops_backward"] == 2 * 512 * 64 * 32
-    assert "launches" not in told[0] and told[0]["calls"] > 0
+    inspect_call(Function(lambda x, w: Own.apply(x, w) if last else Own.apply(x, w) * 2, (64, 32)), X)
+    assert recorded[0]["flops_forward"] == recorded[0]["flops_backward"] == 2 * 512 * 64 * 32
+    assert "launches" not in recorded[0] and recorded[0]["calls"] > 0
 
 
-def test_attention_by_hand_is_seen_as_such(told: list[Facts]) -> None:
-    look(Attention(True), X)
+def test_attention_by_hand_is_seen_as_such(recorded: list[Facts]) -> None:
+    inspect_call(Attention(True), X)
     matrix = 4 * 4 * 128 * 128 * 4
-    written = told[0]["attention_written_out"]
+    written = recorded[0]["attention_written_out"]
     assert written["count"] == 1 and written["bytes"] == 5 * matrix  # product, scaled, masked, softmax, dropout
     assert written["place"].startswith("tests/auto/test_op_census.py:")
-    look(Attention(True), X[:, :64])
-    assert "attention_written_out" not in told[1]  # too short to be worth it
-    assert told[1]["flops_attention"] > 0
-    look(nn.MultiheadAttention(64, 4, batch_first=True), X, X, X)
-    assert told[2]["attention_written_out"]["bytes"] == 2 * matrix
+    inspect_call(Attention(True), X[:, :64])
+    assert "attention_written_out" not in recorded[1]  # too short to be worth it
+    assert recorded[1]["flops_attention"] > 0
+    inspect_call(nn.MultiheadAttention(64, 4, batch_first=True), X, X, X)
+    assert recorded[2]["attention_written_out"]["bytes"] == 2 * matrix
 
 
-def test_what_a_product_is_computed_in(told: list[Facts]) -> None:
+def test_what_a_product_is_computed_in(recorded: list[Facts]) -> None:
     module = nn.Sequential(nn.Linear(64, 96), nn.Linear(96, 101))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        look(module, X)
-    assert list(told[0]["flops_by_dtype"]) == ["bfloat16"]
-    assert told[0]["misaligned"]["shapes"] == ["512x101x96"] and 0.4 < told[0]["misaligned"]["share"] < 0.8
-    look(module.double(), X.double())
-    assert list(told[1]["flops_by_dtype"]) == ["float64"] and told[1]["misaligned"]["shapes"] == []
+        inspect_call(module, X)
+    assert list(recorded[0]["flops_by_dtype"]) == ["bfloat16"]
+    assert recorded[0]["misaligned"]["shapes"] == ["512x101x96"] and 0.4 < recorded[0]["misaligned"]["share"] < 0.8
+    inspect_call(module.double(), X.double())
+    assert list(recorded[1]["flops_by_dtype"]) == ["float64"] and recorded[1]["misaligned"]["shapes"] == []
 
 
-def test_an_odd_number_of_rows_is_none_of_odd_length(told: list[Facts]) -> None:
+def test_an_odd_number_of_rows_is_none_of_odd_length(recorded: list[Facts]) -> None:
     """Texts that are padded to the longest of a batch: their number times its length is what it is."""
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        look(nn.Sequential(nn.Linear(64, 96), nn.Linear(96, 128)), X[:3, :127])
-    assert told[0]["misaligned"] == {"share": 0.0, "shapes": []}
+        inspect_call(nn.Sequential(nn.Linear(64, 96), nn.Linear(96, 128)), X[:3, :127])
+    assert recorded[0]["misaligned"] == {"share": 0.0, "shapes": []}
 
 
 @pytest.fixture
@@ -243,7 +247,7 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Any]:
     return mark
 
 
-def test_waits_and_copies_by_line(told: list[Facts], on_device: Callable[[Any], Any]) -> None:
+def test_waits_and_copies_by_line(recorded: list[Facts], on_device: Callable[[Any], Any]) -> None:
     x, mask, host = on_device(torch.randn(8, 8)), on_device(torch.ones(8, 8, dtype=torch.bool)), torch.ones(3)
     scalar = on_device(torch.ones(()))
 
@@ -258,12 +262,12 @@ def test_waits_and_copies_by_line(told: list[Facts], on_device: Callable[[Any], 
         x[mask] = 0.0
         return weight * 2
 
-    look(Function(forward, (1,)))
-    waits = {(row["call"], row["count"]) for row in told[0]["syncs"]}
+    inspect_call(Function(forward, (1,)))
+    waits = {(row["call"], row["count"]) for row in recorded[0]["syncs"]}
     once = {("bool()", 1), ("[mask]", 1), (".where", 1), (".nonzero", 1), (".unique", 1), (".to", 1)}
     assert waits == {(".item", 3), *once}
-    assert all(row["place"].startswith("tests/auto/test_op_census.py:") for row in told[0]["syncs"])
-    copies = told[0]["copies"]
+    assert all(row["place"].startswith("tests/auto/test_op_census.py:") for row in recorded[0]["syncs"])
+    copies = recorded[0]["copies"]
     assert (copies["d2h"], copies["d2h_calls"]) == (2 * 256, 2)
     assert (copies["h2d"], copies["h2d_calls"], copies["h2d_pageable"]) == (12, 1, 12)
-    assert told[0]["flops_unknown"] == "no matrix product was seen"
+    assert recorded[0]["flops_unknown"] == "no matrix product was seen"

@@ -127,7 +127,7 @@ def test_updates_by_hand_of_plain_tensors(tmp_path: Path) -> None:
     assert all(entered(step)["backward"] == 2 for step in run.steps())
 
 
-def test_gradients_from_which_nothing_is_learnt_are_no_training(tmp_path: Path) -> None:
+def test_gradients_from_which_nothing_is_learned_are_no_training(tmp_path: Path) -> None:
     assert both(tmp_path, "no_loader.py", "looked_at").journals == []
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from monitor.model.report import OpenWork, View
+from monitor.model.view import OpenWork, View
 from monitor.runs.follow import Run
-from monitor.sources.starting import stacks
+from monitor.sources.tail_file import stacks
 from tests.auto.watched import LIMIT, ROOT, environment
 from trainhooks.auto.imports import STARTING
 

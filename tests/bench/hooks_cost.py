@@ -2,7 +2,7 @@
 
 Short bare and instrumented blocks take turns in one process, so that both see the same box. Every figure is the median
 over the pairs of blocks: of the difference between the two blocks' quantiles, or of their CPU in all threads, the
-background one included. So a neighbour that slows the box for a while moves none of them.
+background one included. So a neighbor that slows the box for a while moves none of them.
 """
 
 from __future__ import annotations

@@ -64,10 +64,10 @@ def fold_speed(steps: int = 50_000) -> dict[str, float]:
 
 def diagnosis(times: int = 20) -> dict[str, float]:
     """What the rules cost while a run lives, once a view: on the recordings of the demos, and on a long run."""
-    from monitor.diagnosis.evidence import Evidence
-    from monitor.diagnosis.registry import diagnose, verdict
-    from monitor.diagnosis.suggestions import to_try
-    from monitor.model.summary import Surroundings, open_work, report
+    from monitor.diagnosis.diagnose import diagnose, to_try, verdict
+    from monitor.diagnosis.rule import Evidence
+    from monitor.model.summary import open_work, report
+    from monitor.model.wall_time import RunContext
     from monitor.runs.follow import FRAME
     from monitor.runs.replay import open_player
 
@@ -77,7 +77,7 @@ def diagnosis(times: int = 20) -> dict[str, float]:
             player = open_player(str(recording))
             while not player.play_to(player.now - player.elapsed + player.length):
                 pass
-            around = Surroundings({}, player.now, True)
+            around = RunContext({}, player.now, True)
             known = report(player.state, around)
             evidence = Evidence(player.state, known, open_work(player.state, around, known.outcome))
             begin = time.process_time()

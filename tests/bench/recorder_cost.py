@@ -18,9 +18,9 @@ POLLS = 60
 MEASURE = """
 import json, os, resource, sys, time
 from pathlib import Path
-from monitor.running.writer import Writer
-from monitor.deltas import Thinner
-from monitor.sources.gpu.source import GpuSource
+from monitor.running.journal_writer import Writer
+from monitor.gpu_lines import Thinner
+from monitor.sources.gpu_source import GpuSource
 from monitor.sources.host import HostSource
 polls, run = int(sys.argv[1]), Path(sys.argv[2])
 writer, gpus, host, thinner = Writer(run), GpuSource(), HostSource(run), Thinner()

@@ -79,8 +79,8 @@ def measure(pairs: int = PAIRS) -> dict[str, float]:
     import torch
     from torch.utils.data import dataloader
 
-    from trainhooks.auto import boundaries, listener
-    from trainhooks.auto.repeats import LOOKS
+    from trainhooks.auto import imports
+    from trainhooks.auto.model_calls import CALL, MAX_INSPECTED_CALLS
 
     places = [
         (torch.autograd, "backward"),
@@ -89,7 +89,7 @@ def measure(pairs: int = PAIRS) -> dict[str, float]:
         (dataloader._BaseDataLoaderIter, "__next__"),
     ]
     theirs = [getattr(owner, name) for owner, name in places]
-    boundaries.install(torch)
+    imports.install()
     ours = [getattr(owner, name) for owner, name in places]
 
     model, train = loop(torch)
@@ -98,7 +98,7 @@ def measure(pairs: int = PAIRS) -> dict[str, float]:
     hooks: list[Any] = [module._global_optimizer_pre_hooks, module._global_optimizer_post_hooks]
     assert all(hooks)
     held = [dict(each) for each in hooks]
-    heard = vars(model).get(listener.CALL)
+    heard = vars(model).get(CALL)
     assert heard is not None, "the model was not found"
 
     def with_(functions: list[Any], armed: bool) -> Callable[[list[int]], None]:
@@ -108,13 +108,13 @@ def measure(pairs: int = PAIRS) -> dict[str, float]:
             for each, entries in zip(hooks, held, strict=True):
                 each.clear()
                 each.update(entries if armed else {})
-            vars(model)[listener.CALL] = heard if armed else None
+            vars(model)[CALL] = heard if armed else None
             train(times)
 
         return run
 
     bare, armed = with_(theirs, False), with_(ours, True)
-    for _ in range(1 + LOOKS // STEPS):  # until the hooks have seen what they look for at first only
+    for _ in range(1 + MAX_INSPECTED_CALLS // STEPS):  # until the hooks have seen what they look for at first only
         bare([])
         armed([])
     return _pairs("zero code", bare, armed, pairs)

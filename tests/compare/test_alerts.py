@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from monitor.alerts import notify
-from monitor.alerts.notify import AGAIN, APART, LIMIT, MAX_WAITING, Bell
-from monitor.diagnosis.history import CLEARED_AFTER, FindingLog
-from monitor.model.report import Finding, Outcome, Turn, View
-from monitor.tui.ring import News, notification
+from monitor import alerts
+from monitor.alerts import LIMIT, MAX_WAITING, MIN_SECONDS_BETWEEN, MIN_SECONDS_REPEATED, Bell
+from monitor.diagnosis.diagnose import CLEARED_AFTER, FindingLog
+from monitor.model.report import Finding, Outcome
+from monitor.model.view import FindingChange, View
+from monitor.tui.feed import NewAlerts, notification
 
 from ..launch.conftest import wait_for
 from ..tui.sample_views import running as sample
@@ -22,10 +23,10 @@ from .conftest import Runs
 
 
 def found(code: str = "input-bound", severity: str = "warning") -> Finding:
-    return Finding(code, severity, f"{code} {severity}")
+    return Finding(code=code, severity=severity, title=f"{code} {severity}")
 
 
-def kinds(turns: list[Turn]) -> list[tuple[str, str]]:
+def kinds(turns: list[FindingChange]) -> list[tuple[str, str]]:
     return [(turn.kind, turn.finding.code) for turn in turns]
 
 
@@ -63,13 +64,13 @@ class Clock:
         return self.now
 
 
-def view(*turns: Turn, state: str = "running") -> View:
+def view(*turns: FindingChange, state: str = "running") -> View:
     shown = sample()
-    return replace(shown, turns=turns, report=replace(shown.report, outcome=Outcome(state)))
+    return replace(shown, finding_changes=turns, report=replace(shown.report, outcome=Outcome(state)))
 
 
-def appeared(code: str = "input-bound", kind: str = "appeared") -> Turn:
-    return Turn(0.0, kind, found(code))
+def appeared(code: str = "input-bound", kind: str = "appeared") -> FindingChange:
+    return FindingChange(0.0, kind, found(code))
 
 
 class Told:
@@ -105,13 +106,13 @@ def test_alerts_keep_their_distance_and_are_not_repeated(tmp_path: Path) -> None
     told = Told(tmp_path / "run")
     told.bell.take(view(appeared("a"), appeared("b")))
     told.step()
-    told.step(APART / 2)
+    told.step(MIN_SECONDS_BETWEEN / 2)
     assert len(told.messages()) == 1
     told.bell.take(view(appeared("a"), appeared("a")))
-    told.step(APART)
-    told.step(APART)
+    told.step(MIN_SECONDS_BETWEEN)
+    told.step(MIN_SECONDS_BETWEEN)
     assert [each["finding"]["code"] for each in told.messages()] == ["a", "b"]
-    told.clock.now += AGAIN
+    told.clock.now += MIN_SECONDS_REPEATED
     told.bell.take(view(appeared("a")))
     told.step()
     assert len(told.messages()) == 3
@@ -153,7 +154,7 @@ def test_what_the_command_prints_is_kept(tmp_path: Path) -> None:
     told = Told(tmp_path / "run", "print('posted')")
     told.bell.take(view(appeared()))
     told.step()
-    log = tmp_path / "run" / notify.LOG
+    log = tmp_path / "run" / alerts.LOG
     assert log.read_text() == "posted\n" and log.stat().st_mode & 0o077 == 0
 
 
@@ -167,7 +168,7 @@ def test_a_run_tells_its_alerts_and_its_end(runs: Runs, tmp_path: Path) -> None:
     messages = [json.loads(line) for line in told.read_text().splitlines()]
     assert any((each["finding"] or {}).get("code") == "input-bound" for each in messages)
     assert messages[-1]["outcome"] == {"state": "finished", "exit_code": 0, "signal": None, "error": None}
-    log = runs.only / notify.LOG
+    log = runs.only / alerts.LOG
     assert not log.exists() or log.read_text() == ""
 
 
@@ -187,17 +188,17 @@ def test_the_configuration_may_name_the_command(runs: Runs) -> None:
     runs.path.mkdir()
     (runs.path / "config.toml").write_text("[alerts]\nbell = 3\n")
     done = runs.run(sys.executable, "-c", "1")
-    assert done.returncode == 2 and b"[alerts] bell is true or false" in done.stderr
+    assert done.returncode == 0 and b"[alerts] bell is true or false; the defaults are used" in done.stderr
     (runs.path / "config.toml").write_text('[alerts]\ncommand = "no-such-program-here"\n')
     done = runs.run(sys.executable, "-c", "1")
-    assert done.returncode == 2 and b"no program" in done.stderr
+    assert done.returncode == 0 and b"no program" in done.stderr
 
 
 # The bell
 
 
 def test_news_is_what_came_and_the_end() -> None:
-    news = News()
+    news = NewAlerts()
     assert news.of(view()) is None
     said = news.of(view(appeared(), appeared("b", "cleared")))
     assert said is not None and "input-bound warning" in said and "b warning" not in said

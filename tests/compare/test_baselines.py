@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from monitor.model.arguments import GIVEN, parse
-from monitor.model.comparable import same_program
-from monitor.model.compare import Side
-from monitor.runs import baselines, catalogue, follow
-from monitor.sources.identity import identity
+from monitor.model.compare import GIVEN, Side, parse, same_program
+from monitor.runs import caches, catalogue, follow
+from monitor.runs.catalogue import identity
 from trainhooks import rundir
 from trainhooks.events import Facts
 
@@ -90,7 +88,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
 
 
 def before(run: Path) -> str | None:
-    found = baselines.before(run, follow.load(run, measured=False).report, follow._figures)
+    found = caches.baseline_run(run, follow.load(run, measured=False).report, follow._figures)
     return found.report.run.id if found is not None else None
 
 
@@ -117,30 +115,30 @@ def test_without_another_there_is_none(kept: Kept) -> None:
 def test_figures_left_behind_spare_the_reading(kept: Kept) -> None:
     earlier, own = kept.add("earlier", 1000.0), kept.add("own", 6000.0)
     report = follow.load(own, measured=False).report
-    (earlier / baselines.NAME).unlink(missing_ok=True)
+    (earlier / caches.FIGURES_CACHE).unlink(missing_ok=True)
     read: list[Path] = []
 
     def reading(path: Path) -> Side:
         read.append(path)
         return follow._figures(path)
 
-    first = baselines.before(own, report, reading)
+    first = caches.baseline_run(own, report, reading)
     assert first is not None and read == [earlier]
-    second = baselines.before(own, report, reading)
+    second = caches.baseline_run(own, report, reading)
     assert read == [earlier], "the figures were left"
     assert second is not None and list(second.step_seconds.mean) == list(first.step_seconds.mean)
-    (earlier / baselines.NAME).write_bytes(b"\x00 not what it was")
-    assert baselines.before(own, report, reading) is not None and read == [earlier, earlier]
-    assert (earlier / baselines.NAME).stat().st_mode & 0o077 == 0
+    (earlier / caches.FIGURES_CACHE).write_bytes(b"\x00 not what it was")
+    assert caches.baseline_run(own, report, reading) is not None and read == [earlier, earlier]
+    assert (earlier / caches.FIGURES_CACHE).stat().st_mode & 0o077 == 0
 
 
 def test_figures_of_journals_that_grew_are_passed_over(kept: Kept) -> None:
     run = kept.add("grown", 1000.0)
     follow.load(run, measured=False)
-    assert baselines.recall(run) is not None
+    assert caches.recall_figures(run) is not None
     with open(next(run.glob("rank-*.jsonl")), "ab") as journal:
         journal.write(b"{}\n")
-    assert baselines.recall(run) is None
+    assert caches.recall_figures(run) is None
 
 
 def test_hundreds_of_runs_cost_their_identities_only(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +149,7 @@ def test_hundreds_of_runs_cost_their_identities_only(kept: Kept, monkeypatch: py
         (run / rundir.IDENTITY).write_text(json.dumps(about))
     own = kept.add("own", 6000.0)
     looked: list[Path] = []
-    monkeypatch.setattr(baselines, "identity", lambda path: looked.append(path) or identity(path))
+    monkeypatch.setattr(caches, "identity", lambda path: looked.append(path) or identity(path))
     monkeypatch.setattr(catalogue, "state", lambda path: pytest.fail("no candidate: nothing more is read"))
-    assert baselines.before(own, follow.load(own, measured=False).report, lambda path: pytest.fail("read")) is None
+    assert caches.baseline_run(own, follow.load(own, measured=False).report, lambda path: pytest.fail("read")) is None
     assert len(looked) <= 405

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from monitor.diagnosis.gain import gain, without_it
+from monitor.diagnosis.explain import gain, without_it
+from monitor.model.pace import UnknownPart, parts, recoverable, what_if, without
 from monitor.model.report import Finding, Report
-from monitor.model.what_if import UnknownPart, parts, recoverable, what_if, without
 from trainhooks.events import Facts
 
 from ..model.conftest import Story, report_of
@@ -79,24 +79,24 @@ def test_an_unknown_part_is_refused() -> None:
 
 
 def test_the_line_of_a_finding() -> None:
-    finding = Finding("input-bound", "warning", "t", lost_fraction=16 / 180)
+    finding = Finding(code="input-bound", severity="warning", title="t", lost_fraction=16 / 180)
     finding = replace(finding, recoverable=recoverable(told(), finding))
-    line = "at most 1.25x faster, 1.60 s/it instead of 2.00 s/it since the first step; it would have taken about 16 s"
-    assert without_it(told(), finding) == f"without it: {line} less"
+    line = "at most 1.25x faster, 1.60 s/it instead of 2.00 s/it since the first step; run about 16 s"
+    assert without_it(told(), finding) == f"without it: {line} shorter"
     running = without_it(told(alive=True), finding)
     assert running is not None and running.endswith("earlier") and "done" in running
-    slow_start = Finding("slow-startup", "info", "t", lost_fraction=0.5)
+    slow_start = Finding(code="slow-startup", severity="info", title="t", lost_fraction=0.5)
     line = without_it(told(), slow_start)
     assert line is not None and "faster" not in line, "the start-up is no part of a step"
-    assert without_it(told(), Finding("reward-flat", "warning", "t")) is None
-    assert without_it(told(), Finding("nonfinite-loss", "critical", "t", lost_fraction=1.0)) is None
+    assert without_it(told(), Finding(code="reward-flat", severity="warning", title="t")) is None
+    assert without_it(told(), Finding(code="nonfinite-loss", severity="critical", title="t", lost_fraction=1.0)) is None
 
 
 @pytest.mark.parametrize("alive", [True, False])
 @pytest.mark.parametrize("seconds", [1.0, 8.0, 30.0, 60.0])
 def test_the_speed_since_the_first_step_times_the_gain_is_the_speed_promised(alive: bool, seconds: float) -> None:
     report = told(alive)
-    finding = Finding("input-bound", "warning", "t", lost_fraction=seconds / 180)
+    finding = Finding(code="input-bound", severity="warning", title="t", lost_fraction=seconds / 180)
     share = recoverable(report, finding)
     found = without(report, finding)
     now = report.throughput.steps_per_second
@@ -109,10 +109,10 @@ def test_the_speed_since_the_first_step_times_the_gain_is_the_speed_promised(ali
 
 
 def test_a_cause_that_is_over_promises_nothing_while_the_run_goes_on() -> None:
-    finding = Finding("thermal-throttle", "info", "t", lost_fraction=16 / 180, over=True)
+    finding = Finding(code="thermal-throttle", severity="info", title="t", lost_fraction=16 / 180, over=True)
     assert recoverable(told(alive=True), finding) is None
     line = without_it(told(alive=True), finding)
-    assert line == "it is over: it has cost 16.0 s at most, and the steps to come gain nothing"
+    assert line == "over: cost at most 16.0 s, later steps gain nothing"
     assert recoverable(told(), finding) is not None, "of a run that has ended all is over: what would have been is told"
 
 
@@ -124,7 +124,7 @@ def test_the_command(runs: Runs) -> None:
     story.bye().write(run)
     (run / "run.json").write_text(json.dumps({"id": "r", "name": "r", "started": 1e9}))
     text = runs.out("report", "r", "--what-if", "data=0", "--what-if", "forward=0.5")
-    assert "What if" in text and "data gone, forward cut to 50 %: at most 3.33x as fast" in text
+    assert "What if" in text and "data gone, forward cut to 50%: at most 3.33x as fast" in text
     found = json.loads(runs.out("report", "r", "--what-if", "data=0", "--json"))["what_if"]
     assert found["assumed"] == {"data": 0.0} and found["faster"] == pytest.approx(1 / 0.6, rel=0.01)
     assert json.loads(runs.out("report", "r", "--json"))["what_if"] is None
@@ -153,4 +153,4 @@ def test_speed_classes_of_the_configuration(runs: Runs) -> None:
     assert "Steps by speed" in runs.out("report", "r")
     config.write_text("[speed]\nfast = 2\nslow = 0.5\n")
     done = runs.call("report", "r")
-    assert done.returncode == 2 and b"[speed] wants two numbers" in done.stderr and done.stderr.count(b"\n") == 1
+    assert done.returncode == 2 and b"[speed] needs two step times" in done.stderr and done.stderr.count(b"\n") == 1

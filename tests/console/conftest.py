@@ -1,15 +1,13 @@
-"""What a log makes: its events, and a few ways to look at them."""
+"""Logs parsed whole or as they grow, with access to what their events say."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitor.console.clock import Arrival
-from monitor.console.reader import Reader
+from monitor.console.lines import ArrivalClock, Terminal
+from monitor.console.reader import LogParser, LogSummary, Reader
 from monitor.console.reading import Reading
-from monitor.console.survey import Summary, Survey
-from monitor.console.terminal import Terminal
 from monitor.console.tracker import Tracker
 from trainhooks.events import Event, Facts, Metrics, Note, Number, Span, Step
 
@@ -17,11 +15,11 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 
 @dataclass
-class Told:
+class ParsedLog:
     """The events of a log."""
 
     events: list[Event]
-    summary: Summary | None = None
+    summary: LogSummary | None = None
 
     @property
     def steps(self) -> list[Step]:
@@ -32,8 +30,12 @@ class Told:
         return {event.name: event.duration for event in self.events if isinstance(event, Span)}
 
     @property
-    def notes(self) -> list[str]:
-        return [event.text for event in self.events if isinstance(event, Note)]
+    def notes(self) -> list[Note]:
+        return [event for event in self.events if isinstance(event, Note)]
+
+    @property
+    def note_codes(self) -> list[str | None]:
+        return [note.code for note in self.notes]
 
     @property
     def total(self) -> int | None:
@@ -46,7 +48,7 @@ class Told:
         )
 
     def metric(self, name: str) -> list[Number]:
-        """Every value of a metric, in the order of the steps; without a step in the order of the lines."""
+        """Return every value of a metric in the order of the steps; without a step in the order of the lines."""
         rows: list[tuple[int, Number]] = []
         for event in self.events:
             if isinstance(event, Step) and name in event.metrics:
@@ -56,15 +58,16 @@ class Told:
         return [value for _, value in sorted(rows, key=lambda row: row[0])]
 
 
-def imported(data: bytes) -> Told:
-    """A finished log, as `trainmon import` reads it."""
-    survey = Survey()
-    events = survey.feed(data)[1] + survey.finish()[1]
-    return Told(events, survey.summary)
+def parse(data: bytes) -> ParsedLog:
+    """Parse a finished log, as `trainmon import` does."""
+    parser = LogParser()
+    events = parser.feed(data)[1] + parser.finish()[1]
+    return ParsedLog(events, parser.summary)
 
 
-def fixture(name: str) -> Told:
-    return imported((FIXTURES / f"{name}.log").read_bytes())
+def fixture(name: str) -> ParsedLog:
+    """Parse `fixtures/NAME.log`."""
+    return parse((FIXTURES / f"{name}.log").read_bytes())
 
 
 def readings(data: bytes) -> list[Reading]:
@@ -74,16 +77,16 @@ def readings(data: bytes) -> list[Reading]:
 
 
 def one(text: str) -> Reading:
-    """The only reading of one line."""
+    """Return the only reading of one line."""
     (reading,) = readings(text.encode())
     return reading
 
 
 class Live:
-    """A living log: text that arrives at given moments."""
+    """A live log: text that arrives at given moments."""
 
     def __init__(self) -> None:
-        self.clock = Arrival()
+        self.clock = ArrivalClock()
         self.terminal, self.reader, self.tracker = Terminal(), Reader(), Tracker(self.clock)
         self.events: list[Event] = []
 
@@ -94,11 +97,11 @@ class Live:
                 self.tracker.take(reading)
         self.events += self.tracker.drain(now)
 
-    def end(self) -> Told:
+    def end(self) -> ParsedLog:
         for line in self.terminal.finish():
             for reading in self.reader.read(line):
                 self.tracker.take(reading)
         for reading in self.reader.finish():
             self.tracker.take(reading)
         self.events += self.tracker.drain(self.clock.now, last=True)
-        return Told(self.events)
+        return ParsedLog(self.events)

@@ -1,12 +1,15 @@
-"""Each format that programs print: a log in that form, and what has to be read from it."""
+"""Each format that programs print: a log in that format, and what must be read from it."""
 
 from __future__ import annotations
 
+import pkgutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.console.conftest import Live, fixture, imported, one
+from monitor.console import formats
+from tests.console.conftest import FIXTURES, Live, fixture, one, parse
 from trainhooks.events import Span
 
 # Log -> steps, total, steps with a duration, and the last value of some metrics.
@@ -63,80 +66,99 @@ FORMATS: dict[str, tuple[int, int | None, int, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_steps_total_times_and_metrics(name: str) -> None:
+def test_fixture_has_expected_steps_total_durations_and_metrics(name: str) -> None:
     steps, total, timed, metrics = FORMATS[name]
-    told = fixture(name)
-    assert [step.index for step in told.steps] == list(range(1, steps + 1))
-    assert told.start_step == 0
-    assert told.total == total
-    assert sum(step.duration > 0 for step in told.steps) == timed
+    log = fixture(name)
+    assert [step.index for step in log.steps] == list(range(1, steps + 1))
+    assert log.start_step == 0
+    assert log.total == total
+    assert sum(step.duration > 0 for step in log.steps) == timed
     for metric, value in metrics.items():
-        last = told.metric(metric)[-1]
+        last = log.metric(metric)[-1]
         assert last == (value if isinstance(value, str) else pytest.approx(value))
 
 
-def test_every_fixture_is_expected_to_say_something() -> None:
-    from tests.console.conftest import FIXTURES
+def test_every_fixture_is_used_by_a_test() -> None:
+    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    assert [path.stem for path in FIXTURES.glob("*.log") if f'"{path.stem}"' not in tests] == []
 
-    assert {path.stem for path in FIXTURES.glob("*.log")} == set(FORMATS)
+
+# The registry
+
+
+def test_every_module_of_the_package_registers_a_format() -> None:
+    modules = {f"{formats.__name__}.{module.name}" for module in pkgutil.iter_modules(formats.__path__)}
+    assert {form.__module__ for form in formats.registered()} == modules
+
+
+def test_formats_are_asked_in_their_order() -> None:
+    orders = [form.order for form in formats.registered()]
+    assert orders == sorted(set(orders))
+
+
+def test_two_formats_of_one_order_are_refused() -> None:
+    rival = type("Rival", (formats.Format,), {"order": formats.registered()[0].order})
+    with pytest.raises(ValueError, match="Rival"):
+        formats.register(rival)
+    assert rival not in formats.registered()
 
 
 # Times and phases
 
 
-def test_the_times_of_steps_add_up_to_what_the_bar_says_has_elapsed() -> None:
-    told = fixture("tqdm_nested")
-    assert sum(step.duration for step in told.steps) == pytest.approx(30)
-    ends = [step.start + step.duration for step in told.steps]
+def test_step_durations_add_up_to_elapsed_time_of_bar() -> None:
+    log = fixture("tqdm_nested")
+    assert sum(step.duration for step in log.steps) == pytest.approx(30)
+    ends = [step.start + step.duration for step in log.steps]
     assert ends == sorted(ends)
 
 
-def test_loading_and_evaluating_are_spans_and_no_part_of_a_step() -> None:
-    told = fixture("hf_trainer")
-    assert told.spans == {"load": 8.0, "eval": 3.0}
-    assert max(step.duration for step in told.steps) == pytest.approx(1.0)
+def test_loading_and_evaluation_are_spans_outside_steps() -> None:
+    log = fixture("hf_trainer")
+    assert log.spans == {"load": 8.0, "eval": 3.0}
+    assert max(step.duration for step in log.steps) == pytest.approx(1.0)
 
 
-def test_bars_of_preparation_are_no_steps() -> None:
+def test_preparation_bars_are_spans() -> None:
     assert fixture("preparation").spans == {"tokenize": 4.0, "download": 4.0, "eval": 2.0}
 
 
-def test_bars_of_a_data_set_and_of_a_validation_are_no_steps() -> None:
-    told = fixture("yolo")
-    assert {event.name for event in told.events if isinstance(event, Span)} == {"preparation", "eval"}
-    assert sum(step.duration for step in told.steps) == pytest.approx(3 * 4.0)
+def test_dataset_and_validation_bars_are_spans() -> None:
+    log = fixture("yolo")
+    assert {event.name for event in log.events if isinstance(event, Span)} == {"preparation", "eval"}
+    assert sum(step.duration for step in log.steps) == pytest.approx(3 * 4.0)
 
 
-def test_the_parts_of_a_step_that_verl_times() -> None:
+def test_verl_timings_are_phases() -> None:
     step = fixture("verl").steps[-1]
-    told = {name: seconds for name, seconds, *_ in step.phases}
-    assert told == {"generation": 25.1, "reward": 1.2, "log_probs": 4.1, "advantage": 0.2, "training": 12.4}
+    log = {name: seconds for name, seconds, *_ in step.phases}
+    assert log == {"generation": 25.1, "reward": 1.2, "log_probs": 4.1, "advantage": 0.2, "training": 12.4}
     assert step.tokens == 589000
     assert step.duration == pytest.approx(43.5)
 
 
-def test_the_time_of_a_step_is_finer_than_a_coarse_elapsed_time() -> None:
-    told = fixture("nanochat")
-    assert [step.duration for step in told.steps] == [pytest.approx(0.41233)] * 30
-    assert {step.tokens for step in told.steps[1:]} == {round(1271553 * 0.41233)}
+def test_step_time_is_preferred_to_coarse_elapsed_time() -> None:
+    log = fixture("nanochat")
+    assert [step.duration for step in log.steps] == [pytest.approx(0.41233)] * 30
+    assert {step.tokens for step in log.steps[1:]} == {round(1271553 * 0.41233)}
 
 
-def test_an_average_in_brackets_is_no_elapsed_time() -> None:
+def test_average_in_brackets_is_not_elapsed_time() -> None:
     assert {round(step.duration, 6) for step in fixture("timm").steps} == {0.25}
 
 
-def test_a_full_bar_that_is_drawn_again_with_results_has_validated() -> None:
+def test_full_bar_redrawn_with_results_is_an_evaluation() -> None:
     bar = "\r{0}/2 [====>.....] - ETA: 0s - loss: 0.{0}"
     full = "\r2/2 [==========] - 2s 1s/step - loss: 0.2 - val_loss: 0.3\n"
     live = Live()
     for now, text in ((1.0, bar.format(1)), (2.0, bar.format(2)), (3.0, "\r "), (7.0, full), (8.0, "Epoch 2/3\n")):
         live.at(now, text)
-    told = live.end()
-    assert told.spans == {"eval": pytest.approx(4.0)}
-    assert told.metric("val_loss") == [0.3]
+    log = live.end()
+    assert log.spans == {"eval": pytest.approx(4.0)}
+    assert log.metric("val_loss") == [0.3]
 
 
-def test_a_slow_step_has_its_phases() -> None:
+def test_slow_step_has_its_phases() -> None:
     (slow,) = [step for step in fixture("rl_steps").steps if step.phases]
     assert (slow.index, slow.duration, slow.role) == (4, pytest.approx(65.3), "generator")
     assert [(name, seconds) for name, seconds, *_ in slow.phases] == [
@@ -146,7 +168,7 @@ def test_a_slow_step_has_its_phases() -> None:
     ]
 
 
-def test_a_skipped_step_counts_as_one_with_its_reason() -> None:
+def test_skipped_step_counts_and_has_its_reason() -> None:
     first, *others = fixture("rl_steps").steps
     assert (first.status, first.reason, first.role) == ("skipped", "empty code generated", "generator")
     assert {step.status for step in others} == {"ok"}
@@ -161,20 +183,20 @@ def test_a_skipped_step_counts_as_one_with_its_reason() -> None:
         "step 10/100 (skipped: 0) loss 2.1",
     ],
 )
-def test_a_count_of_skipped_steps_skips_none(line: str) -> None:
+def test_count_of_skipped_steps_skips_none(line: str) -> None:
     reading = one(line + "\n")
     assert (reading.family, reading.step, reading.reason) == ("step", 10, None)
 
 
 @pytest.mark.parametrize("line", ["Step 7 skipped: 0 valid samples", "Skipping step 7: 3 tokens only"])
-def test_a_reason_may_begin_with_a_number(line: str) -> None:
+def test_skip_reason_may_start_with_a_number(line: str) -> None:
     reading = one(line + "\n")
     assert (reading.family, reading.step) == ("skip", 7) and reading.reason is not None
     assert reading.reason[1:] in (" valid samples", " tokens only")
 
 
 @pytest.mark.parametrize("number", [1, 7])
-def test_phases_by_their_short_names_and_the_total_that_they_add_up_to(number: int) -> None:
+def test_short_phase_names_and_their_total_are_read(number: int) -> None:
     line = f"Step {number}: gen 12.3s | logprob 2.1s | exec 4.5s | train 6.7s | total 25.6s | reward 0.41"
     reading = one(line + "\n")
     assert reading.phases == {"generation": 12.3, "log_probs": 2.1, "execution": 4.5, "training": 6.7}
@@ -192,27 +214,27 @@ def test_phases_by_their_short_names_and_the_total_that_they_add_up_to(number: i
         ("step 9 loss 0.3 forward: 0.4s backward: 0.5s | 1.0s", {"forward": 0.4, "backward": 0.5}, 1.0, None),
     ],
 )
-def test_what_a_time_is_the_others_of_the_line_say(
+def test_ambiguous_time_is_decided_by_the_other_values(
     line: str, phases: dict[str, float], seconds: float | None, elapsed: float | None
 ) -> None:
     reading = one(line + "\n")
     assert (reading.phases, reading.seconds, reading.elapsed) == (phases, seconds, elapsed)
 
 
-def test_a_single_value_in_brackets() -> None:
+def test_single_value_in_brackets_is_a_metric() -> None:
     reading = one("global_step=500, episodic_return=[21.5]\n")
     assert (reading.step, reading.metrics) == (500, {"episodic_return": 21.5})
     assert one("step=10, lr=[1e-05, 1e-05], loss=[0.3]\n").metrics == {"loss": 0.3}
 
 
-def test_a_step_line_of_the_demo() -> None:
+def test_demo_step_line_gives_role_and_metrics() -> None:
     reading = one("Step 3/10 - Discriminator Reward: 0.35 (gen_passed=2/5, val_passed=4/5)\n")
     assert (reading.step, reading.total, reading.role) == (3, 10, "discriminator")
     assert reading.metrics == {"reward": 0.35, "gen_passed": 2, "gen_total": 5, "val_passed": 4, "val_total": 5}
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "log"),
     [
         (
             "Test set: Average loss: 0.0512, Accuracy: 9832/10000 (98%)\n",
@@ -223,8 +245,8 @@ def test_a_step_line_of_the_demo() -> None:
         ("loss: 1.5, solved: 3/8\n", {"loss": 1.5, "solved": 3, "solved_total": 8}),
     ],
 )
-def test_so_many_of_so_many(line: str, told: dict[str, float]) -> None:
-    assert one(line).metrics == told
+def test_fraction_is_accuracy_or_two_metrics(line: str, log: dict[str, float]) -> None:
+    assert one(line).metrics == log
 
 
 def test_windows_line_ends_do_not_end_a_block() -> None:
@@ -232,29 +254,31 @@ def test_windows_line_ends_do_not_end_a_block() -> None:
     assert slow.phases == [("forward", 1.5, "host", 1)]
 
 
-def test_phases_in_the_step_line() -> None:
+def test_step_line_gives_phases() -> None:
     assert {step.phases[0][:2] for step in fixture("imagenet").steps} == {("data", 0.01)}
 
 
-def test_a_breakdown_that_exceeds_the_whole_is_told_and_not_believed() -> None:
-    told = fixture("cpp_tokens")
-    assert any("adds up to 185 %" in note for note in told.notes)
-    assert told.metric("loss_seconds") == [76.45]
+def test_breakdown_above_100_percent_is_noted_and_not_used() -> None:
+    log = fixture("cpp_tokens")
+    assert "inconsistent-console" in log.note_codes
+    assert log.metric("loss_seconds") == [76.45]
 
 
 @pytest.mark.parametrize(
     ("line", "whole"),
     [
-        ("Timing: data 40% forward 60% backward 70% optimizer 15%", "185 %"),
-        ("forward=80.5%, backward=90%", "170 %"),
-        ("step 9 | loss 0.4 | data 40% | fwd 60% | bwd 70% | opt 15%", "185 %"),
+        ("Timing: data 40% forward 60% backward 70% optimizer 15%", "185%"),
+        ("forward=80.5%, backward=90%", "170%"),
+        ("step 9 | loss 0.4 | data 40% | fwd 60% | bwd 70% | opt 15%", "185%"),
         ("Timing: data 10% forward 30% backward 45% optimizer 15%", None),
         ("generation 90% execution 80% reward 70%", None),  # rates of success
     ],
 )
-def test_percents_of_a_step_in_a_row_are_added_up(line: str, whole: str | None) -> None:
-    told = imported(f"step 8 | loss 0.5\n{line}\nstep 10 | loss 0.4\n".encode())
-    assert told.notes == (
-        [] if whole is None else [f"console: the program's own breakdown of its time adds up to {whole}"]
-    )
-    assert told.steps[-1].index == 10
+def test_percents_above_100_in_one_row_are_noted(line: str, whole: str | None) -> None:
+    log = parse(f"step 8 | loss 0.5\n{line}\nstep 10 | loss 0.4\n".encode())
+    if whole is None:
+        assert log.notes == []
+    else:
+        (note,) = log.notes
+        assert (note.code, whole in note.text) == ("inconsistent-console", True)
+    assert log.steps[-1].index == 10

@@ -1,4 +1,4 @@
-"""Patterns of the users' own, and the file that holds them."""
+"""Patterns that users write, and the file that holds them."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from monitor.console.patterns import BadPattern, compile_pattern, read_pattern
+from monitor import settings
+from monitor.console.field_mapping import BadPattern, compile_pattern, read_pattern
 from monitor.errors import UserError
-from monitor.settings import config
 from trainhooks import rundir
 
 ROUND = r"round (?P<step>\d+) of (?P<total>\d+): energy (?P<energy>\S+)"
 
 
-def test_named_groups_are_figures() -> None:
+def test_named_groups_are_values() -> None:
     reading = read_pattern("it was round 5 of 9: energy -1.5e3", (compile_pattern(ROUND),))
     assert reading is not None
     assert (reading.step, reading.total, reading.metrics) == (5, 9, {"energy": -1500.0})
 
 
-def test_times_rates_roles_and_reasons() -> None:
+def test_pattern_reads_times_rates_roles_and_reasons() -> None:
     pattern = compile_pattern(
         r"(?P<role>\w+) took (?P<seconds>\S+) at (?P<tokens_per_second>\S+), skipped as (?P<reason>.*)"
     )
@@ -33,15 +33,16 @@ def test_times_rates_roles_and_reasons() -> None:
 @pytest.mark.parametrize(
     ("regex", "why"),
     [
-        ("round (?P<step>", "no regular expression"),
+        ("round (?P<step>", "not a regular expression"),
         (r"round \d+", "no named group"),
         (r"(?P<step>(a+)+)$", "repeats a repetition"),
         (r"(?P<step>(?:\s*\w+)*)=", "repeats a repetition"),
-        (5, "missing, or is no text"),
-        (None, "missing, or is no text"),
+        (r"(?P<step>a)?(?(step)(?:b+)+|c)", "repeats a repetition"),
+        (5, "missing or not a text"),
+        (None, "missing or not a text"),
     ],
 )
-def test_a_bad_pattern_is_named_in_one_line(regex: object, why: str) -> None:
+def test_bad_pattern_is_reported_in_one_line(regex: object, why: str) -> None:
     with pytest.raises(BadPattern, match=why) as caught:
         compile_pattern(regex)
     assert "\n" not in str(caught.value)
@@ -50,30 +51,30 @@ def test_a_bad_pattern_is_named_in_one_line(regex: object, why: str) -> None:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
-    return tmp_path / config.NAME
+    return tmp_path / settings.NAME
 
 
-def test_no_file_no_patterns(home: Path) -> None:
-    assert config.patterns() == ()
+def test_no_file_gives_no_patterns(home: Path) -> None:
+    assert settings.patterns() == ()
 
 
-def test_patterns_from_the_file(home: Path) -> None:
+def test_patterns_are_read_from_the_file(home: Path) -> None:
     home.write_text(f"[[console.pattern]]\nregex = '{ROUND}'\n[[console.pattern]]\nregex = 'x (?P<loss>.+)'\n")
-    assert [pattern.pattern for pattern in config.patterns()] == [ROUND, "x (?P<loss>.+)"]
+    assert [pattern.pattern for pattern in settings.patterns()] == [ROUND, "x (?P<loss>.+)"]
 
 
 @pytest.mark.parametrize(
     "text", ["[[console", "console = 5", "[console]\npattern = 5", "[[console.pattern]]\n", "a = 1\na = 2"]
 )
-def test_a_bad_file_is_one_line_that_names_it(home: Path, text: str) -> None:
+def test_bad_file_is_reported_in_one_line(home: Path, text: str) -> None:
     home.write_text(text)
     with pytest.raises(UserError) as caught:
-        config.patterns()
+        settings.patterns()
     assert str(home) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_no_text(home: Path) -> None:
+def test_file_that_is_not_text_is_reported(home: Path) -> None:
     home.write_bytes(b"\xff\xfe")
     with pytest.raises(UserError):
-        config.patterns()
+        settings.patterns()

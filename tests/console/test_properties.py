@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.console.survey import Survey
+from monitor.console.reader import LogParser
 from monitor.sources.decode import decode
 from tests.console.conftest import FIXTURES, Live, readings
 from trainhooks import events
@@ -84,20 +84,20 @@ def sound(batch: list[events.Event]) -> None:
 
 
 @given(logs)
-def test_any_output_makes_sound_events(data: bytes) -> None:
-    survey = Survey()
-    sound(survey.feed(data)[1] + survey.finish()[1])
+def test_any_output_makes_valid_events(data: bytes) -> None:
+    parser = LogParser()
+    sound(parser.feed(data)[1] + parser.finish()[1])
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 30.0), logs), max_size=8))
-def test_steps_of_a_living_log_do_not_overlap(arrivals: list[tuple[float, bytes]]) -> None:
+def test_steps_of_a_live_log_do_not_overlap(arrivals: list[tuple[float, bytes]]) -> None:
     live, now = Live(), 100.0
     for pause, data in arrivals:
         now += pause
         live.at(now, data.decode("utf-8", "replace"))
-    told = live.end()
-    sound(told.events)
-    timed = sorted((step for step in told.steps if step.duration > 0), key=lambda step: step.start)
+    log = live.end()
+    sound(log.events)
+    timed = sorted((step for step in log.steps if step.duration > 0), key=lambda step: step.start)
     ends = [step.start + step.duration for step in timed]
     assert all(step.start >= end - 1e-6 for step, end in zip(timed[1:], ends, strict=False))
     assert all(step.start + step.duration <= now + 1e-6 for step in timed)
@@ -105,26 +105,26 @@ def test_steps_of_a_living_log_do_not_overlap(arrivals: list[tuple[float, bytes]
 
 
 @given(logs, st.lists(st.integers(1, 9), min_size=1, max_size=400))
-def test_cutting_the_bytes_elsewhere_changes_no_reading(data: bytes, cuts: list[int]) -> None:
-    survey = Survey()
+def test_chunk_boundaries_change_no_reading(data: bytes, cuts: list[int]) -> None:
+    parser = LogParser()
     found, at = [], 0
     for cut in cuts:
-        found += survey.feed(data[at : at + cut])[0]
+        found += parser.feed(data[at : at + cut])[0]
         at += cut
-    found += survey.feed(data[at:])[0] + survey.finish()[0]
+    found += parser.feed(data[at:])[0] + parser.finish()[0]
     assert found == readings(data)
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.log")), ids=lambda path: path.stem)
-def test_every_byte_by_itself_reads_the_same(path: object) -> None:
+def test_single_bytes_read_the_same(path: object) -> None:
     data = path.read_bytes()  # type: ignore[attr-defined]
-    survey = Survey()
-    found = [reading for at in range(len(data)) for reading in survey.feed(data[at : at + 1])[0]]
-    assert found + survey.finish()[0] == readings(data)
+    parser = LogParser()
+    found = [reading for at in range(len(data)) for reading in parser.feed(data[at : at + 1])[0]]
+    assert found + parser.finish()[0] == readings(data)
 
 
 def noises(size: int) -> dict[str, bytes]:
-    """Lines that are easy to stall on: no end, no sense, and all that the patterns look for, again and again."""
+    """Return input that is easy to stall on: no line ends, no sense, and what the patterns look for, many times."""
     dice = random.Random(7)
     return {
         "bytes": dice.randbytes(size),
@@ -143,14 +143,14 @@ def noises(size: int) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", noises(0))
-def test_noise_costs_time_by_its_length_and_no_memory(name: str) -> None:
+def test_noise_is_not_kept_in_memory(name: str) -> None:
     data = noises(150_000)[name]
-    survey = Survey()
-    survey.feed(data)
+    parser = LogParser()
+    parser.feed(data)
     tracemalloc.start()
     for _ in range(3):
-        survey.feed(data)
+        parser.feed(data)
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    survey.finish()
+    parser.finish()
     assert kept < 300_000  # of 450,000 bytes: nothing is kept for good

@@ -1,10 +1,10 @@
-"""Bytes made into lines, as a person would have read them."""
+"""Bytes decoded into lines, as a person would have read them."""
 
 from __future__ import annotations
 
 import pytest
 
-from monitor.console.terminal import MAX_LINE, Line, Terminal
+from monitor.console.lines import MAX_LINE, Line, Terminal
 
 
 def lines(data: bytes) -> list[str]:
@@ -34,7 +34,7 @@ def lines(data: bytes) -> list[str]:
         (b"same\rsame\rsame\n", ["same", "same"]),  # the last is a line of its own
     ],
 )
-def test_what_is_left_of_the_bytes(data: bytes, expected: list[str]) -> None:
+def test_bytes_decode_to_lines_and_frames(data: bytes, expected: list[str]) -> None:
     assert [text for text in lines(data) if text] == expected
 
 
@@ -45,12 +45,12 @@ def test_nested_bars_keep_their_rows() -> None:
     assert rows == {"outer 1": 0, "inner 1": 1, "inner 2": 1, "outer 2": 0}
 
 
-def test_lines_know_their_number_in_the_file() -> None:
+def test_lines_have_their_number_in_the_file() -> None:
     terminal = Terminal()
     assert [line.number for line in terminal.feed(b"one\n\rtwo\rtwo!\nthree\n") if line.text] == [1, 2, 2, 3]
 
 
-def test_a_whole_frame_is_seen_before_anything_ends_it() -> None:
+def test_whole_frame_is_seen_before_it_ends() -> None:
     terminal = Terminal()
     terminal.feed(b"step 12")
     assert terminal.frame() is None  # it may become step 120
@@ -58,5 +58,5 @@ def test_a_whole_frame_is_seen_before_anything_ends_it() -> None:
     assert terminal.frame() == Line(" 50%|##  | 5/10 [00:05<00:05]", 2, 1, True)
 
 
-def test_an_endless_line_is_cut() -> None:
+def test_endless_line_is_cut() -> None:
     assert [len(text) for text in lines(b"x" * (3 * MAX_LINE) + b"\nshort\n")] == [MAX_LINE, 5]

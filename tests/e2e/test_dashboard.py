@@ -132,7 +132,7 @@ def test_ctrl_c_asks_and_stop_ends_the_training(box: Box, script: str) -> None:
     terminal.press("\x03")
     terminal.wait_for(lambda screen: "detach" in screen.lower() and "cancel" in screen.lower())
     terminal.press("s")
-    terminal.wait_for(lambda screen: "FAILED" in screen or "KILLED" in screen)
+    terminal.wait_for(lambda screen: "STOPPED by you" in screen)
     until = time.monotonic() + PATIENCE
     while not (box.run() / rundir.EXIT).exists():
         assert time.monotonic() < until
@@ -168,9 +168,9 @@ def test_a_stop_is_carried_through_when_the_dashboard_is_left(box: Box, verb: st
     terminal.press("q")
     assert terminal.exit_code() == code
     left = terminal.raw.rpartition(b"\x1b[?1049l")[2].decode()
-    assert re.search(r"sent SIGINT to .*\s+.* has ended after", left), left
+    assert re.search(r"sent SIGINT to .*\s+.* ended after", left), left
     assert "come back with" not in left
-    assert ("failed (exit code 3)" in left) == (verb == "run")
+    assert ("killed (exit code 3)" in left and "stopped by you" in left) == (verb == "run")
 
 
 def test_when_a_stop_is_over_q_leaves(box: Box, script: str) -> None:
@@ -179,7 +179,7 @@ def test_when_a_stop_is_over_q_leaves(box: Box, script: str) -> None:
     terminal.press("\x03")
     terminal.wait_for("Cancel")
     terminal.press("s")
-    terminal.wait_for("Done.")
+    terminal.wait_for("Done")
     terminal.press("q")
     assert terminal.exit_code() == 130
     assert b"come back with" not in terminal.raw

@@ -57,6 +57,6 @@ def test_the_theme_is_remembered(box: Box) -> None:
     terminal.press("q")
     assert terminal.exit_code() == 0
     assert '"theme": "paper"' in (box.path / "screen.json").read_text()
-    program = "from monitor.tui.wishes import wishes; print(wishes().theme)"
+    program = "from monitor.tui.feed import load_preferences; print(load_preferences().theme)"
     told = subprocess.run([sys.executable, "-c", program], env=box.environment, cwd=ROOT, capture_output=True)
     assert told.stdout == b"paper\n"

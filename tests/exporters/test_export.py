@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from monitor.exporters.export import FORMATS
+from monitor.exporters import FORMATS
 from tests.model.conftest import Story
 from trainhooks.events import Metrics
 

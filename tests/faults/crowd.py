@@ -12,8 +12,8 @@ from typing import Any
 from tests.faults.catalogue import NotHere, Result, fault
 from tests.faults.checker import journalled
 from tests.faults.place import HERE, TRAINMON, Place, done_by, wait_for
-from trainhooks.entries import MAX_WAITING
 from trainhooks.journal import MAX_UNWRITTEN
+from trainhooks.lane_entries import MAX_LANE_ENTRIES
 
 WORKERS = """
 import multiprocessing, os, sys, time
@@ -120,7 +120,7 @@ def backlog(place: Place, short: bool) -> Result:
     shim, stall, script = place.root / "slow.so", place.root / "stall", place.root / "flood.py"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", shim, HERE / "slow.c", "-ldl"], check=True)
     script.write_text(BACKLOG)
-    count = MAX_WAITING * (1 if short else 4)
+    count = MAX_LANE_ENTRIES * (1 if short else 4)
     environment = {**place.environment, "SLOW_DISK": str(stall), "SLOW_FILES": ".jsonl", "LD_PRELOAD": str(shim)}
     words = [sys.executable, str(script), str(stall), str(count)]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=False)
@@ -129,7 +129,7 @@ def backlog(place: Place, short: bool) -> Result:
         result.harmed.append(f"{done.returncode} {done.stderr[-500:]}")
         return result
     sizes = [int(size) for size in done.stdout.split()]
-    bound = MAX_WAITING * ENTRY_BYTES + 3 * MAX_UNWRITTEN
+    bound = MAX_LANE_ENTRIES * ENTRY_BYTES + 3 * MAX_UNWRITTEN
     if max(sizes) > bound:
         result.harmed.append(f"{max(sizes):,} bytes more than before, past the bound of {bound:,}")
     (run,) = place.runs()

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from monitor.running.stop import STEPS, stop_training
+from monitor.running.lifetime import STOP_SIGNALS, stop_training
 from tests.faults.catalogue import Result, fault
 from tests.faults.place import TRAINMON, Place, Training, kill, kill_recorder, recorder_of, steps_told, wait_for
 from trainhooks import rundir
@@ -45,7 +45,7 @@ def supervisor_killed(place: Place, short: bool) -> Result:
 
 
 @fault("supervisor told SIGTERM, SIGINT, SIGHUP, SIGQUIT")
-def supervisor_signalled(place: Place, short: bool) -> Result:
+def supervisor_signaled(place: Place, short: bool) -> Result:
     def strike(training: Training) -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             kill(recorder_of(training.run), number)
@@ -155,7 +155,7 @@ def exits(place: Place, short: bool) -> Result:
 def ladder(place: Place, short: bool) -> Result:
     result = Result(say=f"{LADDER[0]} s in place of 30 s")
     for sent in (1, 2, 3):
-        ignored = "".join(f"signal.signal({int(number)}, signal.SIG_IGN); " for number in STEPS[: sent - 1])
+        ignored = "".join(f"signal.signal({int(number)}, signal.SIG_IGN); " for number in STOP_SIGNALS[: sent - 1])
         script = f"import signal, time; {ignored}print('up', flush=True); time.sleep(60)"
         front = place.start(*TRAINMON, "run", "--no-tui", "--", sys.executable, "-c", script)
         wait_for(lambda s=sent: len(place.runs()) == s, "its run")
@@ -166,9 +166,9 @@ def ladder(place: Place, short: bool) -> Result:
         if not stop_training(run, said.append, LADDER):
             result.harmed.append("it does not stop")
         signals = [line.split()[1] for line in said[:-1]]
-        if signals != [number.name for number in STEPS[:sent]]:
+        if signals != [number.name for number in STOP_SIGNALS[:sent]]:
             result.harmed.append(f"said {signals}")
-        number = STEPS[sent - 1]
+        number = STOP_SIGNALS[sent - 1]
         if (code := front.wait(60)) != 128 + number:
             result.harmed.append(f"exit code {code} after {number.name}")
         result.injected += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from tests.faults.catalogue import Result, fault
 from tests.faults.checker import differences, journalled
 from tests.faults.place import HERE, Place, wait_for
+from tests.signals import send_signal
 from trainhooks import rundir
 
 RATE = 10_000  # events a second, each in a frame of its own: a queue of a thousand frames is full in a tenth of one
@@ -58,9 +58,9 @@ def high_water(place: Place, short: bool) -> Result:
         flow = Flow(place)
         stopped = flow.viewer()
         flow.viewer()
-        os.kill(stopped.pid, signal.SIGSTOP)
+        send_signal(stopped.pid, signal.SIGSTOP)
         time.sleep(1.5 if short else 5)  # the longer, the more overflows
-        os.kill(stopped.pid, signal.SIGCONT)
+        send_signal(stopped.pid, signal.SIGCONT)
         result.add(flow.account(1))
     return result
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from tests.e2e.conftest import Terminal
 from tests.faults.catalogue import NotHere, Result, fault
 from tests.faults.place import TRAINMON, Place, Training, steps_told, wait_for
+from tests.signals import send_signal
 from trainhooks import rundir
 
 COUNTS = "training"  # the phase that stands on the dashboard once it shows the training
@@ -47,15 +48,15 @@ def closed_passing(place: Place, short: bool) -> Result:
 
 @fault("dashboard killed (kill -9)")
 def dashboard_killed(place: Place, short: bool) -> Result:
-    return on_terminal(place, lambda _, terminal: os.kill(terminal.pid, signal.SIGKILL), 1 if short else 5)
+    return on_terminal(place, lambda _, terminal: send_signal(terminal.pid, signal.SIGKILL), 1 if short else 5)
 
 
 @fault("dashboard stopped (SIGSTOP)")
 def dashboard_stopped(place: Place, short: bool) -> Result:
     def strike(training: Training, terminal: Terminal) -> None:
-        os.kill(terminal.pid, signal.SIGSTOP)
+        send_signal(terminal.pid, signal.SIGSTOP)
         training.goes_on(50)
-        os.kill(terminal.pid, signal.SIGCONT)
+        send_signal(terminal.pid, signal.SIGCONT)
         terminal.wait_for(lambda _: True)
 
     return on_terminal(place, strike, 1 if short else 3)
@@ -63,7 +64,9 @@ def dashboard_stopped(place: Place, short: bool) -> Result:
 
 @fault("hangup (SIGHUP) of the front")
 def hangup(place: Place, short: bool) -> Result:
-    return on_terminal(place, lambda _, terminal: os.kill(terminal.pid, signal.SIGHUP), 1 if short else 5, "--no-tui")
+    return on_terminal(
+        place, lambda _, terminal: send_signal(terminal.pid, signal.SIGHUP), 1 if short else 5, "--no-tui"
+    )
 
 
 @fault("Ctrl-C at the dashboard, then cancel; q")
@@ -166,7 +169,7 @@ def first_process(place: Place, short: bool) -> Result:
 
 
 def _hung_up(training: Training, terminal: Terminal, result: Result) -> None:
-    os.kill(_first(terminal), signal.SIGHUP)
+    send_signal(_first(terminal), signal.SIGHUP)
     training.goes_on(50)
     _finished(training, result, terminal)
 
@@ -181,7 +184,7 @@ def _closed(training: Training, terminal: Terminal, result: Result) -> None:
 def _left(training: Training, terminal: Terminal, result: Result) -> None:
     terminal.wait_for(COUNTS)
     terminal.press("q")
-    terminal.wait_for("stays")
+    terminal.wait_for("waiting here")
     training.goes_on(50)
     _finished(training, result, terminal)
 
@@ -198,7 +201,7 @@ def _finished(training: Training, result: Result, terminal: Terminal) -> None:
 
 def _ended(training: Training, terminal: Terminal, result: Result) -> None:
     """`docker stop`: SIGTERM to process 1."""
-    os.kill(_first(terminal), signal.SIGTERM)
+    send_signal(_first(terminal), signal.SIGTERM)
     if (code := terminal.exit_code()) != 128 + signal.SIGTERM:
         result.harmed.append(f"exit code {code}")
     ended = rundir.read_json(training.run / rundir.EXIT) or {}

@@ -6,7 +6,7 @@ import asyncio
 import zlib
 from collections.abc import Callable
 
-from monitor.model.report import View
+from monitor.model.view import View
 from monitor.runs.follow import load
 from monitor.tui.app import TrainmonApp
 from tests.fuzz.targets import Journals, clean_text

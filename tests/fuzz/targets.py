@@ -13,15 +13,15 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
-from monitor.console.survey import Survey
+from monitor.console.reader import LogParser
 from monitor.model.compare import Side, compare
-from monitor.reports import as_json, comparison, listing, text
-from monitor.reports.lines import as_mapping, row, summary_text
+from monitor.reports import comparison, listings, run_text
+from monitor.reports.listings import as_mapping, row, summary_text
 from monitor.runs import catalogue
 from monitor.runs.follow import load
-from monitor.sources.console import Lines
 from monitor.sources.decode import UNKNOWN, decode
-from monitor.sources.sequence import Sequencer
+from monitor.sources.journal_reader import Sequencer
+from monitor.sources.tail_file import Lines
 from tests.fuzz import inputs
 from trainhooks.events import MAX_INTEGER, MAX_METRICS, MAX_TEXT, Event
 
@@ -114,15 +114,15 @@ class Journals:
         view = load(run)
         report = view.report
         for shown in (
-            text.text(report),
-            text.markdown(report),
-            text.short(report),
-            text.screen(view),
-            as_json.as_json(report),
+            run_text.text(report),
+            run_text.markdown(report),
+            run_text.short(report),
+            run_text.screen(view),
+            listings.as_json(report),
         ):
             clean_text(shown)
         entry = catalogue.entry(run)
-        clean_text(listing.listing([entry]) + listing.standing(entry))
+        clean_text(listings.listing([entry]) + listings.standing(entry))
         same = compare(Side(report, view.step_seconds), Side(report, view.step_seconds))
         clean_text(comparison.text(same) + comparison.text(same, markdown=True))
         json.dumps(comparison.mapping([same]), allow_nan=False)
@@ -161,7 +161,7 @@ class Printed:
     name, share, holds = "console", 0.22, 1
 
     def __init__(self) -> None:
-        self._survey, self._lines, self._fed = Survey(), Lines(), 0
+        self._survey, self._lines, self._fed = LogParser(), Lines(), 0
 
     def make(self, dice: Random) -> bytes:
         return inputs.output(dice)
@@ -169,7 +169,7 @@ class Printed:
     def check(self, given: bytes) -> None:
         if self._fed % 5000 == 0:
             clean_text(summary_text(self._survey.summary, "config"))
-            self._survey, self._lines = Survey(), Lines()
+            self._survey, self._lines = LogParser(), Lines()
         self._fed += 1
         readings, events = self._survey.feed(given)
         for reading in readings:

@@ -21,7 +21,7 @@ SCENES = Path(__file__).with_name("scenes")
 PLAY = """
 import json, os, sys, time
 from dataclasses import asdict
-from monitor.sources.gpu.source import GpuSource
+from monitor.sources.gpu_source import GpuSource
 source = GpuSource()
 out = []
 for moment, text, members in json.load(sys.stdin):
@@ -32,7 +32,8 @@ for moment, text, members in json.load(sys.stdin):
     took = time.perf_counter() - began
     watch = source._watch
     if watch is not None and watch._over.is_set(): watch._thread.join()  # real time passes between real polls
-    out.append([[asdict(gpu) for gpu in found.gpus], [note.text for note in found.notes], found.trouble, took])
+    trouble = None if found.trouble is None else found.trouble.code
+    out.append([[asdict(gpu) for gpu in found.gpus], [note.text for note in found.notes], trouble, took])
 print(json.dumps(out))
 """
 
@@ -52,7 +53,7 @@ class Poll:
 
     gpus: list[dict[str, Any]]
     notes: list[str]
-    trouble: str | None
+    trouble: str | None  # its code
     took: float  # seconds
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.deltas import DIGITS, KEPT, SUMMED, TOO_OLD, WHOLE_EVERY, Thinner, whole
+from monitor.gpu_lines import DIGITS, KEPT, SUMMED, TOO_OLD, WHOLE_EVERY, Thinner, whole
 from monitor.model.fold import fold
 from monitor.model.state import RunState
 from monitor.sources.decode import decode

@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 
-from monitor.doctor import places, pythons
-from monitor.doctor.check import Check
-from monitor.doctor.gpus import READINGS
-from monitor.doctor.run import mapping, text
-from monitor.doctor.terminal import judge
+from monitor.doctor import checks, examination
+from monitor.doctor.checks import READINGS, Check, check_terminal
+from monitor.doctor.examination import mapping, text
 from monitor.errors import UserError
 from tests.gpu.conftest import ROOT, Stub, changed, scene
 from trainhooks import rundir
@@ -69,8 +67,7 @@ def test_as_text_each_part_has_a_line(stub: Stub, tmp_path: Path) -> None:
     done = doctor(stub.environment, state=tmp_path)
     assert done.returncode == 0
     assert "GPU 0 readings" in done.stdout and "Card [2J" in done.stdout and "\x1b" not in done.stdout
-    assert "not told: power, power limit," in " ".join(done.stdout.split())
-    assert done.stdout.endswith("trainmon can record and show a training here\n")
+    assert "missing: power, power limit," in " ".join(done.stdout.split())
     assert all(len(line) <= 100 for line in done.stdout.splitlines())
 
 
@@ -100,14 +97,14 @@ def test_a_python_that_does_not_exist_is_the_users_error(tmp_path: Path) -> None
     done = doctor(dict(os.environ), state=tmp_path, python="/nonexistent/python")
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     with pytest.raises(UserError):
-        pythons.training_python("/nonexistent/python", 0)
+        examination.training_python("/nonexistent/python", 0)
 
 
 def test_a_python_that_hooks_do_not_reach(tmp_path: Path) -> None:
     isolated = tmp_path / "python"
     isolated.write_text(f'#!/bin/sh\nexec {BARE} -I "$@"\n')
     isolated.chmod(0o755)
-    checks = {check.part: check for check in pythons.training_python(str(isolated), 0)}
+    checks = {check.part: check for check in examination.training_python(str(isolated), 0)}
     assert checks["hooks without code changes"].state == "missing"
     assert checks["Python of the training"].state == "works"
 
@@ -117,15 +114,19 @@ def test_a_program_that_is_no_python(tmp_path: Path, answer: str) -> None:
     fake = tmp_path / "python"
     fake.write_text(f"#!/bin/sh\n{answer}\n")
     fake.chmod(0o755)
-    (check,) = pythons.training_python(str(fake), 0)
+    (check,) = examination.training_python(str(fake), 0)
     assert check.state == "broken"
 
 
 def test_little_room_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
-    for free, state in ((places.TOO_LITTLE - 1, "broken"), (places.LITTLE - 1, "limited"), (places.LITTLE, "works")):
+    for free, state in (
+        (checks.MIN_FREE_BYTES - 1, "broken"),
+        (checks.LOW_FREE_BYTES - 1, "limited"),
+        (checks.LOW_FREE_BYTES, "works"),
+    ):
         monkeypatch.setattr(shutil, "disk_usage", lambda path, free=free: SimpleNamespace(free=free))
-        (room, locks) = places.run_directory()
+        (room, locks) = checks.run_directory()
         assert (room.state, room.fatal) == (state, state == "broken")
         assert locks.state == "works"
 
@@ -146,7 +147,7 @@ def test_little_room_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_terminals(
     environment: dict[str, str], on_terminal: bool, encoding: str, room: tuple[int, int], state: str
 ) -> None:
-    check = judge(environment, on_terminal, encoding, room)
+    check = check_terminal(environment, on_terminal, encoding, room)
     assert check.state == state
     assert not check.fatal  # plain output is always left
     assert (check.advice is not None) == (state in ("limited", "broken"))

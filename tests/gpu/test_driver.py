@@ -12,34 +12,33 @@ H200 = scene("h200x8")
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
-    [(9, "installed but not loaded"), (18, "differ in version"), (4, "no permission"), (999, "does not start")],
+    ("failure", "trouble"),
+    [(9, "not-loaded"), (18, "version-mismatch"), (4, "no-permission"), (999, "init-failed")],
 )
-def test_a_driver_that_does_not_start_is_tried_again(stub: Stub, code: int, words: str) -> None:
-    broken = changed(H200, driver__init=code)
+def test_a_driver_that_does_not_start_is_tried_again(stub: Stub, failure: int, trouble: str) -> None:
+    broken = changed(H200, driver__init=failure)
     polls = stub.play((0, broken), (1, H200), (29, H200), (31, H200))
     for poll in polls[:3]:
-        assert poll.gpus == []
-        assert poll.trouble is not None and words in poll.trouble and "\n" not in poll.trouble
+        assert (poll.gpus, poll.trouble) == ([], trouble)
     assert (len(polls[3].gpus), polls[3].trouble) == (8, None)
 
 
 def test_no_driver(stub: Stub) -> None:
     code = """
 import json
-from monitor.sources.gpu.source import GpuSource
+from monitor.sources.gpu_source import GpuSource
 found = GpuSource().read(0.0)
-print(json.dumps([len(found.gpus), found.trouble]))
+print(json.dumps([len(found.gpus), found.trouble and found.trouble.code]))
 """
     bare = Stub.__new__(Stub)
     bare.environment = {**os.environ, "PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": "/nonexistent"}
     gpus, trouble = bare.python(code)
-    assert gpus or "NVIDIA" in trouble  # a real one, on a machine that has it
+    assert gpus or trouble  # a real one, on a machine that has it
 
 
 def test_a_machine_without_cards(stub: Stub) -> None:
     polls = stub.play((0, changed(H200, driver__count=0)), (1, changed(H200, driver__count=0)))
-    assert [(poll.gpus, poll.trouble) for poll in polls] == [([], "the NVIDIA driver shows no GPU")] * 2
+    assert [(poll.gpus, poll.trouble) for poll in polls] == [([], "no-gpu")] * 2
 
 
 def test_a_card_that_is_lost_leaves_the_others_and_may_come_back(stub: Stub) -> None:
@@ -47,21 +46,21 @@ def test_a_card_that_is_lost_leaves_the_others_and_may_come_back(stub: Stub) -> 
     polls = stub.play((0, H200), (1, lost), (2, lost), (20, H200), (33, lost), (36, lost), (70, H200), (72, H200))
     for poll in polls[1:6]:
         assert [gpu["index"] for gpu in poll.gpus] == [0, 1, 2, 4, 5, 6, 7]
-        assert poll.trouble is not None and poll.trouble.startswith("GPU 3 is lost")
+        assert poll.trouble == "gpu-lost"
     assert (len(polls[7].gpus), polls[7].trouble) == (8, None)
 
 
 def test_a_card_that_was_lost_before_we_came(stub: Stub) -> None:
     lost = changed(H200, gpu3__lost=1, gpu4__lost=1)
     (poll,) = stub.play((0, lost))
-    assert len(poll.gpus) == 6
-    assert poll.trouble is not None and poll.trouble.startswith("GPUs 3, 4 are lost")
+    assert [gpu["index"] for gpu in poll.gpus] == [0, 1, 2, 5, 6, 7]
+    assert poll.trouble == "gpu-lost"
 
 
 def test_a_driver_that_goes_away_and_returns(stub: Stub) -> None:
     gone = changed(H200, driver__gone=1)
     polls = stub.play((0, H200), (1, gone), (2, H200), (32, gone), (40, H200), (75, H200), (76, H200))
-    assert (polls[1].gpus, polls[1].trouble) == ([], "the NVIDIA driver went away")
+    assert (polls[1].gpus, polls[1].trouble) == ([], "driver-gone")
     assert polls[2].gpus == []
     assert len(polls[6].gpus) == 8 and polls[6].trouble is None
     assert polls[6].gpus[0]["power_violation"] == 0.0
@@ -100,7 +99,7 @@ def test_a_query_that_was_slow_once_is_asked_as_before(stub: Stub) -> None:
 def test_critical_errors_come_by_a_thread_of_their_own(stub: Stub) -> None:
     code = """
 import json, os, sys, time
-from monitor.sources.gpu.source import GpuSource
+from monitor.sources.gpu_source import GpuSource
 base, lost = json.load(sys.stdin)
 def show(text):
     with open(os.environ["NVML_STUB"] + ".new", "w") as new: new.write(text)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from monitor.runs import products
+from monitor.runs import product_store
 from tests.gpu.conftest import ROOT, Stub, changed, scene
 from trainhooks import rundir
 
@@ -73,7 +73,7 @@ def test_what_is_measured_is_told_and_kept(machine: Machine) -> None:
     assert rows["bf16"]["size"] == 8192 and rows["bf16"]["sm_clock"] == 1980 and rows["bf16"]["power"] == 612.5
     assert told["gpu"]["power_limit"] == 700 and told["gpu"]["driver"] == "580.95.05 SIMULATED"
     assert told["others"] == [] and told["not_kept"] is None and told["gpu"]["simulated"] is True
-    (kept,) = products.load(Path(told["kept"])).cards
+    (kept,) = product_store.load(Path(told["kept"])).cards
     assert Path(told["kept"]) == machine.state / rundir.PRODUCTS
     assert kept.tflops == pytest.approx(RATES) and kept.uuid == f"GPU-{UUID}" and kept.power_limit == 700
     assert began <= kept.measured <= time.time() and kept.simulated
@@ -88,9 +88,9 @@ def test_as_text(machine: Machine) -> None:
         f"NVIDIA H200, GPU-{UUID}, driver 580.95.05 SIMULATED, power limit 450 W of 700 W, SIMULATED, torch 9"
     )
     (bf16,) = (line.split() for line in rest if line.startswith("bf16"))
-    assert " ".join(bf16) == "bf16 8,192 703 71 % of 989 703 703 1,980 MHz 612 W"
+    assert " ".join(bf16) == "bf16 8,192 703 71% of 989 703 703 1,980 MHz 612 W"
     assert "fp16: not measured: RuntimeError: CUDA out of memory  [2J in fp16" in rest and "\x1b" not in done.stdout
-    assert rest[-1].startswith(f"kept in {machine.state}")
+    assert rest[-1].startswith(f"saved in {machine.state}")
 
 
 def test_a_torch_without_cuda_is_refused_in_one_line(machine: Machine) -> None:
@@ -115,16 +115,16 @@ def test_a_child_that_dies_and_a_program_that_is_no_python(machine: Machine, tmp
     done = machine.measure(python=str(fake))
     assert done.returncode == 2 and "Segfault" in done.stderr
     done = machine.measure(python="/nonexistent/python")
-    assert done.returncode == 2 and "there is no such program" in done.stderr
+    assert done.returncode == 2 and "no such program" in done.stderr
     assert not machine.state.exists()
 
 
 @pytest.mark.parametrize(
     ("before", "during", "says"),
     [
-        ({"gpu0__utilization": 40}, {}, "40 % busy before"),
-        ({"gpu0__processes": "1:1073741824"}, {}, "pid 1) used it, too"),
-        ({}, {"gpu0__processes": "OWN_PID:1073741824 4242:2147483648"}, "used it, too"),
+        ({"gpu0__utilization": 40}, {}, "40% busy before"),
+        ({"gpu0__processes": "1:1073741824"}, {}, "pid 1) used the GPU too"),
+        ({}, {"gpu0__processes": "OWN_PID:1073741824 4242:2147483648"}, "used the GPU too"),
     ],
 )
 def test_a_card_that_others_use_is_told_and_nothing_is_kept(
@@ -142,7 +142,7 @@ def test_a_card_that_others_use_is_told_and_nothing_is_kept(
 def test_without_a_driver_to_ask_nothing_is_kept(machine: Machine) -> None:
     done = machine.measure("--json", driver=None)
     told = json.loads(done.stdout)
-    assert done.returncode == 1 and told["kept"] is None and "does not tell" in told["others"][0]
+    assert done.returncode == 1 and told["kept"] is None and "does not report" in told["others"][0]
     assert told["products"][0]["sm_clock"] is None and told["gpu"]["power_limit"] is None
 
 
@@ -151,7 +151,7 @@ def test_a_split_card_is_measured_for_nobody(machine: Machine) -> None:
     fake = {"name": "NVIDIA H100 80GB HBM3", "uuid": "cafe0000-5eed-4000-8000-000000000100"}
     done = machine.measure("--json", driver=scene("mig"), **fake)
     told = json.loads(done.stdout)
-    assert done.returncode == 1 and told["kept"] is None and "it is split" in told["others"][0]
+    assert done.returncode == 1 and told["kept"] is None and "split into MIG" in told["others"][0]
 
 
 def test_an_old_card_with_little_memory(machine: Machine) -> None:

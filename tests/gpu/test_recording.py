@@ -21,12 +21,12 @@ RECORD = """
 import json, os, sys, threading
 from pathlib import Path
 from monitor.running import recorder
-from monitor.running.writer import Writer
-from monitor.sources.gpu import poller
+from monitor.running.journal_writer import Writer
+from monitor.sources import gpu_source
 from trainhooks import rundir
 run, before, after, enough = json.load(sys.stdin)
 run = Path(run)
-recorder.INTERVAL, poller.HANGS = 0.1, 0.3
+recorder.INTERVAL, gpu_source.HANGS = 0.1, 0.3
 def show(text):
     with open(os.environ["NVML_STUB"] + ".new", "w") as new: new.write(text)
     os.replace(new.name, os.environ["NVML_STUB"])

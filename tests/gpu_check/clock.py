@@ -38,7 +38,7 @@ def check(report: dict[str, Any], printed: str) -> list[Row]:
     return [
         *rows,
         judged("clock: steps", f"{timed} timed, {dropped} given up", "most that were chosen", timed > dropped),
-        Row("clock: work queued, at least", "unknown" if queued is None else f"{100 * queued:.0f} %", "", TOLD),
+        Row("clock: work queued, at least", "unknown" if queued is None else f"{100 * queued:.0f}%", "", TOLD),
         Row("clock: a step", shown, f"{told['seconds'] * 1e3:.2f} ms", TOLD),
         judged("clock: a CUDA graph captured in a phase", str(told["captured"]), "True", told["captured"]),
         judged("clock: graphs of torch.compile", str(told["graphs"]), "1", told["graphs"] == 1),

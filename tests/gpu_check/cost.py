@@ -113,12 +113,12 @@ def _row(each: Measured, key: str, title: str) -> tuple[tuple[str, ...], bool]:
             shown.append("-")
             continue
         share = value / base - 1.0
-        shown.append(f"{duration(value - base, sign=True)} ({100 * share:+.1f} %)")
+        shown.append(f"{duration(value - base, sign=True)} ({100 * share:+.1f}%)")
         if share > most:
-            words.append(f"{mode}: more than {100 * most:g} %")
+            words.append(f"{mode}: more than {100 * most:g}%")
     lane, off = each.figure(ZERO, "mean"), each.figure(OFF, "mean")
     if key == "mean" and lane is not None and off is not None and lane / off - 1.0 > LANE + NOISE:
-        words.append(f"device lane: {100 * (lane / off - 1.0):.1f} %, budget {100 * LANE:g} %")
+        words.append(f"device lane: {100 * (lane / off - 1.0):.1f}%, budget {100 * LANE:g}%")
     if key == "mean" and not each.same("loss"):
         words.append("the losses differ")
     if key == "mean" and not each.same("peak"):
@@ -136,6 +136,6 @@ def notes(found: list[Measured]) -> list[str]:
     count = " or ".join(map(str, runs))
     return [
         f"Each figure is the median of {count} runs of {SECONDS:g} s, other processes in turn; "
-        f"as far as {100 * NOISE:g} % two runs of one loop may differ by themselves.",
+        f"as far as {100 * NOISE:g}% two runs of one loop may differ by themselves.",
         "The losses and the peaks of the GPU's memory are compared over all runs of a loop.",
     ]

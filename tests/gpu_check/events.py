@@ -1,4 +1,4 @@
-"""What CUDA events at the phase boundaries cost a step, and whether they tell what a synchronised clock tells."""
+"""What CUDA events at the phase boundaries cost a step, and whether they tell what a synchronized clock tells."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def _verdict(ours: float | None, least: float | None, busy: float | None) -> str
     if ours is None:
         return "MISSING: no device time in the report"
     if abs(ours - busy) > AGREE * busy:
-        return f"DIFFERS by {100 * (ours / busy - 1):+.1f} %"
+        return f"DIFFERS by {100 * (ours / busy - 1):+.1f}%"
     if least is not None and least > (1 + AGREE) * busy:
         return "DIFFERS: busy for longer than its kernels took"
     return "ok"
@@ -65,4 +65,4 @@ def _ms(seconds: float | None) -> str:
 
 
 def notes() -> list[str]:
-    return [f"A phase's mean is to lie within {100 * AGREE:g} % of its kernels' time; no gap between them counts here."]
+    return [f"A phase's mean is to lie within {100 * AGREE:g}% of its kernels' time; no gap between them counts here."]

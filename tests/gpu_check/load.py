@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from monitor.model.reasons import reasons_in_words
-from monitor.sources.gpu.source import GpuSource
+from monitor.gpu_lines import reasons_in_words
+from monitor.sources.gpu_source import GpuSource
 from tests.gpu_check.row import TOLD, Row, judged
 from trainhooks.events import Gpu
 
@@ -50,7 +50,7 @@ def verdict(readings: Sequence[Gpu]) -> list[Row]:
     if not readings:
         return [judged("dense load", "no reading", "a card at work", False)]
     busy = max((gpu.utilization or 0.0 for gpu in readings), default=0.0)
-    rows = [judged("dense load: utilization", f"{busy:.0f} %", f"at least {BUSY:.0f} %", busy >= BUSY)]
+    rows = [judged("dense load: utilization", f"{busy:.0f}%", f"at least {BUSY:.0f}%", busy >= BUSY)]
     watts = [gpu.power for gpu in readings if gpu.power is not None]
     limits = [gpu.power_limit for gpu in readings if gpu.power_limit is not None]
     words = sorted({word for gpu in readings for word in reasons_in_words(gpu.reasons)})

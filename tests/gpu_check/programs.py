@@ -60,8 +60,8 @@ def row(command: Sequence[str], alone: Ran, seen: Ran) -> tuple[tuple[str, ...],
         return (name, "-", "-", "-", codes or "nothing", "its speed is not told"), False
     share = fast / slow - 1.0
     bad = share > MOST
-    verdict = f"SLOWER than {100 * MOST:g} %" if bad else "ok"
-    return (name, f"{fast:.4g}", f"{slow:.4g}", f"{100 * share:+.1f} %", codes or "nothing", verdict), bad
+    verdict = f"SLOWER than {100 * MOST:g}%" if bad else "ok"
+    return (name, f"{fast:.4g}", f"{slow:.4g}", f"{100 * share:+.1f}%", codes or "nothing", verdict), bad
 
 
 def check(given: str, deadline: Deadline, scratch: Path) -> list[tuple[tuple[str, ...], bool]]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from monitor.sources.gpu.source import GpuSource
+from monitor.sources.gpu_source import GpuSource
 from tests.gpu_check.row import TOLD, Row, judged
 from trainhooks.events import Gpu
 

@@ -53,7 +53,7 @@ def test_scripts_are_as_long_as_the_time_allows(clock: Clock) -> None:
     assert Pace(Deadline(START + SHORT - 0.1, clock)).seconds(1, 1) is None
 
 
-def test_the_cost_of_starting_is_learnt(clock: Clock) -> None:
+def test_the_cost_of_starting_is_learned(clock: Clock) -> None:
     pace = Pace(Deadline(100.0, clock))
     for _ in range(20):
         pace.took(wall=9.0, training=6.0)
@@ -226,14 +226,14 @@ def measured(name: str = "mlp", **modes: dict[str, Any]) -> cost.Measured:
     ("modes", "verdict"),
     [
         ({"zero": {"mean": 1.01e-3}, "off": {"mean": 1.005e-3}}, "ok"),
-        ({"zero": {"mean": 1.2e-3}, "off": {"mean": 1.2e-3}}, "zero code: more than 5 %; zero code, device lane off"),
-        ({"api": {"mean": 1.06e-3}}, "trainhooks API: more than 5 %"),
-        ({"zero": {"mean": 1.04e-3}}, "device lane: 4.0 %, budget 0.5 %"),
+        ({"zero": {"mean": 1.2e-3}, "off": {"mean": 1.2e-3}}, "zero code: more than 5%; zero code, device lane off"),
+        ({"api": {"mean": 1.06e-3}}, "trainhooks API: more than 5%"),
+        ({"zero": {"mean": 1.04e-3}}, "device lane: 4.0%, budget 0.5%"),
         ({"zero": {"loss": 0.6}}, "the losses differ"),
         ({"zero": {"loss": 0.50001}}, "ok"),
         ({"api": {"peak": 1100}}, "the peaks of GPU memory differ"),
         ({each: {"mean": 0.1030} for each in ("zero", "off")} | {"bare": {"mean": 0.1}, "api": {"mean": 0.1}},
-         "zero code: more than 2 %"),
+         "zero code: more than 2%"),
     ],
 )  # fmt: skip
 def test_what_watching_may_cost(modes: dict[str, Any], verdict: str) -> None:
@@ -244,7 +244,7 @@ def test_what_watching_may_cost(modes: dict[str, Any], verdict: str) -> None:
 def test_the_99th_percentile_has_a_row_and_a_limit_of_its_own() -> None:
     (_, fine), (cells, bad) = cost.rows(measured("mlp-item", zero={"p99": 2.6e-3}))
     assert not fine and bad and cells[0] == "its 99th percentile"
-    assert cells[1:3] == ("2.00 ms", "+600 us (+30.0 %)") and "more than 25 %" in cells[-1]
+    assert cells[1:3] == ("2.00 ms", "+600 us (+30.0%)") and "more than 25%" in cells[-1]
 
 
 def test_a_loop_that_breaks_is_told() -> None:
@@ -309,7 +309,7 @@ KERNELS = {name: {"steps": 20, "busy": 0.010, "span": 0.011} for name in ("forwa
 
 def test_the_lane_is_held_against_the_kernels() -> None:
     rows = lanes.judge(lane(forward=0.0103, backward=0.0107, optimizer=0.0094), [KERNELS, KERNELS])
-    assert [cells[-1] for cells, _ in rows] == ["ok", "DIFFERS by +7.0 %", "DIFFERS by -6.0 %"]
+    assert [cells[-1] for cells, _ in rows] == ["ok", "DIFFERS by +7.0%", "DIFFERS by -6.0%"]
     assert [bad for _, bad in rows] == [False, True, True]
     assert rows[0][0][:5] == ("forward", "10.300 ms", "5.150 ms", "10.000 ms", "11.000 ms")
 
@@ -351,9 +351,9 @@ def test_programs_are_compared_by_what_they_say_themselves() -> None:
     alone = Ran(0, 1.0, "", "100 it/s\n")
     watched = Ran(0, 1.0, "", "99.5 it/s\ntrainmon: x finished\n  12 steps; 3.0 it/s\n", {}, report(("x", "info")))
     cells, bad = programs.row(["python", "a.py"], alone, watched)
-    assert cells == ("python a.py", "100", "99.5", "+0.5 %", "x", "ok") and not bad
+    assert cells == ("python a.py", "100", "99.5", "+0.5%", "x", "ok") and not bad
     cells, bad = programs.row(["python", "a.py"], alone, replace(watched, errors="90 it/s\n"))
-    assert bad and cells[3] == "+11.1 %"
+    assert bad and cells[3] == "+11.1%"
     assert programs.row(["a"], alone, Ran(3, 1.0, "", "boom"))[1]
     assert programs.row(["a"], Ran(0, 1.0, "", ""), watched)[0][-1] == "its speed is not told"
 

@@ -53,7 +53,7 @@ def sft(report: dict[str, Any], printed: str) -> list[Row]:
     mfu, why = report["throughput"]["mfu"], report["throughput"]["mfu_unknown"]
     if mfu is None:
         return [*rows, Row("sft: MFU", "unknown", str(why)[:60], TOLD)]
-    return [*rows, judged("sft: MFU", f"{100 * mfu:.1f} %", "more than 0, at most 100 %", 0 < mfu <= 1)]
+    return [*rows, judged("sft: MFU", f"{100 * mfu:.1f}%", "more than 0, at most 100%", 0 < mfu <= 1)]
 
 
 def rl(report: dict[str, Any]) -> list[Row]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from trainhooks import cuda, sampling, torch_flags
-from trainhooks.devices import Devices
-from trainhooks.sampling import Sampling
+from trainhooks import cuda, device_sampling, facts
+from trainhooks.device_sampling import Sampling
+from trainhooks.facts import Devices
 
 from .conftest import Told, Trainings
 from .test_gpu_clock import FAKE, gpu_times
@@ -36,18 +36,18 @@ def timed(seconds: list[float], cost: int = COST) -> tuple[list[tuple[int, int]]
 def test_the_budget_holds_on_average(step: float) -> None:
     count = 20_000
     found, share = timed([step] * count)
-    first = sampling.FIRST * COST / (count * step * 1e9)
-    assert share <= sampling.BUDGET + first
+    first = device_sampling.FIRST_STEPS * COST / (count * step * 1e9)
+    assert share <= device_sampling.BUDGET + first
     # As many as it allows, by the safety factor; the blocks have 1,000 steps at most.
-    assert share >= 0.8 * min(sampling.BUDGET, COST / (step * 1e9)) / sampling.SAFETY
+    assert share >= 0.8 * min(device_sampling.BUDGET, COST / (step * 1e9)) / device_sampling.COST_SAFETY_FACTOR
     if step >= 0.2:
         assert len(found) == count, "slow steps are all timed"
 
 
-def test_it_is_one_at_random_in_each_block() -> None:
+def test_one_step_of_each_block_is_timed_at_random() -> None:
     found, _ = timed([0.001] * 50_000)
     at = [number for number, _ in found]
-    assert at[: sampling.FIRST] == [0, 1, 2], "the first ones are all seen"
+    assert at[: device_sampling.FIRST_STEPS] == [0, 1, 2], "the first ones are all seen"
     apart = [b - a for a, b in pairwise(at[10:])]
     every = found[-1][1]
     assert len(set(apart)) > 50 and max(apart) < 2 * every and min(apart) < every / 2
@@ -57,24 +57,24 @@ def test_it_is_one_at_random_in_each_block() -> None:
     assert sum(every for _, every in found) == pytest.approx(50_000, rel=0.02), "each stands for its block"
 
 
-def test_a_log_of_each_20th_step_is_seen_as_often_as_it_happens() -> None:
+def test_a_log_every_20th_step_is_timed_in_proportion() -> None:
     steps = [0.7 if number % 20 == 19 else 0.0015 for number in range(20_000)]
     found, share = timed(steps)
-    assert share < sampling.BUDGET
+    assert share < device_sampling.BUDGET
     slow = sum(number % 20 == 19 for number, _ in found) / len(found)
     assert 0.02 < slow < 0.09
 
 
-def test_steps_that_become_slow_are_soon_seen_and_those_that_become_quick_cost_no_more() -> None:
+def test_sampling_adapts_to_steps_that_become_slower_or_faster() -> None:
     found, _ = timed([0.0005] * 5_000 + [2.0] * 100)
     assert len([number for number, _ in found if number >= 5_000]) > 80
     found, share = timed([60.0] + [0.001] * 60_000)
-    assert share < sampling.BUDGET and len(found) < 1_000
+    assert share < device_sampling.BUDGET and len(found) < 1_000
     found, share = timed(([0.001] * 2_000 + [30.0]) * 10)
-    assert share < sampling.BUDGET, "evaluations between"
+    assert share < device_sampling.BUDGET, "evaluations between"
 
 
-def test_a_cost_that_was_a_hiccup_is_forgotten() -> None:
+def test_a_single_high_cost_is_forgotten() -> None:
     lots, now, count = Sampling(), 1, 0
     for number in range(40_000):
         if lots.due(now):
@@ -85,7 +85,7 @@ def test_a_cost_that_was_a_hiccup_is_forgotten() -> None:
     assert count > 900, "one in 18"
 
 
-def test_two_processes_do_not_look_at_the_same_steps() -> None:
+def test_two_processes_time_different_steps() -> None:
     one, other = ([number for number, _ in timed([0.001] * 20_000)[0]] for _ in range(2))
     assert len(set(one) & set(other)) < 0.3 * len(one)
 
@@ -96,13 +96,13 @@ SAMPLED = (
     FAKE
     + """
 from collections import deque
-sampling.Sampling._wanted = lambda self, step: 1 if self._done < 3 else 10
+device_sampling.Sampling._block_size = lambda self, step: 1 if self._done < 3 else 10
 plain = []
 """
 )
 
 
-def test_what_is_not_timed_has_nothing_before_its_lane(train: Trainings) -> None:
+def test_untimed_steps_put_straight_into_the_lane(train: Trainings) -> None:
     told = train(
         SAMPLED
         + """
@@ -149,7 +149,7 @@ wait()
     assert "stretch" not in times[order[0]]
 
 
-def test_looks_are_told_with_the_step_in_which_they_were_taken(train: Trainings) -> None:
+def test_stack_samples_are_sent_with_their_step(train: Trainings) -> None:
     """Behind a queue the host waits for the device; the same line with an empty queue leaves it idle."""
     told = train(
         FAKE
@@ -174,7 +174,7 @@ for i in th.steps(range(6)):
     assert looks > 8 and idle >= looks - 1, rows
 
 
-def test_a_capture_in_another_thread_silences_every_call(train: Trainings) -> None:
+def test_a_capture_in_another_thread_stops_all_calls_to_cuda(train: Trainings) -> None:
     told = train(
         FAKE
         + """
@@ -198,7 +198,7 @@ wait()
     assert set(gpu_times(told)) >= {1, 2, 3, 4, 11, 12} and not set(gpu_times(told)) & {5, 6, 7, 8, 9}
 
 
-def test_a_child_of_a_timed_step_starts_nothing(train: Trainings) -> None:
+def test_a_child_forked_in_a_timed_step_times_nothing(train: Trainings) -> None:
     told = train(
         FAKE
         + """
@@ -207,7 +207,7 @@ for i in th.steps(range(3)):
     child = os.fork()
     if child == 0:
         th.log(a=1.0)
-        assert not lane.watching and not lane.look() and not misdeeds
+        assert not lane.watching and not lane.check_cuda() and not misdeeds
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 wait()
@@ -216,7 +216,7 @@ wait()
     assert list(gpu_times(told)) == [1, 2, 3]
 
 
-def test_at_the_end_what_is_done_is_read_and_nothing_waited_for(train: Trainings) -> None:
+def test_the_exit_reads_finished_events_without_waiting(train: Trainings) -> None:
     told = train(
         FAKE
         + """
@@ -286,16 +286,16 @@ def test_graphs_of_any_accelerator_are_captures_too(monkeypatch: pytest.MonkeyPa
     assert not cuda.captures
 
 
-def test_the_background_thread_asks_nothing_in_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_background_thread_makes_no_call_in_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     class Torch:
         def __getattr__(self, name: str) -> Any:
             raise AssertionError("asked")
 
     monkeypatch.setitem(cuda.captures, 1, True)
-    monkeypatch.setattr(torch_flags, "_memory", {"total": 1})
+    monkeypatch.setattr(facts, "_gpu_memory_figures", {"total": 1})
     monkeypatch.setitem(sys.modules, "torch", Torch())
-    assert torch_flags._gpu_memory(Torch()) == {"total": 1}
-    assert Devices().look(1e9) == []
+    assert facts._gpu_memory(Torch()) == {"total": 1}
+    assert Devices().in_use(1e9) == []
 
 
 # Losses and the usual step, on the real torch with a simulated device
@@ -312,13 +312,13 @@ def simulated(train: Trainings, workload: str, steps: int) -> tuple[Told, dict[s
         from trainhooks.auto import imports
         imports.install()
         from tests.simulated_device.workloads import WORKLOADS, train
-        from trainhooks.auto.usual import Usual
-        end, ends = Usual.end, []
-        Usual.end = lambda *args: (ends.append(1), end(*args))
+        from trainhooks.auto.fast_path import FastPath
+        end, ends = FastPath.end_step, []
+        FastPath.end_step = lambda *args: (ends.append(1), end(*args))
         began = clock.now
         train(device, dataclasses.replace(WORKLOADS[{workload!r}], steps={steps}))
         seconds = (clock.now - began) / 1e9
-        print(json.dumps(dict(face.calls, usual=len(ends), seconds=seconds, cost=face.hooks_cost / 1e9)))
+        print(json.dumps(dict(face.calls, fast=len(ends), seconds=seconds, cost=face.hooks_cost / 1e9)))
         print(sorted(face.misdeeds))
         """,
         plain=True,
@@ -332,7 +332,7 @@ def test_untimed_steps_stay_on_the_fast_path_and_losses_are_taken_at_intervals(t
     assert told.out.endswith("[]\n")
     times = {event["step"]: event for event in told.kind("gpu_time")}
     assert 3 <= len(times) < 150 and told.indices == list(range(1, 1501))
-    assert counted["usual"] > 1500 - 3 * len(times) - 10, "a timed step leaves the fast path for itself alone"
+    assert counted["fast"] > 1500 - 3 * len(times) - 10, "a timed step leaves the fast path for itself alone"
     assert counted["cost"] < 0.01 * counted["seconds"], "all calls of the hooks to the device, by the measured table"
     assert 5 <= counted["copy_"] <= 10 * counted["seconds"] + 2
     assert counted["pinned memory"] <= 20, "places are used again"

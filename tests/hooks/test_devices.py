@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainhooks import devices
+from trainhooks import facts
 
 from .conftest import Trainings
 
@@ -43,30 +43,30 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return made
 
 
-def test_the_devices_with_a_context_count(torch: SimpleNamespace) -> None:
-    assert devices.device_uuids() == [f"GPU-{B}"]
+def test_devices_with_a_context_are_in_use(torch: SimpleNamespace) -> None:
+    assert facts.device_uuids() == [f"GPU-{B}"]
 
 
 @pytest.mark.parametrize("visible", ["3,5", "GPU-aaaa,GPU-bbbb", f"GPU-{A},GPU-{B}", " 5 , 3 "])
-def test_torch_has_the_last_word_where_it_knows(
+def test_uuids_from_torch_win_over_the_environment(
     torch: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, visible: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert devices.device_uuids() == [f"GPU-{B}"]
+    assert facts.device_uuids() == [f"GPU-{B}"]
 
 
-def test_a_mig_instance_goes_by_its_own_id(torch: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mig_instance_has_its_own_id(torch: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     del torch.properties[1]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"MIG-{B}")
-    assert devices.device_uuids() == [f"MIG-{B}"]
+    assert facts.device_uuids() == [f"MIG-{B}"]
 
 
-def test_an_older_torch_knows_no_uuids(torch: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_torch_has_no_uuids(torch: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.properties[:] = [SimpleNamespace(), SimpleNamespace()]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    assert devices.device_uuids() == []  # CUDA's index is not the driver's
+    assert facts.device_uuids() == []  # CUDA's index is not the driver's
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-aaaa,GPU-bbbb")
-    assert devices.device_uuids() == ["GPU-bbbb"]
+    assert facts.device_uuids() == ["GPU-bbbb"]
 
 
 def test_cuda_is_never_started_to_learn_of_it(torch: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,36 +75,36 @@ def test_cuda_is_never_started_to_learn_of_it(torch: SimpleNamespace, monkeypatc
 
     torch.cuda.is_initialized = lambda: False
     torch.cuda.device_count = torch.cuda.get_device_properties = torch._C._cuda_hasPrimaryContext = refuse
-    assert devices.device_uuids() == []
+    assert facts.device_uuids() == []
     monkeypatch.delitem(sys.modules, "torch")
-    assert devices.device_uuids() == []
+    assert facts.device_uuids() == []
 
 
-def test_a_torch_that_lacks_half_costs_the_fact_only(torch: SimpleNamespace) -> None:
+def test_a_partial_torch_costs_only_the_fact(torch: SimpleNamespace) -> None:
     del torch._C._cuda_hasPrimaryContext
-    assert devices.device_uuids() == []
+    assert facts.device_uuids() == []
     del torch.cuda
-    assert devices.device_uuids() == []
+    assert facts.device_uuids() == []
 
 
-def test_a_device_used_later_is_seen_later(torch: SimpleNamespace) -> None:
-    watch = devices.Devices()
-    assert watch.look(0.0) == [f"GPU-{B}"]
+def test_a_device_used_later_is_added_later(torch: SimpleNamespace) -> None:
+    watch = facts.Devices()
+    assert watch.in_use(0.0) == [f"GPU-{B}"]
     torch._C._cuda_hasPrimaryContext = lambda index: True
-    assert watch.look(devices.EVERY / 2) == [f"GPU-{B}"]
-    assert watch.look(devices.EVERY) == [f"GPU-{A}", f"GPU-{B}"]
+    assert watch.in_use(facts.DEVICES_SECONDS / 2) == [f"GPU-{B}"]
+    assert watch.in_use(facts.DEVICES_SECONDS) == [f"GPU-{A}", f"GPU-{B}"]
 
 
-def test_devices_are_looked_for_until_there_are_some(torch: SimpleNamespace) -> None:
+def test_devices_are_queried_until_there_are_some(torch: SimpleNamespace) -> None:
     has_context = torch._C._cuda_hasPrimaryContext
     torch._C._cuda_hasPrimaryContext = lambda index: False
-    watch = devices.Devices()
-    assert watch.look(0.0) == []
+    watch = facts.Devices()
+    assert watch.in_use(0.0) == []
     torch._C._cuda_hasPrimaryContext = has_context
-    assert watch.look(0.5) == [f"GPU-{B}"]
+    assert watch.in_use(0.5) == [f"GPU-{B}"]
 
 
-def test_the_hooks_publish_them(train: Trainings) -> None:
+def test_the_hooks_send_the_devices_in_use(train: Trainings) -> None:
     told = train(
         """
         import sys, types

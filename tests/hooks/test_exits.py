@@ -29,7 +29,9 @@ WORK = "for _ in th.steps(range(5)): th.log(loss=1.5)\nwritten()\n"
         ("os.abort()", -signal.SIGABRT, False, None),
     ],
 )
-def test_a_way_out(train: Trainings, last: str, code: int, bye: bool, error: str | None) -> None:
+def test_every_exit_keeps_all_steps_and_its_error(
+    train: Trainings, last: str, code: int, bye: bool, error: str | None
+) -> None:
     told = train(WORK + last, code=code, quiet=code == 0)
     assert told.out == ""
     assert "trainhooks" not in told.err
@@ -37,7 +39,7 @@ def test_a_way_out(train: Trainings, last: str, code: int, bye: bool, error: str
     assert [event.get("error") for event in told.kind("bye")] == ([error and error.strip()] if bye else [])
 
 
-def test_the_last_moment_is_kept_on_an_orderly_end(train: Trainings) -> None:
+def test_entries_of_the_last_moment_are_written_on_an_orderly_exit(train: Trainings) -> None:
     """Nothing waits for the background thread's next turn."""
     told = train("for i in th.steps(range(50)): th.log(i=i)\nth.note('last words')")
     assert told.indices == list(range(1, 51))
@@ -45,7 +47,7 @@ def test_the_last_moment_is_kept_on_an_orderly_end(train: Trainings) -> None:
     assert told.events[-1]["kind"] == "bye"
 
 
-def test_killed_from_outside_in_the_middle_of_a_step(train: Trainings) -> None:
+def test_a_killed_training_keeps_its_steps_and_is_lost(train: Trainings) -> None:
     process = train.start(WORK + "with th.step(), th.phase('generation'): sleep(60)")
     told = Told(train.state)
     wait_for(lambda: told.journals and b'"phase":"generation"' in told.journals[0].read_bytes())
@@ -80,7 +82,7 @@ def test_an_import_alone_leaves_nothing_behind(train: Trainings) -> None:
     assert not train.state.exists()
 
 
-def test_a_call_in_an_exit_handler(train: Trainings) -> None:
+def test_calls_in_exit_handlers_do_no_harm(train: Trainings) -> None:
     told = train("import atexit\natexit.register(th.log, a=1)\natexit.register(print, 'bye')\nwith th.step(): pass")
     assert told.out == "bye\n"
     assert told.indices == [1]
@@ -123,13 +125,13 @@ def test_the_exit_does_not_wait_for_a_stopped_viewer(train: Trainings) -> None:
     assert not socket.exists()
 
 
-def test_the_exit_waits_for_a_slow_disk_that_gets_on(train: Trainings) -> None:
+def test_the_exit_waits_for_a_slow_disk_that_makes_progress(train: Trainings) -> None:
     """What a flood left takes longer than the wait for a disk that stalls; it is written nevertheless."""
     told = train(
         """
-        import trainhooks.outbox as outbox
-        write = outbox.Outbox._write
-        outbox.Outbox._write = lambda self: (sleep(0.4), write(self))
+        from trainhooks.background_writer import BackgroundWriter
+        write = BackgroundWriter._write
+        BackgroundWriter._write = lambda self: (sleep(0.4), write(self))
         for _ in th.steps(range(20_000)): pass
         """
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainhooks.calls import called
+from trainhooks.frames import called
 
 from .conftest import Trainings
 

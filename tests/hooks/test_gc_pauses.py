@@ -25,7 +25,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
     return found
 
 
-def test_only_what_is_long_or_of_all_objects_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_long_collections_and_those_of_all_objects_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([100, 200, 1_000, 1_000 + 2 * MS, 5 * MS, 5 * MS + 10, 6 * MS, 7 * MS])
     monkeypatch.setattr(gc_pauses, "host_clock", lambda: next(times))
     seen: list[Any] = []
@@ -37,7 +37,7 @@ def test_only_what_is_long_or_of_all_objects_is_told(monkeypatch: pytest.MonkeyP
     assert seen == [(1_000, 1_000 + 2 * MS), (5 * MS, 5 * MS + 10), (6 * MS, 7 * MS)]
 
 
-def test_it_listens_while_it_is_to_and_keeps_nothing_alive() -> None:
+def test_collections_are_watched_on_request_and_nothing_is_kept_alive() -> None:
     before, pauses = list(gc.callbacks), Pauses()
     pauses.watch(True)
     pauses.watch(True)
@@ -60,7 +60,7 @@ def test_it_listens_while_it_is_to_and_keeps_nothing_alive() -> None:
     pauses.watch(False)
 
 
-def test_time_in_a_step_is_the_phase_s_without_what_was_certainly_busy(pauses: Pauses) -> None:
+def test_pauses_count_by_phase_without_certain_work(pauses: Pauses) -> None:
     pauses._seen.extend([(90, 95), (100, 120), (190, 230), (390, 450)])
     times, names = [100, 200, 300, 400], ["data", "forward", "other"]
     # 300 is the first of the certain time, in no order; two of them overlap.
@@ -68,24 +68,24 @@ def test_time_in_a_step_is_the_phase_s_without_what_was_certainly_busy(pauses: P
     assert told == {"data": (20 + 10) / 1e9, "forward": (5 + 10) / 1e9, "other": 5 / 1e9}
 
 
-def test_the_seconds_between_two_timed_steps_are_those_in_all_steps(pauses: Pauses) -> None:
+def test_pauses_since_the_last_timed_step_cover_all_steps(pauses: Pauses) -> None:
     second = 10**9
     pauses._seen.extend([(10 * second, 11 * second), (24 * second, 26 * second), (45 * second, 46 * second)])
     assert pauses.since_last(5.0) is None, "nobody told of that step"
-    pauses.step_told(10.0, 10.0, True)
+    pauses.add_step(10.0, 10.0, True)
     assert pauses.since_last(10.0) is None, "the first one"
-    pauses.step_told(20.0, 5.0, False)  # half of the second one lies in it, the other half behind it
-    pauses.step_told(30.0, 10.0, True)
+    pauses.add_step(20.0, 5.0, False)  # half of the second one lies in it, the other half behind it
+    pauses.add_step(30.0, 10.0, True)
     assert pauses.since_last(30.0) == pytest.approx(2.0)
-    pauses.step_told(40.0, 10.0, False)
-    pauses.step_told(50.0, 10.0, True)
+    pauses.add_step(40.0, 10.0, False)
+    pauses.add_step(50.0, 10.0, True)
     assert pauses.since_last(50.0) == pytest.approx(1.0)
 
 
-def test_who_does_not_listen_knows_nothing() -> None:
+def test_pauses_are_unknown_while_not_watched() -> None:
     pauses = Pauses()
     for start in (1.0, 2.0):
-        pauses.step_told(start, 1.0, True)
+        pauses.add_step(start, 1.0, True)
         assert pauses.since_last(start) is None
     assert pauses.by_phase([0, 100], ["forward"], []) is None
 
@@ -106,7 +106,7 @@ def listening(): return sum(hasattr(each, '_trainhooks_pauses') for each in gc.c
 """
 
 
-def test_collections_are_told_with_the_steps_that_were_timed(train: Trainings) -> None:
+def test_collections_are_sent_with_timed_steps(train: Trainings) -> None:
     told = train(
         FAKE
         + COLLECTS
@@ -140,7 +140,9 @@ with th.span('eval'): collect()
 @pytest.mark.parametrize(
     ("setup", "environment"), [("cuda.initialized = False", {}), ("", {"TRAINMON_GPU_CLOCK": "0"})]
 )
-def test_where_no_device_is_timed_nobody_listens(train: Trainings, setup: str, environment: dict[str, str]) -> None:
+def test_collections_are_not_watched_without_a_timed_device(
+    train: Trainings, setup: str, environment: dict[str, str]
+) -> None:
     told = train(
         FAKE
         + COLLECTS
@@ -157,7 +159,7 @@ print(gc.callbacks)
     assert told.out == "[]\n[]\n" and told.kind("gpu_time") == []
 
 
-def test_a_forked_child_does_not_listen(train: Trainings) -> None:
+def test_a_forked_child_does_not_watch_collections(train: Trainings) -> None:
     told = train(
         FAKE
         + COLLECTS

@@ -33,7 +33,7 @@ class Event:
         if cuda.capturing or cuda.graphs: misdeeds.append('touched in a capture')
         if cuda.compiling: misdeeds.append('touched while compiling')
         if os.getpid() != pid: misdeeds.append('touched in a child')
-        if not cuda.initialized: misdeeds.append('initialised CUDA')
+        if not cuda.initialized: misdeeds.append('initialized CUDA')
         if self.thread not in (None, threading.get_ident()): misdeeds.append('touched from another thread')
     def record(self, stream):
         self.check()
@@ -46,7 +46,7 @@ class Event:
         if not (self.timing and end.timing and self.query() and end.query()): misdeeds.append('read too early')
         if self.stream.device_index != end.stream.device_index: misdeeds.append('devices mixed')
         return (end.at - self.at) * 1000
-    def synchronize(self): misdeeds.append('synchronised')
+    def synchronize(self): misdeeds.append('synchronized')
     wait = synchronize
 class CUDAGraph:
     def capture_begin(self, pool=None, capture_error_mode='global'): cuda.graphs += 1
@@ -56,15 +56,15 @@ cuda = types.SimpleNamespace(
     stuck=False,
     is_initialized=lambda: cuda.initialized, current_stream=lambda device=None: cuda.stream,
     current_device=lambda: cuda.stream.device_index, device_count=lambda: 2,
-    is_current_stream_capturing=lambda: cuda.capturing, synchronize=lambda: misdeeds.append('synchronised'),
+    is_current_stream_capturing=lambda: cuda.capturing, synchronize=lambda: misdeeds.append('synchronized'),
 )
 compiler = types.SimpleNamespace(is_compiling=lambda: cuda.compiling)
 sys.modules['torch'] = types.SimpleNamespace(
     _C=types.SimpleNamespace(_cuda_hasPrimaryContext=lambda index: True),
     cuda=cuda, compiler=compiler, version=types.SimpleNamespace(cuda='13.0'), __version__='9')
-from trainhooks import device_lane, sampling, session
-device_lane.LATE = 100_000_000  # a busy machine holds a thread up anywhere
-sampling.BUDGET = float(os.environ.get('BUDGET', '1e9'))
+from trainhooks import device_lane, device_sampling, session
+device_lane.MAX_LATENESS_NS = 100_000_000  # a busy machine holds a thread up anywhere
+device_sampling.BUDGET = float(os.environ.get('BUDGET', '1e9'))
 lane = session.device
 import atexit
 atexit.register(lambda: print(sorted(set(misdeeds))))  # after all else: registered before the hooks are started
@@ -84,7 +84,7 @@ def phases(event: dict[str, Any]) -> dict[str, float]:
     return {name: round(seconds, 4) for name, seconds in event.get("phases", [])}
 
 
-def test_what_the_gpu_takes_is_told_where_the_host_runs_ahead(train: Trainings) -> None:
+def test_gpu_time_is_measured_where_the_host_runs_ahead(train: Trainings) -> None:
     told = train(
         FAKE
         + """
@@ -111,7 +111,7 @@ wait()
     assert all(seconds < 0.01 for step in told.steps for seconds in [step["duration"]]), "the host's times stay"
 
 
-def test_how_long_it_certainly_had_work(train: Trainings) -> None:
+def test_certain_work_is_measured_by_phase(train: Trainings) -> None:
     """A lower bound: most of what there was where the host ran ahead, and never more than that."""
     told = train(
         FAKE
@@ -138,7 +138,7 @@ for i in th.steps(range(20)):
     assert all(0.03 < behind[step] < 0.09 for step in range(2, 11)) and behind[19] < 0.01
 
 
-def test_events_are_read_oldest_first_when_the_gpu_is_done(train: Trainings) -> None:
+def test_events_are_queried_oldest_first_once_the_gpu_is_done(train: Trainings) -> None:
     told = train(
         FAKE
         + """
@@ -152,7 +152,7 @@ wait()
 
 
 @pytest.mark.parametrize("off", ["TRAINMON_GPU_CLOCK", "ROCm", "CUDA is not started"])
-def test_off_it_is_not_there(train: Trainings, off: str) -> None:
+def test_a_clock_that_is_off_times_nothing(train: Trainings, off: str) -> None:
     told = train(
         FAKE
         + f"""
@@ -176,7 +176,7 @@ print(Event.made, lane.watching)
     assert said == {"ROCm": ["off: ROCm was never tried"], "TRAINMON_GPU_CLOCK": ["off: by setting"]}.get(off, [])
 
 
-def test_a_capture_is_left_alone(train: Trainings) -> None:
+def test_nothing_is_recorded_during_a_capture(train: Trainings) -> None:
     """It begins inside a phase, and lasts into the next step; neither is timed."""
     told = train(
         FAKE
@@ -195,7 +195,7 @@ wait()
     assert list(gpu_times(told, dropped=True)) == [4, 5, 6, 7] and gpu_times(told)[8]["dropped"] == 4
 
 
-def test_another_stream_is_marked_and_another_device_gives_the_step_up(train: Trainings) -> None:
+def test_another_stream_is_timed_and_another_device_gives_the_step_up(train: Trainings) -> None:
     told = train(
         FAKE
         + """
@@ -221,14 +221,14 @@ for i in th.steps(range(6)):
 
 
 @pytest.mark.parametrize("call", ["record", "query", "elapsed_time", "__init__"])
-def test_a_device_in_error_ends_the_clock_and_nothing_else(train: Trainings, call: str) -> None:
+def test_a_cuda_error_ends_the_clock_and_not_the_training(train: Trainings, call: str) -> None:
     told = train(
         FAKE
         + f"""
 def fail(*_, **__): calls.append(1); raise RuntimeError('CUDA error: \\x1b[31mlaunch failure')
 calls = []
 for i in th.steps(range(6)):
-    if i == 2: Event.{call} = fail; Event.made = 0; lane._free.clear()
+    if i == 2: Event.{call} = fail; Event.made = 0; lane._pool._free.clear()
     with th.phase('forward'): pass
 print(len(calls))
 """,
@@ -242,7 +242,7 @@ print(len(calls))
     )
 
 
-def test_what_is_made_and_kept_is_bounded(train: Trainings) -> None:
+def test_events_and_steps_under_way_are_bounded(train: Trainings) -> None:
     told = train(
         FAKE
         + """
@@ -286,7 +286,7 @@ wait()
     assert told.out == "[]\n" and len(parent) == 1
 
 
-def test_one_thread_is_timed_and_asked(train: Trainings) -> None:
+def test_only_one_thread_is_timed_and_queries_events(train: Trainings) -> None:
     told = train(
         FAKE
         + """
@@ -305,7 +305,7 @@ next_thread.join()
     assert len(times) == 20
 
 
-def test_only_whole_steps_are_told(train: Trainings) -> None:
+def test_only_whole_steps_are_sent(train: Trainings) -> None:
     """Ended by an exception, left at once, not begun."""
     told = train(
         FAKE
@@ -328,12 +328,12 @@ wait()
     assert phases(times[3])["forward"] >= 0.001
 
 
-def test_automatic_steps(train: Trainings) -> None:
+def test_automatic_steps_are_timed_by_phase(train: Trainings) -> None:
     """As `auto` tells them: grounds, ends and begins of one moment, and a begin in hindsight, which is not timed."""
     told = train(
         FAKE
         + """
-from trainhooks.entries import AUTOMATIC, BACKWARD, DATA, END, FORWARD, NOTHING, STEP
+from trainhooks.lane_entries import AUTOMATIC, BACKWARD, DATA, END, FORWARD, NO_PHASE, STEP
 put, clock, ended = session.quiet_put(), time.monotonic_ns, 0
 session.announce()
 work(0.05)
@@ -347,7 +347,7 @@ for i in range(6):
     put((FORWARD, clock())); work(0.004)
     with th.phase('generation'): work(0.002)
     put((BACKWARD, clock())); work(0.006)
-    put((NOTHING, clock()))
+    put((NO_PHASE, clock()))
     ended = clock()
     put((END, ended, AUTOMATIC))
 wait()
@@ -376,7 +376,7 @@ wait()
     assert bare.out == "False\n"
 
 
-def test_a_torch_without_a_gpu_is_left_as_it_is(train: Trainings) -> None:
+def test_a_torch_without_a_gpu_is_not_changed(train: Trainings) -> None:
     """The real one: same graphs, no note, no times."""
     script = """
         import torch

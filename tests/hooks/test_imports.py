@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import monitor
 import trainhooks
+from trainhooks.events import KINDS
 
 from .conftest import Trainings
 
@@ -30,9 +32,10 @@ def test_an_import_loads_nothing_heavy(train: Trainings) -> None:
     assert not top & {"json", "dataclasses", "socket", "subprocess", "tempfile", "uuid", "inspect", "asyncio"}
     ours = {name for name in loaded if name.startswith("trainhooks")}
     assert ours == {
-        "trainhooks", "trainhooks.api", "trainhooks.session", "trainhooks.deferred", "trainhooks.clocks",
-        "trainhooks.entries", "trainhooks.process_group", "trainhooks.cuda", "trainhooks.device_lane",
-        "trainhooks.device_delay", "trainhooks.device_place", "trainhooks.gc_pauses", "trainhooks.sampling",
+        "trainhooks", "trainhooks.api", "trainhooks.session", "trainhooks.deferred", "trainhooks.lane_entries",
+        "trainhooks.signal_errors",
+        "trainhooks.cuda", "trainhooks.device_lane",
+        "trainhooks.device_sampling", "trainhooks.gc_pauses",
     }  # fmt: skip
 
 
@@ -41,7 +44,7 @@ def test_recording_loads_nothing_of_the_dashboard(train: Trainings) -> None:
     assert not {name.partition(".")[0] for name in told.out.split()} & {"torch", "numpy", "monitor", "textual"}
 
 
-def test_the_names_are_as_promised() -> None:
+def test_the_public_names_are_stable() -> None:
     assert trainhooks.__all__ == ["count", "init", "log", "note", "phase", "skip", "span", "step", "steps"]
     assert all(callable(getattr(trainhooks, name)) for name in trainhooks.__all__)
 
@@ -52,9 +55,35 @@ def test_the_grammar_is_that_of_python_3_9(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_annotations_are_not_newer_than_3_9_where_they_are_read(path: Path) -> None:
+def test_annotations_can_be_read_on_python_3_9(path: Path) -> None:
     """`X | None` parses on 3.9, and fails there once something reads the annotations."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     annotations = [node.annotation for node in ast.walk(tree) if isinstance(node, (ast.AnnAssign, ast.arg))]
     found = [part for each in annotations if each for part in ast.walk(each) if isinstance(part, ast.BinOp)]
     assert not [ast.unparse(each) for each in found if isinstance(each.op, ast.BitOr)]
+
+
+PRODUCT = [path for package in (trainhooks, monitor) for path in sorted(Path(package.__path__[0]).rglob("*.py"))]
+EVENTS = {cls.__name__ for cls in KINDS.values()} | {"Event"}
+
+
+def positional_event_arguments(source: str) -> list[str]:
+    """Return the calls in `source` that construct an event with a positional argument."""
+    tree = ast.parse(source)
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    names = {
+        alias.asname or alias.name for node in imports if node.module == "trainhooks.events" for alias in node.names
+    }
+    names = {name for name in names if name in EVENTS} | {f"events.{name}" for name in EVENTS}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+    return [ast.unparse(call) for call in calls if ast.unparse(call.func) in names]
+
+
+def test_events_are_constructed_by_keyword_only() -> None:
+    """A dataclass cannot ask for that before Python 3.10."""
+    found = {path.name: positional_event_arguments(path.read_text(encoding="utf-8")) for path in PRODUCT}
+    assert not {name: calls for name, calls in found.items() if calls}
+    assert len(PRODUCT) > 100
+    assert positional_event_arguments("from trainhooks.events import Note\nNote('p', 0, t=1.0)") == [
+        "Note('p', 0, t=1.0)"
+    ]

@@ -12,6 +12,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
+from tests.signals import send_signal
 from trainhooks import rundir
 
 from .conftest import Trainings, wait_for
@@ -156,7 +157,7 @@ def test_a_lock_lives_as_long_as_its_process(tmp_path: Path) -> None:
         finally:
             holder.kill()
             if worker:
-                os.kill(worker, 9)
+                send_signal(worker, 9)
             holder.stdout.close()
     mine = rundir.Lock.acquire(path)
     assert mine is not None

@@ -34,7 +34,7 @@ th.log(after=2)
 """
 
 
-def normalised(told: Told) -> list[dict[str, Any]]:
+def normalized(told: Told) -> list[dict[str, Any]]:
     """The events without what differs from process to process."""
     out = []
     for event in told.events:
@@ -50,7 +50,7 @@ def normalised(told: Told) -> list[dict[str, Any]]:
 def test_without_libraries_the_same_is_told(train: Trainings, tmp_path: Path, names: list[str]) -> None:
     usual = train(SAYS)
     bare = Trainings(tmp_path / "bare", tmp_path)(WITHOUT.format(names=names) + SAYS, plain=True)
-    assert normalised(bare) == normalised(usual)
+    assert normalized(bare) == normalized(usual)
 
 
 GOES_ON = """

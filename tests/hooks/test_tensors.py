@@ -7,7 +7,7 @@ import pytest
 from .conftest import Trainings
 
 
-def test_tensors_in_host_memory(train: Trainings) -> None:
+def test_tensors_in_host_memory_are_read_at_once(train: Trainings) -> None:
     told = train(
         """
         import torch
@@ -55,7 +55,7 @@ class Event:
     def query(self):
         if self.thread != threading.get_ident(): reads.append('asked from elsewhere')
         return ready
-    def synchronize(self): reads.append('synchronised')
+    def synchronize(self): reads.append('synchronized')
 def empty(shape, dtype=None, device=None, pin_memory=False):
     if not pin_memory: reads.append('not pinned')
     return Host()
@@ -64,13 +64,13 @@ cuda = types.SimpleNamespace(
     Event=Event, is_current_stream_capturing=lambda: capturing, current_stream=lambda device: device)
 sys.modules['torch'] = types.SimpleNamespace(cuda=cuda, empty=empty, __version__='9')
 from trainhooks import deferred
-deferred.BETWEEN = 0  # every value is taken
+deferred.MIN_COPY_INTERVAL_NS = 0  # every value is taken
 import atexit
 atexit.register(lambda: print(sorted(set(reads))))  # after all else: registered before the hooks are started
 """
 
 
-def test_a_tensor_on_the_device_arrives_with_its_step_s_number(train: Trainings) -> None:
+def test_a_tensor_on_the_device_arrives_with_its_step_index(train: Trainings) -> None:
     told = train(
         FAKE
         + """
@@ -115,7 +115,7 @@ for i in th.steps(range(2)):
     assert told.out == "[]\n"
 
 
-def test_nothing_is_asked_while_a_graph_is_captured(train: Trainings) -> None:
+def test_no_event_is_queried_while_a_graph_is_captured(train: Trainings) -> None:
     told = train(
         FAKE
         + """
@@ -130,7 +130,7 @@ for i in th.steps(range(4)):
     assert {event["step"]: event["values"]["loss"] for event in told.kind("metrics")} == {1: 0, 4: 3}
 
 
-def test_many_on_their_way_are_bounded_and_large_ones_ignored(train: Trainings) -> None:
+def test_copies_in_flight_are_bounded_and_large_tensors_ignored(train: Trainings) -> None:
     told = train(
         FAKE
         + """
@@ -146,7 +146,7 @@ print(len(deferred.waiting))
     assert "metrics" not in told.steps[0]
 
 
-def test_a_device_in_error_is_not_our_business(train: Trainings) -> None:
+def test_a_device_in_error_raises_nothing_from_the_hooks(train: Trainings) -> None:
     told = train(
         FAKE
         + """
@@ -198,7 +198,7 @@ for i in th.steps(range(6)):
     assert told.out == "[]\n" and len(told.steps) == 6
 
 
-def test_a_value_is_taken_in_inference_mode_and_out_of_it(train: Trainings) -> None:
+def test_values_are_copied_in_and_out_of_inference_mode(train: Trainings) -> None:
     """The place that was made in the one is written to in the other."""
     told = train(
         """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.sources.cgroup import Cgroup, Limits
+from monitor.sources.host import Cgroup, Limits
 
 
 def lay(root: Path, **files: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.sources.kinds import WORKER_NAME, Member, count
+from monitor.sources.process_tree import WORKER_NAME, Member, count
 
 TRAIN = ("python", "train.py")
 SPAWN = (
@@ -34,7 +34,7 @@ def member(parent: int, command: tuple[str, ...], name: str = "python") -> Membe
          (0, 2)),
         # a compiler's workers are neither
         ({10: member(1, TRAIN), 11: member(10, ("python", "/x/torch/_inductor/compile_worker/__main__.py"))}, (0, 0)),
-        # a launcher above the trainer, a neighbour beside it
+        # a launcher above the trainer, a neighbor beside it
         ({9: member(1, ("torchrun",)), 10: member(9, TRAIN), 11: member(10, TRAIN), 20: member(9, ("tensorboard",))},
          (1, 0)),
     ],

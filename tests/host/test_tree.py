@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from monitor.sources.host import HostSource, pressure
+from tests.signals import send_group_signal
 from trainhooks.events import Host
 
 
@@ -26,7 +27,7 @@ def training(source: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
         assert child.stdout is not None and child.stdout.readline()
         yield child
     finally:
-        os.killpg(child.pid, 9)
+        send_group_signal(child.pid, 9)
         child.wait()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.signals import send_group_signal, send_signal
 from trainhooks import rundir
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,7 +83,7 @@ class State:
     def strike(self, run: Path, number: signal.Signals) -> int:
         """Signal whoever records the run, once there is one: its pid."""
         wait_for(lambda: self.supervisor(run))
-        os.kill(pid := self.supervisor(run), number)
+        send_signal(pid := self.supervisor(run), number)
         return pid
 
     def ended(self, run: Path) -> dict[str, object] | None:
@@ -97,7 +98,7 @@ def state(tmp_path: Path) -> Iterator[State]:
         identity = rundir.read_json(run / rundir.IDENTITY) or {}
         if rundir.process_alive(identity.get("pid"), identity.get("start_ticks"), identity.get("boot_id")):
             with contextlib.suppress(OSError):
-                os.killpg(identity["pid"], signal.SIGKILL)
+                send_group_signal(identity["pid"], signal.SIGKILL)
         if recorder := made.supervisor(run):
             with contextlib.suppress(OSError):
-                os.kill(recorder, signal.SIGKILL)
+                send_signal(recorder, signal.SIGKILL)

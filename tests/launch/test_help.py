@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import time
@@ -13,12 +12,13 @@ import click
 import pexpect
 import pytest
 
-from monitor.alerts import notify
+from monitor import alerts
 from monitor.cli import cli
+from monitor.commands import showing
 from monitor.diagnosis.explain import CODES
-from monitor.running import stop
+from monitor.running import lifetime
 from monitor.runs import retention
-from monitor.verbs import plain
+from tests.signals import send_group_signal, send_signal
 from trainhooks import rundir
 
 from .conftest import ROOT, TRAINMON, State, python, wait_for
@@ -49,12 +49,12 @@ def test_every_option_is_explained(verb: click.Command, option: click.Option) ->
 @pytest.mark.parametrize(
     ("verb", "sentence", "holds"),
     [
-        ("run", "at most one in 10 s, killed after 30 s", (notify.APART, notify.LIMIT) == (10, 30)),
-        ("attach", "at most one in 10 s, killed after 30 s", (notify.APART, notify.LIMIT) == (10, 30)),
-        ("attach", "A line of JSON a second", plain.OBJECT_SECONDS == 1),
-        ("stop", "SIGINT, after 30 s SIGTERM, after 30 s more SIGKILL", stop.WAITS[:2] == (30, 30)),
+        ("run", "at most one in 10 s, killed after 30 s", (alerts.MIN_SECONDS_BETWEEN, alerts.LIMIT) == (10, 30)),
+        ("attach", "at most one in 10 s, killed after 30 s", (alerts.MIN_SECONDS_BETWEEN, alerts.LIMIT) == (10, 30)),
+        ("attach", "A line of JSON a second", showing.OBJECT_SECONDS == 1),
+        ("stop", "SIGINT, after 30 s SIGTERM, after 30 s more SIGKILL", lifetime.STOP_WAITS[:2] == (30, 30)),
         ("prune", "runs = 400, gib = 20", (retention.KEEP_RUNS, retention.KEEP_BYTES) == (400, 20 << 30)),
-        ("prune", "nothing has touched for a day", retention.YOUNG == 24 * 3600),
+        ("prune", "not modified for a day", retention.MIN_AGE == 24 * 3600),
     ],
 )
 def test_its_numbers_are_those_of_the_code(verb: str, sentence: str, holds: bool) -> None:
@@ -118,15 +118,15 @@ def stands_still(count: Path) -> bool:
 def test_a_stopped_supervisor_stops_a_training_that_has_a_terminal(state: State, tmp_path: Path) -> None:
     count = tmp_path / "count"
     training, supervisor = talking(state, count)
-    os.kill(supervisor, signal.SIGSTOP)
+    send_signal(supervisor, signal.SIGSTOP)
     wait_for(lambda: stands_still(count))
-    os.kill(supervisor, signal.SIGCONT)
+    send_signal(supervisor, signal.SIGCONT)
     wait_for(lambda: not stands_still(count))
-    os.killpg(training, signal.SIGKILL)
+    send_group_signal(training, signal.SIGKILL)
 
 
 def test_a_killed_one_ends_it(state: State, tmp_path: Path) -> None:
     _, supervisor = talking(state, tmp_path / "count")
     assert alive(state)
-    os.kill(supervisor, signal.SIGKILL)
+    send_signal(supervisor, signal.SIGKILL)
     wait_for(lambda: not alive(state))

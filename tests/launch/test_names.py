@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.running.command import name
+from monitor.running.command import run_name
 from tests.auto.watched import watched
 
 NAMES = {
@@ -33,7 +33,7 @@ NAMES = {
 
 @pytest.mark.parametrize("command", NAMES)
 def test_a_command_is_called_after_what_it_runs(command: str) -> None:
-    assert name(command.split()) == NAMES[command]
+    assert run_name(command.split()) == NAMES[command]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_command_is_called_after_what_it_runs(command: str) -> None:
     ],
 )
 def test_a_line_of_shell_likewise(script: str, expected: str) -> None:
-    assert name(["bash", "-c", script]) == name(["/bin/bash", "-lc", script]) == expected
+    assert run_name(["bash", "-c", script]) == run_name(["/bin/bash", "-lc", script]) == expected
 
 
 def test_the_name_is_the_scripts_when_the_training_reports_in(tmp_path: Path) -> None:

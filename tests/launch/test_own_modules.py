@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from monitor.alerts.notify import LOG as ALERTS_LOG
+from monitor.alerts import LOG as ALERTS_LOG
 from monitor.entry import ordered
+from tests.signals import send_group_signal
 from trainhooks import rundir
 
 from .conftest import ROOT, State, wait_for
@@ -155,7 +155,7 @@ def test_a_recorder_that_is_replaced(place: Place) -> None:
         wait_for(lambda: place.state.supervisor(place.state.only) not in (0, killed), 20)
         assert place.run == ""
     finally:
-        os.killpg(place.state.pid(place.state.only), signal.SIGKILL)
+        send_group_signal(place.state.pid(place.state.only), signal.SIGKILL)
         front.wait(30)
 
 

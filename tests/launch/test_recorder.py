@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from monitor.running.journal_writer import Writer
 from monitor.running.recorder import write_exit
-from monitor.running.writer import Writer
 from monitor.sources.decode import decode
 from trainhooks import journal, rundir
 from trainhooks.events import Event, Note
@@ -83,7 +83,7 @@ def test_what_a_full_disk_refuses_for_too_long_is_counted_and_said(
     assert writer.dropped == 2
     writer.write(note("kept"))
     found = lines(tmp_path)
-    assert found[1]["text"] == "2 readings of GPU and host were lost: the disk is full"
+    assert found[1]["text"] == "2 GPU and host readings were lost: the disk is full"
     assert [line["seq"] for line in found] == [1, 4, 5]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.running import recorder, reserve
+from monitor.running import output, recorder
 from trainhooks import rundir
 
 
@@ -19,32 +19,32 @@ def kept(path: Path) -> int:
 def test_room_is_kept_ahead_and_given_back(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_bytes(b"x" * 10_000)
-    room = reserve.Reserve([path, tmp_path / "missing"])
+    room = output.Preallocation([path, tmp_path / "missing"])
     room.step()
-    if kept(path) < reserve.AHEAD // 2:
+    if kept(path) < output.PREALLOCATED_BYTES // 2:
         pytest.skip("LOUD: this file system sets nothing aside")
     assert path.read_bytes() == b"x" * 10_000
     with path.open("ab") as out:
-        out.write(b"y" * (reserve.AHEAD - 20_000))
+        out.write(b"y" * (output.PREALLOCATED_BYTES - 20_000))
     room.step()
-    assert kept(path) > reserve.AHEAD // 2
+    assert kept(path) > output.PREALLOCATED_BYTES // 2
     room.close()
-    reserve.release([path, tmp_path / "missing"])
+    output.release_preallocated([path, tmp_path / "missing"])
     assert kept(path) <= 4096
-    assert path.stat().st_size == 10_000 + reserve.AHEAD - 20_000
+    assert path.stat().st_size == 10_000 + output.PREALLOCATED_BYTES - 20_000
 
 
 def test_room_is_kept_anew_for_a_file_that_was_emptied(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_bytes(b"x" * 100_000)
-    room = reserve.Reserve([path])
+    room = output.Preallocation([path])
     room.step()
-    if kept(path) < reserve.AHEAD // 2:
+    if kept(path) < output.PREALLOCATED_BYTES // 2:
         pytest.skip("LOUD: this file system sets nothing aside")
     path.write_bytes(b"anew\n")
     assert kept(path) <= 4096
     room.step()
-    assert kept(path) > reserve.AHEAD // 2
+    assert kept(path) > output.PREALLOCATED_BYTES // 2
     room.close()
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from monitor.errors import UserError
 from monitor.runs import catalogue, retention
 from monitor.runs.retention import Stored, surplus
+from tests.signals import send_signal
 from trainhooks import rundir
 
 from .conftest import State, python, wait_for
@@ -105,7 +106,7 @@ def test_a_run_that_nobody_touched_for_a_day_but_lives_stays(state: State, monke
     run = next(path for path in state.runs() if path != gone)
     (run / retention.PIN).unlink(missing_ok=True)
     configure(state.path, "runs = 0")
-    monkeypatch.setattr(retention, "YOUNG", -1e9)  # so that only being alive keeps it
+    monkeypatch.setattr(retention, "MIN_AGE", -1e9)  # so that only being alive keeps it
     assert then < time.time()
     retention.prune(lambda: False)
     assert run.exists() and not gone.exists()
@@ -141,7 +142,7 @@ def test_a_training_that_outlived_the_launched_program_stays(state: State, monke
         assert json.loads(state.call("ls", "--json").stdout)[0]["state"] == "running"
         assert json.loads(state.call("report", "--json").stdout)["outcome"]["state"] == "running"
     finally:
-        os.kill(training.pid, signal.SIGKILL)
+        send_signal(training.pid, signal.SIGKILL)
     wait_for(lambda: not rundir.run_alive(run))
     assert state.call("prune", "--keep", "0").returncode == 0 and not run.exists()
 
@@ -180,7 +181,7 @@ def test_sockets_of_the_dead_go_and_those_of_the_living_stay(tmp_path: Path, mon
     bound("dead-today.sock", 60).close()
     (tmp_path / "other.txt").touch()
     with bound("living.sock", 90_000):
-        retention.sweep_sockets(now - retention.YOUNG)
+        retention.sweep_sockets(now - retention.MIN_AGE)
         assert {path.name for path in tmp_path.iterdir()} == {"dead-today.sock", "living.sock", "other.txt"}
 
 
@@ -199,7 +200,7 @@ def test_limits_that_cannot_be_used_are_said_and_remove_nothing(state: State, mo
     run = old_run(state.path, "a", 9)
     configure(state.path, text)
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(state.path))
-    with pytest.raises(UserError, match=f"config.toml: retention.{text.split()[0]} is "):
+    with pytest.raises(UserError, match=f"config.toml: retention.{text.split()[0]} must be "):
         retention.prune(lambda: False)
     assert run.exists()
 

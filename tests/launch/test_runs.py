@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from monitor.errors import UserError
-from monitor.running.command import name
+from monitor.running.command import run_name
 from monitor.runs import catalogue
 from trainhooks import rundir
 
@@ -50,9 +50,9 @@ def test_what_a_person_may_say(here: Path) -> None:
     assert catalogue.resolve("sw") == other
     assert catalogue.resolve(str(old)) == old
     assert [entry.id for entry in catalogue.list_runs()] == [other.name, new.name, old.name]
-    with pytest.raises(UserError, match="may be any of 2 runs: rl-0102-bbbb, rl-0101-aaaa"):
+    with pytest.raises(UserError, match="matches 2 runs: rl-0102-bbbb, rl-0101-aaaa"):
         catalogue.resolve("rl-0")
-    with pytest.raises(UserError, match="`trainmon ls` lists them"):
+    with pytest.raises(UserError, match="`trainmon ls` lists the runs"):
         catalogue.resolve("nothing")
 
 
@@ -118,7 +118,7 @@ def test_progress_from_a_long_journal(here: Path) -> None:
     ],
 )
 def test_names(command: str, expected: str) -> None:
-    assert name(command.split()) == expected
+    assert run_name(command.split()) == expected
 
 
 @pytest.mark.parametrize("name", ["run.json", "exit.json", "rank-1-q.jsonl", "rank-1-q.lock", "console.log"])

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from monitor.sources.console import LINES, Console, Lines, readable
 from monitor.sources.host import HostSource
+from monitor.sources.tail_file import LINES, Console, Lines, readable
 
 from .conftest import python, wait_for
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.running.stop import stop_training
+from monitor.running.lifetime import stop_training
 from trainhooks import rundir
 
 from .conftest import State, python, wait_for
@@ -37,7 +38,7 @@ def test_it_escalates(state: State, ignored: tuple[str, ...], status: int, sent:
     assert stop_training(state.only, said.append, SHORT)
     assert front.wait(20) == status
     assert [line.split()[1] for line in said[:-1]] == sent
-    assert "has ended after" in said[-1]
+    assert "ended after" in said[-1]
 
 
 def test_the_verb(state: State) -> None:
@@ -64,7 +65,7 @@ def test_another_process_with_the_same_pid_is_left_alone(tmp_path: Path) -> None
         bystander.wait()
 
 
-def test_a_process_that_leads_no_group_is_signalled_alone(tmp_path: Path) -> None:
+def test_a_process_that_leads_no_group_is_signaled_alone(tmp_path: Path) -> None:
     """A training that nobody launched may share its group with the shell it was started from."""
     training = subprocess.Popen(["sleep", "60"])
     assert os.getpgid(training.pid) == os.getpgid(0)
@@ -84,3 +85,23 @@ def test_processes_known_by_their_locks(tmp_path: Path) -> None:
     wait_for(lambda: training.stdout.readline() == b"ready\n")
     assert stop_training(tmp_path, lambda _: None, SHORT)
     assert training.wait(10) in (-signal.SIGINT, 1, 130)
+
+
+def test_a_run_that_was_stopped_is_not_finished_though_its_program_ends_with_0(state: State) -> None:
+    code = (
+        "import signal, sys, time; signal.signal(signal.SIGINT, lambda *_: sys.exit(0)); print('ready'); time.sleep(60)"
+    )
+    front = state.start(*python(code))
+    front.stdout.readline()
+    assert state.call("stop", "last").returncode == 0
+    assert front.wait(20) == 0
+    told = json.loads(state.call("report", "--json").stdout)["outcome"]
+    assert (told["state"], told["exit_code"], told["error"]) == ("killed", 0, "stopped by you")
+    assert b"killed (exit code 0)" in state.call("report").stdout and b"stopped by you" in state.call("report").stdout
+    assert json.loads(state.call("ls", "--json").stdout)[0]["state"] == "killed"
+
+
+def test_a_run_that_was_not_stopped_stays_finished(state: State) -> None:
+    state.run("true")
+    state.call("stop", "last")
+    assert json.loads(state.call("report", "--json").stdout)["outcome"]["state"] == "finished"

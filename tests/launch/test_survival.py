@@ -9,6 +9,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+from tests.signals import send_signal
 from trainhooks import rundir
 
 from .conftest import ROOT, TRAINMON, State, python, wait_for
@@ -91,7 +92,7 @@ def test_the_supervisor_killed_and_a_signal_ends_it(state: State, tmp_path: Path
 
 def test_both_killed(state: State, tmp_path: Path) -> None:
     training = Training(state, tmp_path)
-    os.kill(training.front.pid, signal.SIGSTOP)  # lest it takes over
+    send_signal(training.front.pid, signal.SIGSTOP)  # lest it takes over
     state.strike(training.run, signal.SIGKILL)
     training.front.kill()
     training.goes_on()
@@ -108,10 +109,10 @@ def test_stopped_processes_hold_nothing_up(state: State, tmp_path: Path) -> None
     training = Training(state, tmp_path)
     stopped = (training.front.pid, state.supervisor(training.run))
     for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+        send_signal(pid, signal.SIGSTOP)
     training.goes_on()
     for pid in stopped:
-        os.kill(pid, signal.SIGCONT)
+        send_signal(pid, signal.SIGCONT)
     (tmp_path / "done").touch()
     training.front.communicate(timeout=30)
     assert training.front.returncode == 6

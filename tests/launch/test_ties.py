@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.running import ties
+from monitor.running import lifetime
 
 LOGIN = "0::/user.slice/user-1000.slice/session-3.scope\n"
 KILLS = "[Login]\nKillUserProcesses=yes\n"
@@ -25,14 +25,14 @@ KILLS = "[Login]\nKillUserProcesses=yes\n"
     ],
 )
 def test_logging_out(settings: list[str], cgroup: str, user: str, bound: bool) -> None:
-    found = ties.logind(settings, cgroup, user)
+    found = lifetime.logind_limit(settings, cgroup, user)
     assert (found is not None) is bound
     if found is not None:
-        assert "KillUserProcesses" in found.text and not found.to_us
+        assert "KillUserProcesses" in found.text and not found.this_process
 
 
 @pytest.mark.parametrize(
-    ("environment", "parent", "bound", "to_us"),
+    ("environment", "parent", "bound", "this_process"),
     [
         ({"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0"}, "slurmstepd", True, True),
         ({"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0"}, "bash", True, False),
@@ -41,7 +41,7 @@ def test_logging_out(settings: list[str], cgroup: str, user: str, bound: bool) -
         ({}, "slurmstepd", False, False),
     ],
 )
-def test_slurm(environment: dict[str, str], parent: str, bound: bool, to_us: bool) -> None:
-    found = ties.slurm(environment, parent)
+def test_slurm(environment: dict[str, str], parent: str, bound: bool, this_process: bool) -> None:
+    found = lifetime.slurm_limit(environment, parent)
     assert (found is not None) is bound
-    assert (found is not None and found.to_us) is to_us
+    assert (found is not None and found.this_process) is this_process

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from monitor.diagnosis.evidence import Evidence
-from monitor.diagnosis.registry import diagnose, verdict
+from monitor.diagnosis.diagnose import diagnose, verdict
+from monitor.diagnosis.rule import Evidence
 from monitor.model.fold import fold
 from monitor.model.report import Finding, Report, Wall
 from monitor.model.state import RunState
-from monitor.model.summary import Surroundings, open_work, report
+from monitor.model.summary import open_work, report
+from monitor.model.wall_time import RunContext
 from trainhooks.events import Bye, Event, Hello, Pulse, Span, Step, encoder, to_dict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,9 +95,9 @@ def folded_events(events: Iterable[Event]) -> RunState:
     return state
 
 
-def around(state: RunState, alive: bool = False, now: float | None = None, **identity: Any) -> Surroundings:
+def around(state: RunState, alive: bool = False, now: float | None = None, **identity: Any) -> RunContext:
     moment = now if now is not None else state.last_event
-    return Surroundings(identity, 0.0 if moment is None else moment, alive)
+    return RunContext(identity, 0.0 if moment is None else moment, alive)
 
 
 def report_of(*stories: Story, alive: bool = False, now: float | None = None, **identity: Any) -> Report:
@@ -122,3 +123,12 @@ def judged_state(
 def parts_of(wall: Wall) -> list[float]:
     assert wall.startup is not None
     return [wall.startup, wall.steps, *wall.spans.values(), wall.between_steps, wall.teardown]
+
+
+def assert_first_and_alone(story: Story, code: str) -> None:
+    """Check that a story's cause comes first, with evidence and advice, and that no other warning is given."""
+    found, _ = judged(story, alive=False)
+    assert found and found[0].code == code, found
+    assert [finding.code for finding in found if finding.severity != "info" and finding.code != code] == []
+    assert found[0].evidence and found[0].advice
+    assert found[0].lost_fraction is None or 0 <= found[0].lost_fraction <= 1

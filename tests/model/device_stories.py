@@ -32,7 +32,7 @@ NO_GPM = {"utilization": 97.0}  # before the H100, drivers tell no activity of t
 ALWAYS_FIRST = 4  # steps that are timed one by one; then one at random in each block
 DRAINED, AHEAD = 0.0003, 0.5  # seconds; of a step: how far the device is behind the host at its marks
 
-# Of a usual step, in seconds, by the two clocks.
+# Of a typical step, in seconds, by the two clocks.
 ITEM_EACH_STEP = {"data": 0.0003, "forward": 0.017, "backward": 0.020, "optimizer": 0.0014, "other": 0.114}
 GPT2 = {"data": 0.0003, "forward": 0.058, "backward": 0.084, "optimizer": 0.0018, "other": 0.0075}
 COPYING = {"forward": 0.0027, "backward": 0.0037, "optimizer": 0.0004, "other": 0.058}

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from monitor.diagnosis.gpu import GpuEvidence, gpu_evidence
-from monitor.diagnosis.gpu_trouble import GPU_RULES
-from monitor.model.episodes import Episode
-from monitor.model.overlap import Timelines
+from monitor.diagnosis.diagnose import RULES
+from monitor.diagnosis.rule import GpuEvidence, gpu_evidence
+from monitor.model.baseline import StepKind
 from monitor.model.report import Finding
-from monitor.model.throttle import Throttles
+from monitor.model.step_intervals import Timelines
+from monitor.model.throttle_events import Episode
+from monitor.model.throttle_watch import Throttles
 from trainhooks.events import Gpu
 
 H100 = "NVIDIA H100 80GB HBM3"
 BUSY: dict[str, Any] = {"utilization": 99.0, "sm_clock": 1980, "sm_clock_max": 1980, "reasons": 0, "name": H100}
+
+ANY_KIND = StepKind()
 
 
 class Play:
@@ -41,7 +44,7 @@ class Play:
         for episode in self.throttles.take(reading):
             self.news.append((episode.uuid, episode.open, episode.reason))
 
-    def train(self, upto: float, seconds: float, pause: float = 0.0, kind: str = "") -> Play:
+    def train(self, upto: float, seconds: float, pause: float = 0.0, kind: StepKind = ANY_KIND) -> Play:
         """Steps of so many seconds, until second `upto` of the play."""
         at = getattr(self, "_trained", 0.0)
         while at + seconds <= upto + 1e-9:
@@ -59,7 +62,7 @@ class Play:
 
     def findings(self, over: bool = False, **more: Any) -> list[Finding]:
         evidence = self.evidence(over, **more)
-        return [finding for rule in GPU_RULES if (finding := rule(evidence)) is not None]
+        return [finding for rule in RULES if rule.on_gpus and (finding := rule.check(evidence)) is not None]
 
     def codes(self, over: bool = False) -> list[str]:
         return [finding.code for finding in self.findings(over)]

@@ -6,73 +6,17 @@ import random
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from monitor.columns import numpy
-from monitor.slab import Slab
-from monitor.sources import run_directory
-from monitor.sources.digits import EXACT, Text, floats, naturals
+from monitor.sources import journal_reader, run_directory
 from monitor.sources.run_directory import RunDirectory
-from monitor.sources.template import Template
-from trainhooks.events import MAX_INTEGER, Metrics, Note, Pulse
+from monitor.step_columns import StepBatch
+from trainhooks.events import Metrics, Note, Pulse
 
 from .conftest import Story, line_of
 from .test_slabs import state_of
-
-NUMBERS = st.one_of(
-    st.floats(allow_nan=False, allow_infinity=False).map(repr),
-    st.floats(-10, 10).map(lambda value: f"{value:.9f}"),
-    st.floats(0, 1e9).map(lambda value: f"{value:.9f}"),
-    st.floats(1e-9, 1).map(lambda value: f"{value:.3e}"),
-    st.integers(-(2**70), 2**70).map(str),
-    st.integers(0, 99).map(str),
-    st.sampled_from(["007", "1.", ".5", "-", "-0", "-0.0", "0.0", "1e999", "1E5", "1e+3", "+1", "1-2", "1.2.3", "e5"]),
-    st.sampled_from(["9007199254740991", "9007199254740992", "9007199254740993", "0.1234567890123456", "1_0", "", "٣"]),
-)
-
-
-def expected(told: str, of: Any) -> Any:
-    try:
-        value = msgspec.json.decode(told, type=of)
-    except (ValueError, OverflowError):
-        return None
-    return None if type(value) is int and abs(value) > MAX_INTEGER else value
-
-
-def read_all(told: list[str]) -> tuple[Text, Any]:
-    block = "".join(f"[{each}]" for each in told).encode()
-    text = Text(block, len(block))
-    ends = numpy().flatnonzero(text.bytes == ord("]"))
-    return text, numpy().concatenate([[1], ends[:-1] + 2])
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.lists(NUMBERS, min_size=1, max_size=20), st.booleans())
-def test_numbers_are_what_a_decoder_of_json_has_or_none(told: list[str], pointed: bool) -> None:
-    text, at = read_all(told)
-    found, end, wrong = floats(text, at, pointed)
-    for each, value, stop, bad in zip(told, found.tolist(), end.tolist(), wrong.tolist(), strict=True):
-        right = expected(each, int | float)
-        if not bad and text.block[stop : stop + 1] == b"]":
-            assert right is not None and repr(value) == repr(float(right))
-        elif each != "-0" and (type(right) is float or (right is not None and abs(right) < EXACT)):
-            raise AssertionError(f"{each} was not read")
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.lists(NUMBERS, min_size=1, max_size=20))
-def test_whole_numbers_are_what_a_decoder_of_json_has_or_none(told: list[str]) -> None:
-    text, at = read_all(told)
-    found, end, wrong = naturals(text, at)
-    for each, value, stop, bad in zip(told, found.tolist(), end.tolist(), wrong.tolist(), strict=True):
-        if not bad and text.block[stop : stop + 1] == b"]":
-            assert value == expected(each, int) and value >= 0
-        elif each.isdecimal() and expected(each, int) is not None and len(each) < 15:
-            raise AssertionError(f"{each} was not read")
-
 
 # A journal, and what may be wrong with it
 
@@ -152,7 +96,7 @@ def spoilt(lines: list[bytes], noise: random.Random, share: float) -> list[bytes
 
 def read(path: Path, at_once: bool) -> tuple[str, Any, list[Any]]:
     source, events = RunDirectory(path), []
-    poll = source.poll_slabs if at_once else source.poll
+    poll = source.poll_batches if at_once else source.poll
     while batch := poll():
         events += batch
     position = source.position()
@@ -163,8 +107,10 @@ def read(path: Path, at_once: bool) -> tuple[str, Any, list[Any]]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_directory, "LONG", 1)
-    monkeypatch.setattr(run_directory, "BLOCK", 1 << 14)
-    monkeypatch.setattr(run_directory, "MUCH", 1 << 16)
+    monkeypatch.setattr(run_directory, "CHUNK", 1 << 14)
+    monkeypatch.setattr(journal_reader, "CHUNK", 1 << 14)
+    monkeypatch.setattr(journal_reader, "BATCH", 1 << 12)
+    monkeypatch.setattr(run_directory, "MAX_FOLDED", 1 << 16)
 
 
 def write(path: Path, lines: list[bytes]) -> None:
@@ -193,10 +139,5 @@ def test_a_long_journal_is_read_at_once(tmp_path: Path, small: None) -> None:
     told = told_with(random.Random(3), 1500, "actor")
     write(tmp_path / "run", lines_of(told))
     _, _, events = read(tmp_path / "run", True)
-    arrays = [len(each) for each in events if isinstance(each, Slab) and hasattr(each.t, "dtype")]
+    arrays = [len(each) for each in events if isinstance(each, StepBatch) and hasattr(each.t, "dtype")]
     assert sum(arrays) > 1400
-
-
-def test_a_line_with_a_number_that_no_step_has_is_no_template() -> None:
-    with pytest.raises(ValueError):
-        Template([b'{"kind":"step","producer":"x","seq":1,"t":1.5,"index":1,"start":1.0,"duration":0.5,"more":7}\n'])

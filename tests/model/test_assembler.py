@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from itertools import accumulate
 from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trainhooks.clocks import NANOSECOND
-from trainhooks.digester import Digester
-from trainhooks.entries import COUNT, END, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Loop
-from trainhooks.open_work import Shared
+from trainhooks.assembler import Assembler
+from trainhooks.batch_assembler import BatchAssembler, standard_step_entries
+from trainhooks.lane_entries import COUNT, END, LOG, NANOSECOND, NEXT, NOTE, QUIT, SKIP, SPAN, STANDARD, STEP, Loop
+from trainhooks.step_annotations import ProcessState
 
 # A program is a list of: a wait (seconds), or (kind, name, program), or ("loop", role, [(wait, program)], last wait).
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -109,17 +110,18 @@ class Slow:
 
 
 def digested(slow: Slow, portion: int) -> list[dict[str, Any]]:
-    assembler = Digester(Shared(), "main", True)
+    assembler = Assembler(ProcessState(), "main", True)
+    batches = BatchAssembler(assembler)
     while slow.entries:
-        assembler.digest(slow.entries, portion)
+        batches.digest(slow.entries, portion)
     assembler.release_held()
-    assert assembler.shared.lost == 0
-    assert assembler.around == [] and assembler.step is None
+    assert assembler.process.lost == 0
+    assert assembler.enclosing == [] and assembler.step is None
     return assembler.events
 
 
 @given(programs(4, True), st.integers(1, 7))
-def test_every_second_has_its_place(program: list[Any], portion: int) -> None:
+def test_every_second_is_accounted_for_once(program: list[Any], portion: int) -> None:
     slow = Slow()
     slow.run(program)
     total = slow.t / NANOSECOND
@@ -142,7 +144,7 @@ def test_every_second_has_its_place(program: list[Any], portion: int) -> None:
 @given(
     st.lists(st.one_of(st.sampled_from([STEP, NEXT, END, QUIT, SPAN, None, "a", "b"]), st.integers(0, 3)), max_size=60)
 )
-def test_entries_in_any_order_whatsoever_raise_nothing(kinds: list[Any]) -> None:
+def test_entries_in_any_order_raise_nothing(kinds: list[Any]) -> None:
     """As after a deque that overflowed: what remains makes events that hold together."""
     loops = [Loop(None, None, None), Loop("r", None, None)]
     entries: deque[tuple[Any, ...]] = deque()
@@ -151,10 +153,10 @@ def test_entries_in_any_order_whatsoever_raise_nothing(kinds: list[Any]) -> None
         shapes: dict[Any, tuple[Any, ...]] = {NEXT: (NEXT, t, loop, t), SPAN: (SPAN, t, "s"), None: (None, t)}
         default = (kind, t) if isinstance(kind, str) else (kind, t, loop)
         entries.append(shapes.get(kind, default))
-    shared = Shared()
-    assembler = Digester(shared, "main", True)
-    assembler.digest(entries, len(kinds))
-    assert shared.lost <= sum(kind == 0 for kind in kinds) + len(kinds) * len(kinds)
+    process = ProcessState()
+    assembler = Assembler(process, "main", True)
+    BatchAssembler(assembler).digest(entries, len(kinds))
+    assert process.lost <= sum(kind == 0 for kind in kinds) + len(kinds) * len(kinds)
     for event in assembler.events:
         if event["kind"] == "step":
             named = sum(seconds for _, seconds, _, _ in event.get("phases", []))
@@ -212,25 +214,56 @@ def entries_of(bodies: list[Any], loop: Loop) -> deque[tuple[Any, ...]]:
 def test_whole_steps_make_the_events_that_their_entries_make_one_by_one(
     bodies: list[Any], portion: int, come: int, role: str | None, beside: bool
 ) -> None:
-    told = []
+    results = []
     for at_once in (True, False):
-        digester = Digester(Shared(), "main", is_main=not beside)
+        process = ProcessState()
+        assembler = Assembler(process, "main", is_main=not beside)
+        batches = BatchAssembler(assembler)
         if beside:
-            digester.shared.primary = object()
+            process.primary = object()
         entries = entries_of(bodies, Loop(role, None, None))
         while entries:
-            if at_once:  # while the training goes on, and has told so many more each time
+            if at_once:  # while the training goes on, and has put so many more each time
                 so_far = deque(entries.popleft() for _ in range(min(come, len(entries))))
                 while so_far:
-                    digester.digest(so_far, portion)
+                    batches.digest(so_far, portion)
                 continue
             try:
-                digester.take(entries.popleft())
+                assembler.take(entries.popleft())
             except Exception:  # an odd value may raise anything, here as in `digest`, which counts it as lost
-                digester.shared.lost += 1
-        digester.release_held()
-        told.append((timeless(digester.events), digester.shared.lost, digester.shared.steps, digester.accounted))
-    assert told[0] == told[1]
+                process.lost += 1
+        assembler.release_held()
+        results.append((timeless(assembler.events), process.lost, process.steps, assembler.accounted_ns))
+    assert results[0] == results[1]
+
+
+# Standard steps: one entry each
+
+TIMES = st.lists(st.integers(0, 9), min_size=8, max_size=8).map(lambda gaps: list(accumulate(gaps)))
+LOSSES = st.sampled_from([None, 0.5, 0.25, 1, float("nan"), "high"])
+AMOUNTS = st.sampled_from([None, (7, None, 1), (None, None, None), (0, 2**60, 1)])
+
+
+@given(st.lists(st.tuples(TIMES, LOSSES, AMOUNTS), max_size=6), st.booleans(), st.integers(1, 40))
+def test_a_standard_step_makes_the_event_that_its_entries_make_one_by_one(
+    steps: list[Any], beside: bool, portion: int
+) -> None:
+    results = []
+    for at_once in (True, False):
+        process = ProcessState()
+        assembler = Assembler(process, "main", is_main=not beside)
+        batches = BatchAssembler(assembler)
+        if beside:
+            process.primary = object()
+        entries: deque[tuple[Any, ...]] = deque()
+        for number, (times, loss, amounts) in enumerate(steps):
+            entry = (STANDARD, *(100 * number + t for t in times), loss, amounts)
+            entries += [entry] if at_once else standard_step_entries(entry)
+        while entries:
+            batches.digest(entries, portion)
+        events = [{**event, "phases": [list(row) for row in event["phases"]]} for event in assembler.events]
+        results.append((events, process.lost, process.steps, assembler.accounted_ns, assembler.accounted_until))
+    assert results[0] == results[1]
 
 
 def timeless(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -242,12 +275,14 @@ def timeless(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_steps_that_fell_out_of_a_full_deque_are_counted() -> None:
     loop = Loop(None, None, None)
-    digester = Digester(Shared(), "main", True)
+    process = ProcessState()
+    assembler = Assembler(process, "main", True)
+    batches = BatchAssembler(assembler)
     for steps in (range(1, 11), range(15, 21)):
         entries: deque[tuple[Any, ...]] = deque()
         for number in steps:
             entries += [(NEXT, 10 * number, loop, number), (None, 10 * number + 1)]
         while entries:
-            digester.digest(entries, 8)
-    assert digester.shared.lost == 4
-    assert [event["index"] for event in digester.events] == [*range(1, 11), *range(15, 20)]
+            batches.digest(entries, 8)
+    assert process.lost == 4
+    assert [event["index"] for event in assembler.events] == [*range(1, 11), *range(15, 20)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.model.below_peak import PRODUCT, below_peak, holds
-from monitor.model.report import Device, MatrixProduct
+from monitor.model.mfu import PRODUCT, below_peak, holds
+from monitor.model.peaks import MatrixProduct
+from monitor.model.report import Device
 
 
 def told(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from monitor import columns
+from monitor import step_columns
 from monitor.model.baseline import Baseline
 from monitor.model.series import CHUNK, Column, Durations, Quantiles, _edge
 from monitor.sources import run_directory
@@ -23,35 +23,35 @@ NUMBERS = st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=600)
 
 
 def same(one: Any, other: Any) -> bool:
-    return repr(columns.as_list(one)) == repr(columns.as_list(other))
+    return repr(step_columns.as_list(one)) == repr(step_columns.as_list(other))
 
 
 @given(NUMBERS, st.floats(-1e9, 1e9))
 def test_arithmetic_is_the_same_to_the_last_bit(values: list[float], first: float) -> None:
-    array, other = columns.as_array(values), list(reversed(values))
-    assert columns.is_array(array) and not columns.is_array(values)
-    assert same(columns.plus(values, other), columns.plus(array, columns.as_array(other)))
-    assert same(columns.minus(values, other), columns.minus(array, columns.as_array(other)))
-    assert same(columns.before(values, first), columns.before(array, first))
-    assert same(columns.ordered([each + 0.0 for each in values]), columns.ordered(array + 0.0))
-    assert columns.exceeds(values, other) == columns.exceeds(array, columns.as_array(other))
-    assert repr(columns.total(values, first)) == repr(columns.total(array, first))
-    assert columns.most(values) == columns.most(array)
+    array, other = step_columns.as_array(values), list(reversed(values))
+    assert step_columns.is_array(array) and not step_columns.is_array(values)
+    assert same(step_columns.plus(values, other), step_columns.plus(array, step_columns.as_array(other)))
+    assert same(step_columns.minus(values, other), step_columns.minus(array, step_columns.as_array(other)))
+    assert same(step_columns.before(values, first), step_columns.before(array, first))
+    assert same(step_columns.ordered([each + 0.0 for each in values]), step_columns.ordered(array + 0.0))
+    assert step_columns.exceeds(values, other) == step_columns.exceeds(array, step_columns.as_array(other))
+    assert repr(step_columns.total(values, first)) == repr(step_columns.total(array, first))
+    assert step_columns.most(values) == step_columns.most(array)
     assert same(values, array)
 
 
 def test_what_is_not_known_stays_in_a_list() -> None:
-    assert columns.as_array([1, None], int) == [1, None]
-    assert columns.as_array([1.5, None]) == [1.5, None]
-    assert columns.joined([columns.as_array([1, 2], int), [3, None]], int) == [1, 2, 3, None]
-    assert same(columns.joined([columns.as_array([1, 2], int), [3]], int), [1, 2, 3])
-    assert same(columns.floats(columns.as_array([1, 2**53], int)), [1.0, 2.0**53])
+    assert step_columns.as_array([1, None], int) == [1, None]
+    assert step_columns.as_array([1.5, None]) == [1.5, None]
+    assert step_columns.joined([step_columns.as_array([1, 2], int), [3, None]], int) == [1, 2, 3, None]
+    assert same(step_columns.joined([step_columns.as_array([1, 2], int), [3]], int), [1, 2, 3])
+    assert same(step_columns.floats(step_columns.as_array([1, 2**53], int)), [1.0, 2.0**53])
 
 
 @given(st.integers(0, 2**70), st.lists(st.integers(0, 2**62), min_size=1, max_size=50))
 def test_whole_numbers_add_up_to_any_size(before: int, values: list[int]) -> None:
-    assert same(columns.rising(before, values), columns.rising(before, columns.as_array(values, int)))
-    assert columns.rising(before, values)[-1] == before + sum(values)
+    assert same(step_columns.rising(before, values), step_columns.rising(before, step_columns.as_array(values, int)))
+    assert step_columns.rising(before, values)[-1] == before + sum(values)
 
 
 @settings(deadline=None)
@@ -72,7 +72,7 @@ def test_an_array_of_durations_is_judged_as_each_by_itself(cuts: list[int], seed
 
     for count in cuts:
         durations = [noise.choice([1.0, 1.0, 1.0, 1.5, 3.0]) * noise.lognormvariate(0, 0.2) for _ in range(count)]
-        whole.take(columns.as_array(durations), rows, slow_in_whole)
+        whole.take(step_columns.as_array(durations), rows, slow_in_whole)
         for duration in durations:
             single.take([duration], rows, slow_alone)
             place += 1
@@ -110,7 +110,7 @@ def test_a_column_is_the_same_however_its_values_come(
         for each, value in zip(xs, values, strict=True):
             alone.add(each, value)
         lists.extend(xs, values)
-        arrays.extend(xs, columns.as_array(values))
+        arrays.extend(xs, step_columns.as_array(values))
         x = xs.stop
     assert told(alone) == told(lists) == told(arrays)
     assert told(alone.digested()) == told(lists.digested()) == told(arrays.digested())
@@ -121,7 +121,7 @@ def test_a_value_at_an_edge_has_one_bin(bins: list[int]) -> None:
     edges = [_edge(bin_) for bin_ in bins]
     values = [each for edge in edges for each in (math.nextafter(edge, 0.0), edge, math.nextafter(edge, math.inf))]
     together, apart = Quantiles(), Quantiles()
-    together.extend(columns.as_array(values))
+    together.extend(step_columns.as_array(values))
     for value in values:
         apart.extend([value])
     assert together == Quantiles(dict(sorted(apart.bins.items())), apart.zeros)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from monitor.model.compare import Comparison, Side, compare
-from monitor.model.curves import curves
 from monitor.model.summary import report
+from monitor.model.view import curves
 from monitor.reports import comparison
 from trainhooks.events import Facts
 
@@ -81,7 +81,7 @@ def test_what_changed_is_named() -> None:
 def test_runs_without_steps_are_not_compared() -> None:
     told = compared(Story().span("load", 3), steady())
     assert told.slower is None and told.more_than_noise is None
-    assert "cannot be compared" in comparison.text(told)
+    assert "no steps" in comparison.text(told)
 
 
 def test_phases_are_not_compared_across_clocks() -> None:
@@ -93,7 +93,7 @@ def test_phases_are_not_compared_across_clocks() -> None:
     ):
         told = compared(one, two)
         assert told.phases == [] and told.slower is not None
-        assert f"phases are not compared: theirs are told by {clocks}" in told.warnings
+        assert any(clocks in warning for warning in told.warnings)
 
 
 def test_by_the_device_s_clock_they_are() -> None:

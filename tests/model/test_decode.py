@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from monitor.model.curves import curves
 from monitor.model.fold import fold
 from monitor.model.state import RunState
 from monitor.model.summary import report
+from monitor.model.view import curves
 from monitor.sources.decode import UNKNOWN, decode
 from trainhooks import events
 from trainhooks.events import KINDS, MAX_INTEGER, MAX_LINE, MAX_TEXT, Event, clean, encoder, to_dict

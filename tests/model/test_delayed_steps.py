@@ -6,16 +6,13 @@ from typing import Any
 
 import pytest
 
-from monitor.model.delayed_steps import ENOUGH, MAX_KEPT, DelayedSteps, narrowed
-from monitor.model.device_lane import DeviceLane, Neighborhood
+from monitor.model.device_steps import MAX_KEPT, MIN_DELAYED_STEPS, DelayedSteps, DeviceLane, HostContext, narrowed
 from monitor.model.report import Estimate
 from monitor.sources.decode import decode
-from trainhooks.device_delay import LONGEST, MARGIN, SPARE, Delay, needed
-from trainhooks.device_queue import Work
+from trainhooks.device_sampling import DELAY_FACTOR, EXTRA_DELAY_NS, MAX_DELAY_NS, Delay, Sampling, Work, required_delay
 from trainhooks.events import GpuTime, encoder, to_dict
-from trainhooks.sampling import Sampling
 
-ALONE = Neighborhood()
+ALONE = HostContext()
 
 
 def delayed(step: int = 9, unsure: float = 0.0, **busy: float) -> GpuTime:
@@ -47,7 +44,7 @@ def test_what_is_unsure_widens_it_or_makes_it_void() -> None:
     assert (void.steps, void.void, void.busy_least, void.range_most) == (0, 5, None, None)
 
 
-@pytest.mark.parametrize(("sure", "void"), [(ENOUGH - 1, 0), (ENOUGH, ENOUGH + 1)])
+@pytest.mark.parametrize(("sure", "void"), [(MIN_DELAYED_STEPS - 1, 0), (MIN_DELAYED_STEPS, MIN_DELAYED_STEPS + 1)])
 def test_too_few_tell_nothing(sure: int, void: int) -> None:
     found = estimate(0.1, *[delayed(forward=0.04)] * sure, *[delayed(unsure=0.05)] * void)
     assert (found.steps, found.void, found.busy_least) == (sure, void, None)
@@ -126,11 +123,13 @@ def test_no_step_is_timed_until_the_device_has_made_up_for_it() -> None:
 def test_the_host_has_to_be_ahead_at_each_mark() -> None:
     """Of work that is certain the device's own time counts; else all that the host takes."""
     host, device = [0, 4_000_000, 9_000_000], [0, 4_000_000, 9_000_000]
-    assert needed(host, device, Work([], 0, [])) == 9_000_000
-    assert needed(host, device, Work([(0, 3_000_000)], 0, [])) == 6_000_000
+    assert required_delay(host, device, Work([], 0, [])) == 9_000_000
+    assert required_delay(host, device, Work([(0, 3_000_000)], 0, [])) == 6_000_000
 
 
-@pytest.mark.parametrize(("each", "wanted"), [(8_000_000, True), (int((LONGEST - SPARE) / MARGIN) + 9, False)])
+@pytest.mark.parametrize(
+    ("each", "wanted"), [(8_000_000, True), (int((MAX_DELAY_NS - EXTRA_DELAY_NS) / DELAY_FACTOR) + 9, False)]
+)
 def test_a_delay_is_as_long_as_the_host_takes_or_none(each: int, wanted: bool) -> None:
     delay = Delay()
     assert not delay.due(1)

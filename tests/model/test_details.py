@@ -2,12 +2,11 @@
 
 import math
 
-from monitor.model.details import MAX_BARS, details, distribution
 from monitor.model.fold import fold
-from monitor.model.open_step import MAX_PARTS, OpenStep
 from monitor.model.series import Quantiles
-from monitor.model.state import MAX_LATEST, MAX_MARKS, RunState
-from monitor.sources.arrivals import Arrivals
+from monitor.model.state import MAX_LATEST, MAX_MARKS, MAX_PARTS, OpenStep, RunState
+from monitor.model.view import MAX_BARS, details, distribution
+from monitor.sources.tail_file import LineTimestamps
 from trainhooks.events import Gpu, Hello, Metrics, Pulse, Span, Step
 
 from .conftest import Story, folded
@@ -111,15 +110,15 @@ def test_a_distribution_counts_everything_in_few_bars() -> None:
 def test_a_gpu_nobody_judged_has_its_readings_and_no_reference() -> None:
     found = details(told([Gpu("n", n, float(n), "GPU-1", 0, sm_clock=1980, utilization=0.0) for n in range(5)]), False)
     assert len(found.gpus["GPU-1"].readings) == 5 and found.gpus["GPU-1"].reference is None
-    assert found.held_back == ()
+    assert found.throttle_events == ()
 
 
 def test_lines_have_the_time_at_which_they_were_first_seen() -> None:
-    late = Arrivals()
+    late = LineTimestamps()
     assert all(math.isnan(t) for t in late.of(2, 2, 10.0)), "they were there before anybody looked"
     assert late.of(3, 5, 11.0) == (11.0, 11.0, 11.0)
     assert math.isnan(late.of(5, 6, 13.0)[0]) and late.of(5, 6, 14.0)[1:] == (11.0, 11.0, 11.0, 13.0)
-    early = Arrivals()
+    early = LineTimestamps()
     assert early.of(0, 0, 1.0) == () and early.of(2, 2, 2.0) == (2.0, 2.0)
     assert early.of(1, 1, 5.0)[0] != 2.0, "an output that began anew is another one"
 

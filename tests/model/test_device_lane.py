@@ -7,29 +7,29 @@ from typing import Any
 
 import pytest
 
-from monitor.model.curves import curves
-from monitor.model.device_lane import (
-    ENOUGH_STRETCHES,
+from monitor.model.device_steps import (
     MAX_PHASES,
     MAX_PLACES,
     MAX_SLOW,
+    MIN_STRETCHES,
     UNKNOWN_PHASE,
     WARM_UP,
     WINDOW,
     DeviceLane,
-    Neighborhood,
+    HostContext,
 )
 from monitor.model.report import Report, SlowStep
 from monitor.model.summary import report, slow_steps
-from monitor.reports.as_json import as_json
-from monitor.reports.text import text
+from monitor.model.view import curves
+from monitor.reports.listings import as_json
+from monitor.reports.run_text import text
 from monitor.sources.decode import decode
 from trainhooks.events import OVERFLOW, GpuTime, encoder, to_dict
 
 from .conftest import Story, around, folded, folded_events, report_of
 from .device_stories import GPT2, ITEM_EACH_STEP, QUEUEING, OnDevice, hf_trainer, matmul
 
-ALONE = Neighborhood()
+ALONE = HostContext()
 
 
 def timed(step: int, forward: float = 0.3, seconds: float = 0.5, **more: Any) -> GpuTime:
@@ -74,9 +74,7 @@ def test_the_device_s_phases_come_first_and_the_host_s_stand_beside_them() -> No
     assert found.throughput.busy_share == pytest.approx(0.8)
     assert found.device is not None
     assert (found.device.clock, found.device.timed_steps, found.device.dropped) == ("cuda", 3, 1)
-    words = text(found)
-    assert "by the GPU's clock: CUDA events in 3 steps (1 could not be timed), which stand for all" in words
-    assert "Where the host was" in words
+    assert "CUDA events in 3 steps" in text(found)
 
 
 def test_without_a_device_nothing_is_said() -> None:
@@ -199,8 +197,8 @@ def test_evaluations_between_the_steps_make_none_of_them_slow(every: int, name: 
 
 
 def test_a_few_stretches_tell_no_usual_one() -> None:
-    assert slow(spiked(WARM_UP + ENOUGH_STRETCHES - 1, n=40)) == []
-    assert slow(spiked(WARM_UP + ENOUGH_STRETCHES + 5, n=40)) != []
+    assert slow(spiked(WARM_UP + MIN_STRETCHES - 1, n=40)) == []
+    assert slow(spiked(WARM_UP + MIN_STRETCHES + 5, n=40)) != []
 
 
 def test_a_little_more_is_no_slow_step() -> None:

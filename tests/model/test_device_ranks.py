@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from monitor.model.device_ranks import ENOUGH, DeviceSteps, Late, late_rank, usual_steps, waits_of
 from monitor.model.fold import fold
+from monitor.model.rank_waits import MIN_TIMED_STEPS, DeviceSteps, LateRank, late_rank, typical_steps, waits_of
 from monitor.model.state import RunState
 from monitor.model.summary import report
 from trainhooks.events import Event, Facts, GpuTime, Hello, Step
@@ -38,14 +38,14 @@ def ranks(steps: int = 40, late: int | None = 1, extra: float = 0.04, where: str
 def test_the_late_one_is_charged_with_the_phase_that_makes_it_late() -> None:
     for where in ("data", "forward", "other"):
         found = late_rank(ranks(where=where))
-        assert isinstance(found, Late) and (found.rank, found.culprit) == (1, where)
+        assert isinstance(found, LateRank) and (found.rank, found.culprit) == (1, where)
         assert 0.03 < found.seconds < 0.05 and 0.08 < found.share < 0.16
 
 
 def test_nobody_is_charged_where_it_is_not_clear() -> None:
     assert late_rank(ranks(late=None)) is None
     assert late_rank(ranks(extra=0.005)) is None, "less than is worth a word"
-    assert late_rank(ranks(steps=ENOUGH)) is None, "the first steps do not count"
+    assert late_rank(ranks(steps=MIN_TIMED_STEPS)) is None, "the first steps do not count"
     assert late_rank({0: ranks()[0]}) is None
     waits_only = ranks()
     waits_only[1] = ranks(late=None)[1]  # the others wait, and nothing of this one is longer
@@ -83,7 +83,7 @@ def test_a_run_s_straggler_on_gpus_is_told_by_their_clocks_alone() -> None:
 
 
 def test_the_rows_of_ranks_are_by_the_devices_clocks_too() -> None:
-    usual = usual_steps(ranks())
+    usual = typical_steps(ranks())
     waiting = waits_of(usual)
     assert waiting[1] == 0.0 and all(0.03 < waiting[rank] < 0.05 for rank in (0, 2, 3))
-    assert usual_steps(ranks(steps=ENOUGH)) == {}, "too few of them were timed"
+    assert typical_steps(ranks(steps=MIN_TIMED_STEPS)) == {}, "too few of them were timed"

@@ -74,7 +74,7 @@ def test_the_end_of_a_sweep(
 def test_a_living_run_is_held_against_ended_ones_of_its_command() -> None:
     pairs = [(entry("new", "running"), report(speed=1.0)), *((entry(str(n)), report(speed=2.0)) for n in range(3))]
     rows = judged(pairs)
-    assert (rows[0].speed_ratio, rows[0].ratio_to) == (0.5, "usual")
+    assert (rows[0].speed_ratio, rows[0].ratio_to) == (0.5, "median")
     assert rows[1].speed_ratio is None
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.model.flops import Device, Model, Work, compute_dtype, flops_a_token, mfu, model_of
+from monitor.model.flops import Accelerator, Model, Work, compute_dtype, flops_a_token, mfu, model_of
 from monitor.model.peaks import PEAKS, ceiling, kind_of, peak_of
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -70,7 +70,7 @@ def test_a_model_of_eight_billion_by_hand() -> None:
         ({"n_routed_experts": 64}, "experts"),
         ({"model_type": "qwen3_moe"}, "experts"),
         ({"model_type": "mixtral"}, "experts"),
-        ({"quantization": "bitsandbytes"}, "quantised"),
+        ({"quantization": "bitsandbytes"}, "quantized"),
         ({"is_encoder_decoder": True}, "encoder"),
         ({"hidden_size": None}, "shape"),
         ({"num_hidden_layers": "many"}, "shape"),
@@ -80,12 +80,12 @@ def test_a_model_of_eight_billion_by_hand() -> None:
         ({"tie_word_embeddings": None}, "shape"),
         ({"class": None}, "shape"),
         ({"parameters": 5}, "shape"),
-        ({"sliding_window": 1024}, "looks back"),
-        ({"sharded": True}, "shared out among ranks"),
+        ({"sliding_window": 1024}, "sliding window"),
+        ({"sharded": True}, "sharded across ranks"),
     ],
 )
 def test_unknown_where_the_formula_does_not_hold(fact: dict[str, Any], says: str) -> None:
-    found = mfu(Work(model_of({**LLAMA_8B, **fact}), 2048.0, "bf16"), 10_000.0, [Device(H100)])
+    found = mfu(Work(model_of({**LLAMA_8B, **fact}), 2048.0, "bf16"), 10_000.0, [Accelerator(H100)])
     assert found.share is None and found.of_ceiling is None and found.flops_a_token is None and found.formula == ()
     assert found.unknown is not None and says in found.unknown
 
@@ -102,43 +102,43 @@ KNOWN = Work(model_of(LLAMA_8B), 8192.0, "bf16")
 @pytest.mark.parametrize(
     ("work", "rate", "devices", "says"),
     [
-        (Work(KNOWN.model, None, "bf16"), 1e4, [Device(H100)], "length"),
-        (Work(KNOWN.model, 8192.0, None), 1e4, [Device(H100)], "dtype"),
+        (Work(KNOWN.model, None, "bf16"), 1e4, [Accelerator(H100)], "length"),
+        (Work(KNOWN.model, 8192.0, None), 1e4, [Accelerator(H100)], "dtype"),
         (KNOWN, 1e4, [], "GPUs"),
-        (KNOWN, 1e4, [Device(None)], "without a name"),
-        (KNOWN, 1e4, [Device(H100), Device("NVIDIA H20")], "NVIDIA H20 is not listed"),
-        (KNOWN, 1e4, [Device("Tesla T4")], "in bf16 is not listed"),
-        (KNOWN, None, [Device(H100)], "tokens"),
-        (KNOWN, 0.0, [Device(H100)], "tokens"),
+        (KNOWN, 1e4, [Accelerator(None)], "unnamed GPU"),
+        (KNOWN, 1e4, [Accelerator(H100), Accelerator("NVIDIA H20")], "NVIDIA H20 not listed"),
+        (KNOWN, 1e4, [Accelerator("Tesla T4")], "in bf16 not listed"),
+        (KNOWN, None, [Accelerator(H100)], "tokens"),
+        (KNOWN, 0.0, [Accelerator(H100)], "tokens"),
     ],
 )
-def test_unknown_where_an_input_is(work: Work, rate: float | None, devices: list[Device], says: str) -> None:
+def test_unknown_where_an_input_is(work: Work, rate: float | None, devices: list[Accelerator], says: str) -> None:
     found = mfu(work, rate, devices)
     assert found.share is None and found.peak is None
     assert found.unknown is not None and says in found.unknown
 
 
 def test_mfu_with_its_formula() -> None:
-    found = mfu(KNOWN, 56_000.0, [Device(H100, 1980)] * 8)
+    found = mfu(KNOWN, 56_000.0, [Accelerator(H100, 1980)] * 8)
     each = 6 * 7_504_924_672 + 12 * 32 * 4096 * 8192
     assert found.share == pytest.approx(56_000 * each / (8 * 989e12))
     assert found.of_ceiling == pytest.approx(found.share), "a clock above the one of the data sheet promises no more"
     assert found.unknown is None
     assert found.formula == (
-        "MFU 41 % = 56,000 tok/s x 57.9 GFLOP a token / 7,912 TFLOPS",
+        "MFU 41% = 56,000 tok/s x 57.9 GFLOP a token / 7,912 TFLOPS",
         "57.9 GFLOP a token = 6 x 7,504,924,672 parameters in matrix products"
         " + 12 x 32 layers x 4,096 wide x 8,192 tokens long",
         "peak: 8 x NVIDIA H100 80GB HBM3, 989 TFLOPS dense in bf16",
-        "41 % of the 7,912 TFLOPS that 1,980 MHz allow just now",
+        "41% of the 7,912 TFLOPS reachable at the current 1,980 MHz",
     )
 
 
 def test_a_clocked_down_card_has_a_lower_ceiling() -> None:
-    found = mfu(KNOWN, 7_000.0, [Device(H100, 1290)])
+    found = mfu(KNOWN, 7_000.0, [Accelerator(H100, 1290)])
     assert found.ceiling == pytest.approx(132 * 4096 * 1290e6)
     assert found.share is not None and found.of_ceiling == pytest.approx(found.share * 989e12 / found.ceiling)
-    assert found.formula[-1].endswith("that 1,290 MHz allow just now")
-    without = mfu(KNOWN, 7_000.0, [Device(H100)])
+    assert found.formula[-1].endswith("reachable at the current 1,290 MHz")
+    without = mfu(KNOWN, 7_000.0, [Accelerator(H100)])
     assert without.share == found.share and without.ceiling is None and without.of_ceiling is None
 
 
@@ -268,6 +268,6 @@ def test_more_of_anything_is_more_work(n: int, layers: int, width: int, length: 
     model = Model(n, layers, width)
     each = flops_a_token(model, length)
     assert each is not None and each > 6 * n and each >= 12 * layers * width * length
-    found = mfu(Work(model, length, "bf16"), rate, [Device(H100, 1500)] * 2)
+    found = mfu(Work(model, length, "bf16"), rate, [Accelerator(H100, 1500)] * 2)
     assert found.share is not None and found.of_ceiling is not None and math.isfinite(found.share)
     assert 0 < found.share <= found.of_ceiling

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from monitor.model.report import View
-from monitor.runs import catalogue, follow, keepsake
+from monitor.model.view import View
+from monitor.runs import caches, catalogue, follow
 from monitor.runs.follow import Follower, Run, load
+from monitor.sources.run_directory import RunDirectory
 from trainhooks import rundir
-from trainhooks.events import Bye, Facts
+from trainhooks.events import Bye, Event, Facts, Pulse
 
 from .conftest import Story, line_of, parts_of, wait_for
 
@@ -142,16 +143,86 @@ def test_a_run_that_ended_long_ago_is_left_in_peace_until_something_comes(
         pass
     run.view()
     assert not run.rests(), "its exit may still be written down"
-    monkeypatch.setattr(follow, "REST", -1.0)
+    monkeypatch.setattr(follow, "RESTING_FRAME", -1.0)
     assert run.rests()
     run.close()
-    monkeypatch.setattr(follow, "REST", 0.2)
+    monkeypatch.setattr(follow, "RESTING_FRAME", 0.2)
     with Watched(tmp_path) as watched:
         watched.wait_for_steps(3)
         with open(path, "ab") as out:
             for event in told.step(forward=1).events[-1:]:
                 out.write(line_of(event))
         watched.wait_for_steps(4)
+
+
+def appended(path: Path, *events: Event) -> None:
+    with open(path, "ab") as out:
+        out.write(b"".join(map(line_of, events)))
+
+
+def test_a_step_is_news_and_a_pulse_only_where_another_phase_is_open(tmp_path: Path) -> None:
+    told = life(3)
+    path = told.write(tmp_path)
+    run = Run(tmp_path)
+
+    def news_after(*events: Event) -> bool:
+        appended(path, *events)
+        run.advance()
+        news = run.has_news
+        run.view()
+        assert not run.has_news, "a view has it"
+        return news
+
+    assert news_after()
+    assert not news_after()
+    assert news_after(told.step(forward=1).events[-1])
+    assert news_after(told.tell(Pulse, phase="forward", phase_open=1.0).events[-1])
+    assert not news_after(told.tell(Pulse, phase="forward", phase_open=2.0).events[-1])
+    assert news_after(told.tell(Pulse, phase="backward", phase_open=0.1).events[-1])
+    run.close()
+
+
+def test_a_follower_wakes_for_news_and_otherwise_by_the_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no socket the growth of the journal wakes it: the tick is set far off here."""
+    monkeypatch.setattr(follow, "TICK", 1e6)
+    told = life(3)
+    path = told.write(tmp_path)
+    with Watched(tmp_path) as watched:
+        watched.wait_for_steps(3)
+        given = len(watched.views)
+        appended(path, told.step(forward=1).events[-1])
+        watched.wait_for_steps(4)
+        assert len(watched.views) == given + 1, "one view for one step, none for nothing"
+
+
+def test_waiting_ends_with_the_growth_of_a_journal_and_an_unfinished_line_is_no_news_twice(tmp_path: Path) -> None:
+    told = life(3)
+    path = told.write(tmp_path)
+    source = RunDirectory(tmp_path)
+    while source.poll():
+        pass
+    assert not source.wait(0.0)
+    line = line_of(told.step(forward=1).events[-1])
+    path.write_bytes(path.read_bytes() + line[:10])
+    assert source.wait(60.0)
+    assert not source.poll() and not source.wait(0.0)
+    path.write_bytes(path.read_bytes() + line[10:])
+    assert source.wait(60.0) and len(source.poll()) == 1
+    source.close()
+
+
+def test_the_next_view_comes_with_the_next_whole_second_of_the_run(tmp_path: Path) -> None:
+    told = life(3)
+    told.write(tmp_path)
+    known = load(tmp_path).report
+    known.outcome.state, known.progress.elapsed_seconds = "running", 12.75
+    assert follow._until_next_second(known) == pytest.approx(0.25)
+    known.progress.elapsed_seconds = 12.0
+    assert follow._until_next_second(known) == follow.TICK
+    known.progress.elapsed_seconds = None
+    assert follow._until_next_second(known) == follow.TICK
+    known.outcome.state, known.progress.elapsed_seconds = "finished", 12.999
+    assert follow._until_next_second(known) == follow.TICK, "it stands still"
 
 
 def test_a_view_that_calls_a_run_over_has_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,12 +262,12 @@ def test_a_follower_waits_for_a_run_that_is_not_there_yet(tmp_path: Path) -> Non
 
 
 def test_a_keepsake_gives_the_same_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keepsake, "WORTH", 1)
+    monkeypatch.setattr(caches, "MIN_JOURNAL_BYTES", 1)
     told = life(700)
     told.tell(Facts, facts={"huge": 2**53, "nested": {"a": [1.5, None]}})
     path = told.write(tmp_path)
     load(tmp_path)
-    assert (tmp_path / keepsake.NAME).exists()
+    assert (tmp_path / caches.STATE_CACHE).exists()
     with open(path, "ab") as out:
         for event in told.step(forward=9).bye().events[-2:]:
             out.write(line_of(event))
@@ -204,12 +275,12 @@ def test_a_keepsake_gives_the_same_report(tmp_path: Path, monkeypatch: pytest.Mo
     with contextlib.closing(Run(tmp_path)) as again:
         assert again.state.main.steps_ok == 700, "it goes on from the keepsake"
     kept = load(tmp_path)
-    (tmp_path / keepsake.NAME).unlink()
+    (tmp_path / caches.STATE_CACHE).unlink()
     assert load(tmp_path) == kept
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 100, b"\x93\x01\x02\x03"])
 def test_a_keepsake_that_is_broken_is_passed_over(tmp_path: Path, content: bytes) -> None:
     life().bye().write(tmp_path)
-    (tmp_path / keepsake.NAME).write_bytes(content)
+    (tmp_path / caches.STATE_CACHE).write_bytes(content)
     assert load(tmp_path).report.progress.steps_done == 10

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.model.pace import MAX_MARKS, Pace
-from monitor.model.time_left import time_left
+from monitor.model.pace import MAX_MARKS, Pace, time_left
 
 
 def pace_of(*stretches: tuple[int, float], pause: float = 0.0, tokens: int = 0, samples: int = 0) -> Pace:
@@ -30,7 +29,7 @@ def test_steps_done_by_a_moment_lie_on_a_line_between_the_marks() -> None:
 @given(st.integers(2, 3000), st.floats(0.001, 100), st.integers(1, 5000))
 def test_a_constant_speed_is_told_as_it_is(steps: int, seconds: float, left: int) -> None:
     pace = pace_of((steps, seconds), tokens=100, samples=4)
-    for rates in (pace.whole_run(), pace.lately()):
+    for rates in (pace.whole_run(), pace.recent_rates()):
         assert rates.steps_per_second == pytest.approx(1 / seconds, rel=1e-6)
         assert rates.tokens_per_second == pytest.approx(100 / seconds, rel=1e-6)
         assert rates.samples_per_second == pytest.approx(4 / seconds, rel=1e-6)
@@ -48,7 +47,7 @@ def test_pauses_between_steps_count() -> None:
 @pytest.mark.parametrize(("first", "then"), [(0.1, 1.0), (1.0, 0.1)])
 def test_a_change_of_speed_shows_in_the_recent_rate_and_the_range(first: float, then: float) -> None:
     pace = pace_of((1000, first), (400, then))
-    assert pace.lately().steps_per_second == pytest.approx(1 / then, rel=0.05)
+    assert pace.recent_rates().steps_per_second == pytest.approx(1 / then, rel=0.05)
     times = time_left(pace, 100)
     assert times is not None
     likeliest, low, high = times
@@ -65,7 +64,7 @@ def test_the_range_holds_the_likeliest(durations: list[float]) -> None:
 def test_nothing_is_said_too_early() -> None:
     assert time_left(Pace(), 5) is None
     assert Pace().whole_run().steps_per_second is None
-    assert Pace().lately().steps_per_second is None
+    assert Pace().recent_rates().steps_per_second is None
     assert time_left(pace_of((1, 1.0)), 5) is None
     assert time_left(pace_of((3, 0.0)), 5) is None
 
@@ -73,4 +72,4 @@ def test_nothing_is_said_too_early() -> None:
 def test_marks_are_bounded() -> None:
     pace = pace_of((200_000, 0.7))
     assert len(pace.recent) <= MAX_MARKS and len(pace.whole) <= MAX_MARKS
-    assert pace.lately().steps_per_second == pytest.approx(1 / 0.7, rel=1e-6)
+    assert pace.recent_rates().steps_per_second == pytest.approx(1 / 0.7, rel=1e-6)

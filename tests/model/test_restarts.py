@@ -41,7 +41,7 @@ def test_a_restart_from_a_checkpoint() -> None:
     assert (progress.steps_done, progress.restarts, progress.steps_again) == (20, 1, 4)
     assert wall.spans == pytest.approx({"load": 3, "restart": 20}) and wall.between_steps == pytest.approx(0)
     assert wall.steps == pytest.approx(2 * 24)
-    assert [row.text for row in known.alerts] == ["restart 1: rank 0 began again at step 7; 4 steps are done once more"]
+    assert [row.text for row in known.alerts] == ["restart 1: rank 0 began again at step 7; 4 steps repeated"]
     assert known.outcome.state == "finished"
 
 
@@ -148,8 +148,8 @@ def test_a_restart_that_comes_to_no_step_is_a_stall() -> None:
     assert "stalled" not in [each.code for each in judged_state(state, now=second.now + 2)[0]]
     second.wait(300).pulse(spans=[("rendezvous", 300.5)])
     found, told = judged_state(folded(first, second))
-    assert told.code == "stalled" and "No step in the 5 min 20 s since the restart" in told.title
-    assert "rendezvous has been open for" in told.evidence[-1] and told in found
+    assert told.code == "stalled" and "5 min 20 s" in told.title and "restart" in told.title
+    assert "rendezvous" in told.evidence[-1] and told in found
 
 
 @pytest.mark.parametrize("seed", range(20))

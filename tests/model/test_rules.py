@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from monitor.diagnosis import diagnose
 from trainhooks.events import Facts, Host, Metrics
 
 from .conftest import Story, folded, judged, judged_state
@@ -136,6 +137,7 @@ SICK = {
     ),
 }
 
+NOT_IN_ZOO = {"swap": "the machine of whoever runs the zoo would swap"}
 INNOCENT = {
     "input-bound": [
         lambda: data_wait(0.08),
@@ -241,7 +243,7 @@ def test_it_fires_first_and_alone(code: str) -> None:
     told = SICK[code]()
     found, _ = judged(told, alive=False)
     assert found and found[0].code == code, found
-    assert [each.code for each in found if each.severity != "info" and each.code != code] == []
+    assert [finding.code for finding in found if finding.severity != "info" and finding.code != code] == []
     assert found[0].evidence and found[0].advice
     assert found[0].lost_fraction is None or 0 <= found[0].lost_fraction <= 1
 
@@ -251,15 +253,23 @@ def test_it_is_silent_in_the_nearest_innocent_cases(code: str, place: int) -> No
     assert code not in codes(INNOCENT[code][place]())
 
 
+@pytest.mark.parametrize("code", SICK)
+def test_the_order_of_the_rules_does_not_matter(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    story = SICK[code]()
+    found = judged(story, alive=False)[0]
+    monkeypatch.setattr(diagnose, "RULES", diagnose.RULES[::-1])
+    assert judged(story, alive=False)[0] == found
+
+
 def test_a_drift_that_recovered_promises_nothing_to_the_steps_to_come() -> None:
     told = rising(0.5)
     (slower,), _ = judged(told)
-    assert not slower.over and slower.recoverable is not None and slower.title.startswith("Steps have become")
+    assert not slower.over and slower.recoverable is not None
     for _ in range(20):
         told.step(forward=jitter(0.1), backward=jitter(0.1))
     (finding,), _ = judged(told)
-    assert finding.over and finding.recoverable is None and finding.title.startswith("Steps had become")
-    assert finding.severity == "info" and "it is over" in finding.evidence[1]
+    assert finding.over and finding.recoverable is None and "(over)" in finding.title
+    assert finding.severity == "info"
 
 
 def test_every_rule_has_its_cases() -> None:
@@ -267,10 +277,10 @@ def test_every_rule_has_its_cases() -> None:
 
 
 @pytest.mark.parametrize("alive", [True, False])
-def test_a_healthy_run_is_left_in_peace(alive: bool) -> None:
+def test_a_healthy_run_has_no_findings(alive: bool) -> None:
     found, said = judged(healthy(200), alive)
     assert found == []
-    assert "nothing stands out" in said.title
+    assert said.code == "none" and "bottleneck" in said.title
 
 
 def test_threads_that_wait_for_each_other_do_not_fill_the_machine() -> None:
@@ -278,7 +288,7 @@ def test_threads_that_wait_for_each_other_do_not_fill_the_machine() -> None:
         facts(healthy(), cpus=2, torch={"threads": 16}), cpu=lambda i: 80.0, tree_waiting=lambda i: 0.78
     )
     found = [each for each in judged(told, alive=False)[0] if each.code == "oversubscribed"]
-    assert "78 %" in found[0].evidence[-1] and "all busy" not in found[0].evidence[1]
+    assert "78%" in found[0].evidence[-1] and "all busy" not in found[0].evidence[1]
 
 
 def confined(used: float, held: float) -> Story:
@@ -298,13 +308,13 @@ def test_a_full_swap_that_comes_and_goes_is_swapping() -> None:
     assert [finding.code for finding in judged(told)[0]] == ["swap"]
 
 
-def test_waiting_in_bursts_is_told_apart() -> None:
+def test_waits_in_bursts_are_named() -> None:
     found, _ = judged(epoch_stalls(), alive=False)
     assert found[0].code == "input-bound" and "in bursts" in found[0].title
     assert "persistent_workers" in found[0].advice
 
 
-def test_a_cause_is_blamed_once() -> None:
+def test_a_cause_is_reported_once() -> None:
     """Steps that are slow because they wait for data are the input's, not slow steps besides."""
     assert "slow-steps" not in codes(epoch_stalls())
 
@@ -317,7 +327,7 @@ def test_time_between_the_steps_is_no_smaller_for_a_long_start() -> None:
         return story
 
     severities = [
-        [each.severity for each in judged(told(start), alive=False)[0] if each.code == "unaccounted-time"]
+        [finding.severity for finding in judged(told(start), alive=False)[0] if finding.code == "unaccounted-time"]
         for start in (0.0, 20.0, 120.0)
     ]
     assert severities == [["warning"], ["warning"], []]  # at last it is start-up that takes the time
@@ -326,7 +336,7 @@ def test_time_between_the_steps_is_no_smaller_for_a_long_start() -> None:
 def test_the_advice_names_the_setting_and_its_value() -> None:
     told = facts(data_wait(0.4), config={"dataloader_num_workers": 0}, cpus=8)
     (found, *_), _ = judged(told, alive=False)
-    assert "dataloader_num_workers=0 → try 2" in found.advice
+    assert "dataloader_num_workers=0 → 2" in found.advice
     told = facts(data_wait(0.4), config={"dataloader_num_workers": 2}, cpus=2)
     (found, *_), _ = judged(told, alive=False)
     assert "more workers will not help" in found.advice
@@ -336,15 +346,15 @@ def test_the_advice_names_the_setting_and_its_value() -> None:
 def test_less_than_expected(wanted: float | None, fires: bool) -> None:
     """1,000 tokens in steps of 0.3 s, about."""
     found, _ = judged_state(folded(padded(0.0)), alive=False, expect_tps=wanted)
-    assert ("below-expected" in [each.code for each in found]) == fires
+    assert ("below-expected" in [finding.code for finding in found]) == fires
 
 
-def test_where_the_time_goes_is_told_by_kinds_of_step_and_the_phases_that_come_next() -> None:
+def test_the_verdict_shows_kinds_of_step_and_the_next_phases() -> None:
     told = Story()
     for _ in range(30):
         told.step_with({"role": "generator", "stage": "1"}, generation=2.0, training=0.9)
         told.step_with({"role": "discriminator"}, generation=3.0, training=1.0, data=0.001)
     line = judged(told)[1]
     assert line.code == "none"
-    assert line.evidence == ["usual steps: 2.90 s (generator, stage 1), 4.00 s (discriminator)", "then training 28 %"]
-    assert not any("usual" in each for each in judged(healthy())[1].evidence), "of one kind the whole run tells more"
+    assert line.evidence == ["typical steps: 2.90 s (generator, stage 1), 4.00 s (discriminator)", "then training 28%"]
+    assert not any("typical" in each for each in judged(healthy())[1].evidence), "of one kind the whole run tells more"

@@ -176,7 +176,7 @@ def test_lines_that_the_journal_lacks_come_with_the_frames(stage: Stage) -> None
     source, late = RunDirectory(stage.run), RunDirectory(stage.run)
     with contextlib.closing(source), contextlib.closing(late):
         seen = source.poll()
-        source.wait(10)  # for the next pulse: from then on the subscription is known to stand
+        assert source._subscriber.wait(10)  # the next pulse: from then on the subscription is known to stand
         stage.go("go1")
         stage.go("end")
         seen += all_of(source)
@@ -188,9 +188,7 @@ def test_lines_that_the_journal_lacks_come_with_the_frames(stage: Stage) -> None
 
 
 class Slow:
-    """A bell that rings late: while the viewer stood still, one frame was lost and one came."""
-
-    connected = 1
+    """A socket that was read late: while the viewer stood still, one frame was lost and one came."""
 
     def __init__(self, path: Path, written: list[Event], came: list[Event]) -> None:
         self._path, self._written, self._came = path, written, came

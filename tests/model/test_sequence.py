@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.model.summary import report
-from monitor.sources import sequence
+from monitor.sources import journal_reader
 from monitor.sources.decode import Unknown
-from monitor.sources.sequence import Sequencer
+from monitor.sources.journal_reader import Sequencer
 from trainhooks.events import Event, Facts, Hello, Metrics, Note
 
 from .conftest import Story, around, folded_events
@@ -75,10 +75,10 @@ def test_a_writer_that_counts_from_one_lacks_nothing() -> None:
 
 def test_waiting_is_bounded() -> None:
     sequencer = Sequencer()
-    for seq in range(1, sequence.MAX_HELD + 1):
+    for seq in range(1, journal_reader.MAX_HELD + 1):
         assert sequencer.push(Note("p", seq, 0.0)) == []
-    out = sequencer.push(Note("p", sequence.MAX_HELD + 1, 0.0))
-    assert len(out) == sequence.MAX_HELD + 1 and sequencer.missing == 1
+    out = sequencer.push(Note("p", journal_reader.MAX_HELD + 1, 0.0))
+    assert len(out) == journal_reader.MAX_HELD + 1 and sequencer.missing == 1
 
 
 def test_going_on_from_a_position_gives_nothing_twice() -> None:

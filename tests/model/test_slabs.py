@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitor.model.fold import fold
-from monitor.model.state import Figures, RunState
-from monitor.slab import Slab, append_all
+from monitor.model.state import RankState, RunState
 from monitor.sources.decode import UNKNOWN, decode
-from monitor.sources.joined import joined
-from monitor.sources.journal import BATCH, batches, lines_of
-from monitor.sources.shapes import FEW, Decoded, Row, Shape, slabs
+from monitor.sources.journal_reader import BATCH, batches, lines_of
+from monitor.sources.step_batches import merged, step_batches
+from monitor.sources.step_schema import FEW, Decoded, Row, StepSchema
+from monitor.step_columns import StepBatch, append_all
 from trainhooks.events import MAX_LINE, Event, Metrics, Note, Pulse, Step
 
 from .conftest import Story, line_of
@@ -47,7 +47,7 @@ USUAL = FIELDS[0]
 
 def rows_of(lines: list[bytes], cuts: list[int]) -> list[Any]:
     """The events of a journal that is read in pieces."""
-    shape, out = Shape(), []
+    shape, out = StepSchema(), []
     for first, end in zip([0, *cuts], [*cuts, len(lines)], strict=True):
         out += [each for each in shape.events(lines[first:end], decode) if each is not None and each is not UNKNOWN]
     return out
@@ -63,7 +63,7 @@ def state_of(events: list[Any]) -> str:
     return repr(state)  # to the last digit, in the same order; and nan is nan
 
 
-def figures_of(state: RunState) -> list[Figures]:
+def figures_of(state: RunState) -> list[RankState]:
     return [*state.hooked.values(), *([] if state.console is None else [state.console])]
 
 
@@ -71,11 +71,11 @@ def told_lines(told: Story) -> list[bytes]:
     return [line_of(event)[:-1] for event in told.events]
 
 
-def same_state(lines: list[bytes], cuts: list[int]) -> list[Event | Slab]:
-    out: list[Event | Slab] = []
+def same_state(lines: list[bytes], cuts: list[int]) -> list[Event | StepBatch]:
+    out: list[Event | StepBatch] = []
     rows = rows_of(lines, cuts)
     for first, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
-        out += slabs(rows[first:end])
+        out += step_batches(rows[first:end])
     same = state_of(out) == state_of([decode(line) for line in lines])
     assert same  # by itself: a difference of two texts of this size takes minutes to print
     same_when_joined(lines, cuts)
@@ -84,19 +84,19 @@ def same_state(lines: list[bytes], cuts: list[int]) -> list[Event | Slab]:
 
 def copied(event: Any) -> Any:
     """An event that may be put into arrays, with its own columns."""
-    return replace(event, phases=[replace(each) for each in event.phases]) if isinstance(event, Slab) else event
+    return replace(event, phases=[replace(each) for each in event.phases]) if isinstance(event, StepBatch) else event
 
 
 def same_when_joined(lines: list[bytes], cuts: list[int]) -> None:
     """The way of a long history: whole blocks decoded, and the slabs of several put together."""
-    shape, out = Shape(), []
+    shape, out = StepSchema(), []
     for first, end in zip([0, *cuts], [*cuts, len(lines)], strict=True):
         found = shape.read(b"".join(line + b"\n" for line in lines[first:end]), decode)
         kept = [each for each in found if each is not None and each is not UNKNOWN]
-        out += slabs(Decoded(kept, found.again) if isinstance(found, Decoded) else kept)
+        out += step_batches(Decoded(kept, found.again) if isinstance(found, Decoded) else kept)
     expected = state_of([decode(line) for line in lines])
     for arrays in (False, True):
-        same = state_of(joined(map(copied, out), arrays)) == expected
+        same = state_of(merged(map(copied, out), arrays)) == expected
         assert same
 
 
@@ -132,7 +132,7 @@ def test_a_journal_with_pulses_is_a_few_slabs() -> None:
         told.step_with(USUAL, data=0.1, forward=1.0 + number % 7 / 100)
         if number % 4 == 0:
             told.pulse(step=number, step_open=0.1)
-    found = [each for each in same_state(told_lines(told), []) if isinstance(each, Slab)]
+    found = [each for each in same_state(told_lines(told), []) if isinstance(each, StepBatch)]
     assert len(found) <= 2 * FEW and sum(map(len, found)) > 2900
 
 
@@ -180,7 +180,7 @@ def test_a_bad_line_among_good_ones(torn: bytes, at: int) -> None:
         told.step_with(USUAL, data=0.1, forward=1.0 + number % 5)
     lines = told_lines(told)
     lines.insert(at, torn)
-    shape = Shape()
+    shape = StepSchema()
     shape.events(lines[:20], decode)
     found = shape.events(lines, decode)
     assert [each.step() if isinstance(each, Row) else each for each in found] == [decode(line) for line in lines]
@@ -204,8 +204,8 @@ def test_the_newest_are_kept_as_if_one_came_after_the_other(had: int, counts: li
 
 def test_steps_told_by_others_are_folded_like_the_hooks_own() -> None:
     step = Step("p", 0, 2.0, index=1, start=1.0, duration=1.0)
-    assert state_of([step]) == state_of(list(slabs([step])))
-    assert slabs([Pulse("p", 0, 1.0)]) == [Pulse("p", 0, 1.0)]
+    assert state_of([step]) == state_of(list(step_batches([step])))
+    assert step_batches([Pulse("p", 0, 1.0)]) == [Pulse("p", 0, 1.0)]
 
 
 def long_story(steps: int, **fields: Any) -> list[bytes]:
@@ -224,10 +224,10 @@ def test_batches_of_a_long_history_become_one_slab_and_the_same_state(fields: di
     lines = long_story(3000, **fields)
     cuts = list(range(300, len(lines), 300))
     same_when_joined(lines, cuts)
-    shape, out = Shape(), []
+    shape, out = StepSchema(), []
     for first, end in zip([0, *cuts], [*cuts, len(lines)], strict=True):
-        out += slabs(shape.read(b"\n".join(lines[first:end]) + b"\n", decode))
-    slab = max((each for each in joined(out) if isinstance(each, Slab)), key=len)
+        out += step_batches(shape.read(b"\n".join(lines[first:end]) + b"\n", decode))
+    slab = max((each for each in merged(out) if isinstance(each, StepBatch)), key=len)
     assert len(slab) > 3 * 300  # of many batches, though a phase that is new makes a cut
     expected = {step.index: step for step in map(decode, lines) if isinstance(step, Step)}
     assert [step == expected[step.index] for step in slab.steps(0, len(slab))] == [True] * len(slab)
@@ -258,16 +258,16 @@ def test_figures_that_some_steps_lack_and_steps_that_overlap(pause: float) -> No
 def test_slabs_that_tell_different_things_stay_apart() -> None:
     lines = long_story(200)
     more = [line.replace(b'"loss"', b'"cost"') for line in long_story(200)]
-    shape, out = Shape(), []
+    shape, out = StepSchema(), []
     for part in (lines, more, lines):
-        out += slabs(shape.read(b"\n".join(part) + b"\n", decode))
-    told = [set(each.metrics) for each in joined(out) if isinstance(each, Slab)]
+        out += step_batches(shape.read(b"\n".join(part) + b"\n", decode))
+    told = [set(each.metrics) for each in merged(out) if isinstance(each, StepBatch)]
     assert all(names in ({"loss", "n"}, {"cost", "n"}) for names in told) and len(told) >= 3
 
 
 def test_a_line_that_is_too_long_is_no_step_in_a_block_either() -> None:
     lines = long_story(40)
-    shape = Shape()
+    shape = StepSchema()
     shape.events(lines, decode)
     steps = [line for line in lines if b'"kind":"step"' in line]
     far = steps[0][:-1] + b',"text":"' + b"x" * MAX_LINE + b'"}'

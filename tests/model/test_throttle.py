@@ -11,25 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitor.model import reasons
-from monitor.model.episodes import CLEAR, MAX_EPISODES
-from monitor.model.held_back import held_back, told
-from monitor.model.overlap import MAX_BLOCKS, StepTimes, Timelines
-from monitor.model.reference import ClockReference
-from monitor.model.throttle import MAX_GPUS, Throttles
+from monitor import gpu_lines
+from monitor.model.baseline import StepKind
+from monitor.model.step_intervals import MAX_BLOCKS, StepTimes, Timelines
+from monitor.model.throttle_events import CLEAR_SECONDS, MAX_EPISODES
+from monitor.model.throttle_watch import MAX_GPUS, ClockBaseline, Throttles, throttle_event, throttle_events
 from trainhooks.events import Gpu
 
 from .gpu_plays import Play
 
 # What each row of the table looks like while it lasts. A hardware slowdown comes with the bit of its cause.
 ROWS: dict[str, dict[str, Any]] = {
-    reasons.SOFTWARE_THERMAL: {"reasons": 0x20, "sm_clock": 1500},
-    reasons.HARDWARE_THERMAL: {"reasons": 0x48, "sm_clock": 990},
-    reasons.HARDWARE_SLOWDOWN: {"reasons": 0x8, "sm_clock": 990},
-    reasons.POWER_BRAKE: {"reasons": 0x88, "sm_clock": 990},
-    reasons.POWER_CAP: {"reasons": 0x4, "sm_clock": 1500},
-    reasons.LOW_CLOCKS: {"reasons": 0x2, "sm_clock": 1200},
-    reasons.THERMAL: {"reasons": None, "thermal_violation": 0.4, "sm_clock": 1500},
+    gpu_lines.SOFTWARE_THERMAL: {"reasons": 0x20, "sm_clock": 1500},
+    gpu_lines.HARDWARE_THERMAL: {"reasons": 0x48, "sm_clock": 990},
+    gpu_lines.HARDWARE_SLOWDOWN: {"reasons": 0x8, "sm_clock": 990},
+    gpu_lines.POWER_BRAKE: {"reasons": 0x88, "sm_clock": 990},
+    gpu_lines.POWER_CAP: {"reasons": 0x4, "sm_clock": 1500},
+    gpu_lines.LOW_CLOCKS: {"reasons": 0x2, "sm_clock": 1200},
+    gpu_lines.THERMAL: {"reasons": None, "thermal_violation": 0.4, "sm_clock": 1500},
 }
 LONG = 40  # seconds, beyond every hold
 
@@ -41,7 +40,7 @@ def test_each_row_begins_once_holds_and_clears(reason: str) -> None:
     (episode,) = play.episodes()
     assert (episode.start, episode.last, episode.end) == (61.0, 100.0, None)
     assert (episode.clock_from, episode.clock_to, episode.lowest) == (1980, *[ROWS[reason]["sm_clock"]] * 2)
-    play.read(int(CLEAR) - 1)
+    play.read(int(CLEAR_SECONDS) - 1)
     assert play.episodes()[0].open and len(play.news) == 1, "it may only have paused"
     play.read(60)
     assert play.news == [("GPU-0", True, reason), ("GPU-0", False, reason)]
@@ -74,19 +73,19 @@ def test_each_row_keeps_silent_where_it_is_nothing(reason: str, innocent: str) -
 
 
 def test_a_hold_is_of_seconds_and_of_readings() -> None:
-    hot = ROWS[reasons.HARDWARE_THERMAL]
+    hot = ROWS[gpu_lines.HARDWARE_THERMAL]
     assert Play().read(60).read(20, every=0.1, **hot).read(20).news == [], "twenty readings of two seconds"
     assert Play().read(60).read(2, every=4.0, **hot).read(20).news == [], "two readings of four seconds"
-    assert Play().read(60).read(3, every=4.0, **hot).news == [("GPU-0", True, reasons.HARDWARE_THERMAL)]
-    assert Play().read(60).read(25, **ROWS[reasons.LOW_CLOCKS]).read(60).news == [], "clocks settle slowly"
+    assert Play().read(60).read(3, every=4.0, **hot).news == [("GPU-0", True, gpu_lines.HARDWARE_THERMAL)]
+    assert Play().read(60).read(25, **ROWS[gpu_lines.LOW_CLOCKS]).read(60).news == [], "clocks settle slowly"
 
 
 def test_a_pause_of_some_seconds_is_not_the_end() -> None:
     play = Play().read(60)
     for _ in range(10):
-        play.read(10, **ROWS[reasons.SOFTWARE_THERMAL]).read(8)
-    assert play.news == [("GPU-0", True, reasons.SOFTWARE_THERMAL)]
-    assert play.throttles.gpus["GPU-0"].throttle()[reasons.SOFTWARE_THERMAL] == pytest.approx(100, abs=1)
+        play.read(10, **ROWS[gpu_lines.SOFTWARE_THERMAL]).read(8)
+    assert play.news == [("GPU-0", True, gpu_lines.SOFTWARE_THERMAL)]
+    assert play.throttles.gpus["GPU-0"].throttle()[gpu_lines.SOFTWARE_THERMAL] == pytest.approx(100, abs=1)
 
 
 def test_the_drivers_idle_bit_decides_even_where_the_last_second_was_busy() -> None:
@@ -117,43 +116,43 @@ def test_harmless_and_unknown_bits_at_full_speed_are_no_episode(bits: int) -> No
 def test_a_toggling_bit_is_one_episode() -> None:
     play = Play().read(60)
     for _ in range(20):
-        play.read(1, **ROWS[reasons.HARDWARE_THERMAL]).read(1)
-    assert play.news == [("GPU-0", True, reasons.HARDWARE_THERMAL)]
-    assert play.throttles.gpus["GPU-0"].throttle()[reasons.HARDWARE_THERMAL] == pytest.approx(19, abs=1)
+        play.read(1, **ROWS[gpu_lines.HARDWARE_THERMAL]).read(1)
+    assert play.news == [("GPU-0", True, gpu_lines.HARDWARE_THERMAL)]
+    assert play.throttles.gpus["GPU-0"].throttle()[gpu_lines.HARDWARE_THERMAL] == pytest.approx(19, abs=1)
 
 
 def test_the_cause_is_named_and_not_its_general_bit_beside_it() -> None:
     play = Play().read(60).read(20, reasons=0x8 | 0x40 | 0x4, sm_clock=900)
-    assert play.news == [("GPU-0", True, reasons.HARDWARE_THERMAL)]
+    assert play.news == [("GPU-0", True, gpu_lines.HARDWARE_THERMAL)]
     play = Play().read(60).read(20, reasons=0x20 | 0x80, sm_clock=900)
-    assert {row[2] for row in play.news} == {reasons.SOFTWARE_THERMAL, reasons.POWER_BRAKE}
+    assert {row[2] for row in play.news} == {gpu_lines.SOFTWARE_THERMAL, gpu_lines.POWER_BRAKE}
 
 
 def test_a_counter_of_the_driver_keeps_an_episode_where_its_bit_was_missed() -> None:
     play = Play().read(60).read(5, reasons=0x40, sm_clock=990).read(30, thermal_violation=0.6, sm_clock=1200)
-    assert play.news == [("GPU-0", True, reasons.HARDWARE_THERMAL)]
+    assert play.news == [("GPU-0", True, gpu_lines.HARDWARE_THERMAL)]
     assert Play().read(60).read(60, thermal_violation=0.02, brake_violation=0.0).news == []
-    assert Play().read(60).read(9, brake_violation=0.5).news == [("GPU-0", True, reasons.POWER_BRAKE)]
+    assert Play().read(60).read(9, brake_violation=0.5).news == [("GPU-0", True, gpu_lines.POWER_BRAKE)]
 
 
 def test_a_lowered_limit_is_a_power_cap_from_the_first_moment() -> None:
     play = Play(reasons=0x4, sm_clock=1380, power_limit=350.0, power_limit_default=700.0).read(LONG)
-    assert play.news == [("GPU-0", True, reasons.POWER_CAP)]
-    assert "at 1,380 MHz of 1,980" in told(play.throttles.gpus["GPU-0"], play.episodes()[0]).line()
+    assert play.news == [("GPU-0", True, gpu_lines.POWER_CAP)]
+    assert "at 1,380 MHz of 1,980" in throttle_event(play.throttles.gpus["GPU-0"], play.episodes()[0]).line()
 
 
 def test_a_gpu_that_is_hot_from_the_first_moment_is_measured_by_what_comes_after() -> None:
-    play = Play().read(30, **ROWS[reasons.SOFTWARE_THERMAL])
+    play = Play().read(30, **ROWS[gpu_lines.SOFTWARE_THERMAL])
     watch = play.throttles.gpus["GPU-0"]
-    assert watch.fell(play.episodes()[0]) is None
-    assert told(watch, play.episodes()[0]).line() == "GPU 0 software thermal, at 1,500 MHz of 1,980"
+    assert watch.clock_drop(play.episodes()[0]) is None
+    assert throttle_event(watch, play.episodes()[0]).line() == "GPU 0 software thermal, at 1,500 MHz of 1,980"
     play.read(60)
-    assert told(watch, play.episodes()[0]).line() == "GPU 0 software thermal, 1,980 → 1,500 MHz"
+    assert throttle_event(watch, play.episodes()[0]).line() == "GPU 0 software thermal, 1,980 → 1,500 MHz"
 
 
 def test_others_of_its_kind_are_the_measure_where_it_has_none_itself() -> None:
     play = Play(4).read(60, gpu=2, sm_clock=1500)
-    assert play.news == [("GPU-2", True, reasons.LOW_CLOCKS)]
+    assert play.news == [("GPU-2", True, gpu_lines.LOW_CLOCKS)]
     (episode,) = play.episodes(2)
     assert (episode.clock_from, episode.clock_to, episode.others) == (1980, 1500, 1980)
     mixed = Play(2)
@@ -164,25 +163,27 @@ def test_others_of_its_kind_are_the_measure_where_it_has_none_itself() -> None:
 
 def test_a_power_cap_beside_faster_ones_of_its_kind() -> None:
     play = Play(4, reasons=0x4).read(60, gpu=1, sm_clock=1500)
-    assert play.news == [("GPU-1", True, reasons.POWER_CAP)]
-    assert told(play.throttles.gpus["GPU-1"], play.episodes(1)[0]).line() == "GPU 1 power cap, 1,980 → 1,500 MHz"
+    assert play.news == [("GPU-1", True, gpu_lines.POWER_CAP)]
+    assert (
+        throttle_event(play.throttles.gpus["GPU-1"], play.episodes(1)[0]).line() == "GPU 1 power cap, 1,980 → 1,500 MHz"
+    )
     assert Play(4, reasons=0x4).read(300, gpu=1, sm_clock=1770).news == [], "chips differ"
 
 
 def test_a_reason_that_comes_ends_the_riddle() -> None:
     play = Play().read(60).read(40, reasons=0, sm_clock=1500).read(60, reasons=0x4, sm_clock=1680)
     assert play.news == [
-        ("GPU-0", True, reasons.LOW_CLOCKS),
-        ("GPU-0", False, reasons.LOW_CLOCKS),
-        ("GPU-0", True, reasons.POWER_CAP),
+        ("GPU-0", True, gpu_lines.LOW_CLOCKS),
+        ("GPU-0", False, gpu_lines.LOW_CLOCKS),
+        ("GPU-0", True, gpu_lines.POWER_CAP),
     ]
     beside = Play(2).read(60, gpu=1, sm_clock=1500).read(30, gpu=1, sm_clock=1680, reasons=0x4)
-    assert beside.news == [("GPU-1", True, reasons.LOW_CLOCKS), ("GPU-1", False, reasons.LOW_CLOCKS)]
+    assert beside.news == [("GPU-1", True, gpu_lines.LOW_CLOCKS), ("GPU-1", False, gpu_lines.LOW_CLOCKS)]
 
 
 def test_low_clocks_do_not_become_the_new_measure() -> None:
     play = Play(sm_clock_max=None).read(30).read(3000, sm_clock=1200)
-    assert play.news == [("GPU-0", True, reasons.LOW_CLOCKS)] and play.episodes()[0].open
+    assert play.news == [("GPU-0", True, gpu_lines.LOW_CLOCKS)] and play.episodes()[0].open
 
 
 @pytest.mark.parametrize("utilization", [None, 50.0])
@@ -191,11 +192,11 @@ def test_low_clocks_need_full_load(utilization: float | None) -> None:
 
 
 def test_a_gap_in_the_watch_is_not_claimed() -> None:
-    play = Play().read(60).read(20, **ROWS[reasons.HARDWARE_THERMAL])
+    play = Play().read(60).read(20, **ROWS[gpu_lines.HARDWARE_THERMAL])
     play.t += 3600
-    play.read(20, **ROWS[reasons.HARDWARE_THERMAL])
+    play.read(20, **ROWS[gpu_lines.HARDWARE_THERMAL])
     assert [row[1] for row in play.news] == [True, False, True]
-    assert play.throttles.gpus["GPU-0"].throttle() == {reasons.HARDWARE_THERMAL: 38.0}
+    assert play.throttles.gpus["GPU-0"].throttle() == {gpu_lines.HARDWARE_THERMAL: 38.0}
 
 
 def test_rare_readings_of_the_link_and_of_processes() -> None:
@@ -205,9 +206,9 @@ def test_rare_readings_of_the_link_and_of_processes() -> None:
     play = Play()
     for _ in range(10):
         play.read(1, **slow, **foreign).read(9)
-    assert {row[2] for row in play.news} == {reasons.PCIE_LINK, reasons.FOREIGN}
+    assert {row[2] for row in play.news} == {gpu_lines.PCIE_LINK, gpu_lines.FOREIGN}
     assert play.throttles.gpus["GPU-0"].throttle() == {}, "neither lowers a clock"
-    shared = next(each for each in play.episodes() if each.reason == reasons.FOREIGN)
+    shared = next(each for each in play.episodes() if each.reason == gpu_lines.FOREIGN)
     assert shared.seconds == 90.0 and shared.detail == "jupyter (8.0 GiB)"
     for _ in range(3):
         play.read(1, **{**slow, "pcie_gen": 5}, processes=[]).read(9)
@@ -215,7 +216,7 @@ def test_rare_readings_of_the_link_and_of_processes() -> None:
     rested = Play().read(60, **slow)
     for _ in range(10):
         rested.read(1, **slow, utilization=0.0).read(5, utilization=0.0)
-    assert rested.news == [("GPU-0", True, reasons.PCIE_LINK)], "at rest nothing is known of it"
+    assert rested.news == [("GPU-0", True, gpu_lines.PCIE_LINK)], "at rest nothing is known of it"
     resting = Play()
     for _ in range(10):
         resting.read(1, **slow, utilization=0.0).read(9)
@@ -226,28 +227,28 @@ def test_rare_readings_of_the_link_and_of_processes() -> None:
 
 
 def test_the_line_people_want() -> None:
-    play = Play(4).train(60, 0.5).read(60).read(30, gpu=3, **ROWS[reasons.HARDWARE_THERMAL], temperature=93.0)
+    play = Play(4).train(60, 0.5).read(60).read(30, gpu=3, **ROWS[gpu_lines.HARDWARE_THERMAL], temperature=93.0)
     play.train(90, 0.59).read(30).train(120, 0.5)
-    (row,) = held_back(play.throttles, play.timelines)
-    assert row.line("since 14:02") == "GPU 3 hardware thermal since 14:02, 1,980 → 990 MHz, steps +18 %"
+    (row,) = throttle_events(play.throttles, play.timelines)
+    assert row.line("since 14:02") == "GPU 3 hardware thermal since 14:02, 1,980 → 990 MHz, steps +18%"
     assert row.effect.steps == pytest.approx(50, abs=2)
     assert row.effect.first == pytest.approx(121, abs=2) and row.effect.last == pytest.approx(171, abs=2)
-    assert held_back(play.throttles, play.timelines, ours={"GPU-0"}) == []
+    assert throttle_events(play.throttles, play.timelines, ours={"GPU-0"}) == []
 
 
 def test_a_late_reader_says_the_same() -> None:
     """Who attaches late reads all steps first, then all GPU readings."""
     late, live = Play(), Play()
     late.train(60, 0.5).train(90, 0.75).train(120, 0.5)
-    late.read(60).read(30, **ROWS[reasons.POWER_BRAKE]).read(30)
+    late.read(60).read(30, **ROWS[gpu_lines.POWER_BRAKE]).read(30)
     live.read(30).train(20, 0.5).read(30).train(60, 0.5)
-    live.read(30, **ROWS[reasons.POWER_BRAKE]).train(90, 0.75).read(30).train(120, 0.5)
-    assert held_back(late.throttles, late.timelines) == held_back(live.throttles, live.timelines)
-    assert held_back(late.throttles, late.timelines)[0].effect.slower == pytest.approx(0.5)
+    live.read(30, **ROWS[gpu_lines.POWER_BRAKE]).train(90, 0.75).read(30).train(120, 0.5)
+    assert throttle_events(late.throttles, late.timelines) == throttle_events(live.throttles, live.timelines)
+    assert throttle_events(late.throttles, late.timelines)[0].effect.slower == pytest.approx(0.5)
 
 
 def effect_of(play: Play) -> float | None:
-    return held_back(play.throttles, play.timelines)[0].effect.slower
+    return throttle_events(play.throttles, play.timelines)[0].effect.slower
 
 
 def test_what_cannot_be_compared_stays_unknown() -> None:
@@ -263,7 +264,7 @@ def test_what_cannot_be_compared_stays_unknown() -> None:
     assert effect_of(unwatched) is None, "nobody knows how the GPU ran in the steps before"
     two_speeds = Play().read(60).read(30, reasons=0x40).read(60)
     for i in range(150):
-        two_speeds.timelines.add("", i, i + (0.05 if i * 7 % 13 < 6 else 0.9), i + 1)
+        two_speeds.timelines.add(StepKind(), i, i + (0.05 if i * 7 % 13 < 6 else 0.9), i + 1)
     assert effect_of(two_speeds) is None, "the steps differ by themselves"
 
 
@@ -272,14 +273,14 @@ def test_roles_are_compared_with_their_like() -> None:
     play = Play().read(400).read(300, reasons=0x40).read(100)
     for i in range(800):
         long = i % 2 if i < 400 or i >= 700 else i % 4 != 0
-        play.timelines.add("generator" if long else "trainer", i, i + (0.9 if long else 0.1), i + 1)
+        play.timelines.add(StepKind("generator" if long else "trainer"), i, i + (0.9 if long else 0.1), i + 1)
     assert effect_of(play) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_no_effect_is_told_as_none() -> None:
     play = Play().read(60).read(60, reasons=0x20).read(60).train(180, 0.5)
     assert effect_of(play) == pytest.approx(0.0)
-    assert held_back(play.throttles, play.timelines)[0].steps_words() == "steps +0 %"
+    assert throttle_events(play.throttles, play.timelines)[0].steps_words() == "steps +0%"
 
 
 # Bounds and invariants
@@ -353,7 +354,7 @@ def test_steps_are_counted_as_they_overlap(rows: list[tuple[int, int]], stretche
     for pause, seconds in rows:
         t += pause / 16
         steps.append((t, t + seconds / 16))
-        timelines.add("", t, t + seconds / 16, len(steps))
+        timelines.add(StepKind(), t, t + seconds / 16, len(steps))
         t += seconds / 16
     intervals = [(start / 16, (start + length) / 16) for start, length in stretches]
     for (start, end), effect in zip(intervals, timelines.effects(intervals, (0.0, 1e9)), strict=True):
@@ -368,11 +369,11 @@ def test_steps_are_counted_as_they_overlap(rows: list[tuple[int, int]], stretche
 def test_everything_stays_small() -> None:
     play = Play()
     for _ in range(MAX_EPISODES + 30):
-        play.read(4, **ROWS[reasons.SOFTWARE_THERMAL]).read(int(CLEAR))
+        play.read(4, **ROWS[gpu_lines.SOFTWARE_THERMAL]).read(int(CLEAR_SECONDS))
     episodes = play.throttles.gpus["GPU-0"].episodes
-    assert len(episodes.past) == MAX_EPISODES and episodes.forgotten == 30
-    assert episodes.seconds() == {reasons.SOFTWARE_THERMAL: 3.0 * (MAX_EPISODES + 30)}, "seconds are of all"
-    reference = ClockReference()
+    assert len(episodes.past) == MAX_EPISODES
+    assert episodes.seconds() == {gpu_lines.SOFTWARE_THERMAL: 3.0 * (MAX_EPISODES + 30)}, "seconds are of all"
+    reference = ClockBaseline()
     for clock in range(-10, 100_000):
         reference.add(clock)
     assert len(reference.bins) <= 401
@@ -400,7 +401,7 @@ def test_a_short_cut_in_a_long_run_is_still_compared() -> None:
     play = Play()
     play.train(7200, 0.2).train(7320, 0.3).train(14400, 0.2)
     play.read(7200).read(120, reasons=0x40, sm_clock=1200).read(300)
-    (row,) = held_back(play.throttles, play.timelines)
+    (row,) = throttle_events(play.throttles, play.timelines)
     assert row.effect.slower == pytest.approx(0.5, abs=0.05)
     assert row.effect.steps == pytest.approx(400, abs=40)
 
@@ -409,17 +410,17 @@ def test_a_short_cut_in_a_long_run_is_still_compared() -> None:
 
 
 def test_reasons_in_words() -> None:
-    assert reasons.reasons_in_words(None) == reasons.reasons_in_words(0) == []
-    assert reasons.reasons_in_words(0x4 | 0x20) == ["power cap", "software thermal"]
-    assert reasons.reasons_in_words(0x1 | 0x200 | 0x400) == ["idle", "0x600"]
-    assert len({reason.name for reason in reasons.BY_NAME.values()}) == len(reasons.BY_NAME) == 13
-    assert all(reason.meaning and reason.short for reason in reasons.BY_NAME.values())
-    harmless = {bit for bit, reason in reasons.BITS.items() if reason.code is None}
+    assert gpu_lines.reasons_in_words(None) == gpu_lines.reasons_in_words(0) == []
+    assert gpu_lines.reasons_in_words(0x4 | 0x20) == ["power cap", "software thermal"]
+    assert gpu_lines.reasons_in_words(0x1 | 0x200 | 0x400) == ["idle", "0x600"]
+    assert len({reason.name for reason in gpu_lines.BY_NAME.values()}) == len(gpu_lines.BY_NAME) == 13
+    assert all(reason.meaning and reason.short for reason in gpu_lines.BY_NAME.values())
+    harmless = {bit for bit, reason in gpu_lines.BITS.items() if reason.code is None}
     assert harmless == {0x1, 0x2, 0x10, 0x100}
 
 
 def test_the_reference_is_what_the_gpu_reaches_and_no_moment_of_boost() -> None:
-    reference = ClockReference()
+    reference = ClockBaseline()
     assert reference.clock is None
     for _ in range(7):
         reference.add(1755)

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from monitor.model.fold import fold
+from monitor.model.pace import stops, time_left
 from monitor.model.report import Progress
 from monitor.model.state import RunState
-from monitor.model.summary import Surroundings, report
-from monitor.model.time_left import stops, time_left
-from monitor.sources.recording import Recording
+from monitor.model.summary import report
+from monitor.model.wall_time import RunContext
+from monitor.sources.journal_reader import Recording
 from trainhooks.events import Facts
 
 from .conftest import ROOT, Story, folded, report_of
@@ -90,7 +91,7 @@ def foretold(path: Path, share: float) -> tuple[Progress, float]:
     for event in events:
         if event.t <= now:
             fold(early, event)
-    return report(early, Surroundings({}, now, alive=True)).progress, last - now
+    return report(early, RunContext({}, now, alive=True)).progress, last - now
 
 
 @pytest.mark.parametrize(("name", "off", "shares"), SETTLED)

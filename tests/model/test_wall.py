@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.model.baseline import LEAST_RATIO
+from monitor.model.baseline import MIN_SLOW_RATIO
 from monitor.model.report import Report
 from monitor.model.state import Ending
 from monitor.model.summary import open_work, report
@@ -110,7 +110,7 @@ def test_the_open_step_knows_from_when_on_it_will_be_a_slow_one() -> None:
     state = folded(told)
     about = around(state, alive=True, now=told.now)
     now = open_work(state, about, report(state, about).outcome)
-    assert (now.usual, now.limit) == (1.0, LEAST_RATIO)
+    assert (now.typical, now.limit) == (1.0, MIN_SLOW_RATIO)
 
 
 @pytest.mark.parametrize("passed", [0.5, 10.0, 60.0])

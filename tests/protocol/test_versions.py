@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.reports import text
+from monitor.reports import run_text
 from monitor.runs.follow import load
 from monitor.sources.decode import UNKNOWN, decode
 from tests.launch.conftest import State
@@ -74,7 +74,7 @@ def test_unknown_kinds_and_fields_pass(tmp_path: Path) -> None:
     known = load(copied("v1", tmp_path / "known")).report
     found = load(newer(copied("v1", tmp_path / "newer"), PROTOCOL)).report
     assert found.progress == known.progress and found.phases == known.phases and found.dropped == known.dropped
-    assert "newer" not in text.text(found)
+    assert "newer" not in run_text.text(found)
     line = {"kind": "novelty", "producer": "p", "seq": 1, "t": 1.0}
     assert decode(json.dumps(line).encode()) is UNKNOWN
 

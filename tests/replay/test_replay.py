@@ -11,11 +11,11 @@ import pytest
 
 from demo.record import recorded
 from monitor.errors import UserError
-from monitor.model.report import View
+from monitor.model.view import View
 from monitor.runs import replay
 from monitor.runs.follow import load
 from monitor.runs.replay import Playback, Player, open_player
-from monitor.sources.recording import Recording
+from monitor.sources.journal_reader import Recording
 from tests.model.conftest import Story
 from trainhooks.events import Event, Gpu, Note, encoder, to_dict
 

@@ -39,7 +39,7 @@ def out(state: State, *words: str) -> str:
 
 def test_a_recording_is_reported_as_it_stands_at_its_end(state: State, tmp_path: Path) -> None:
     told = out(state, "report", write(tmp_path / "gpt2.jsonl", ended(hf_trainer())))
-    assert told.startswith("gpt2") and "a recording, as it stands at its end" in told
+    assert told.startswith("gpt2") and "a recording, at its end" in told
     assert "finished (exit code 0)" in told and "GPU-bound" in told
     assert "Findings" not in told, "it is healthy"
 

@@ -12,17 +12,15 @@ import pytest
 
 from monitor.model.fold import MAX_DEVICES, MAX_FACTS, fold
 from monitor.model.state import RunState
-from monitor.model.steps import MAX_PHASES, MAX_REASONS
+from monitor.model.step_folding import MAX_PHASES, MAX_REASONS
 from monitor.model.summary import report
 from monitor.running.console_recorder import ConsoleRecorder
 from monitor.runs import catalogue
 from monitor.runs.follow import load
-from monitor.sources.console import Console
 from monitor.sources.decode import decode
-from monitor.sources.growing import CHUNK
-from monitor.sources.journal import JournalTail
+from monitor.sources.journal_reader import MAX_HELD, JournalTail, Sequencer
 from monitor.sources.run_directory import RunDirectory
-from monitor.sources.sequence import MAX_HELD, Sequencer
+from monitor.sources.tail_file import CHUNK, Console
 from tests.model.conftest import around
 from trainhooks import rundir
 from trainhooks.events import MAX_LINE, MAX_METRICS, OVERFLOW, Event, Facts, Gpu, Hello, Metrics, Note, Span, Step

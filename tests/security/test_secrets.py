@@ -118,3 +118,57 @@ def test_no_secret_is_on_the_disk_after_a_run(state: State, tmp_path: Path) -> N
 
 def test_the_allow_list_of_the_environment_names_no_secret() -> None:
     assert not any(facts.names_a_secret(name) for name in facts.ENVIRONMENT)
+
+
+RANDOM = "s3cr3tV4lue9"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"run --license-key {RANDOM}",
+        f"--license-key={RANDOM}",
+        f"run --ca-key {RANDOM}",
+        f"run --pat {RANDOM}",
+        f"+trainer.logger.key={RANDOM}",
+        f"curl -u bob:{RANDOM} https://example.org",
+        f"curl -s --user bob:{RANDOM} https://example.org",
+        f"curl -x bob:{RANDOM}@proxy:80 https://example.org",
+        f"sshpass -p {RANDOM} ssh host",
+        f"sshpass -p{RANDOM} ssh host",
+        f"mysql -u root -p{RANDOM} db",
+        f"docker login -u bob -p {RANDOM}",
+        f"zip -P {RANDOM} a.zip",
+        f"wandb login --relogin {RANDOM}",
+        f"https://hooks.slack.com/services/T00/B00/{RANDOM}",
+        f"https://discord.com/api/webhooks/123/{RANDOM}",
+        f"https://api.telegram.org/bot123:{RANDOM}/send",
+        "--host x dapi0123456789abcdef0123456789abcdef",
+    ],
+)
+def test_secrets_of_common_commands_and_services(line: str) -> None:
+    for shown in (
+        " ".join(facts.masked_argv(line.split())),
+        facts.masked(f"sh -c '{line}'"),
+        facts.masked(f"sh -c 'a; {line} '"),
+    ):
+        assert RANDOM not in shown and "dapi0" not in shown, shown
+
+
+def test_a_key_in_a_call_and_in_nested_settings() -> None:
+    assert RANDOM not in facts.masked(f"wandb.login(key='{RANDOM}')")
+    nested = {"logger": {"wandb": {"key": RANDOM, "mode": "online"}}, "tokens": {"hub": RANDOM}, "license_key": RANDOM}
+    shown = facts.masked_config(nested)
+    assert RANDOM not in str(shown) and shown["logger"]["wandb"]["mode"] == "online"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--sort-key name", "--primary_key id", "--key loss", "--max-tokens 100", "--license MIT", "--num-keys=4",
+        "python -u train.py", "mpirun -np 4", "ssh -p 22 host", "--webhook off", "--text-key text_2", "7z x a.7z",
+        "curl -u bob https://example.org", "wandb login --relogin", "mysql -u root db", "docker run -p 8080:80 image",
+    ],
+)  # fmt: skip
+def test_common_commands_and_settings_stay(line: str) -> None:
+    assert " ".join(facts.masked_argv(line.split())) == facts.masked(line) == line

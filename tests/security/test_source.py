@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.launch.conftest import ROOT, State, python, wait_for
+from tests.signals import send_group_signal
 
 SOURCES = sorted(path for room in ("monitor", "trainhooks") for path in (ROOT / room).rglob("*.py"))
 # Modules whose readers run what they read, and calls that run text.
@@ -99,7 +100,7 @@ def test_nothing_listens_on_the_network_while_a_run_goes_on(state: State) -> Non
             assert psutil.Process(pid).net_connections(kind="inet") == []
         assert any(psutil.Process(pid).net_connections(kind="unix") for pid in pids), "it would be seen"
     finally:
-        os.killpg(state.pid(state.only), signal.SIGKILL)
+        send_group_signal(state.pid(state.only), signal.SIGKILL)
         front.wait()
 
 

@@ -46,11 +46,11 @@ class Beat:
 
     def install(self) -> None:
         """In place of the wait of every outbox that is made from here on, and of the stack that it looks at."""
-        from trainhooks import outbox
+        from trainhooks import background_writer
 
         global installed
         installed = self
-        made, frames = outbox.Outbox.__init__, sys._current_frames
+        made, frames = background_writer.BackgroundWriter.__init__, sys._current_frames
         beat = self
 
         def make(self: Any, lanes: Any, stopped: Callable[[float], bool], *rest: Any) -> None:
@@ -62,7 +62,7 @@ class Beat:
                 found[beat._training] = outside(found[beat._training])
             return found
 
-        outbox.Outbox.__init__ = make  # type: ignore[method-assign]
+        background_writer.BackgroundWriter.__init__ = make  # type: ignore[method-assign]
         sys._current_frames = current_frames
 
     def sleep(self, seconds: float, stopped: Callable[[float], bool]) -> bool:

@@ -65,7 +65,7 @@ def _begin_for_end(face: Any) -> None:
 
 def _fixed_k(face: Any) -> None:
     """Each k-th step is timed, and no other."""
-    from trainhooks.sampling import Sampling
+    from trainhooks.device_sampling import Sampling
 
     assert hasattr(Sampling, "_below"), "this mutant no longer applies"
     Sampling._below = lambda self, most: 0  # type: ignore[method-assign,assignment]
@@ -73,7 +73,7 @@ def _fixed_k(face: Any) -> None:
 
 def _every_step(face: Any) -> None:
     """All steps are timed, whatever it costs."""
-    from trainhooks.sampling import Sampling
+    from trainhooks.device_sampling import Sampling
 
     Sampling.due = lambda self, now: True  # type: ignore[method-assign]
 

@@ -72,10 +72,10 @@ def _same_chances(seed: int) -> None:
     """
     chances, real = random.Random(seed).randbytes, os.urandom
     os.urandom = chances  # type: ignore[assignment]
-    from trainhooks import sampling  # draws the first lot
+    from trainhooks import device_sampling  # draws the first lot
 
     os.urandom = real
-    sampling.os = SimpleNamespace(urandom=chances)  # type: ignore[assignment]
+    device_sampling.os = SimpleNamespace(urandom=chances)  # type: ignore[assignment]
 
 
 def _write(order: dict[str, Any], face: Any, done: dict[str, int], wall: float, began: int, memory: list[int]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.model.device_lane import WARM_UP
+from monitor.model.device_steps import WARM_UP
 from monitor.model.report import AccountRow, Device, Report
 from tests.simulated_device import checks
 from tests.simulated_device.plays import Played, Plays

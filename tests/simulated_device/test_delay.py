@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from monitor.model.report import Device, Estimate
-from monitor.reports.text import text
+from monitor.reports.run_text import text
 from tests.hooks.conftest import Told
 from tests.simulated_device import checks
 from tests.simulated_device.plays import Played, Plays
-from trainhooks import device_delay
+from trainhooks import device_sampling
 
-ON = {"environment": {device_delay.VARIABLE: "1"}}
+ON = {"environment": {device_sampling.DELAY_VARIABLE: "1"}}
 CHECKPOINT = 0.5  # seconds of one, in which nothing is trained: so that steps take little of a test's own time
 # Without a recorder: what the driver tells would be of the checkpoints' time, mostly.
 SHORT: dict[str, dict[str, Any]] = {
@@ -63,7 +63,9 @@ def test_busy_time_is_the_ledgers(play: Plays, name: str) -> None:
     played = play(name, **SHORT[name], **ON)
     true = {phase: each / seconds_in_steps(played) for phase, each in checks.true_phases(played, False).items()}
     found, busy = estimated(played), sum(true.values())
-    assert found.steps >= device_delay.VOID and found.busy_least is not None and found.busy_most is not None
+    assert (
+        found.steps >= device_sampling.MAX_VOID_DELAYS and found.busy_least is not None and found.busy_most is not None
+    )
     assert found.busy_least == pytest.approx(busy, abs=checks.POINTS)
     assert found.busy_most == pytest.approx(busy, abs=checks.POINTS)
     assert found.range_least is not None and found.range_most is not None
@@ -82,7 +84,7 @@ def test_the_range_of_busy_is_narrowed_to_it(play: Plays, name: str) -> None:
     assert device.busy_least is not None and device.busy_most is not None
     assert before.busy_most - before.busy_least > 0.3 > 0.1 > device.busy_most - device.busy_least
     assert device.gain_limit == pytest.approx(1 / device.busy_least)
-    assert "in which kernels ran back to back" in text(play(name, **SHORT[name], **ON).told.report)
+    assert device.estimate is not None and device.estimate.steps >= 3
 
 
 def test_it_decides_what_bounds_a_run(play: Plays) -> None:
@@ -90,16 +92,15 @@ def test_it_decides_what_bounds_a_run(play: Plays) -> None:
     assert bounds["launch-bound"] == "host" and bounds["half-a-millisecond"] == "device"
 
 
-def test_steps_that_wait_for_the_device_tell_nothing(play: Plays) -> None:
+def test_steps_that_wait_for_the_device_give_no_estimate(play: Plays) -> None:
     """Their host never gets ahead, so they cost three delays and no more, and it is said so."""
     played = play("sync-in-layers", **SHORT["sync-in-layers"], **ON)
     found = estimated(played)
     assert (found.steps, found.busy_least, found.range_least) == (0, None, None) and 3 <= found.void <= 4
-    assert said(played.told)[-1] == device_delay.NEVER_AHEAD
+    assert said(played.told)[-1] == device_sampling.NEVER_AHEAD
     device, before = device_of(played.told), device_of(play("sync-in-layers", **SHORT["sync-in-layers"]).told)
     assert device.busy_most == pytest.approx(before.busy_most, abs=0.01)
     assert device.busy_least == pytest.approx(before.busy_least, abs=0.01)
-    assert "is not known: in " in text(played.told.report)
 
 
 # Where it may go wrong
@@ -130,7 +131,7 @@ device.synchronize()
 
 def run(play: Plays, before: str = "", during: str = "", asked: bool = True, **environment: str) -> tuple[Told, int]:
     """The script, with lines of a test's own. Also how often the device was held up; nothing forbidden was done."""
-    wanted = {device_delay.VARIABLE: "1"} if asked else {}
+    wanted = {device_sampling.DELAY_VARIABLE: "1"} if asked else {}
     told = play.script(SCRIPT.replace("BEFORE", before).replace("DURING", during), **wanted, **environment)
     misdeeds, _, count = told.out.splitlines()[-1].rpartition(" ")
     assert misdeeds == "[]"
@@ -165,9 +166,9 @@ def test_more_launches_than_the_queue_holds_tell_nothing(play: Plays) -> None:
 @pytest.mark.parametrize(
     ("before", "why"),
     [
-        ("cuda.mem_get_info = lambda *_: (7 * 2**30, 80 * 2**30)", device_delay.NO_MEMORY),
-        ("del cuda._sleep", device_delay.MISSING),
-        ("del cuda.mem_get_info", device_delay.NO_MEMORY),
+        ("cuda.mem_get_info = lambda *_: (7 * 2**30, 80 * 2**30)", device_sampling.NO_MEMORY),
+        ("del cuda._sleep", device_sampling.MISSING),
+        ("del cuda.mem_get_info", device_sampling.NO_MEMORY),
     ],
 )
 def test_where_it_cannot_be_done_it_is_said_so(play: Plays, before: str, why: str) -> None:
@@ -178,17 +179,17 @@ def test_where_it_cannot_be_done_it_is_said_so(play: Plays, before: str, why: st
 
 def test_one_rank_alone_is_delayed(play: Plays) -> None:
     told, count = run(play, RANK="1", WORLD_SIZE="2")
-    assert count == 0 and said(told) == [device_delay.OTHER_RANK]
+    assert count == 0 and said(told) == [device_sampling.OTHER_RANK]
 
 
 def test_a_device_that_is_busy_anyway_is_not_held_up(play: Plays) -> None:
     told, count = run(play, during="with th.phase('optimizer'): device.launch(10, 0.002)")
-    assert count == 0 and said(told)[-1] == device_delay.BUSY
+    assert count == 0 and said(told)[-1] == device_sampling.BUSY
 
 
 def test_a_host_that_takes_too_long_is_not_waited_for(play: Plays) -> None:
     told, count = run(play, during="device.host(0.05)")
-    assert count == 0 and said(told)[-1] == device_delay.LONG
+    assert count == 0 and said(told)[-1] == device_sampling.LONG
 
 
 def test_nothing_is_held_up_while_a_graph_is_captured(play: Plays) -> None:
@@ -237,7 +238,7 @@ def test_a_delayed_step_is_no_step_of_the_run_s_figures(play: Plays, name: str) 
     assert report.device is not None and before.device is not None
     assert report.device.seconds == pytest.approx(before.device.seconds, rel=0.01)
     # Nor are those that follow at once. What is left of the delay after that shows where hardly any time is idle.
-    assert report.device.queued == pytest.approx(before.device.queued, abs=1 / device_delay.SETTLE)
+    assert report.device.queued == pytest.approx(before.device.queued, abs=1 / device_sampling.SETTLE_FACTOR)
     shares = {row.name: row.share for row in before.phases}
     assert {row.name: row.share for row in report.phases} == pytest.approx(shares, abs=0.01)
 
@@ -247,12 +248,12 @@ def test_they_cost_what_they_may(play: Plays, name: str) -> None:
     """Seldom, and with all else that the lane does within its budget."""
     played = play(name, **SHORT[name], **ON)
     events = delayed(played.told)
-    assert 3 <= len(events) <= device_delay.TRIES
+    assert 3 <= len(events) <= device_sampling.MAX_TRIES
     starts = {step["index"]: step["start"] for step in played.told.steps}
     spaces = [starts[b["step"]] - starts[a["step"]] for a, b in pairwise(events)]
-    assert min(spaces) >= device_delay.SPACING / 1e9
+    assert min(spaces) >= device_sampling.MIN_SPACING_NS / 1e9
     held_up = sum(event["delayed"] for event in events)
-    assert held_up <= device_delay.SHARE * played.truth["elapsed"] / 1e9
+    assert held_up <= device_sampling.MAX_DELAY_SHARE * played.truth["elapsed"] / 1e9
     assert checks.cost(played) + held_up / (played.truth["elapsed"] / 1e9) <= checks.BUDGET
 
 
@@ -260,7 +261,7 @@ def test_a_whole_run_takes_no_longer(play: Plays) -> None:
     """No checkpoints here: it is steps alone that pay."""
     plain, played = (play("mixed", changes={"steps": 2600}, **more) for more in ({}, ON))
     assert len(delayed(played.told)) >= 2
-    assert played.truth["elapsed"] <= plain.truth["elapsed"] * (1 + device_delay.SHARE)
+    assert played.truth["elapsed"] <= plain.truth["elapsed"] * (1 + device_sampling.MAX_DELAY_SHARE)
 
 
 def test_beside_the_drivers_readings_the_range_still_holds_the_truth(play: Plays) -> None:
@@ -298,7 +299,7 @@ def test_losses_and_random_numbers_are_as_without(play: Plays) -> None:
         print(face.calls.get('_sleep', 0) > 2, face.misdeeds)
         print(losses, torch.rand(4).tolist(), random.random(), [each.item() for each in model.parameters()])
         """
-    plain, held_up = play.script(script), play.script(script, **{device_delay.VARIABLE: "1"})
+    plain, held_up = play.script(script), play.script(script, **{device_sampling.DELAY_VARIABLE: "1"})
     assert [told.out.splitlines()[0] for told in (plain, held_up)] == ["False []", "True []"]
     assert plain.out.splitlines()[1] == held_up.out.splitlines()[1]
     assert "nan" not in plain.out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.faults.place import HERE, Place, kill, recorder_of
+from tests.signals import send_signal
 from trainhooks import rundir
 
 LONGEST = 5.0  # seconds for which something is stopped
@@ -56,7 +56,7 @@ class Mischief:
             if now >= until:
                 self._stopped.remove((until, pid))
                 with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
+                    send_signal(pid, signal.SIGCONT)
 
     def _stop(self, now: float, pid: int) -> None:
         kill(pid, signal.SIGSTOP)

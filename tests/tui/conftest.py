@@ -9,11 +9,10 @@ import pytest
 import sample_views as views
 from textual.drivers.headless_driver import HeadlessDriver
 
-from monitor.model.report import View
+from monitor.model.view import View
 from monitor.tui.app import TrainmonApp
-from monitor.tui.ink import Ink
-from monitor.tui.panels.base import Look
-from monitor.tui.themes import PALETTES, PhaseTones
+from monitor.tui.panels.base import ViewOptions
+from monitor.tui.themes import PALETTES, PhaseTones, TerminalCapabilities
 
 
 class HandFeed:
@@ -37,7 +36,7 @@ class AppOnView:
     def __call__(self, view: View | None, **options: Any) -> TrainmonApp:
         self.feed = HandFeed(view)
         options.setdefault("title", "rl-code-rft")
-        options.setdefault("ink", Ink())
+        options.setdefault("ink", TerminalCapabilities())
         return TrainmonApp(self.feed, **options)
 
 
@@ -67,7 +66,7 @@ def screen_text() -> Callable[[TrainmonApp], str]:
 
 
 @pytest.fixture
-def look() -> Look:
+def options() -> ViewOptions:
     tones = PhaseTones()
     tones.learn(views.USUAL)
-    return Look("title", PALETTES[0], tones)
+    return ViewOptions("title", PALETTES[0], tones)

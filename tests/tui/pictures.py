@@ -23,14 +23,14 @@ from sample_fleet import HandRuns, fleet
 from textual.app import App
 from textual.pilot import Pilot
 
-from monitor.model.report import View
+from monitor.model.view import View
 from monitor.runs.replay import Playback, open_player
 from monitor.tui.actions import SCREENS
 from monitor.tui.app import TrainmonApp
-from monitor.tui.ink import Ink
-from monitor.tui.lane import two_lanes
-from monitor.tui.replay import ReplayApp
+from monitor.tui.replay_app import ReplayApp
 from monitor.tui.runs_app import RunsApp
+from monitor.tui.themes import TerminalCapabilities
+from monitor.tui.timeline import two_lanes
 
 RECORDINGS = Path(__file__).parents[2] / "demo" / "recordings"
 SIZES = ((200, 60), (160, 45), (120, 40), (80, 24), (60, 15))
@@ -57,7 +57,7 @@ def of_recording(named: str, part: float) -> View:
     return Playback(player).view()
 
 
-def apps(named: list[str], ink: Ink) -> Iterator[tuple[str, Callable[[], TrainmonApp]]]:
+def apps(named: list[str], ink: TerminalCapabilities) -> Iterator[tuple[str, Callable[[], TrainmonApp]]]:
     """Each source by its name, with what makes a dashboard on it."""
     with tempfile.TemporaryDirectory() as folder:
         job = sample_job.write(Path(folder) / "64-ranks.jsonl")
@@ -133,12 +133,12 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("runs", nargs="*", metavar="RUN|FILE")
     parser.add_argument("--size", action="append", metavar="WxH")
-    parser.add_argument("--patterns", action="store_true", help="as with few colours")
+    parser.add_argument("--patterns", action="store_true", help="as with few colors")
     parser.add_argument("--ascii", action="store_true", help="as on a terminal without Unicode")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
     sizes = [(int(wide), int(tall)) for wide, tall in (text.split("x") for text in chosen.size or ())] or SIZES
-    for name, make in apps(chosen.runs, Ink(chosen.patterns, chosen.ascii)):
+    for name, make in apps(chosen.runs, TerminalCapabilities(chosen.patterns, chosen.ascii)):
         for size in sizes:
             asyncio.run(draw(make(), name, size, chosen.out, every_screen))
     for size in () if chosen.runs else sizes:

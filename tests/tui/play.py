@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import sample_views as views
 
-from monitor.model.report import View
+from monitor.model.view import View
 from monitor.tui.app import TrainmonApp
 
 

@@ -41,7 +41,7 @@ def fleet() -> list[Group]:
 
 class HandRuns:
     def __init__(self, groups: list[Group]) -> None:
-        self.groups, self.reading = groups, False
+        self._groups, self.reading = groups, False
 
-    def look(self) -> list[Group]:
-        return self.groups
+    def groups(self) -> list[Group]:
+        return self._groups

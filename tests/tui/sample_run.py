@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
 
-from monitor.model.detail_rows import KindRow
 from monitor.model.report import Alert, Finding, Rates, SlowStep
+from monitor.model.view import KindRow
 from monitor.units import brief, share
 from trainhooks.events import Span
 
@@ -169,36 +169,43 @@ def findings(course: Course, elapsed: float) -> list[Finding]:
     generation, whole = sum(course.by_phase()["generation"]), sum(course.totals)
     slow, skipped = course.slow(), course.skipped()
     found = [Finding(
-        "sequential-generation", "warning",
-        f"Generation takes {share(generation / whole)} of every step: {CALLS} generate() calls a step, each with a"
+        code="sequential-generation", severity="warning",
+        title=f"Generation takes {share(generation / whole)} of every step:"
+            f" {CALLS} generate() calls a step, each with a"
         " batch of one",
-        [f"generation {brief(generation / course.steps)} of {brief(whole / course.steps)} a step (mean of"
+        evidence=[f"generation {brief(generation / course.steps)} of {brief(whole / course.steps)} a step (mean of"
          f" {course.steps} steps)", f"{CALLS}.0 calls a step, 1.0 sequence a call"],
-        "Put the prompts of a step into one batched generate() call, or serve generation with vLLM",
-        (1 - 1 / CALLS) * generation / elapsed,
+        advice="Put the prompts of a step into one batched generate() call, or serve generation with vLLM",
+        lost_fraction=(1 - 1 / CALLS) * generation / elapsed,
     )]  # fmt: skip
     if slow:
         longest, beyond = max(slow, key=lambda each: each.seconds), sum(each.seconds - each.baseline for each in slow)
         culprit, often = Counter(each.culprit for each in slow).most_common(1)[0]
         found.append(Finding(
-            "slow-steps", "info",
-            f"{len(slow)} of {course.steps} steps took more than twice the usual time; {culprit} grew most in {often}"
+            code="slow-steps", severity="info",
+            title=f"{len(slow)} of {course.steps} steps took more than twice the usual time;"
+            f" {culprit} grew most in {often}"
             " of them",
-            [f"step {longest.step} took {brief(longest.seconds)}, usual {brief(longest.baseline)}: {longest.culprit}"
+            evidence=[f"step {longest.step} took {brief(longest.seconds)},"
+            f" usual {brief(longest.baseline)}: {longest.culprit}"
              f" {brief(longest.phases[longest.culprit])}",
              f"together {brief(beyond)} more than usual, {share(beyond / elapsed)} of the run"],
-            "Look for long completions: cap max_new_tokens, or stop early", beyond / elapsed,
-            [each.step for each in slow],
+            advice="Look for long completions: cap max_new_tokens, or stop early", lost_fraction=beyond / elapsed,
+            steps=[each.step for each in slow],
         ))  # fmt: skip
     if skipped:
         mean = fmean(course.totals[step - 1] for step in skipped)
         title = f"{len(skipped)} of {course.steps} steps did no work ({REASON})"
-        found.append(Finding("steps-skipped", "info", title, [f"they took {brief(mean)} each"]))
+        found.append(
+            Finding(code="steps-skipped", severity="info", title=title, evidence=[f"they took {brief(mean)} each"])
+        )
     return found
 
 
 def alerts(course: Course) -> list[Alert]:
-    told = [Alert(STARTED + course.end(each.step), "slow-step", str(each)) for each in course.slow()]
+    told = [
+        Alert(STARTED + course.end(each.step), "slow-steps", str(each), each.step, each.rank) for each in course.slow()
+    ]
     if skipped := course.skipped():
         text = f"{len(skipped)} steps in a row did no work: {REASON}"
         told.append(Alert(STARTED + course.end(skipped[-1]), "skipped", text))

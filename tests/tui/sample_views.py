@@ -32,21 +32,17 @@ from sample_run import (
     tokens_of,
 )
 
-from monitor.diagnosis.silence import BY_HAND, CODE, NOT_PYTHON, OUT_OF_REACH, STARTING
-from monitor.model.baseline import LEAST_RATIO
-from monitor.model.detail_rows import Details, GpuDetail
-from monitor.model.held_back import HeldBack
-from monitor.model.overlap import Effect
+from monitor.diagnosis.rules.stalls import BY_HAND, CODE, NOT_PYTHON, OUT_OF_REACH, STARTING
+from monitor.model.baseline import MIN_SLOW_RATIO
+from monitor.model.pace import recoverable
 from monitor.model.report import (
     Alert,
-    Curve,
     Dropped,
     Finding,
     GpuRow,
     HostRow,
     MetricRow,
     NamedSeconds,
-    OpenWork,
     Outcome,
     PhaseRow,
     Progress,
@@ -56,10 +52,12 @@ from monitor.model.report import (
     SlowStep,
     Straggler,
     Throughput,
-    View,
     Wall,
 )
-from monitor.model.what_if import recoverable
+from monitor.model.series import Curve
+from monitor.model.step_intervals import Effect
+from monitor.model.throttle_watch import ThrottleEvent
+from monitor.model.view import Details, GpuDetail, OpenWork, View
 from monitor.units import brief, share
 from trainhooks.events import Gpu, Host, Step
 
@@ -151,8 +149,8 @@ def running(steps: int = 214, gpus: int = 1, extra_seconds: float = 42.0, pace: 
         verdict=report.findings[0],
         open=OpenWork(
             steps + 1, open_for, "generation", extra_seconds, silent_for=0.4,
-            parts=[(None, 1.5), ("generation", extra_seconds)], usual=course.usual_step,
-            limit=LEAST_RATIO * course.usual_step,
+            parts=[(None, 1.5), ("generation", extra_seconds)], typical=course.usual_step,
+            limit=MIN_SLOW_RATIO * course.usual_step,
         ),
         step_seconds=curve(course.totals),
         phase_seconds={name: curve_at({step: each[name] for step, each in numbered if name in each})
@@ -167,7 +165,7 @@ def running(steps: int = 214, gpus: int = 1, extra_seconds: float = 42.0, pace: 
 
 
 def spread(values: list[float]) -> list[tuple[float, int]]:
-    """Values counted in bars 8 % wide."""
+    """Values counted in bars 8% wide."""
     bars: dict[int, int] = {}
     for value in values:
         bars[int(math.log(value) // 0.08)] = bars.get(int(math.log(value) // 0.08), 0) + 1
@@ -233,26 +231,33 @@ def throttled() -> View:
         throttle={"hardware thermal": sum(end - begin for begin, end in times)},
     )  # fmt: skip
     held = tuple(
-        HeldBack(gpus[1].uuid, 1, "hardware thermal", "HW thermal", "thermal-throttle", begin,
+        ThrottleEvent(gpus[1].uuid, 1, "hardware thermal", "HW thermal", "thermal-throttle", begin,
                  end if end < now else None, end - begin, 1980, 1290, 1215, 1980, 0.35,
                  effect=Effect(last - first + 1, sum(course.totals[first - 1 : last]), 0.21, first, last))
         for (begin, end), (first, last) in zip(times, HOT, strict=True)
     )  # fmt: skip
-    detail = replace(view.details, held_back=held, gpus={each.uuid: gpu_detail(each, now) for each in gpus})
+    detail = replace(view.details, throttle_events=held, gpus={each.uuid: gpu_detail(each, now) for each in gpus})
     return replace(view, report=replace(view.report, gpus=gpus), details=detail, label="SIMULATED GPU")
 
 
 def of_ranks(number: int, slowest: int) -> View:
     """DDP; one rank's host is slow, and the others wait for it."""
     view = running(gpus=8)
-    step, done = view.open.usual or 0.0, view.report.progress.steps_done
+    step, done = view.open.typical or 0.0, view.report.progress.steps_done
     waits = [0.0002 if rank == slowest else 0.12 + 0.002 * (rank % 9) for rank in range(number)]
     rows = [RankRow(rank, step, each * step, done, each * step, each) for rank, each in enumerate(waits)]
     part = fmean(each for rank, each in enumerate(waits) if rank != slowest)
     slow = Straggler(slowest, part, part * step, 63)
-    title = f"Rank {slowest} is slowest: the others wait for it {share(part)} of the time from step to step, at least"
+    title = f"Rank {slowest} is slowest: the others wait for it {share(part)} of the step-to-step time, at least"
     evidence = [f"{brief(slow.seconds)} a step in training, over the last {slow.steps} steps"]
-    finding = Finding("straggler", "warning", title, evidence, "Compare its data wait", part)
+    finding = Finding(
+        code="straggler",
+        severity="warning",
+        title=title,
+        evidence=evidence,
+        advice="Compare its data wait",
+        lost_fraction=part,
+    )
     run = replace(view.report.run, ranks=number)
     report = replace(view.report, run=run, ranks=rows, straggler=slow, findings=[finding])
     finding.recoverable = recoverable(report, finding)
@@ -271,7 +276,7 @@ EMPTY_REPORT_PARTS = {
     "throughput": Throughput(), "phases": [], "metrics": {}, "slow_steps": [], "startup": [], "gpus": [], "ranks": [],
     "findings": [], "alerts": [], "dropped": Dropped(),
 }  # fmt: skip
-NOTHING = Finding("nothing", "info", "Nothing stands out yet: too few steps to judge")
+NOTHING = Finding(code="nothing", severity="info", title="Nothing stands out yet: too few steps to judge")
 
 
 def waiting() -> View:
@@ -290,7 +295,7 @@ def starting() -> View:
         startup=[NamedSeconds("load models", 41.3), NamedSeconds("import torch", 8.1), NamedSeconds("other", 0.8)],
         progress=Progress(steps_total=TOTAL, elapsed_seconds=50.2), wall=Wall(50.2, 50.2), host=host_row(NO_GPU),
     )  # fmt: skip
-    loading = Finding("none", "info", "Starting: load models for 41 s")
+    loading = Finding(code="none", severity="info", title="Starting: load models for 41 s")
     return replace(view, report=report, verdict=loading, open=OpenWork(spans=[("load models", 41.3)], silent_for=0.2))
 
 
@@ -298,7 +303,9 @@ def unheard() -> View:
     """Launched two minutes ago; nothing in it has reported in."""
     view = waiting()
     title = "No step seen in 2 min 10 s: nothing in the program has reported in"
-    finding = Finding(CODE, "info", title, [STARTING, OUT_OF_REACH, NOT_PYTHON], BY_HAND)
+    finding = Finding(
+        code=CODE, severity="info", title=title, evidence=[STARTING, OUT_OF_REACH, NOT_PYTHON], advice=BY_HAND
+    )
     report = replace(
         view.report, progress=Progress(elapsed_seconds=130.2), wall=Wall(130.2, 130.2), findings=[finding],
         startup=[NamedSeconds("other", 130.2)], host=host_row(NO_GPU),
@@ -348,7 +355,7 @@ def hostile(name: str) -> View:
     view = running(gpus=2)
     report = view.report
     slow = SlowStep(88, 0, 65.3, 18.0, name, {name: 45.2, "training": 2.5}, {name: 9.0}, name, name)
-    finding = Finding(name, "warning", name, [name], name, 0.4)
+    finding = Finding(code=name, severity="warning", title=name, evidence=[name], advice=name, lost_fraction=0.4)
     phase = replace(report.phases[0], name=name)
     report = replace(
         report,
@@ -363,7 +370,7 @@ def hostile(name: str) -> View:
         gpus=[replace(each, name=name, reasons=[name]) for each in report.gpus],
         host=replace(report.host, note=name),
         findings=[finding],
-        alerts=[Alert(STARTED + 5, name, name), Alert(STARTED + 6, name, str(slow))],
+        alerts=[Alert(STARTED + 5, name, name), Alert(STARTED + 6, name, str(slow), slow.step, slow.rank)],
     )
     return replace(
         view,

@@ -9,14 +9,12 @@ import pytest
 import sample_views as views
 from textual.widgets import OptionList
 
-from monitor.model.report import Curve
+from monitor.model.series import Curve
 from monitor.tui.actions import ACTIONS, PANELS
 from monitor.tui.app import TrainmonApp
-from monitor.tui.link import Pacer
-from monitor.tui.screens.help import HelpScreen
-from monitor.tui.screens.metrics import MetricScreen
-from monitor.tui.screens.palette import PaletteScreen
-from monitor.tui.screens.quit import QuitScreen, StopScreen
+from monitor.tui.panels.footer import numbers
+from monitor.tui.screens.dialogs import HelpScreen, MetricScreen, PaletteScreen, QuitScreen, StopScreen
+from monitor.tui.terminal_output import Pacer
 from monitor.tui.themes import PALETTES
 
 BIG = (160, 45)
@@ -115,7 +113,7 @@ async def test_stopping_runs_in_a_thread_and_shows_what_is_said(app_on, screen_t
         await press(pilot, "q")
         assert app.is_running, "there is more to be read"
         go_on.set()
-        await until(pilot, lambda: "could not be stopped: no such process" in screen_text(app))
+        await until(pilot, lambda: "Stop failed: no such process" in screen_text(app))
         assert threads != [threading.main_thread()]
         await press(pilot, "escape")
         assert not app.screen.is_modal
@@ -125,7 +123,7 @@ async def test_when_the_stop_is_over_the_key_that_detaches_leaves(app_on, screen
     app = app_on(views.running(), stop_training=lambda say: say("it has ended"))
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "ctrl+c", "s")
-        await until(pilot, lambda: "Done." in screen_text(app))
+        await until(pilot, lambda: "Done" in screen_text(app))
         await press(pilot, "q")
     assert app.return_value == "detach"
 
@@ -194,7 +192,7 @@ async def test_help_has_the_signs_beside_the_keys_where_there_is_room(app_on, sc
     async with app.run_test(size=(200, 60)) as pilot:
         await press(pilot, *([screen] if screen else []), "question_mark")
         shown = screen_text(app)
-        assert "C E B  a checkpoint was written; an evaluation ran; both" in shown and "↓ more" not in shown
+        assert "C E B  checkpoint; evaluation; both" in shown and "↓ more" not in shown
         assert all(action.help in shown for action in ACTIONS)
         first = next(line for line in shown.split("\n") if "Everywhere" in line)
         assert ("On this screen" if screen else "Signs") in first
@@ -214,7 +212,7 @@ async def test_pause_freezes_the_screen_and_goes_on_with_the_newest(app_on, scre
 
 
 @pytest.mark.parametrize("key", ["f", "z", "enter"])
-async def test_maximise_and_back(app_on, screen_text, key: str) -> None:
+async def test_maximize_and_back(app_on, screen_text, key: str) -> None:
     app = app_on(views.running())
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "6", key)
@@ -227,9 +225,9 @@ async def test_maximise_and_back(app_on, screen_text, key: str) -> None:
 async def test_number_keys_show_focus_and_hide(app_on, screen_text) -> None:
     app = app_on(views.running())
     async with app.run_test(size=(60, 15)) as pilot:
-        for number, (name, _) in enumerate(PANELS, 1):
-            await press(pilot, str(number))
-            assert app.focused is not None and app.focused.id == name
+        for panel in PANELS:
+            await press(pilot, str(panel.number))
+            assert app.focused is not None and app.focused.id == panel.name
             assert app.focused.region.height >= 5
         await press(pilot, "8")
         assert app.focused is None or app.focused.id != "ranks"
@@ -251,17 +249,18 @@ async def test_the_foot_offers_the_panels_that_there_are(app_on, screen_text) ->
     app = app_on(views.running())
     async with app.run_test(size=(200, 45)) as pilot:
         await settled(pilot)
-        assert "1–7 panels" in screen_text(app), "one rank waits for none"
+        assert "ranks" in app.board.absent, "one rank waits for none"
+        assert f"{numbers(app.board.absent)} panels" in screen_text(app)
         await press(pilot, "8")
-        assert "1–8 panels" in screen_text(app)
+        assert f"{numbers(())} panels" in screen_text(app)
         await press(pilot, "s")
-        assert "1–8 panels" in screen_text(app)
+        assert f"{numbers(())} panels" in screen_text(app)
         app_on.feed.push(views.many_ranks())
         await press(pilot, "escape")
-        assert "1–8 panels" in screen_text(app)
+        assert f"{numbers(())} panels" in screen_text(app)
 
 
-async def test_themes_cycle_and_recolour(app_on) -> None:
+async def test_themes_cycle_and_recolor(app_on) -> None:
     app = app_on(views.running())
     async with app.run_test(size=BIG) as pilot:
         await settled(pilot)
@@ -383,7 +382,7 @@ async def test_a_panel_with_nothing_to_show_leaves_its_place_until_it_is_asked_f
         assert " 6 Console" not in shown and " 4 Tokens" not in shown and " 5 Alerts" in shown
         await pilot.press("6")
         await pilot.pause()
-        assert " 6 Console" in screen_text(app) and "its lines are in the file" in screen_text(app)
+        assert " 6 Console" in screen_text(app) and "see the original file" in screen_text(app)
         app_on.feed.push(replace(imported, console=(), console_lines=0))
         for _ in range(3):
             await pilot.pause()

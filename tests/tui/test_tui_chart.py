@@ -8,18 +8,17 @@ from itertools import pairwise
 
 import pytest
 
-from monitor.model.report import Curve
-from monitor.tui.axis import Axis, grounded, linear, logarithmic
-from monitor.tui.chart import limits, line
-from monitor.tui.columns import fold, grid
-from monitor.tui.panels.plot import line_chart
+from monitor.model.series import Curve
+from monitor.tui.chart import Axis, column_axis, limits, line, linear, logarithmic
+from monitor.tui.curve_columns import fold, grid
+from monitor.tui.panels.curve_panels import line_chart
 
 PROGRAM = """
 import math, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
-from monitor.model.report import Curve
+from monitor.model.series import Curve
 from monitor.tui.chart import line
-from monitor.tui.columns import fold, grid
+from monitor.tui.curve_columns import fold, grid
 from monitor.tui.rows import row_width
 nan, inf = math.nan, math.inf
 values = {values}
@@ -235,7 +234,7 @@ def test_an_axis_takes_any_limits(low: float, high: float) -> None:
 
 @pytest.mark.parametrize(("high", "height"), [(0.42, 7), (52.0, 3), (8.1, 9), (250.0, 12), (1.0, 2), (3.0, 1)])
 def test_columns_stand_on_nothing_and_the_feet_of_rows_are_round(high: float, height: int) -> None:
-    top, feet = grounded(high, height)
+    top, feet = column_axis(high, height)
     assert high <= top <= 2.1 * high and feet[0] == 0.0
     assert all(value == pytest.approx(row * top / height) for row, value in feet.items())
     assert len(feet) >= (3 if height >= 6 else 2 if height > 1 else 1)
@@ -255,11 +254,11 @@ def test_the_band_and_the_signs_of_a_chart_are_explained_where_there_is_room() -
     values = [float(step % 10) for step in range(120)]
     values[40], values[100] = -1e6, 1e6
     curve = Curve([float(step + 1) for step in range(120)], values, values, values)
-    for width, foot in ((70, "step 1  ⡇ lowest to highest of 2 steps  120"), (24, "step 1 120"), (140, "step 1 120")):
+    for width, foot in ((70, "step 1  ⡇ min-max of 2 steps  120"), (24, "step 1 120"), (140, "step 1 120")):
         *_, signs, axis = ["".join(text for text, _ in row) for row in line_chart(curve, width, 8)]
         assert " ".join(axis.split()) == " ".join(foot.split()), width
-        assert ("▾" in signs and "▴" in signs and " beyond the scale" in signs) == (width > 30)
+        assert ("▾" in signs and "▴" in signs and " off scale" in signs) == (width > 30)
     assert "⡇" not in "".join(text for text, _ in line_chart(curve, 70, 8, explained=False)[-1])
     late = Curve(curve.x, [1.0] * 118 + [1e9] * 2, [1.0] * 118 + [1e9] * 2, [1.0] * 118 + [1e9] * 2)
     [*_, signs, _] = line_chart(late, 70, 8)
-    assert "".join(text for text, _ in signs).split() == ["above", "the", "scale", "▴▴"], "before them"
+    assert "".join(text for text, _ in signs).split() == ["above", "scale", "▴▴"], "before them"

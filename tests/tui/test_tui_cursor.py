@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import sample_views as views
 
-from monitor.model.report import Curve, View
-from monitor.tui.columns import Grid
-from monitor.tui.cursor import at, column_of, crossed, footed, moved
+from monitor.model.series import Curve
+from monitor.model.view import View
+from monitor.tui.curve_columns import Grid, column_of, crossed, footed, moved, value_at
 from monitor.tui.rows import row_width
 
 STEP_44 = sum(views.phases_of(44).values())
@@ -16,14 +16,19 @@ STEP_44 = sum(views.phases_of(44).values())
 
 def test_the_value_is_that_of_the_step_or_of_the_newest_before_it() -> None:
     curve = Curve([10.0, 20.0, 30.0], [1.0, 2.0, 3.0], [], [], 1)
-    assert at(curve, 9) is None
-    assert at(curve, 20).value == 2.0
-    assert (at(curve, 29).first, at(curve, 29).name) == (20, "step 20")
+    assert value_at(curve, 9) is None
+    assert value_at(curve, 20).value == 2.0
+    assert (value_at(curve, 29).first, value_at(curve, 29).name) == (20, "step 20")
 
 
 def test_a_bucket_names_both_ends_and_no_step_that_has_not_been() -> None:
     curve = Curve([0.0, 4.0, 8.0], [1.0, 2.0, 3.0], [], [], 4, 9)
-    assert [at(curve, step).name for step in (1, 5, 9, 50)] == ["steps 1–3", "steps 4–7", "steps 8–9", "steps 8–9"]
+    assert [value_at(curve, step).name for step in (1, 5, 9, 50)] == [
+        "steps 1–3",
+        "steps 4–7",
+        "steps 8–9",
+        "steps 8–9",
+    ]
 
 
 def test_it_appears_at_the_newest_step_and_stays_within_the_run() -> None:
@@ -68,7 +73,7 @@ async def test_every_chart_tells_its_value_at_the_cursor(app_on, screen_text) ->
         await pilot.press(*["left"] * 16)
         await pilot.pause()
         shown = screen_text(app)
-        assert "CURSOR step 44, Esc ends it" in shown
+        assert "CURSOR step 44, Esc to leave" in shown
         assert f"step 44 {STEP_44:.1f} s" in shown
         assert f"step 44 {views.reward(44):.4f}" in shown
         assert f"step 44 {7444 / STEP_44:,.0f} tok/s" in shown
@@ -130,11 +135,11 @@ async def test_keys_of_ones_own_work_and_are_told(app_on, screen_text, config: P
         await pilot.pause()
         assert app.theme == "paper"
         assert "PAUSED" not in screen_text(app)
-        assert "Why is it slow" not in screen_text(app)
+        assert "Findings" not in screen_text(app)
         await pilot.press("f5", "f2")
         await pilot.pause()
         assert "PAUSED" in screen_text(app)
-        assert "Why is it slow" in screen_text(app)
+        assert "Findings" in screen_text(app)
         await pilot.press("question_mark")
         await pilot.pause()
         assert "F5  Pause the screen" in screen_text(app)

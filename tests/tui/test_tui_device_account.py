@@ -6,7 +6,7 @@ import pytest
 from by_hand import text
 
 from monitor.model.report import AccountRow, Device, OutsideRow
-from monitor.tui.panels.device_account import account_rows
+from monitor.tui.panels.phases_panel import account_rows
 from monitor.tui.rows import row_width
 
 DEVICE = Device(
@@ -25,10 +25,10 @@ DEVICE = Device(
 def test_each_part_is_a_range_and_what_is_not_known_says_so() -> None:
     shown = text(account_rows(DEVICE, 100))
     lines = {line.split()[0]: line.split() for line in shown.split("\n") if line}
-    assert lines["backward"][1:] == ["busy", "48", "%", "55", "%"]
-    assert lines["copies"] == ["copies", "copy", "not", "known", "not", "known"]
+    assert lines["backward"][1:] == ["busy", "48%", "55%"]
+    assert lines["copies"] == ["copies", "copy", "unknown", "unknown"]
     assert "garbage" not in lines, "less than a thousandth"
-    assert "by 120 looks" in shown and "eval: 24.0 s, 28 % of the run; the GPU is busy for an unknown share" in shown
+    assert "120 stack samples" in shown and "eval: 24.0 s, 28% of the run; GPU utilization unknown" in shown
 
 
 @pytest.mark.parametrize("width", [160, 100, 60, 50])

@@ -8,8 +8,9 @@ import pytest
 import sample_views as views
 
 from monitor.tui import chart
-from monitor.tui.panels import curve
+from monitor.tui.panels import curve_panels
 from monitor.tui.panels.base import Panel, Rows
+from monitor.tui.screens.page import screen_classes
 
 SIZE = (160, 45)
 
@@ -59,7 +60,7 @@ async def test_a_tick_of_the_clock_draws_the_head_only(app_on, drawn, sent) -> N
 
 async def test_charts_that_are_not_visible_are_not_drawn(app_on, drawn, monkeypatch) -> None:
     lines = curves_drawn(monkeypatch)
-    monkeypatch.setattr(curve, "REST", 0.0)
+    monkeypatch.setattr(curve_panels, "CURVE_SECONDS", 0.0)
     app = app_on(views.running(100))
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("6", "f")
@@ -84,7 +85,7 @@ def curves_drawn(monkeypatch) -> list[int]:
 
 
 async def test_a_curve_rests_between_two_drawings_and_its_figures_do_not(app_on, monkeypatch) -> None:
-    monkeypatch.setattr(curve, "REST", 1000.0)
+    monkeypatch.setattr(curve_panels, "CURVE_SECONDS", 1000.0)
     app = app_on(views.running(100))
     async with app.run_test(size=SIZE) as pilot:
         await push(app_on, pilot, views.running(101))
@@ -99,7 +100,7 @@ async def test_a_curve_rests_between_two_drawings_and_its_figures_do_not(app_on,
 
 
 async def test_the_last_steps_of_a_run_are_drawn_though_nothing_comes_after_them(app_on, monkeypatch) -> None:
-    monkeypatch.setattr(curve, "REST", 0.3)
+    monkeypatch.setattr(curve_panels, "CURVE_SECONDS", 0.3)
     app = app_on(views.running(100))
     async with app.run_test(size=SIZE) as pilot:
         await push(app_on, pilot, views.running(101))
@@ -161,6 +162,7 @@ def leaves(kind: type[Rows]) -> list[type[Rows]]:
 
 
 def test_every_panel_says_what_it_reads() -> None:
+    screen_classes()  # screens are loaded when they are needed
     assert len(leaves(Panel)) > 8
     for panel in leaves(Panel):
         assert panel.data is not Rows.data

@@ -7,9 +7,10 @@ import sample_views as views
 from by_hand import BIG, press, text
 
 from monitor.diagnosis.explain import page
-from monitor.model.report import Finding, Report, Suggestion, View
+from monitor.model.report import Finding, Report, Suggestion
+from monitor.model.view import View
 from monitor.tui.rows import row_width
-from monitor.tui.screens.findings import below, finding_rows, page_rows, try_rows
+from monitor.tui.screens.findings_screen import below, finding_rows, page_rows, try_rows
 
 
 async def test_a_finding_opens_its_page_and_alerts_tell_when_they_came_and_went(app_on, screen_text) -> None:
@@ -18,30 +19,30 @@ async def test_a_finding_opens_its_page_and_alerts_tell_when_they_came_and_went(
         await press(pilot, "w")
         shown = screen_text(app)
         assert "at most 1.92x faster   warning" in shown and "12 s until" not in shown
-        assert "■ at 36 min 51 s until 45 min 32 s  GPU 1 hardware thermal, 1,980 → 1,290 MHz, steps +21 %" in shown
+        assert "■ 36 min 51 s to 45 min 32 s  GPU 1 hardware thermal, 1,980 → 1,290 MHz, steps +21%" in shown
         assert "● at 45 min 34 s  3 steps in a row did no work" in shown
         await press(pilot, "enter")
         assert page("sequential-generation").line[:60] in screen_text(app)
         await press(pilot, "escape")
-        assert "Alerts, the newest first" in screen_text(app)
+        assert "Alerts, newest first" in screen_text(app)
 
 
 async def test_what_to_try_stands_apart_from_what_was_measured(app_on, screen_text) -> None:
     view = views.running()
-    idea = Suggestion(text="Try a fused optimizer", memory="none", because="optimizer steps take 9 % [/b]")
+    idea = Suggestion(text="Try a fused optimizer", memory="none", because="optimizer steps take 9% [/b]")
     dear = replace(idea, text="Try a larger batch", memory="more, with the batch")
     app = app_on(replace(view, report=replace(view.report, to_try=[idea, dear])))
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "w")
         shown = screen_text(app)
-        assert "To try: what may help" in shown
-        assert "Try a fused optimizer  optimizer steps take 9 % [/b]" in shown and "memory: none" not in shown
+        assert "To try (not findings)" in shown
+        assert "Try a fused optimizer  optimizer steps take 9% [/b]" in shown and "memory: none" not in shown
         assert "[/b]  memory: more, with the batch" in shown
         assert all(
             "memory: more, with the batch" in text(try_rows(dear, True, False, width)) for width in range(36, 120)
         )
         lines = [line.strip() for line in shown.split("\n")]
-        assert lines[lines.index("─ Alerts, the newest first") - 1] == ""
+        assert lines[lines.index("─ Alerts, newest first") - 1] == ""
 
 
 @pytest.mark.parametrize(("size", "gain"), [(BIG, "at most 1.92x faster"), ((60, 40), "≤1.92x ·")])
@@ -86,7 +87,7 @@ async def test_an_alert_that_is_not_there_says_so_when_it_is_opened(app_on, scre
     app = app_on(replace(view, report=report, notes=[]))
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "w", "end", "enter")
-        assert "none so far: slow steps, GPUs held back" in screen_text(app)
+        assert "none so far: slow steps, throttled GPUs" in screen_text(app)
 
 
 async def test_the_page_of_the_chosen_finding_stands_below_a_short_list(app_on, screen_text) -> None:
@@ -95,12 +96,12 @@ async def test_the_page_of_the_chosen_finding_stands_below_a_short_list(app_on, 
     advice = page(view.verdict.code).sections[2][1].split("\n")[0].replace("`", "")[:40]
     async with app.run_test(size=(160, 90)) as pilot:
         await press(pilot, "w")
-        assert "About the chosen finding: sequential-generation" in screen_text(app) and advice in screen_text(app)
+        assert "About sequential-generation" in screen_text(app) and advice in screen_text(app)
         await press(pilot, "end")
-        assert "About the chosen finding" not in screen_text(app), "an alert is chosen"
+        assert "About sequential" not in screen_text(app), "an alert is chosen"
     async with app_on(view).run_test(size=(80, 24)) as pilot:
         await press(pilot, "w")
-        assert "About the chosen finding" not in screen_text(pilot.app), "not even its beginning: Enter shows all of it"
+        assert "About sequential" not in screen_text(pilot.app), "not even its beginning: Enter: full page"
 
 
 @pytest.mark.parametrize("room", range(4, 60))
@@ -112,7 +113,7 @@ def test_as_much_of_a_page_as_has_room_in_whole_sections(room: int) -> None:
     assert len(rows) <= room and all(row_width(row) <= 118 for row in rows)
     if rows:
         part = shown.split("\n")[2:]
-        assert part == whole[: len(part)] and ("Enter shows all of it" in shown) == (len(part) < len(whole))
+        assert part == whole[: len(part)] and ("Enter: full page" in shown) == (len(part) < len(whole))
         assert len(part) == len(whole) or not whole[len(part)], "no section is cut"
     else:
         assert room < 8, "where a section has room it is there"
@@ -121,7 +122,7 @@ def test_as_much_of_a_page_as_has_room_in_whole_sections(room: int) -> None:
 @pytest.mark.parametrize("size", [BIG, (80, 40)])
 async def test_the_verdict_stands_on_the_screen_once_also_where_it_is_no_finding(app_on, screen_text, size) -> None:
     view = views.running()
-    where = Finding("none", "info", "59 % of step time is generation")
+    where = Finding(code="none", severity="info", title="59% of step time is generation")
     for shown in (view, replace(view, verdict=where), replace(view, verdict=where, report=bare(view))):
         app = app_on(shown)
         async with app.run_test(size=size) as pilot:
@@ -141,7 +142,9 @@ def bare(view: View) -> Report:
 
 async def test_a_code_without_a_page_opens_what_there_is(app_on, screen_text) -> None:
     view = views.running()
-    odd = Finding("my-own-rule", "info", "Something of mine", ["evidence"], "advice")
+    odd = Finding(
+        code="my-own-rule", severity="info", title="Something of mine", evidence=["evidence"], advice="advice"
+    )
     app = app_on(replace(view, report=replace(view.report, findings=[odd]), verdict=odd))
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "w", "enter")

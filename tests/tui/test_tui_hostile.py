@@ -6,7 +6,7 @@ import pytest
 import sample_views as views
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-# What Textual itself sends: cursor, colours and modes. Whatever ESC is left over after these came from a name.
+# What Textual itself sends: cursor, colors and modes. Whatever ESC is left over after these came from a name.
 OWN = re.compile(r"\x1b(\[[0-9;?<>=]*[A-Za-z]|[78=>]|\(B|\]22;\w+\x07)")
 
 

@@ -7,7 +7,7 @@ import pytest
 from monitor.tui.actions import PANELS
 from monitor.tui.layout import place
 
-NAMES = [name for name, _ in PANELS]
+NAMES = [panel.name for panel in PANELS]
 SIZES = [(160, 45), (120, 30), (80, 24), (60, 15), (20, 5), (1, 1), (300, 100), (45, 60), (110, 8)]
 
 
@@ -51,7 +51,7 @@ def test_a_panel_asked_for_by_name_has_a_place_on_every_screen(name: str) -> Non
         assert name in place(*size, guest=name)
 
 
-def test_a_hidden_panel_leaves_its_room_to_its_neighbours() -> None:
+def test_a_hidden_panel_leaves_its_room_to_its_neighbors() -> None:
     assert place(160, 45, hidden={"phases"})["steps"].width == 158
 
 

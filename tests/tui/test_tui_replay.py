@@ -3,8 +3,8 @@
 import sample_views as views
 
 from monitor.tui.actions import ACTIONS, SCREENS
-from monitor.tui.replay import ACTIONS as REPLAY_ACTIONS
-from monitor.tui.replay import ReplayApp
+from monitor.tui.replay_app import ACTIONS as REPLAY_ACTIONS
+from monitor.tui.replay_app import ReplayApp
 
 BIG = (160, 45)
 

@@ -76,11 +76,11 @@ def test_a_word_that_ends_at_the_edge_is_whole() -> None:
 
 
 def test_what_closes_a_part_stays_with_it() -> None:
-    row: rows.Row = [("training 1.3 s", "muted"), ("; ", "muted"), ("usual 18.0 s", "text")]
+    row: rows.Row = [("training 1.3 s", "muted"), ("; ", "muted"), ("typical 18.0 s", "text")]
     for width, shown in (
-        (14, ["training", "  1.3 s; usual", "  18.0 s"]),
-        (15, ["training 1.3 s;", "  usual 18.0 s"]),
-        (16, ["training 1.3 s;", "  usual 18.0 s"]),
+        (14, ["training", "  1.3 s;", "  typical", "  18.0 s"]),
+        (15, ["training 1.3 s;", "  typical", "  18.0 s"]),
+        (16, ["training 1.3 s;", "  typical 18.0 s"]),
     ):
         assert ["".join(text for text, _ in each) for each in rows.wrap(row, width)] == shown
 

@@ -12,8 +12,7 @@ from sample_fleet import HandRuns, entry, fleet
 from monitor.runs.fleet import Group, grouped, judged, outline
 from monitor.tui.rows import row_width
 from monitor.tui.runs_app import CompareScreen, RunsApp, StopQuestion
-from monitor.tui.runs_preview import LEAST, preview
-from monitor.tui.runs_rows import footer, layout
+from monitor.tui.runs_rows import MIN_ROWS, footer, layout, preview
 
 SIZES = [(200, 60), (160, 45), (80, 24), (60, 15), (20, 5)]
 
@@ -81,8 +80,8 @@ def test_the_preview_says_what_its_speeds_are_over_and_how_long_it_has_run(width
     pulsar = next(run for group in fleet() for run in group.rows if run.living)
     shown = "\n".join("".join(part for part, _ in row) for row in preview(pulsar, width, 20))
     assert re.search(r"1\d\.\d s/it now, 18\.1 s/it since the first step", shown) and "1 h 2 min elapsed" in shown
-    assert "99 % of the steps a second that" in shown and "$2.56 of about" in shown
-    assert "a bar: about" in shown and all(row_width(row) <= width for row in preview(pulsar, width, 20))
+    assert "99% of the median steps/s" in shown and "$2.56 of about" in shown
+    assert "bar = about" in shown and all(row_width(row) <= width for row in preview(pulsar, width, 20))
     assert shown.count("elapsed") == 1 and "means 368 ms – 28.4 s" in shown
 
 
@@ -96,8 +95,9 @@ async def test_what_is_unknown_has_one_sign_and_a_share_says_of_what_it_is(scree
     async with told.app.run_test(size=(160, 20)) as pilot:
         await settled(told.app, pilot)
         rows = screen_text(told.app).split("\n")
-    assert "speed against" in rows[2] and "99 % of past runs" in rows[3]
-    assert next(row for row in rows if "failed" in row).split()[-2:] == ["–", "–"], "elapsed, cost"
+    assert "speed against" in rows[2] and "99% of past runs" in rows[3]
+    head, failed = rows[2], next(row for row in rows if "failed" in row)
+    assert all(failed[: head.index(name) + len(name)].endswith(" –") for name in ("elapsed", "cost"))
 
 
 @pytest.mark.parametrize(("width", "marked"), [(200, 3), (80, 0), (80, 3), (60, 12)])
@@ -112,7 +112,7 @@ async def test_a_narrow_list_has_the_time_that_is_left_beside_the_steps(screen_t
     async with told.app.run_test(size=(60, 15)) as pilot:
         await settled(told.app, pilot)
         line = next(line for line in screen_text(told.app).split("\n") if "pulsar" in line)
-    assert "200/600  33 %    2 h 0 min" in line
+    assert "200/600  33%    2 h 0 min" in line
 
 
 @pytest.mark.parametrize("step", [7, 999_999])
@@ -120,7 +120,7 @@ def test_a_million_steps_are_not_cut_and_the_column_does_not_move(step: int) -> 
     row = replace(entry("long", "running"), step=step, steps_total=1_000_000)
     groups = grouped(judged([(row, None)]))
     _, columns = layout(groups, 100)
-    assert columns[0].head == "steps" and columns[0].width == len("1,000,000/1,000,000 100 %")
+    assert columns[0].head == "steps" and columns[0].width == len("1,000,000/1,000,000 100%")
 
 
 @pytest.mark.parametrize("size", [(200, 60), (120, 40), (80, 24)])
@@ -131,7 +131,7 @@ async def test_what_is_known_of_the_chosen_run_stands_below_the_list(screen_text
         shown = screen_text(told.app)
         for words in (
             "─ pulsar ─",
-            "Generation takes 58 %",
+            "Generation takes 58%",
             "step 200 of 600",
             "197 ok, 3 skipped",
             "did no work",
@@ -153,7 +153,7 @@ def test_the_preview_keeps_to_its_place(width: int, height: int) -> None:
         for run in group.rows:
             rows = preview(run, width, height)
             assert len(rows) <= height and all(row_width(row) <= width for row in rows)
-            assert bool(rows) == (height >= LEAST)
+            assert bool(rows) == (height >= MIN_ROWS)
 
 
 def test_step_times_are_kept_as_means_of_stretches() -> None:

@@ -6,18 +6,17 @@ import pytest
 import sample_views as views
 from by_hand import BIG, press, text
 
-from monitor.model.report import Curve, Outcome
+from monitor.model.report import Outcome
+from monitor.model.series import Curve
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS, SCREENS
-from monitor.tui.columns import grid
-from monitor.tui.curve_forms import logarithms, smoothed
+from monitor.tui.curve_columns import grid, logarithms, smoothed
 from monitor.tui.panels import header
-from monitor.tui.panels.base import Look
+from monitor.tui.panels.base import ViewOptions
 from monitor.tui.rows import row_width
-from monitor.tui.screens.every import SCREEN_CLASSES
-from monitor.tui.screens.log import progress_bar
-from monitor.tui.screens.page import PageScreen
-from monitor.tui.screens.ranks import rank_table
-from monitor.tui.screens.setup import flattened
+from monitor.tui.screens.log_screen import progress_bar
+from monitor.tui.screens.page import PageScreen, screen_classes
+from monitor.tui.screens.ranks_screen import rank_table
+from monitor.tui.screens.setup_screen import flattened
 from monitor.tui.timeline import CHECKPOINT, EVAL, SLOW, held_back, marked
 
 SIZES = [BIG, (80, 24), (20, 5)]
@@ -25,12 +24,12 @@ KEYS = {row.name: row.key for row in SCREENS}
 
 
 def test_one_registry_names_every_screen_and_its_keys() -> None:
-    assert {row.name for row in SCREENS} == set(SCREEN_CLASSES) == set(SCREEN_ACTIONS)
+    assert {row.name for row in SCREENS} == set(screen_classes()) == set(SCREEN_ACTIONS)
     everywhere = {key for action in ACTIONS for key in action.keys}
     for name, actions in SCREEN_ACTIONS.items():
         keys = [key for action in actions for key in action.keys]
         assert len(keys) == len(set(keys)), name
-        body = SCREEN_CLASSES[name]().body
+        body = screen_classes()[name]().body
         assert body.screen_name == name and body.about and body.title
         assert not {row.key for row in SCREENS} & set(keys), "a screen's key leads to it from everywhere"
         assert not {"q", "question_mark", "escape", "colon"} & set(keys) and everywhere
@@ -118,21 +117,24 @@ def test_the_gain_is_told_as_a_factor() -> None:
     assert header.gain(None) == header.gain(0.0) == header.gain(1.0) == ""
 
 
-def test_the_open_step_fills_up_by_phase(look: Look) -> None:
+def test_the_open_step_fills_up_by_phase(options: ViewOptions) -> None:
     view = views.running()
     parts = [("generation", 6.0), (None, 1.0), ("execution", 2.0)]
-    work = replace(view.open, step_seconds=9.0, phase="execution", phase_seconds=2.0, parts=parts, usual=18.0)
-    row = header.filling(replace(view, open=work), look, [(" now", "text")], 120)
+    work = replace(view.open, step_seconds=9.0, phase="execution", phase_seconds=2.0, parts=parts, typical=18.0)
+    row = header.with_open_step(replace(view, open=work), options, [(" now", "text")], 120)
     shown = text([row])
-    assert "so far generation 6 s" in shown and "9 s, usual 18.0 s" in shown
+    assert "so far generation 6 s" in shown and "9 s, typical 18.0 s" in shown
     bar = shown[shown.index("▕") + 1 : shown.index("▏")]
     assert abs(bar.count("─") - len(bar) / 2) <= 1, "half of the usual time is still to come"
     assert bar.count("█") > 2 * bar.count(" ") > 0
-    assert header.filling(replace(view, open=work), look, [], 120)[-1][1] == "muted"
+    assert header.with_open_step(replace(view, open=work), options, [], 120)[-1][1] == "muted"
     late = replace(work, step_seconds=28.0, limit=27.0)
-    assert header.filling(replace(view, open=late), look, [], 120)[-1] == (" 28 s, usual 18.0 s ", "warning bold")
+    assert header.with_open_step(replace(view, open=late), options, [], 120)[-1] == (
+        " 28 s, typical 18.0 s ",
+        "warning bold",
+    )
     quick = replace(work, step_seconds=0.4, parts=[("generation", 0.4)])
-    assert header.filling(replace(view, open=quick), look, [(" now", "text")], 120) == [(" now", "text")]
+    assert header.with_open_step(replace(view, open=quick), options, [(" now", "text")], 120) == [(" now", "text")]
 
 
 def test_the_timeline_marks_slow_steps_checkpoints_evaluations_and_throttling() -> None:
@@ -214,7 +216,7 @@ async def test_phases_have_their_distribution_and_the_usual_of_each_role(app_on,
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "b")
         shown = screen_text(app)
-        for words in ("p50", "p95", "45.2 s", "hard", "18.0 s", "clock: the host's", "whole run"):
+        for words in ("p50", "p95", "45.2 s", "hard", "18.0 s", "clock: host", "wall time"):
             assert words in shown
         row = next(line for line in shown.split("\n") if "■ generation" in line)
         assert "█" in row and "▁" in row, "the usual steps and the single slow ones are both visible"
@@ -229,9 +231,9 @@ async def test_metrics_are_found_overlaid_and_drawn_as_logarithms(app_on, screen
         shown = screen_text(app)
         assert "1 of 5" in shown and "loss" in shown and "learning_rate" not in shown
         await press(pilot, "d", "y", "n", "slash", "escape")
-        assert "5 metrics, logarithmic, a little smoothed  with loss" in screen_text(app)
+        assert "5 metrics, logarithmic, light smoothing  with loss" in screen_text(app)
         await press(pilot, "slash", "q", "w", "enter")
-        assert "no metric has this in its name" in screen_text(app) and app.is_running
+        assert "no matching metric" in screen_text(app) and app.is_running
 
 
 @pytest.mark.parametrize("width", [160, 80, 60, 50])
@@ -240,7 +242,7 @@ async def test_a_scale_that_is_not_linear_says_so_at_every_width(app_on, screen_
     async with app.run_test(size=(width, 24)) as pilot:
         await press(pilot, "c", "y", "n", "d")
         heading = next(line for line in screen_text(app).split("\n") if "─ Metrics" in line)
-        assert "logarithmic, a little smoothed" in heading
+        assert "logarithmic, light smoothing" in heading
         assert "reward" in heading or width == 50
 
 
@@ -257,7 +259,7 @@ async def test_the_list_of_metrics_says_what_its_numbers_are(app_on, screen_text
     async with app.run_test(size=(60, 15)) as pilot:
         await press(pilot, "M")
         shown = screen_text(app)
-        assert "the number is its last value" in shown and "learning_rate" in shown
+        assert "Metrics (last value)" in shown and "learning_rate" in shown
 
 
 # Ranks, console, setup
@@ -276,13 +278,13 @@ async def test_the_figures_of_the_ranks_are_explained(app_on, screen_text, size)
     app = app_on(views.many_ranks())
     async with app.run_test(size=size) as pilot:
         await press(pilot, "r")
-        assert "each rank's median step, and how much of it is waiting" in screen_text(app)
+        assert "median step of each rank and its waiting part" in screen_text(app)
 
 
 def test_progress_bars_are_drawn_to_the_width_and_keep_their_figures() -> None:
     row = progress_bar("epoch 2:  46%|████████▌         | 46/100 [00:04<00:05, 9.8it/s]", 70)
     assert row_width(row) <= 70
-    assert "46 %" in text([row]) and "46/100 [00:04<00:05, 9.8it/s]" in text([row]) and "━" in text([row])
+    assert "46%" in text([row]) and "46/100 [00:04<00:05, 9.8it/s]" in text([row]) and "━" in text([row])
     for other in ("46% of it", "loss 3.1", "120%|██|", "a|b|c"):
         assert progress_bar(other, 70) == []
 
@@ -293,7 +295,7 @@ async def test_the_console_is_searched_and_followed(app_on, screen_text) -> None
         await press(pilot, "l")
         assert "[step 214]" in screen_text(app) and "following" in screen_text(app)
         await press(pilot, "slash", *"step 17", "enter", "n")
-        assert "10 with a match" in screen_text(app) and "[step 179]" in screen_text(app)
+        assert "10 matching" in screen_text(app) and "[step 179]" in screen_text(app)
         assert "[step 214]" not in screen_text(app)
         await press(pilot, "end")
         assert "[step 214]" in screen_text(app)

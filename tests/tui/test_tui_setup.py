@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import sample_views as views
 
-from monitor.model.earlier import Earlier
+from monitor.model.baseline import SpeedClasses
 from monitor.model.report import Outcome
-from monitor.model.speed_classes import SpeedClasses
+from monitor.model.view import PreviousRun
 from monitor.tui.panels import header
 
 CHANGES = (("config.batch", 64, 32), ("versions.torch", "2.12.0", "2.13.0"), ("config.lr\x1b[31m", None, "[/b]"))
@@ -16,13 +16,13 @@ CHANGES = (("config.batch", 64, 32), ("versions.torch", "2.12.0", "2.13.0"), ("c
 @pytest.mark.parametrize(
     ("view", "says"),
     [
-        (replace(views.running(), earlier=Earlier("2025-rl-1", "rl", CHANGES)), "2025-rl-1"),
-        (replace(views.running(), earlier=Earlier("2025-rl-1", "rl", CHANGES)), "64 → 32"),
-        (replace(views.running(), earlier=Earlier("2025-rl-1", "rl", CHANGES)), "2.12.0 → 2.13.0"),
-        (replace(views.running(), earlier=Earlier("2025-rl-1", "rl", CHANGES)), "not given → [/b]"),
-        (replace(views.running(), earlier=Earlier("2025-rl-1", "rl", ())), "nothing that is known"),
-        (views.running(), "no earlier run of this command fits"),
-        (views.running(5), "looked up once 30 steps are done"),
+        (replace(views.running(), previous_run=PreviousRun("2025-rl-1", "rl", CHANGES)), "2025-rl-1"),
+        (replace(views.running(), previous_run=PreviousRun("2025-rl-1", "rl", CHANGES)), "64 → 32"),
+        (replace(views.running(), previous_run=PreviousRun("2025-rl-1", "rl", CHANGES)), "2.12.0 → 2.13.0"),
+        (replace(views.running(), previous_run=PreviousRun("2025-rl-1", "rl", CHANGES)), "not set → [/b]"),
+        (replace(views.running(), previous_run=PreviousRun("2025-rl-1", "rl", ())), "no known change"),
+        (views.running(), "no comparable earlier run of this command"),
+        (views.running(5), "available after 30 steps"),
     ],
 )
 async def test_setup_tells_what_is_not_as_in_the_run_before(app_on, screen_text, view, says) -> None:
@@ -88,7 +88,7 @@ async def test_settings_are_read_column_by_column_of_what_is_in_sight(app_on, sc
         left = [row[0] for row in names if len(row) == 2] or [row[0] for row in names if row]
         right = [row[-1] for row in names if row and row[-1] not in left]
         assert max(left) + 1 == min(right), "what follows is beside it, not below the fold"
-        assert "epochs to be run" in screen_text(app)
+        assert "planned epochs" in screen_text(app)
         await pilot.press("end")
         await pilot.pause()
         assert "name_199" in screen_text(app)
@@ -116,7 +116,7 @@ async def test_steps_carry_the_class_that_a_persons_bounds_give_them(app_on, scr
         assert "slow" in next(line for line in screen_text(app).split("\n") if " 207 " in line).split()[4:6]
 
 
-async def test_a_slow_step_is_marked_without_colour_where_the_status_has_no_room(app_on, screen_text) -> None:
+async def test_a_slow_step_is_marked_without_color_where_the_status_has_no_room(app_on, screen_text) -> None:
     app = app_on(views.running())
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("s")

@@ -1,7 +1,8 @@
-"""Pictures of every screen. After a wanted change: pytest tests/tui --snapshot-update, and look at the report."""
+"""Pictures of every screen. After a wanted change: make snapshots, then look at the differences."""
 
 import pytest
 import sample_views as views
+from by_hand import press
 
 SIZES = [(160, 45), (120, 30), (80, 24), (60, 15), (20, 5)]
 STATES = {
@@ -68,10 +69,10 @@ SCREENS = {
 @pytest.mark.parametrize("name", SCREENS)
 def test_screens(snap_compare, app_on, name, size) -> None:
     make, keys = SCREENS[name]
-    assert snap_compare(app_on(make()), press=keys, terminal_size=size)
+    assert snap_compare(app_on(make()), run_before=lambda pilot: press(pilot, *keys), terminal_size=size)
 
 
 @pytest.mark.parametrize("name", KEYS)
 def test_keys(snap_compare, app_on, name) -> None:
     app = app_on(views.running(), stop_training=lambda say: None)
-    assert snap_compare(app, press=KEYS[name], terminal_size=(160, 45))
+    assert snap_compare(app, run_before=lambda pilot: press(pilot, *KEYS[name]), terminal_size=(160, 45))

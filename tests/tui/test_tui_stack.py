@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from monitor.tui.ink import plain
-from monitor.tui.panels.plot import framed
-from monitor.tui.panels.steps import seconds_axis
+from monitor.tui.panels.curve_panels import framed
+from monitor.tui.panels.steps_panel import seconds_axis
 from monitor.tui.rows import row_width
-from monitor.tui.stack import Layer, stacked
+from monitor.tui.themes import plain
+from monitor.tui.timeline import Layer, stacked
 
 
 def picture(layers: list[Layer], width: int, height: int, top: float) -> list[str]:
@@ -42,12 +42,12 @@ def test_nothing_is_nothing() -> None:
 
 
 def tones(heights: list[float], height: int, top: float) -> list[str]:
-    """The colours of a column's cells, the highest first."""
+    """The colors of a column's cells, the highest first."""
     layers = [Layer(f"phase{index}", [each]) for index, each in enumerate(heights)]
     return [row[0][1].removesuffix(" fill") for row in stacked(layers, 1, height, top)]
 
 
-def test_the_top_of_a_column_has_the_colour_of_most_of_it() -> None:
+def test_the_top_of_a_column_has_the_color_of_most_of_it() -> None:
     assert tones([0.9, 0.3, 0.2, 0.4], 3, 3.0)[:2] == ["text", "phase0"], "the largest"
     assert tones([1.1, 1.0, 0.15], 3, 3.0) == ["phase1", "phase0/phase1", "phase2/phase0"], "thin ones at the bottom"
 
@@ -66,20 +66,20 @@ def test_no_layer_of_more_than_half_a_cell_is_lost(height: int) -> None:
 def test_the_mark_of_a_label_stands_where_a_column_of_its_value_ends() -> None:
     top, labels = seconds_axis(0.42, 9)
     row = labels.index("200 ms")
-    rows = framed(stacked([Layer("a", [0.2])], 1, 9, top), labels, 8, stands=True)
+    rows = framed(stacked([Layer("a", [0.2])], 1, 9, top), labels, 8, at_foot=True)
     drawn = ["".join(text for text, _ in each) for each in rows]
     assert drawn[row] == "200 ms▁│ " and drawn[row + 1].endswith("│█"), "at the lower edge of the row"
     assert plain(drawn[row]) == "200 ms_| "
 
 
-def test_columns_of_less_than_a_cell_have_the_colour_of_what_is_larger_overall() -> None:
+def test_columns_of_less_than_a_cell_have_the_color_of_what_is_larger_overall() -> None:
     layers = [Layer("a", [9.0, 0.3, 0.5, 0.4]), Layer("b", [11.0, 0.5, 0.4, 0.1])]
     [*_, low] = stacked(layers, 4, 20, 20.0)
     assert low[1:] == [("▆▇", "b fill"), ("▄", "a fill"), ("", "text")], "but where there is next to nothing of it"
 
 
 def eighths(layers: list[Layer], height: int, top: float) -> list[dict[str, int]]:
-    """How much of each colour there is in every column."""
+    """How much of each color there is in every column."""
     width = len(layers[0].heights)
     found: list[dict[str, int]] = [{} for _ in range(width)]
     for row in stacked(layers, width, height, top):

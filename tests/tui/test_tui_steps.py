@@ -6,12 +6,11 @@ import pytest
 import sample_views as views
 from by_hand import BIG, press, text
 
-from monitor.model.detail_rows import KindRow
-from monitor.model.report import Curve, View
-from monitor.tui.panels.base import Look
-from monitor.tui.screens.one_step import step_detail
-from monitor.tui.screens.step_rows import columns, ordered, step_lines
-from monitor.tui.screens.steps import KINDS, STATUS, StepTable
+from monitor.model.series import Curve
+from monitor.model.view import KindRow, View
+from monitor.tui.panels.base import ViewOptions
+from monitor.tui.screens.step_table import columns, ordered, step_lines
+from monitor.tui.screens.steps_screen import KINDS, STATUS, StepTable, step_detail
 
 
 def old_and_new() -> View:
@@ -56,12 +55,12 @@ async def test_an_opened_step_shows_all_that_is_known_and_says_what_is_not(app_o
         await press(pilot, "s", "enter")
         shown = screen_text(app)
         for words in ("step 214", "generation", "median of its stage", "reward", "GPU 0   busy", "[step 214]",
-                      "rl_code.py:118 sample", "of all steps so far"):  # fmt: skip
+                      "rl_code.py:118 sample", "all steps so far"):  # fmt: skip
             assert words in shown
         app_on.feed.push(old_and_new())
         await press(pilot, "escape", "home", "end", "enter")
         shown = screen_text(app)
-        assert "the mean of" in shown and "not kept" in shown
+        assert "mean of" in shown and "not kept" in shown
 
 
 def test_the_first_column_is_as_wide_as_its_names() -> None:
@@ -70,26 +69,26 @@ def test_the_first_column_is_as_wide_as_its_names() -> None:
     assert short[0].width == len("step") + 2 and long[0].width == len("483–486") + 2
 
 
-def test_an_opened_step_tells_what_the_run_has_had_and_whose_it_is(look: Look) -> None:
+def test_an_opened_step_tells_what_the_run_has_had_and_whose_it_is(options: ViewOptions) -> None:
     view = views.eight_ranks()
     line = step_lines(view)[-1]
-    shown = text(step_detail(line, view, look, 120))
+    shown = text(step_detail(line, view, options, 120))
     assert "  rank 0  stage hard  7,614 tokens" in shown and "run's max" in shown
     assert "422 tok/s within the step" in shown.replace("\u00a0", " "), "the head's is from step to step"
     phases = next(row for row in shown.split("\n") if row.startswith(" Phases"))
     first = next(row for row in shown.split("\n") if row.startswith("   generation "))
     assert phases.endswith("this step  median of its stage") and len(phases) == len(first)
     assert next(row for row in shown.split("\n") if "run's max" in row).split()[:3] == ["Metrics", "this", "step"]
-    assert not any("stepm" in text(step_detail(line, view, look, width)) for width in range(30, 120))
+    assert not any("stepm" in text(step_detail(line, view, options, width)) for width in range(30, 120))
     row = next(row for row in shown.split("\n") if " reward" in row).split()
     assert row == ["reward", *(f"{value:.4f}" for value in (views.reward(214), 0.3789, 0.1152, 0.5950))]
-    assert "run's max" not in text(step_detail(line, view, look, 60))
+    assert "run's max" not in text(step_detail(line, view, options, 60))
     same = {"generation": [("a.py:1", 3)], "training": [("a.py:1", 9)], "execution": [("a.py:1", 3), ("b.py:2", 1)]}
-    shown = text(step_detail(line, replace(view, details=replace(view.details, frames=same)), look, 120))
-    assert "   generation, training\n      100 % a.py:1" in shown and shown.count("a.py:1") == 2
+    shown = text(step_detail(line, replace(view, details=replace(view.details, frames=same)), options, 120))
+    assert "   generation, training\n      100% a.py:1" in shown and shown.count("a.py:1") == 2
 
 
-def test_the_statistics_beside_a_value_are_of_its_series(look: Look) -> None:
+def test_the_statistics_beside_a_value_are_of_its_series(options: ViewOptions) -> None:
     view = views.running()
     last = replace(view.details.steps[-1], role="trainer", metrics={"calls": 1, "reward": 0.5})
     curves = {"trainer/calls": views.curve_at({last.index: 4.0}), "calls": views.curve_at({last.index: 1.0}),
@@ -97,53 +96,53 @@ def test_the_statistics_beside_a_value_are_of_its_series(look: Look) -> None:
     rows = {name: views.metric_row(each.mean) for name, each in curves.items()}
     detail = replace(view.details, steps=(last,))
     view = replace(view, report=replace(view.report, metrics=rows), metrics=curves, details=detail)
-    shown = [row.split() for row in text(step_detail(step_lines(view)[-1], view, look, 120)).split("\n")]
-    assert ["calls", *("1" * 4), *["logged", "without", "a", "role"]] in shown
+    shown = [row.split() for row in text(step_detail(step_lines(view)[-1], view, options, 120)).split("\n")]
+    assert ["calls", *("1" * 4), *["no", "role"]] in shown
     assert ["reward", *["0.5000"] * 4] in shown
 
 
-def test_a_metric_with_several_values_in_one_step_says_so(look: Look) -> None:
+def test_a_metric_with_several_values_in_one_step_says_so(options: ViewOptions) -> None:
     view = views.running()
     line = step_lines(view)[-1]
     curve = replace(views.curve_at({line.step: 0.4}), low=[0.2], high=[0.5])
-    shown = text(step_detail(line, replace(view, metrics={"reward": curve}), look, 120))
-    assert shown.count("one of several") == 1 and "one of several: 0.2000 – 0.5000" in shown
-    narrow = text(step_detail(line, replace(view, metrics={"reward": curve}), look, 80))
-    assert "one of several" not in narrow and "run's max" in narrow
+    shown = text(step_detail(line, replace(view, metrics={"reward": curve}), options, 120))
+    assert shown.count("range in this step") == 1 and "range in this step: 0.2000 – 0.5000" in shown
+    narrow = text(step_detail(line, replace(view, metrics={"reward": curve}), options, 80))
+    assert "range in this step" not in narrow and "run's max" in narrow
 
 
-def test_a_step_that_is_the_only_one_of_its_kind_has_nothing_usual(look: Look) -> None:
+def test_a_step_that_is_the_only_one_of_its_kind_has_nothing_usual(options: ViewOptions) -> None:
     view = views.running()
     line = step_lines(view)[-1]
     kind = KindRow(None, "hard", 1, 1, 18.0)
     alone = replace(view, details=replace(view.details, kinds=(kind,)))
-    shown = text(step_detail(line, alone, look, 120)).split("\n")
+    shown = text(step_detail(line, alone, options, 120)).split("\n")
     assert next(row for row in shown if row.startswith("   generation ")).endswith("  –")
 
 
-def test_a_run_without_a_look_at_its_stack_says_that(look: Look) -> None:
+def test_a_run_without_a_look_at_its_stack_says_that(options: ViewOptions) -> None:
     view = views.running()
     line = step_lines(view)[-1]
     without = replace(view, details=replace(view.details, frames={}))
-    assert "nobody has looked at the stack" in text(step_detail(line, without, look, 120))
+    assert "no stack samples" in text(step_detail(line, without, options, 120))
     elsewhere = replace(view, details=replace(view.details, frames={"eval": [("a.py:1", 3)]}))
-    assert "lasted long enough" in text(step_detail(line, elsewhere, look, 120))
+    assert "phases this short" in text(step_detail(line, elsewhere, options, 120))
 
 
 @pytest.mark.parametrize("width", range(40, 120))
-def test_no_row_ends_between_a_number_and_its_unit(look: Look, width: int) -> None:
+def test_no_row_ends_between_a_number_and_its_unit(options: ViewOptions, width: int) -> None:
     view = views.eight_ranks()
     line = step_lines(view)[-1]
-    shown = text(step_detail(line, view, look, width))
+    shown = text(step_detail(line, view, options, width))
     assert all(words in shown for words in ("7,614 tokens", "16 samples", f"{line.rate:.0f} tok/s"))
     assert line.tokens is not None and line.rate == line.tokens / line.seconds, "a pause before it is none of its work"
 
 
 @pytest.mark.parametrize("width", [36, 58, 78, 118, 158, 238])
-def test_a_long_name_is_shortened_before_a_column_goes(look: Look, width: int) -> None:
+def test_a_long_name_is_shortened_before_a_column_goes(options: ViewOptions, width: int) -> None:
     view = views.running()
     table = StepTable()
-    table._take(view, look)
+    table._take(view, options)
     shown, status = table._placed(width)
     names = [each.column.title for each in shown]
     every = [each.title for each in table._columns]
@@ -153,13 +152,13 @@ def test_a_long_name_is_shortened_before_a_column_goes(look: Look, width: int) -
     hidden = len(every) - len(names) + (status < len(KINDS))
     assert text([table._more(view, width)]) == (f"→ {hidden} more columns  " if hidden else "")
     assert (hidden == 0) == (width >= 158)
-    titles = text(table.fixed(view, look, width))
+    titles = text(table.fixed(view, options, width))
     assert ("…" in titles) == (width < 118), "the room between titles goes before a part of one"
     assert ("reward" in titles) == (width >= 158)
     view = replace(view, details=replace(view.details, steps=(replace(view.details.steps[-1], metrics=None),)))
     table = StepTable()
-    table._take(view, look)
-    assert text([table._more(view, 118)]) == "Enter: one step's role, stage and more  "
+    table._take(view, options)
+    assert text([table._more(view, 118)]) == "Enter: details of a step  "
 
 
 async def test_the_table_sorts_by_what_the_training_is_about(app_on, screen_text) -> None:
@@ -171,11 +170,11 @@ async def test_the_table_sorts_by_what_the_training_is_about(app_on, screen_text
         assert "0.5950" in rows[at + 1]
 
 
-def test_the_state_of_a_step_has_a_place_on_a_narrow_screen_too(look: Look) -> None:
+def test_the_state_of_a_step_has_a_place_on_a_narrow_screen_too(options: ViewOptions) -> None:
     view = views.running()
     table = StepTable()
     for width in (58, 78, 118):
-        rows = [text(table.entry(key, view, look, width, False)) for key in table.keys(view, look)]
+        rows = [text(table.entry(key, view, options, width, False)) for key in table.keys(view, options)]
         assert sum("skipped" in row for row in rows) == 3 and sum("▲ " in row[10:] for row in rows) == 3
         assert all(len(row) <= width for row in rows)
 

@@ -20,14 +20,13 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from textual.app import App
 
 from monitor.tui.app import TrainmonApp
-from monitor.tui.ink import Ink
-from monitor.tui.panels.base import Look
-from monitor.tui.replay import ReplayApp
+from monitor.tui.panels.base import ViewOptions
+from monitor.tui.replay_app import ReplayApp
 from monitor.tui.rows import row_width
 from monitor.tui.runs_app import RunsApp
-from monitor.tui.screens.log import MOST_ROWS, folded
-from monitor.tui.screens.steps import StepTable
-from monitor.tui.themes import PALETTES, PhaseTones
+from monitor.tui.screens.log_screen import MOST_ROWS, folded
+from monitor.tui.screens.steps_screen import StepTable
+from monitor.tui.themes import PALETTES, PhaseTones, TerminalCapabilities
 
 # Each run at sizes of its own: together all sizes, without a picture of every run at every one.
 WALKS = (
@@ -71,10 +70,10 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def made(name: str, part: float, jobs: Path) -> TrainmonApp:
     if name == "8-gpus":
-        return TrainmonApp(HandFeed(views.running(gpus=8)), title=name, ink=Ink())
+        return TrainmonApp(HandFeed(views.running(gpus=8)), title=name, ink=TerminalCapabilities())
     file = jobs / f"{name}.jsonl"
     file = file if file.exists() else RECORDINGS / file.name
-    return ReplayApp(Still(of_recording(str(file), part)), title=name, ink=Ink())
+    return ReplayApp(Still(of_recording(str(file), part)), title=name, ink=TerminalCapabilities())
 
 
 async def walked(app: App[object], size: tuple[int, int], walk: object) -> str:
@@ -104,7 +103,7 @@ async def test_the_screen_of_all_runs(held: SnapshotAssertion, size) -> None:
 
 @pytest.mark.parametrize("size", [(60, 15), (80, 24)])
 async def test_columns_that_have_no_room_are_announced(size) -> None:
-    app = TrainmonApp(HandFeed(views.running()), title="run", ink=Ink())
+    app = TrainmonApp(HandFeed(views.running()), title="run", ink=TerminalCapabilities())
     async with app.run_test(size=size) as pilot:
         await pilot.press("s")
         await pilot.pause()
@@ -118,9 +117,9 @@ async def test_columns_that_have_no_room_are_announced(size) -> None:
 @pytest.mark.parametrize(("width", "words"), [(175, "▲ slow: generation grew most, hard"), (130, "  ▲ generation")])
 def test_the_culprit_of_a_slow_step_is_told_whole(width: int, words: str) -> None:
     view, table = views.running(), StepTable()
-    look = Look("title", PALETTES[0], PhaseTones())
-    assert table.keys(view, look)
-    [row] = table.entry((207, 1), view, look, width, False)
+    options = ViewOptions("title", PALETTES[0], PhaseTones())
+    assert table.keys(view, options)
+    [row] = table.entry((207, 1), view, options, width, False)
     assert "".join(part for part, _ in row).rstrip().endswith(words)
 
 
@@ -132,7 +131,7 @@ async def test_long_lines_are_folded_and_what_is_looked_for_comes_to_the_lower_e
     lines = [f"line {index}" for index in range(30)] + [LONG] + [f"last {index}" for index in range(40)]
     view = replace(views.running(), console=lines, console_lines=len(lines))
     feed = HandFeed(view)
-    app = TrainmonApp(feed, title="run", ink=Ink())
+    app = TrainmonApp(feed, title="run", ink=TerminalCapabilities())
     async with app.run_test(size=size) as pilot:
         await pilot.press("l", "slash", *"w1=", "enter", "n")
         await pilot.pause()

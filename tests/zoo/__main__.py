@@ -51,7 +51,7 @@ def as_promised(outcomes: list[Outcome]) -> bool:
     if any(each.trouble for each in outcomes):
         return False
     healthy = [each for each in outcomes if each.case.expected is None]
-    faulty = [each for each in outcomes if each.case.expected is not None and not each.waits_for_rule]
+    faulty = [each for each in outcomes if each.case.expected is not None]
     return not any(each.false for each in healthy) and sum(each.named for each in faulty) >= RECALL * len(faulty)
 
 
@@ -73,9 +73,9 @@ def _row(name: str, expected: str, found: str, seconds: str, verdict: str) -> st
 
 
 def summary(outcomes: list[Outcome]) -> list[str]:
-    """Recall over the faulty scripts that have a rule, precision over all findings of weight."""
+    """Recall over the faulty scripts, precision over all findings of weight."""
     judged = [each for each in outcomes if not each.trouble]
-    faulty = [each for each in judged if each.case.expected is not None and not each.waits_for_rule]
+    faulty = [each for each in judged if each.case.expected is not None]
     named = sum(each.named for each in faulty)
     true, false = sum(len(each.true) for each in judged), sum(len(each.false) for each in judged)
     healthy = [each for each in judged if each.case.expected is None]
@@ -86,9 +86,6 @@ def summary(outcomes: list[Outcome]) -> list[str]:
         f"precision  {_share(true, true + false)}: findings of weight that are true",
         f"healthy    {_share(clean, len(healthy))}: without a finding of weight",
     ]
-    waiting = sorted({str(each.case.expected) for each in judged if each.waits_for_rule})
-    if waiting:
-        lines.append(f"not counted, as no rule looks for them yet: {', '.join(waiting)}")
     broken = [each.case.name for each in outcomes if each.trouble]
     if broken:
         lines.append(f"did not run as they should: {', '.join(broken)}")
@@ -103,11 +100,11 @@ def markdown(outcomes: list[Outcome]) -> list[str]:
         "|---|--:|--:|--:|--:|",
     ]
     for family, codes in FAMILIES.items():
-        rows = [each for each in judged if each.case.expected in codes and not each.waits_for_rule]
+        rows = [each for each in judged if each.case.expected in codes]
         if rows:
             lines.append(_table_row(family.lower() if family != "torch.compile" else family, rows))
     healthy = [each for each in judged if each.case.expected is None]
-    sick = [each for each in judged if each.case.expected is not None and not each.waits_for_rule]
+    sick = [each for each in judged if each.case.expected is not None]
     lines += [_table_row("**all sick scripts**", sick)] if sick else []
     lines += [_table_row("**healthy scripts**", healthy)] if healthy else []
     broken = [each.case.name for each in outcomes if each.trouble]
@@ -125,7 +122,7 @@ def _table_row(name: str, rows: list[Outcome]) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{part} of {whole}" + (f" ({100 * part / whole:.0f} %)" if whole else "")
+    return f"{part} of {whole}" + (f" ({100 * part / whole:.0f}%)" if whole else "")
 
 
 if __name__ == "__main__":

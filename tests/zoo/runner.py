@@ -19,7 +19,6 @@ from typing import Any
 
 import psutil
 
-from monitor.diagnosis.explain import NOT_YET, page
 from tests.zoo.cases import Case
 from trainhooks import rundir
 
@@ -48,13 +47,8 @@ class Outcome:
     crowded: bool = False  # others used much of the machine meanwhile, as measured here
 
     @property
-    def waits_for_rule(self) -> bool:
-        """The cause is known, and no rule looks for it yet."""
-        return self.case.expected is not None and not has_rule(self.case.expected)
-
-    @property
     def named(self) -> bool:
-        """The planted cause is the first finding, but for neighbours who are truly there."""
+        """The planted cause is the first finding, but for neighbors who are truly there."""
         codes = [code for code, _ in self.findings if code == self.case.expected or code not in self._of_the_machine]
         return bool(codes) and codes[0] == self.case.expected
 
@@ -79,25 +73,19 @@ class Outcome:
     def good(self) -> bool:
         if self.trouble or self.false:
             return False
-        return self.case.expected is None or self.waits_for_rule or self.named
+        return self.case.expected is None or self.named
 
     @property
     def verdict(self) -> str:
         if self.trouble:
             return f"BROKEN: {self.trouble}"
         words = []
-        if self.waits_for_rule:
-            words.append("no rule yet")
-        elif self.case.expected and not self.named:
+        if self.case.expected and not self.named:
             seen = any(code == self.case.expected for code, _ in self.findings)
             words.append("NOT FIRST" if seen else "MISSED")
         if self.false:
             words.append("FALSE: " + ", ".join(self.false))
         return "; ".join(words) or "ok"
-
-
-def has_rule(code: str) -> bool:
-    return not any(NOT_YET in text for _, text in page(code).sections)
 
 
 def run(case: Case, keep: Path | None = None) -> Outcome:
@@ -111,9 +99,9 @@ def run(case: Case, keep: Path | None = None) -> Outcome:
     state.mkdir(parents=True, mode=0o700)
     began = time.monotonic()
     try:
-        with _burners(case.burners), Neighbours() as neighbours:
+        with _burners(case.burners), Neighbors() as neighbors:
             trouble = _train(case, state)
-        if neighbours.part >= CROWDED:
+        if neighbors.part >= CROWDED:
             (state / MARK).touch()
         return judge(case, state, time.monotonic() - began, trouble)
     finally:
@@ -205,7 +193,7 @@ def _driver(state: Path, changes: Mapping[str, str]) -> dict[str, str]:
     return {"NVML_STUB": str(scene), "LD_LIBRARY_PATH": search}
 
 
-class Neighbours:
+class Neighbors:
     """How much of the machine is used by others while a training runs, read apart from trainmon: 0 to 1.
 
     What a supervisor and its training used is known once they are reaped, and orphans come to whoever asked for them.
@@ -216,7 +204,7 @@ class Neighbours:
         libc = ctypes.CDLL(None)
         self._knows = hasattr(libc, "prctl") and libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
-    def __enter__(self) -> Neighbours:
+    def __enter__(self) -> Neighbors:
         self._before = self._now()
         return self
 

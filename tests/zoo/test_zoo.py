@@ -8,7 +8,7 @@ import pytest
 
 from tests.zoo.__main__ import as_promised, markdown, summary, told
 from tests.zoo.cases import CASES, SICK, WELL, Case
-from tests.zoo.runner import LIMIT, SCRIPTS, Outcome, has_rule, run
+from tests.zoo.runner import LIMIT, SCRIPTS, Outcome, run
 
 QUICK = ("sick_reward_flat_console", "sick_loss_flat", "sick_nonfinite_plain", "well_five_steps")
 SLOWER = pytest.param("sick_eval_plain", marks=pytest.mark.long)
@@ -73,10 +73,9 @@ def test_the_summary_counts() -> None:
     right = Outcome(SAID, 1.0, [("eval-heavy", "warning")])
     wrong = Outcome(SAID, 1.0, [("swap", "warning")])
     text = "\n".join(summary([right, wrong, Outcome(WELL[0], 1.0, [])]))
-    assert "recall     1 of 2 (50 %)" in text
-    assert "precision  1 of 2 (50 %)" in text
-    assert "healthy    1 of 1 (100 %)" in text
-    assert has_rule("eval-heavy")
+    assert "recall     1 of 2 (50%)" in text
+    assert "precision  1 of 2 (50%)" in text
+    assert "healthy    1 of 1 (100%)" in text
 
 
 def test_the_table_for_the_readme_counts_by_families() -> None:
@@ -84,8 +83,8 @@ def test_the_table_for_the_readme_counts_by_families() -> None:
     wrong = Outcome(SAID, 1.0, [("swap", "warning")])
     broken = Outcome(SAID, 1.0, trouble="exit code 1")
     assert markdown([right, wrong, broken, Outcome(WELL[0], 1.0, [])])[2:] == [
-        "| waiting and stopping | 2 | 1 of 2 (50 %) | 2 | 1 of 2 (50 %) |",
-        "| **all sick scripts** | 2 | 1 of 2 (50 %) | 2 | 1 of 2 (50 %) |",
+        "| waiting and interruptions | 2 | 1 of 2 (50%) | 2 | 1 of 2 (50%) |",
+        "| **all sick scripts** | 2 | 1 of 2 (50%) | 2 | 1 of 2 (50%) |",
         "| **healthy scripts** | 1 | - | 0 | - |",
         "",
         "Did not run as they should: sick_eval_plain.",

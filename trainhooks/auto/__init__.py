@@ -1,5 +1,5 @@
-"""Instrumentation of programs that know nothing of trainmon: one file a framework, each armed when it is imported.
+"""Instrumentation of programs that do not import trainmon: one file per framework, in `adapters`, found by its name.
 
-The steps of a program are told by `boundaries` alone, from torch's own optimizers; the frameworks' files add what only
-they know: names of phases, totals, logged metrics, facts. So nothing is counted twice.
+Steps come only from torch's optimizers, by `adapters/torch_adapter.py`, so none is counted twice; the other adapters
+add names of phases, totals, logged metrics and facts.
 """

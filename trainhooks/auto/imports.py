@@ -1,7 +1,7 @@
-"""Calls of ours that follow the first import of a module of someone else's.
+"""Import hooks: load the adapter of a framework when a program imports that framework.
 
-Loaded at the start of every interpreter under `trainmon run`, by its path: nothing is imported here that an
-interpreter does not load anyway, nor is the rest of `trainhooks`, before a training library shows up.
+Every interpreter under `trainmon run` executes this file at its start, by its path. So it imports only what an
+interpreter loads anyway, and nothing else of `trainhooks` before a training library shows up.
 """
 
 from __future__ import annotations
@@ -19,28 +19,14 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Callable, Optional
 
-# When the module on the left has been imported, `install(module)` of our module on the right is called.
-ADAPTERS = (
-    ("torch", "boundaries"),
-    ("torch.amp.autocast_mode", "precision"),
-    ("transformers.trainer", "transformers"),
-    ("transformers.generation.utils", "generation"),
-    ("trl.extras.profiling", "trl"),
-    ("lightning.pytorch.trainer.trainer", "lightning"),
-    ("pytorch_lightning.trainer.trainer", "lightning"),
-    ("accelerate.accelerator", "accelerate"),
-    ("transformers.modeling_utils", "hub"),
-    ("transformers.models.auto.auto_factory", "hub"),
-    ("transformers.tokenization_utils_base", "hub"),
-    ("transformers.models.auto.tokenization_auto", "hub"),
-    ("transformers.models.auto.configuration_auto", "hub"),
-    ("transformers.processing_utils", "hub"),
-    ("peft.peft_model", "hub"),
-    ("huggingface_hub.file_download", "hub"),
-    ("datasets.arrow_dataset", "hub"),
-)
+    Hook = Callable[[ModuleType], Any]
 
-# Libraries whose import takes long enough to be told apart in a start-up.
+_AUTO = os.path.dirname(os.path.abspath(__file__))
+# A file `NAME_adapter.py` in this folder adapts the package NAME; there is no other registration.
+ADAPTERS = os.path.join(_AUTO, "adapters")
+SUFFIX = "_adapter"
+
+# Libraries whose import takes long enough to be a span of its own in the start-up.
 # fmt: off
 LARGE = frozenset((
     "torch", "torch._dynamo", "torchvision", "torchaudio", "transformers", "datasets", "trl", "lightning",
@@ -48,92 +34,141 @@ LARGE = frozenset((
     "wandb", "cv2", "tensorflow", "jax", "keras", "sklearn", "scipy", "pandas",
 ))
 # fmt: on
-SPAN = 6  # as in `entries`, which is not loaded before a training library is
+SPAN = 6  # as in `lane_entries`, which is loaded only with a training library
 
-# In the run's directory: what its processes import before they show themselves, a line a begin and a line an end.
+# In the run's directory: imports of processes that have not announced themselves, one line each for begin and end.
 STARTING = "starting"
 MAX_STARTING = 64 * 1024  # bytes, of all processes
 
-# Where the launcher's `trainhooks` lies. Beside it may lie a whole environment that is not this one's: this never goes
-# on sys.path.
-_HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_MARK = os.path.join("auto", "bootstrap", "sitecustomize.py")  # what any version of it has, and nobody else's module
+# The directory of the launcher's `trainhooks`. It never goes on sys.path: a whole environment may lie beside it.
+_HOME = os.path.dirname(os.path.dirname(_AUTO))
+_MARK = os.path.join("auto", "bootstrap", "sitecustomize.py")  # only trainmon's `trainhooks` has it, in every version
 OWN_TRAINHOOKS = "own-trainhooks"  # the note's code, and its journal's name
-MOST_LOOKS = 100  # directories looked into: a few milliseconds on a slow disk
+MAX_DIRECTORIES = 100  # searched for Python files: a few milliseconds on a slow disk
 
-_waiting: dict[str, list[str]] = {}
-_off = False  # the program has a module `trainhooks` of its own
+_adapters: set[str] = set()  # packages that have an adapter which is not loaded yet
+_waiting: dict[str, list[Hook]] = {}  # by the module that they wait for
+_installed = False
+_loading = False  # an adapter is being imported
+_shadowed = False  # the program has a module `trainhooks` of its own
+_searches: set[tuple[int, str]] = set()  # under way, by thread and module
 _early: list[tuple[Any, ...]] = []  # imports before there is a lane
-_tell: Callable[[tuple[Any, ...]], None] = _early.append
-_thread = get_ident()  # the main one
+_put: Callable[[tuple[Any, ...]], None] = _early.append
+_main_thread = get_ident()
 
 
 def install() -> None:
-    """Arm everything. Called once, by the bootstrap, before the program's first line."""
-    for module, ours in ADAPTERS:
-        when_imported(module, f"trainhooks.auto.{ours}")
+    """Find the adapters and watch imports, once: the bootstrap calls this before the program's first line."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    names = (os.path.splitext(name)[0] for name in os.listdir(ADAPTERS))
+    _adapters.update(name[: -len(SUFFIX)] for name in names if name.endswith(SUFFIX))
+    for package in sorted(_adapters):
+        if package in sys.modules:
+            _load_adapter(package)
+        else:
+            _waiting[package] = []
     sys.meta_path.insert(0, FINDER)
 
 
-def tell_to(put: Callable[[tuple[Any, ...]], None]) -> None:
-    """Where imports are told from here on, beginning with those that have been told already."""
-    global _tell
+def when_imported(module: str) -> Callable[[Hook], Hook]:
+    """Have the decorated function called with `module` after its import, or after that of the adapter if it is later.
+
+    What the function raises is swallowed, unless TRAINMON_DEBUG is set.
+    """
+
+    def register(hook: Hook) -> Hook:
+        _waiting.setdefault(module, []).append(hook)
+        if not _loading:  # else the rest of the adapter, which the function may call, is not there yet
+            _call_hooks()
+        return hook
+
+    return register
+
+
+def _call_hooks() -> None:
+    """Call the hooks of all modules that have been imported completely."""
+    for name in list(_waiting):
+        module = sys.modules.get(name)
+        if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+            for hook in _waiting.pop(name, ()):
+                _guarded(hook, module)
+
+
+def put_through(put: Callable[[tuple[Any, ...]], None]) -> None:
+    """Put the spans of imports through `put` from here on, beginning with those so far."""
+    global _put
     for entry in _early:
         put(entry)
     _early.clear()
-    _tell = put
+    _put = put
 
 
-def when_imported(module: str, ours: str) -> None:
-    """Arrange that `install(module)` of our module `ours` is called after `module` has been imported (now, if it has
-    been). Ours is not loaded before that. What it raises is swallowed, unless TRAINMON_DEBUG is set.
-    """
-    loaded = sys.modules.get(module)
-    if loaded is not None:
-        _call(ours, loaded)
-    else:
-        _waiting.setdefault(module, []).append(ours)
-
-
-def _call(ours: str, module: ModuleType) -> None:
+def _load_adapter(package: str) -> None:
+    global _loading
+    _adapters.discard(package)
+    if _is_shadowed():
+        return
+    _loading = True
     try:
-        if _given_way():
-            return
-        __import__(ours)
-        sys.modules[ours].install(module)
-    except Exception:  # a version of a framework that we do not know must cost readings, never the training
+        _guarded(__import__, f"trainhooks.auto.adapters.{package}{SUFFIX}")
+    finally:
+        _loading = False
+    _call_hooks()
+
+
+def _guarded(function: Callable[[Any], Any], argument: Any) -> None:
+    """Call `function(argument)` and swallow errors: an unknown version of a framework may only cost readings."""
+    try:
+        function(argument)
+    except Exception:  # an adapter meets versions of its framework that nobody tested; the import must not fail
         if os.environ.get("TRAINMON_DEBUG"):
             raise
 
 
-def _given_way() -> bool:
-    """Whether `trainhooks` is the program's own module here: to import ours by that name would run theirs."""
-    global _off
-    if _off:
+# A program with its own module `trainhooks`: importing ours by that name would run the program's
+
+
+def _is_shadowed() -> bool:
+    global _shadowed
+    if _shadowed:
         return True
     loaded = sys.modules.get("trainhooks")
-    theirs = _place(getattr(loaded, "__spec__", None)) if loaded is not None else _found()
+    try:
+        theirs = _foreign_path(getattr(loaded, "__spec__", None)) if loaded is not None else _find_foreign()
+    except Exception:  # a foreign finder or spec may raise anything
+        theirs = None
     if theirs is None:
         return False
-    _off = True
+    _shadowed = True
     _waiting.clear()
-    sys.modules.pop("trainhooks.auto.imports", None)  # what was loaded in their package's name
-    _note(theirs)
+    _adapters.clear()
+    sys.modules.pop("trainhooks.auto.imports", None)  # it was loaded under the name of their package
+    _note_shadowed(theirs)
     return True
 
 
-def _found() -> Optional[str]:
-    """Where the program's own `trainhooks` would be found; None where it has none."""
-    for finder in sys.meta_path:
-        find = getattr(finder, "find_spec", None)
-        spec = find("trainhooks", None) if find is not None and finder not in (Home, FINDER) else None
-        if spec is not None and (place := _place(spec)) is not None:
-            return place
+def _find_foreign() -> Optional[str]:
+    """Return the path of the program's own `trainhooks`; None if it has none."""
+    search = (get_ident(), "trainhooks")
+    if search in _searches:  # by a finder that asks all others, or that holds ours
+        return None
+    _searches.add(search)
+    try:
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            spec = find("trainhooks", None) if find is not None and finder is not Home else None
+            if spec is not None and (path := _foreign_path(spec)) is not None:
+                return path
+    finally:
+        _searches.discard(search)
     return None
 
 
-def _place(spec: Optional[ModuleSpec]) -> Optional[str]:
-    """Where a module `trainhooks` lies that is not ours, of whatever version; None of ours, and of no module."""
+def _foreign_path(spec: Optional[ModuleSpec]) -> Optional[str]:
+    """Return the path of a module `trainhooks` that is no version of ours; None for ours, and for no module."""
     if spec is None:
         return None
     places = list(spec.submodule_search_locations or ())
@@ -145,13 +180,14 @@ def _place(spec: Optional[ModuleSpec]) -> Optional[str]:
 
 
 def _holds_modules(directory: str) -> bool:
-    """Whether there is Python in a directory, or in those in it, as far as one looks while a program waits."""
-    return any(name.endswith(".py") for _, _, names in islice(os.walk(directory), MOST_LOOKS) for name in names)
+    """Return whether there are Python files in or below a directory, within the first MAX_DIRECTORIES."""
+    walked = islice(os.walk(directory), MAX_DIRECTORIES)
+    return any(name.endswith(".py") for _, _, names in walked for name in names)
 
 
-def _note(place: str) -> None:
-    """Tell those who watch, once a run, in a journal of this note's own: no module of ours can be had here."""
-    name = "".join(c if c.isascii() and (c.isalnum() or c in "/._- ") else "?" for c in place)
+def _note_shadowed(path: str) -> None:
+    """Write a note that the hooks are off, once a run, to a journal of its own: none of our modules can be imported."""
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "/._- ") else "?" for c in path)
     text = (
         "trainmon's hooks are off: the program has its own module `trainhooks`. Only printed lines are read. "
         f"Rename that module to have steps timed: {name}"
@@ -169,14 +205,22 @@ def _note(place: str) -> None:
             os.write(file, lines.encode())
         finally:
             os.close(file)
-    except (OSError, KeyError):  # told by another process of the run, or there is nowhere to tell it
+    except (OSError, KeyError):  # another process of the run has written it, or there is no run directory
         pass
 
 
-def _show(name: str) -> bool:
-    """Let those who watch see what takes so long, as long as this process is silent. An empty name ends the last one.
+class Home:
+    """Find the launcher's `trainhooks`, unless the program has a module of that name. Asked before other finders."""
 
-    The file lies where the program's own output goes, and is not kept open: a few dozen lines, 20 us each.
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+        return PathFinder.find_spec(name, [_HOME]) if name == "trainhooks" and not _is_shadowed() else None
+
+
+def _show(name: str) -> bool:
+    """Write that the import `name` begins, so that viewers see it before this process reports; "" ends the last one.
+
+    The file is written by the program's own process and not kept open: a few dozen lines, 20 us each.
     """
     run = os.environ.get("TRAINMON_RUN")
     if not run:
@@ -189,39 +233,78 @@ def _show(name: str) -> bool:
             os.write(file, f"{os.getpid()} {monotonic_ns()} {name}\n".encode())
         finally:
             os.close(file)
-    except OSError:  # a full disk, a run that was removed: then nobody sees it
+    except OSError:  # a full disk, or a run that was removed
         return False
     return True
 
 
-class Home:
-    """Finds the launcher's `trainhooks`, unless the program has a module of that name. Asked before other finders."""
-
-    @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
-        return PathFinder.find_spec(name, [_HOME]) if name == "trainhooks" and not _given_way() else None
-
-
 class _Finder:
-    """Finds nothing by itself: lets the others find a module that is waited for, and wraps its loader."""
+    """Find nothing itself: let the other finders find a watched module, and run our hooks after it."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         if name not in _waiting and name not in LARGE:
             return None
-        for finder in sys.meta_path:
+        search = (get_ident(), name)
+        if search in _searches:  # by a finder that asks all others, or that holds this one
+            return None
+        _searches.add(search)
+        try:
+            spec = self._find(name, path, target)
+        finally:
+            _searches.discard(search)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            _watch(spec)
+        return spec
+
+    def _find(self, name: str, path: Any, target: Any) -> Optional[ModuleSpec]:
+        """Return what the finders behind this one find: those before it have been asked, and may be asking it."""
+        finders: list[Any] = list(sys.meta_path)
+        own = next((index for index, finder in enumerate(finders) if finder is self), -1)  # -1: another holds it
+        for finder in finders[own + 1 :]:
             find = getattr(finder, "find_spec", None)
-            if finder is self or find is None:
-                continue
-            spec: Optional[ModuleSpec] = find(name, path, target)
+            spec: Optional[ModuleSpec] = None if find is None else find(name, path, target)
             if spec is not None:
-                if hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
                 return spec
         return None
 
 
+def _watch(spec: ModuleSpec) -> None:
+    """Have our hooks run after the module of `spec`."""
+    loader: Any = spec.loader
+    own = getattr(loader, "__dict__", {})
+    if own.get("name") != spec.name or "exec_module" in own:  # it may be that of other modules, or another tool's
+        spec.loader = _Loader(loader)  # type: ignore[assignment]
+        return
+
+    def exec_module(module: ModuleType) -> None:
+        own.pop("exec_module", None)  # the module may look at its loader
+        _execute(loader, module)
+
+    loader.exec_module = exec_module  # it keeps its class, which tools look at
+
+
+def _execute(loader: Any, module: ModuleType) -> None:
+    """Execute a module by its own loader, and then our hooks."""
+    name = module.__name__
+    if name in _adapters:  # before its submodules are imported, which the adapter's hooks wait for
+        _load_adapter(name)
+    if name in LARGE and get_ident() == _main_thread:
+        _put((SPAN, monotonic_ns(), f"import {name}"))
+        is_shown = _show(f"import {name}")
+        try:
+            loader.exec_module(module)
+        finally:
+            _put((None, monotonic_ns()))
+            if is_shown:
+                _show("")
+    else:
+        loader.exec_module(module)
+    for hook in _waiting.pop(name, ()):
+        _guarded(hook, module)
+
+
 class _Loader:
-    """The module's own loader, and afterwards our calls. It steps aside before the module can see it."""
+    """The module's own loader, followed by our hooks. It removes itself before the module can see it."""
 
     def __init__(self, theirs: Any) -> None:
         self._theirs = theirs
@@ -230,25 +313,16 @@ class _Loader:
         return self._theirs.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = self._theirs
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._theirs
-        name = module.__name__
-        if name in LARGE and get_ident() == _thread:
-            _tell((SPAN, monotonic_ns(), f"import {name}"))
-            is_shown = _show(f"import {name}")
-            try:
-                self._theirs.exec_module(module)
-            finally:
-                _tell((None, monotonic_ns()))
-                if is_shown:
-                    _show("")
-        else:
-            self._theirs.exec_module(module)
-        for ours in _waiting.pop(name, ()):
-            _call(ours, module)
+        if getattr(module, "__loader__", None) is self:
+            module.__loader__ = self._theirs
+        spec: Any = module.__spec__
+        if getattr(spec, "loader", None) is self:  # else it is another tool's, which holds this one
+            spec.loader = self._theirs
+        _execute(self._theirs, module)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_theirs":  # in a copy that is being made
+            raise AttributeError(name)
         return getattr(self._theirs, name)
 
 

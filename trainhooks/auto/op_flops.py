@@ -1,7 +1,7 @@
-"""The floating point operations of one call of torch: of its matrix products and convolutions, from shapes alone.
+"""Floating point operations of one call of torch: of its matrix products and convolutions, from shapes alone.
 
-A multiplication and an addition count as two, as everywhere in the field. Everything that is no product counts as
-nothing: it is bound by memory, not by arithmetic. Causal attention counts in full, as torch's own FlopCounterMode does.
+A multiplication and an addition count as two operations. All other functions are bound by memory, not by arithmetic,
+and count as zero. Causal attention counts in full, as in torch's own FlopCounterMode.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ Call = Tuple[Tuple[Any, ...], Dict[str, Any], Any]  # arguments, keywords, resul
 
 
 class Product(NamedTuple):
-    """One product. Lives as long as the call is looked at, for it holds its tensors.
+    """One product. It holds its tensors, so it is dropped once the call is counted.
 
     Attributes:
         flops: of the forward pass.
-        backward: products of the backward pass; each is needed if one of its tensors wants a gradient.
-        shape: m, n and k of one matrix product; None where it is none.
-        attends: it grows with the square of the length.
-        scores: it is one of many products of two batches, whose result may be a matrix of attention.
+        backward: products of the backward pass; each is computed if one of its tensors needs a gradient.
+        shape: m, n and k of a matrix product; None for other products.
+        attends: whether it is attention, which grows with the square of the length.
+        scores: whether it is a batched product, whose result may be attention scores.
     """
 
     flops: int
@@ -32,13 +32,17 @@ class Product(NamedTuple):
 
 
 class Unknown(Exception):
-    """A product whose work cannot be told from shapes; the text says why."""
+    """A product whose operations do not follow from shapes; the text says why."""
 
 
 def products(name: str, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any) -> List[Product]:
-    """What the call does; empty for all that is no product."""
+    """Return the products of the call; empty if it has none.
+
+    Raises:
+        Unknown: the operations do not follow from shapes.
+    """
     formula = _FORMULAS.get(name)
-    return [] if formula is None else [each for each in formula((args, kwargs, result)) if each.flops]
+    return [] if formula is None else [product for product in formula((args, kwargs, result)) if product.flops]
 
 
 def prod(sizes: Sequence[int]) -> int:
@@ -53,7 +57,7 @@ def shape_of(tensor: Any) -> Shape:
 
 
 def argument(call: Call, index: int, *names: str) -> Any:
-    """An argument by its place or by one of its names; None where it is not given."""
+    """Return an argument by its position or one of its names; None if it is not given."""
     args, kwargs, _ = call
     if len(args) > index:
         return args[index]
@@ -64,7 +68,7 @@ def argument(call: Call, index: int, *names: str) -> Any:
 
 
 def _product(a: Any, b: Any) -> Product:
-    """`a @ b`, with everything that may be broadcast."""
+    """Return `a @ b`, broadcast."""
     left, right = shape_of(a), shape_of(b)
     m = left[-2] if len(left) > 1 else 1
     k = left[-1]
@@ -92,7 +96,7 @@ def _of_two(call: Call) -> List[Product]:
 
 
 def _added(call: Call) -> List[Product]:
-    """What is added to comes first."""
+    """Return the product of functions whose first argument is an added term."""
     return [_product(argument(call, 1, *_LEFT), argument(call, 2, *_RIGHT))]
 
 
@@ -120,7 +124,7 @@ def _convolution(transposed: bool) -> Callable[[Call], List[Product]]:
 
 
 def attention(batch: int, queries: int, keys: int, width: int, values: int, factors: Tuple[Any, ...]) -> Product:
-    """Scores and their sum over values; `batch` counts the heads, too. `factors`: queries, keys, values."""
+    """Return scores and their sum over values; `batch` includes the heads. `factors`: queries, keys, values."""
     q, k, v = factors
     scores, mixed = 2 * batch * queries * keys * width, 2 * batch * queries * keys * values
     backward = ((scores, (q,)), (scores, (k,)), (mixed, (v,)), (mixed, (q, k)))
@@ -135,7 +139,7 @@ def _sdpa(call: Call) -> List[Product]:
 
 
 def _flash(call: Call) -> List[Product]:
-    """flash_attn's own: the heads come after the length."""
+    """Return the attention of flash_attn's functions, whose heads come after the length."""
     q, k, v = (argument(call, index, name) for index, name in enumerate(("q", "k", "v")))
     if len(shape_of(q)) != 4:
         raise Unknown("flash attention over sequences of several lengths")
@@ -144,7 +148,7 @@ def _flash(call: Call) -> List[Product]:
 
 
 def _multi_head(call: Call) -> List[Product]:
-    """nn.MultiheadAttention as a whole: four projections and the attention between them."""
+    """Return the products of nn.MultiheadAttention: four projections and the attention between them."""
     kwargs = call[1]
     q, k, v = (argument(call, index, name) for index, name in enumerate(("query", "key", "value")))
     out = argument(call, 11, "out_proj_weight")
@@ -161,10 +165,10 @@ def _multi_head(call: Call) -> List[Product]:
         found.append(Product(flops, ((flops, (given,)), (flops, (weight,))), shape))
     batch = shape_of(q)[1] if len(shape_of(q)) == 3 else 1
     queries, keys = shape_of(q)[0], shape_of(k)[0]
-    each = width // max(1, heads)
+    head_width = width // max(1, heads)
     trained = together if together is not None else apart[0]
-    # What is projected wants a gradient where the weights do, whatever the input wants.
-    mixed = attention(batch * heads, queries, keys, each, each, (q, k, v))
+    # A projection needs a gradient where its weights do, whatever the input needs.
+    mixed = attention(batch * heads, queries, keys, head_width, head_width, (q, k, v))
     mixed = mixed._replace(backward=tuple((flops, (*factors, trained)) for flops, factors in mixed.backward))
     flops = 2 * queries * batch * width * width
     found.append(mixed)
@@ -175,19 +179,19 @@ def _multi_head(call: Call) -> List[Product]:
 def _bilinear(call: Call) -> List[Product]:
     left, right, weight = argument(call, 0, "input1"), argument(call, 1, "input2"), argument(call, 2, "weight")
     flops = 2 * prod(shape_of(left)[:-1]) * prod(shape_of(weight))
-    return [Product(flops, tuple((flops, (each,)) for each in (left, right, weight)))]
+    return [Product(flops, tuple((flops, (tensor,)) for tensor in (left, right, weight)))]
 
 
 def _recurrent(call: Call) -> List[Product]:
-    """LSTM, GRU and plain RNN of all layers: each matrix of weights is multiplied with at each position."""
+    """Return the products of LSTM, GRU and plain RNN: each weight matrix is multiplied at each position."""
     args = call[0]
-    packed = isinstance(args[3], (list, tuple))  # then the sizes of the batches stand before the states
+    packed = isinstance(args[3], (list, tuple))  # then the sizes of the batches come before the states
     weights, (_, layers, _, _, both_ways) = args[2 + packed], args[3 + packed : 8 + packed]
     matrices = [weight for weight in weights if weight.dim() == 2]
     directions = 2 if both_ways else 1
-    each = max(1, len(matrices) // max(1, layers * directions))
+    per_layer = max(1, len(matrices) // max(1, layers * directions))
     positions = prod(shape_of(args[0])[: 1 if packed else 2])
-    return _by_positions(args[0], matrices, positions, range(0, each * directions, each))
+    return _by_positions(args[0], matrices, positions, range(0, per_layer * directions, per_layer))
 
 
 def _cell(call: Call) -> List[Product]:
@@ -196,18 +200,18 @@ def _cell(call: Call) -> List[Product]:
 
 
 def _by_positions(given: Any, matrices: Sequence[Any], positions: int, first: Sequence[int]) -> List[Product]:
-    """Products of weights at so many positions; those of the places `first` are with the input itself."""
+    """Return products of weights at so many positions; those with the indices `first` multiply the input itself."""
     found = []
     for index, weight in enumerate(matrices):
         rows, columns = shape_of(weight)
         flops = 2 * positions * rows * columns
-        wanting = (given,) if index in first else (given, *matrices)  # the others' are states between trained weights
-        found.append(Product(flops, ((flops, wanting), (flops, (weight,))), (positions, rows, columns)))
+        factors = (given,) if index in first else (given, *matrices)  # the others' are states between trained weights
+        found.append(Product(flops, ((flops, factors), (flops, (weight,))), (positions, rows, columns)))
     return found
 
 
 def _grouped(call: Call) -> List[Product]:
-    """One product a group, as experts are computed: together all rows are multiplied once."""
+    """Return the product of groups, as for experts: all rows together are multiplied once."""
     a, b = argument(call, 0, "input", "self", "mat_a"), argument(call, 1, "mat2", "mat_b")
     left, right = shape_of(a), shape_of(b)
     if len(left) == 2 and len(right) == 3:
@@ -217,19 +221,19 @@ def _grouped(call: Call) -> List[Product]:
 
 
 def _contracted(call: Call) -> List[Product]:
-    """Two tensors without a batch in common: the work follows from their sizes."""
+    """Return the product of two tensors without a common batch, from their sizes."""
     a, b = call[0][0], call[0][1]
     flops = 2 * isqrt(prod(shape_of(a)) * prod(shape_of(b)) * prod(shape_of(call[2])))
     return [Product(flops, ((flops, (a,)), (flops, (b,))))]
 
 
 def _einsum(call: Call) -> List[Product]:
-    """The contraction that it denotes, from left to right, two operands at a time as torch does it."""
+    """Return the products of a contraction from left to right, two operands at a time, as torch computes it."""
     args = call[0]
     if not args or not isinstance(args[0], str):
         raise Unknown("einsum without an equation")
     operands = list(args[1]) if len(args) == 2 and isinstance(args[1], (list, tuple)) else list(args[1:])
-    inputs, out = _indices(args[0].replace(" ", ""), [len(shape_of(each)) for each in operands])
+    inputs, out = _indices(args[0].replace(" ", ""), [len(shape_of(operand)) for operand in operands])
     sizes: Dict[str, int] = {}
     for letters, operand in zip(inputs, operands):
         for letter, size in zip(letters, shape_of(operand)):
@@ -249,7 +253,7 @@ def _einsum(call: Call) -> List[Product]:
 def _pair(
     left: str, right: str, later: Any, sizes: Dict[str, int], factors: Tuple[Any, ...], other: Any
 ) -> Tuple[List[Product], str]:
-    """The product of two operands by their indices, and the indices of what comes out."""
+    """Return the product of two operands by their indices, and the indices of the result."""
     one, two = (set(letters) for letters in (left, right))
     kept = "".join(letter for letter in dict.fromkeys(left + right) if letter in later)
     k = (one & two) - later
@@ -264,7 +268,7 @@ def _pair(
 
 
 def _indices(equation: str, dims: Sequence[int]) -> Tuple[List[str], str]:
-    """One letter a dimension; those of an ellipsis are digits, counted from the last."""
+    """Return one letter a dimension; those of an ellipsis are digits, counted from the last."""
     inputs, arrow, out = equation.partition("->")
     terms = inputs.split(",")
     longest = 0
@@ -273,11 +277,13 @@ def _indices(equation: str, dims: Sequence[int]) -> Tuple[List[str], str]:
             covered = dim - len(term) + 3
             longest = max(longest, covered)
             terms[index] = term.replace("...", "".join(chr(48 + place) for place in reversed(range(covered))))
-    all_of_it = "".join(chr(48 + place) for place in reversed(range(longest)))
+    ellipsis = "".join(chr(48 + place) for place in reversed(range(longest)))
     if not arrow:
         letters = "".join(terms)
-        out = all_of_it + "".join(sorted(each for each in set(letters) if letters.count(each) == 1 and each.isalpha()))
-    return terms, out.replace("...", all_of_it)
+        out = ellipsis + "".join(
+            sorted(letter for letter in set(letters) if letters.count(letter) == 1 and letter.isalpha())
+        )
+    return terms, out.replace("...", ellipsis)
 
 
 _FORMULAS: Dict[str, Callable[[Call], List[Product]]] = {

@@ -1,8 +1,8 @@
-"""Hugging Face's Trainer: totals, settings, logged metrics, evaluations and checkpoints. Versions 4 and 5.
+"""Callback for Hugging Face's Trainer (versions 4 and 5): totals, settings and logged metrics.
 
-    Trainer(..., callbacks=[TrainmonCallback()])        # by hand; under `trainmon run` it adds itself
+    Trainer(..., callbacks=[TrainmonCallback()])        # under `trainmon run` it is added automatically
 
-Its steps are told by `boundaries`, as anybody else's.
+Its steps come from torch, as in any program.
 """
 
 from __future__ import annotations
@@ -10,59 +10,21 @@ from __future__ import annotations
 import importlib
 import sys
 import weakref
-from types import ModuleType
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
-from trainhooks import session
-from trainhooks.auto import claims, imports, sections
-from trainhooks.auto.models import model_facts
-from trainhooks.entries import FACTS, LOG
+from trainhooks.auto import imports
+from trainhooks.auto.instrumentation import framework, harmless, put_metrics, training_begins, training_ended
+from trainhooks.auto.program_facts import model_facts
 
 NO_METRICS = frozenset(("epoch", "step", "total_flos"))
 
-# What a Trainer does beside its steps, by the name of its method.
-SPANS = {
-    "_evaluate": sections.EVAL,
-    "evaluate": sections.EVAL,
-    "predict": sections.EVAL,
-    "evaluation_loop": sections.EVAL,
-    "prediction_loop": sections.EVAL,
-    "_save_checkpoint": "checkpoint",
-    "save_model": "checkpoint",
-    "_load_from_checkpoint": "load checkpoint",
-    "_load_best_model": "load checkpoint",
-    "log": "logging",
-}
-
-
-def install(module: ModuleType) -> None:
-    """Called after `transformers.trainer` has been imported."""
-    trainer = module.Trainer
-    for method, label in SPANS.items():
-        sections.timed(trainer, method, label)
-    sections.replace(trainer, "training_step", _using)
-    callbacks = module.DEFAULT_CALLBACKS
-    automatic = _classes()[1]
-    if automatic not in callbacks:
-        callbacks.append(automatic)
-
-
-def _using(training_step: Callable[..., Any]) -> Callable[..., Any]:
-    """Say which batch is used when: the Trainer fetches all of a step's and, through accelerate, one more."""
-
-    def ours(*args: Any, **kwargs: Any) -> Any:
-        sections.batch_used()
-        return training_step(*args, **kwargs)
-
-    return ours
-
 
 class _Owner:
-    """Which callback speaks for the training that is going on: a user's own and ours may both be there."""
+    """The callback that reports the current training: a Trainer may have a user's and the automatic one."""
 
     def __init__(self) -> None:
         self._of: Optional[Tuple[weakref.ReferenceType[Any], Any]] = None
-        self.steps_before = 0  # of trainings that this process has done
+        self.steps_before = 0  # of earlier trainings of this process
 
     def take(self, callback: Any, state: Any) -> None:
         if self._of is None or self._of[0]() is not state:
@@ -75,34 +37,32 @@ class _Owner:
 _owner = _Owner()
 
 
-class _Telling:
-    """What our callback says of a training. Mixed into `transformers.TrainerCallback`, which we cannot import."""
+class _Callback:
+    """The methods of the callbacks, mixed into `transformers.TrainerCallback`, which cannot be imported here."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         _owner.take(self, state)
         if _owner.is_other(self, state):
             return
-        claims.loss = True
-        claims.ahead = args.gradient_accumulation_steps + 1
-        known: Dict[str, Any] = {"start_step": state.global_step}
-        if state.max_steps > 0:
-            known["total_steps"] = _owner.steps_before + state.max_steps
-        known["config"] = sections.harmless(args.to_dict) or {}
-        known["facts"] = sections.harmless(_facts, state, kwargs) or {}
-        session.quiet_put()((FACTS, known))
-        session.announce()
+        framework.logs_loss = True
+        framework.prefetched_batches = args.gradient_accumulation_steps + 1
+        training_begins(
+            start_step=state.global_step,
+            total_steps=_owner.steps_before + state.max_steps if state.max_steps > 0 else None,
+            config=harmless(args.to_dict) or {},
+            facts=harmless(_facts, state, kwargs) or {},
+        )
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if _owner.is_other(self, state) or not isinstance(logs, dict):
             return
-        told = {name: value for name, value in logs.items() if type(value) in (int, float) and name not in NO_METRICS}
-        if told:
-            session.quiet_put()((LOG, told))
+        metrics = {name: value for name, value in logs.items() if type(value) in (int, float)}
+        put_metrics({name: value for name, value in metrics.items() if name not in NO_METRICS})
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not _owner.is_other(self, state):
-            sections.training_ended()
-            claims.ahead = 1  # accelerate's
+            training_ended()
+            framework.prefetched_batches = 1  # accelerate's
             _owner.steps_before += state.global_step
 
 
@@ -112,9 +72,9 @@ def _facts(state: Any, kwargs: Dict[str, Any]) -> Dict[str, Any]:
     if model is not None:
         facts["model"] = model_facts(model)
     epochs = getattr(state, "num_train_epochs", None)
-    if isinstance(epochs, (int, float)) and epochs < sys.maxsize:  # which is what it is with an endless dataset
+    if isinstance(epochs, (int, float)) and epochs < sys.maxsize:  # it is maxsize with an endless dataset
         facts["epochs"] = epochs
-    samples = sections.harmless(_samples, kwargs.get("train_dataloader"))
+    samples = harmless(_samples, kwargs.get("train_dataloader"))
     if samples is not None:
         facts["dataset"] = {"train_samples": samples}
     return facts
@@ -125,26 +85,24 @@ def _samples(loader: Any) -> Optional[int]:
     return len(dataset) if hasattr(dataset, "__len__") else None
 
 
-_made: Dict[str, Tuple[type, type]] = {}
-
-
-def _classes() -> Tuple[type, type]:
-    """TrainmonCallback and the one that adds itself: of another class, so that both may be in a Trainer's list."""
-    if not _made:
-        base = importlib.import_module("transformers.trainer_callback").TrainerCallback
-        public = type("TrainmonCallback", (_Telling, base), {"__module__": __name__, "__init__": _by_hand})
-        automatic = type("AutomaticTrainmonCallback", (_Telling, base), {"__module__": __name__})
-        _made["classes"] = (public, automatic)
-    return _made["classes"]
-
-
-def _by_hand(self: Any) -> None:
-    """Without `trainmon run` nothing is armed yet: steps and phases come from the same places either way."""
-    if imports.FINDER not in sys.meta_path:
-        imports.install()
+_classes: Dict[str, type] = {}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("TrainmonCallback", "AutomaticTrainmonCallback"):
-        return _classes()[name != "TrainmonCallback"]
-    raise AttributeError(name)
+    """Make the two callback classes on first use. They differ, so that a Trainer's list may hold both."""
+    if name not in ("TrainmonCallback", "AutomaticTrainmonCallback"):
+        raise AttributeError(name)
+    if name not in _classes:
+        base = importlib.import_module("transformers.trainer_callback").TrainerCallback
+        members: Dict[str, Any] = {"__module__": __name__}
+        if name == "TrainmonCallback":
+            members["__init__"] = _install
+        else:  # a Trainer that is pickled with it must load where there is no trainmon
+            members["__reduce__"] = lambda _: (base, ())
+        _classes[name] = type(name, (_Callback, base), members)
+    return _classes[name]
+
+
+def _install(self: Any) -> None:
+    """Install the import hooks unless `trainmon run` has done so."""
+    imports.install()

@@ -1,8 +1,37 @@
-"""The one table of what frameworks call the parts of a step, and what the field calls them."""
+"""Names: phases by the names that frameworks use, and metrics that show whether a model learns."""
 
 from __future__ import annotations
 
+import re
 from typing import Dict, Optional
+
+# Metrics, by words of their names. LEARNING_SIGNALS: the most important first.
+LOSS, REWARD, ACCURACY = "loss", "reward", "accuracy"
+LEARNING_SIGNALS = (REWARD, LOSS, ACCURACY, "acc")
+LOWER_IS_BETTER = (LOSS, "perplexity", "ppl", "error", "wer", "cer", "bpb", "bits_per_byte", "nll", "mse", "mae")
+HIGHER_IS_BETTER = (REWARD, ACCURACY, "acc", "f1", "bleu", "rouge", "score", "pass_rate", "win_rate", "auc")
+
+# Metrics that the hooks add to a program's own: of calls of generate(), and the seconds of each reward function.
+GENERATE_METRICS = frozenset(("generate_calls", "generate_batch", "prompt_tokens", "new_tokens"))
+REWARD_SECONDS = "reward_seconds/"
+
+# Whole words, so that `reward_std` or `loss_scale` are not taken for the thing itself.
+LOSS_NAME = re.compile(r"(?:^|[/_. ])loss$|^loss[/_.]", re.IGNORECASE)
+REWARD_NAME = re.compile(
+    r"(?:^|[/_. ])(?:rewards?|returns?|score)(?:[/_. ]?mean)?$|(?:^|/)rewards?/[^/]+(?:/mean)?$", re.IGNORECASE
+)
+_DERIVED = re.compile(r"scale|weight|coef|std|var|seconds", re.IGNORECASE)  # of a loss or reward, not one itself
+
+
+def is_loss(name: str) -> bool:
+    """Return whether a metric of this name is a loss."""
+    return LOSS_NAME.search(name) is not None and _DERIVED.search(name) is None
+
+
+def is_reward(name: str) -> bool:
+    """Return whether a metric of this name is a reward."""
+    return REWARD_NAME.search(name) is not None and _DERIVED.search(name) is None
+
 
 PHASES: Dict[str, str] = {
     # TRL: the names of its profiled sections, without the trainer's
@@ -14,7 +43,7 @@ PHASES: Dict[str, str] = {
     "_get_per_token_logps_and_entropies": "log_probs",
     "_get_last_hidden_state": "log_probs",
     "_calculate_rewards": "reward",
-    "_prepare_inputs": "advantage",  # what is left of it without generation, rewards and log-probabilities
+    "_prepare_inputs": "advantage",  # the rest of it, without generation, rewards and log-probabilities
     "compute_loss": "forward",
     "sync_weights": "weight_sync",
     "_move_model_to_vllm": "weight_sync",
@@ -39,7 +68,7 @@ PHASES: Dict[str, str] = {
     "training_step": "forward",
     "optimizer_step": "optimizer",
     "validation_step": "eval",
-    # the field's habits
+    # common names
     "dataloader": "data",
     "to_device": "h2d",
     "evaluate": "eval",
@@ -53,5 +82,5 @@ PHASES: Dict[str, str] = {
 
 
 def phase_name(alias: str) -> Optional[str]:
-    """The field's name for what a framework calls `alias`; None where it is none of these."""
+    """Return the phase that a framework calls `alias`; None if unknown."""
     return PHASES.get(alias)

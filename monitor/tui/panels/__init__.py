@@ -1,1 +1,1 @@
-"""One panel a file: a pure function from a View to rows, and the small widget around it."""
+"""The panels of the overview, one `*_panel` module each: pure functions from a View to rows, and a small widget."""

@@ -1,9 +1,12 @@
-"""Widgets that draw rows from a View and refresh only the cells that changed."""
+"""Widgets that draw rows from a View and refresh only changed cells; the registry of the board's panels."""
 
 from __future__ import annotations
 
+import pkgutil
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from importlib import import_module
+from typing import ClassVar, TypeVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -14,18 +17,28 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from monitor.model.report import View
-from monitor.tui.actions import ACTIONS, Action
-from monitor.tui.ink import patterned
+from monitor.model.view import View
 from monitor.tui.rows import Row, Span, measured, merged, printable, row_width, spread, text_width
-from monitor.tui.themes import Palette, PhaseTones, style
+from monitor.tui.themes import Palette, PhaseTones, patterned, style
 
-BLACK = Color(0, 0, 0)  # the filters ask for a background, and use none
+BLACK = Color(0, 0, 0)  # the filters take a background and do not use it
 
 
 @dataclass(frozen=True)
-class Look:
-    """What the app adds to a View: choices of the person who watches."""
+class Action:
+    """What a key does."""
+
+    name: str  # the app's method action_<name> with its arguments; on a screen the method do_<name> of its body
+    keys: tuple[str, ...]
+    shown: str  # the keys as displayed
+    help: str
+    footer: str = ""  # empty: in the help only
+    setting: str = ""  # its name in the configuration's [keys]; empty: not configurable
+
+
+@dataclass(frozen=True)
+class ViewOptions:
+    """What the app adds to a View: the choices of the user."""
 
     title: str
     palette: Palette
@@ -34,12 +47,16 @@ class Look:
     paused: bool = False
     replay: bool = False
     cursor: int | None = None  # the step that all charts point at
-    actions: tuple[Action, ...] = ACTIONS
+    actions: tuple[Action, ...] = ()
     host: bool = False  # on a GPU: steps and phases by the host's clock
+
+    def key(self, setting: str) -> str:
+        """Return the displayed key of an action; empty if there is no such action."""
+        return next((action.shown for action in self.actions if action.setting == setting), "")
 
 
 def strip(row: Row, width: int, palette: Palette) -> Strip:
-    """`row` as exactly `width` styled cells. The last guard: no control character passes here."""
+    """Return `row` as exactly `width` styled cells, without any control character."""
     row = patterned(row) if palette.patterns else row
     safe, left = measured(row, width)
     safe.append((" " * left, "text"))
@@ -47,7 +64,7 @@ def strip(row: Row, width: int, palette: Palette) -> Strip:
 
 
 def changed_span(old: Strip, new: Strip) -> tuple[int, int]:
-    """The first and the last cell (exclusive) between which two strips of the same width differ."""
+    """Return the first and the last cell (exclusive) between which two strips of the same width differ."""
     before, after = list(old), list(new)
     first = next((index for index, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), 0)
     before, after = before[first:], after[first:]
@@ -62,7 +79,7 @@ def changed_span(old: Strip, new: Strip) -> tuple[int, int]:
 
 
 def _common_cells(one: str, other: str) -> int:
-    """How many leading cells two texts share: many, where a run only grew. Wide characters are not cut."""
+    """Return how many leading cells two texts share; 0 if either has wide characters, which must not be cut."""
     if text_width(one) != len(one) or text_width(other) != len(other):
         return 0
     shorter = min(len(one), len(other))
@@ -70,43 +87,43 @@ def _common_cells(one: str, other: str) -> int:
 
 
 class Rows(Widget):
-    """Draws rows. It draws again only if it is visible and its data changed, and refreshes only rows that differ."""
+    """A widget of rows. It redraws only if it is visible and its data changed, and refreshes only rows that differ."""
 
     def __init__(self, name: str) -> None:
         super().__init__(id=name)
         self._view: View | None = None
-        self._look: Look | None = None
+        self._options: ViewOptions | None = None
         self._drawn: tuple[object, ...] | None = None  # palette, size and data that the strips show
         self._rows: list[Row] = []
         self._strips: list[Strip] = []
 
-    def data(self, view: View, look: Look) -> object:
-        """All that `rows` reads, to compare with what was last drawn."""
+    def data(self, view: View, options: ViewOptions) -> object:
+        """Return all that `rows` reads, to compare with what was last drawn."""
         raise NotImplementedError
 
-    def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
-        """At most `height` rows of at most `width` cells. Pure, but for the state of scrolling."""
+    def rows(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
+        """Return at most `height` rows of at most `width` cells. Pure except for the scroll position."""
         raise NotImplementedError
 
-    def show(self, view: View, look: Look) -> None:
-        """Take the newest View, and draw it if anything this widget shows has changed."""
-        self._view, self._look = view, look
+    def show(self, view: View, options: ViewOptions) -> None:
+        """Take the newest View and draw it if anything that this widget shows has changed."""
+        self._view, self._options = view, options
         if self.display and self.size.width > 0:
             self.draw_again()
 
     def draw_again(self, force: bool = False) -> None:
-        if self._view is None or self._look is None or not self.display:
+        if self._view is None or self._options is None or not self.display:
             return
         width, height = self.size
-        basis = (self._look.palette, width, height, self.data(self._view, self._look), self.has_focus)
+        basis = (self._options.palette, width, height, self.data(self._view, self._options), self.has_focus)
         if basis == self._drawn and not force:
             return
-        same_ground = self._drawn is not None and self._drawn[:3] == basis[:3]
+        same_size = self._drawn is not None and self._drawn[:3] == basis[:3]  # and palette
         self._drawn = basis
-        rows = self.rows(self._view, self._look, width, height) if width > 0 and height > 0 else []
+        rows = self.rows(self._view, self._options, width, height) if width > 0 and height > 0 else []
         rows = [*rows[:height], *([[]] * (height - len(rows)))]
-        known = len(self._strips) if same_ground else 0  # rows that stayed the same keep their strips
-        palette = self._look.palette
+        known = len(self._strips) if same_size else 0  # unchanged rows keep their strips
+        palette = self._options.palette
         strips = [
             self._strips[y] if y < known and row == self._rows[y] else strip(row, width, palette)
             for y, row in enumerate(rows)
@@ -128,12 +145,12 @@ class Rows(Widget):
             self.refresh(*changed)
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """The rows as they are: without border and padding, Textual's cache of styled lines would hold them twice."""
-        width = self.size.width  # looked up in the tree each time it is asked
+        """Return the strips directly: Textual's cache of styled lines would only hold a second copy."""
+        width = self.size.width  # a property that walks the widget tree
         strips = [self._line(y, width) for y in crop.line_range]
-        for each in self.get_line_filters():
-            if not isinstance(each, ANSIToTruecolor):  # all colours are true ones here
-                strips = [strip.apply_filter(each, BLACK) for strip in strips]
+        for filter in self.get_line_filters():
+            if not isinstance(filter, ANSIToTruecolor):  # all colors here are true colors
+                strips = [strip.apply_filter(filter, BLACK) for strip in strips]
         first, end = crop.column_span
         return strips if (first, end) == (0, width) else [strip.crop(first, end) for strip in strips]
 
@@ -143,7 +160,7 @@ class Rows(Widget):
     def _line(self, y: int, width: int) -> Strip:
         if y < len(self._strips) and self._strips[y].cell_length == width:
             return self._strips[y]
-        palette = self._look.palette if self._look else None
+        palette = self._options.palette if self._options else None
         return strip([], width, palette) if palette else Strip.blank(width, Style())
 
     def on_resize(self, event: Resize) -> None:
@@ -151,39 +168,52 @@ class Rows(Widget):
         self.draw_again(force=True)
 
 
+@dataclass(frozen=True)
+class Place:
+    """A panel's name, its key (1 to 9), its line in the help and its position on boards of three widths."""
+
+    name: str
+    number: int
+    title: str
+    wide: tuple[int, int]  # band from the top, share of the band's width; a band orders its panels by number
+    middle: tuple[int, int]
+    narrow: int  # band; every panel has its own
+
+
 class Panel(Rows):
-    """A titled part of the board. Its first row is a rule that carries the title and the key that leads here."""
+    """A titled part of the board. Its first row is a rule with the panel's key and title."""
 
     can_focus = True
+    place: ClassVar[Place]
     number: ClassVar[int] = 0
     short: str = ""  # a title that leaves room for the aside on a narrow panel
 
-    def heading(self, view: View, look: Look) -> str:
+    def heading(self, view: View, options: ViewOptions) -> str:
         raise NotImplementedError
 
-    def aside(self, view: View, look: Look) -> Row:
-        """What stands at the right end of the title."""
+    def aside(self, view: View, options: ViewOptions) -> Row:
+        """Return the text at the right end of the title."""
         return []
 
-    def has_place(self, view: View, look: Look) -> bool:
-        """Whether it takes a place without being asked for; one that can have nothing to show leaves it to others."""
+    def has_place(self, view: View, options: ViewOptions) -> bool:
+        """Return whether the panel is on the board by default; False if it has nothing to show."""
         return True
 
-    def body(self, view: View, look: Look, width: int, height: int) -> list[Row]:
+    def body(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
         raise NotImplementedError
 
-    def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
-        body = self.body(view, look, width, height - 1) if height > 1 else []
-        return [self._title(view, look, width), *body]
+    def rows(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
+        body = self.body(view, options, width, height - 1) if height > 1 else []
+        return [self._title(view, options, width), *body]
 
-    def _title(self, view: View, look: Look, width: int) -> Row:
+    def _title(self, view: View, options: ViewOptions, width: int) -> Row:
         focused = self.has_focus
         rule: Span = ("━" if focused else "─", "accent" if focused else "rule")
-        right = self.aside(view, look)
-        heading = printable(self.heading(view, look)[:256])
+        right = self.aside(view, options)
+        heading = printable(self.heading(view, options)[:256])
         for title in (heading, self.short):
             left: Row = [rule, (f" {self.number} ", "accent bold" if focused else "muted"), (f"{title} ", "text bold")]
-            if title and right and row_width(left) + row_width(right) + 3 <= width:
+            if title and right and row_width(left) + row_width(right) + 4 <= width:
                 return spread(left, [(" ", "text"), *right, (" ", "text"), rule], width, rule)
         return spread([*left[:2], (f"{heading} ", "text bold")], [], width, rule)
 
@@ -194,28 +224,28 @@ class Panel(Rows):
         self.draw_again()
 
     def scroll_rows(self, rows: int) -> None:
-        """Move the visible part; a panel that shows everything at once has nothing to do."""
+        """Scroll by `rows`; does nothing in a panel that shows everything."""
 
 
 class ScrollPanel(Panel):
-    """A panel with more rows than fit. `from_end` says which end it clings to while new rows arrive."""
+    """A scrollable panel. It follows its first rows, or with `from_end` its last, until scrolled away."""
 
     from_end: ClassVar[bool] = False
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self._away = 0  # rows scrolled away from the end it clings to
+        self._away = 0  # rows scrolled away from the end that it follows
         self._count: int | None = None
 
-    def everything(self, view: View, look: Look, width: int) -> list[Row]:
+    def everything(self, view: View, options: ViewOptions, width: int) -> list[Row]:
         raise NotImplementedError
 
     def position(self, view: View, rows: list[Row]) -> int:
-        """How many rows there have been so far, so that a scrolled panel stays where it was when more arrive."""
+        """Return how many rows there have been so far, so that a scrolled panel keeps its position as more arrive."""
         return len(rows)
 
-    def body(self, view: View, look: Look, width: int, height: int) -> list[Row]:
-        rows = self.everything(view, look, width)
+    def body(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
+        rows = self.everything(view, options, width)
         count = self.position(view, rows)
         if self._away and self._count is not None:
             self._away += max(0, count - self._count)
@@ -224,7 +254,7 @@ class ScrollPanel(Panel):
         start = len(rows) - height - self._away if self.from_end else self._away
         start = max(0, start)
         shown = rows[start : start + height]
-        # An arrow at the right end of the first and the last row says that more lies beyond.
+        # An arrow at the right end of the first or last row marks further rows.
         if shown and start > 0:
             shown[0] = spread(shown[0], [("↑", "accent")], width)
         if shown and start + height < len(rows):
@@ -242,3 +272,39 @@ class ScrollPanel(Panel):
     def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
         event.stop()
         self.scroll_rows(-2)
+
+
+_PANELS: dict[int, type[Panel]] = {}
+_PanelType = TypeVar("_PanelType", bound=type[Panel])
+
+
+def on_board(
+    name: str, number: int, title: str, *, wide: tuple[int, int], middle: tuple[int, int], narrow: int
+) -> Callable[[_PanelType], _PanelType]:
+    """Register a panel at the position that `Place` describes; board, keys, help and footer are made from it.
+
+    Raises:
+        ValueError: another panel has this number.
+    """
+
+    def register(panel: _PanelType) -> _PanelType:
+        if number in _PANELS:
+            raise ValueError(f"panels {name} and {_PANELS[number].place.name} have the same number, {number}")
+        panel.place, panel.number = Place(name, number, title, wide, middle, narrow), number
+        _PANELS[number] = panel
+        return panel
+
+    return register
+
+
+def import_modules(package: str, *endings: str) -> None:
+    """Import every module of `package` whose name has one of these endings."""
+    for module in pkgutil.iter_modules(import_module(package).__path__):
+        if module.name.endswith(endings):
+            import_module(f"{package}.{module.name}")
+
+
+def board_panels() -> tuple[type[Panel], ...]:
+    """Return every panel by number, from the modules `*_panel` and `*_panels` of this package."""
+    import_modules(__package__, "_panel", "_panels")
+    return tuple(panel for _, panel in sorted(_PANELS.items()))

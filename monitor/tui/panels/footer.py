@@ -1,4 +1,4 @@
-"""The keys, made from the list of actions. A click on one does what the key does."""
+"""The footer: keys made from the list of actions. A click on one does what the key does."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from itertools import groupby
 
 from textual.events import Click
 
-from monitor.model.report import View
+from monitor.model.view import View
 from monitor.tui.actions import ACTIONS, LANE, LEAP_WORDS, PANELS, Action
-from monitor.tui.lane import GPU_CLOCK, HOST_CLOCK, two_lanes
-from monitor.tui.panels.base import Look, Rows
+from monitor.tui.panels.base import Rows, ViewOptions
 from monitor.tui.rows import Row, row_width, text_width
+from monitor.tui.timeline import GPU_CLOCK, HOST_CLOCK, two_lanes
 
 GAP = 3  # cells between two keys
-MORE = " …"  # there are keys that had no place: the help has them
+MORE = " …"  # some keys did not fit; the help has them
 _PANELS = "app.focus_next"
-_FOR_ALL = {  # one for many like it: a click on it does what the one does
-    _PANELS: ("1–8", "panels"),
+_FOR_ALL = {  # one entry for a group of similar actions; a click runs this one
+    _PANELS: (f"1–{len(PANELS)}", "panels"),
     "screen.body('move(1)')": ("↑↓", "scroll"),
 }
-_AT_THE_END = {  # of a replay: how names of actions begin, and the words in their place; there it can only go back
+_AT_THE_END = {  # at the end of a replay: prefixes of action names, and the words shown instead
     "pause": "start over", "replay_step(-": "back", "replay_seek(-": f"back {LEAP_WORDS}", "replay_": "",
 }  # fmt: skip
 
 
 def named(actions: Iterable[Action]) -> list[Action]:
-    """Those that are told in a footer."""
-    told = [_for_all(action) for action in actions]
-    return [action for action in told if action.footer]
+    """Return the actions that a footer shows."""
+    in_footer = [_for_all(action) for action in actions]
+    return [action for action in in_footer if action.footer]
 
 
 def _for_all(action: Action) -> Action:
@@ -38,25 +38,25 @@ def _for_all(action: Action) -> Action:
 
 
 def numbers(absent: Collection[str]) -> str:
-    """The keys of the panels that there are: `1–5, 7`."""
-    there = [number for number, (name, _) in enumerate(PANELS, 1) if name not in absent]
+    """Return the keys of the panels on the board: `1–5, 7`."""
+    there = [panel.number for panel in PANELS if panel.name not in absent]
     runs = [[number for _, number in run] for _, run in groupby(enumerate(there), lambda pair: pair[1] - pair[0])]
     return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
 def keys(actions: Iterable[Action], width: int) -> list[tuple[int, int, Action]]:
-    """The actions that fit into a footer of `width` cells, each with its first and last cell.
+    """Return the actions that fit into a footer of `width` cells, each with its first and last cell (exclusive).
 
-    The help has all of them, so it is never left out where another action has a place. Where some are left out there
-    is room for the sign that says so.
+    The help lists all of them, so it is never left out while another action is shown. If some are left out, room for
+    `MORE` is kept.
     """
-    told = named(actions)
-    if sum(_wide(action) + GAP for action in told) + 1 - GAP > width:
+    candidates = named(actions)
+    if sum(_wide(action) + GAP for action in candidates) + 1 - GAP > width:
         width -= len(MORE)
-    waiting = next((action for action in told if action.name == "help"), None)
+    waiting = next((action for action in candidates if action.name == "help"), None)
     shown: list[tuple[int, int, Action]] = []
     at = 1
-    for action in told:
+    for action in candidates:
         waiting = None if action is waiting else waiting
         if at + _wide(action) + (GAP + _wide(waiting) if waiting is not None else 0) > width:
             break
@@ -72,7 +72,7 @@ def _wide(action: Action) -> int:
 
 
 def _ended(action: Action, replay: bool) -> Action:
-    """Where nothing runs, there is nothing to detach from; and a replay leads back only."""
+    """Return the action as worded after the end of a run: quit instead of detach; a replay only goes back."""
     if action.name == "detach":
         return replace(action, footer="quit")
     words = (words for begin, words in _AT_THE_END.items() if action.name.startswith(begin))
@@ -82,37 +82,41 @@ def _ended(action: Action, replay: bool) -> Action:
 class Footer(Rows):
     @property
     def actions(self) -> list[Action]:
-        going_on = self._view is None or self._view.report.outcome.state == "running"
-        actions = self._look.actions if self._look is not None else ACTIONS
-        replay = self._look is not None and self._look.replay
+        running = self._view is None or self._view.report.outcome.state == "running"
+        actions = self._options.actions if self._options is not None else ACTIONS
+        replay = self._options is not None and self._options.replay
         shown = numbers(self._absent)
-        told = [replace(each, shown=shown, footer="panels") if each.name == _PANELS else each for each in actions]
-        told = [replace(each, footer=self._other_clock) if each.name == LANE else each for each in told]
-        return told if going_on else [_ended(action, replay) for action in told]
+        shown_actions = [
+            replace(action, shown=shown, footer="panels") if action.name == _PANELS else action for action in actions
+        ]
+        shown_actions = [
+            replace(action, footer=self._other_clock) if action.name == LANE else action for action in shown_actions
+        ]
+        return shown_actions if running else [_ended(action, replay) for action in shown_actions]
 
     @property
     def _other_clock(self) -> str:
-        """The one that is not on screen; empty where there is but one."""
-        if self._view is None or self._look is None or not two_lanes(self._view.report):
+        """Return the name of the clock that is not shown; empty if there is only one."""
+        if self._view is None or self._options is None or not two_lanes(self._view.report):
             return ""
-        return GPU_CLOCK if self._look.host else HOST_CLOCK
+        return GPU_CLOCK if self._options.host else HOST_CLOCK
 
     @property
     def _absent(self) -> Collection[str]:
-        """The panels that have nothing to show."""
+        """Return the names of the panels that have nothing to show."""
         board = getattr(self.app, "board", None) if self.is_attached else None
         return getattr(board, "absent", ())
 
-    def data(self, view: View, look: Look) -> object:
-        clocks = look.host, two_lanes(view.report)
-        return look.paused, look.actions, view.report.outcome.state, sorted(self._absent), clocks
+    def data(self, view: View, options: ViewOptions) -> object:
+        clocks = options.host, two_lanes(view.report)
+        return options.paused, options.actions, view.report.outcome.state, sorted(self._absent), clocks
 
-    def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
+    def rows(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
         row: Row = [(" ", "text")]
         actions = self.actions
         shown = keys(actions, width)
         for begin, _, action in shown:
-            label = "go on" if look.paused and action.name == "pause" else action.footer
+            label = "go on" if options.paused and action.name == "pause" else action.footer
             gap = " " * (begin - row_width(row))
             row += [(gap, "text"), (action.shown, "accent bold"), (f" {label}", "muted")]
         if len(shown) < len(named(actions)):

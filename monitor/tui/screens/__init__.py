@@ -1,1 +1,1 @@
-"""Dialogs over the board."""
+"""The screens beside the overview, one `*_screen` module each, and dialogs."""

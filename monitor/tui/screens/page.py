@@ -1,47 +1,47 @@
-"""What all screens beside the overview share: the head, a body that fills the rest, and the keys at the foot."""
+"""What all screens except the overview share: the header, a body that fills the rest, and the footer."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from textual.app import ComposeResult
 from textual.events import Key, Resize
 
-from monitor.model.report import View
-from monitor.tui.actions import LANE, SCREEN_ACTIONS, Action
-from monitor.tui.economy import LeanScreen
-from monitor.tui.lane import with_clock
+from monitor.model.view import View
+from monitor.tui.actions import LANE, SCREEN_ACTIONS, Action, screen_bindings
 from monitor.tui.layout import MARGIN
-from monitor.tui.panels.base import Look, Rows, ScrollPanel
+from monitor.tui.panels.base import Rows, ScrollPanel, ViewOptions, import_modules
 from monitor.tui.panels.footer import Footer
 from monitor.tui.panels.header import Header, header, verdict
 from monitor.tui.rows import Row, Span, fit, row_width, spread
+from monitor.tui.terminal_output import LeanScreen
+from monitor.tui.timeline import with_clock
 
 _CALL = re.compile(r"(\w+)(?:\((-?\d+)\))?")
-_OVERVIEW_ONLY = ("maximise", "next_metric")
+_OVERVIEW_ONLY = ("maximize", "next_metric")
 LONGEST_WANTED = 80  # characters that may be typed into a filter
-GLUE = "\u00a0"  # drawn as a space
+GLUE = "\u00a0"  # a no-break space
 
 
 def head_height(height: int, judged: bool = True) -> int:
-    """Rows for the head: a screen beside the overview has less for it, and says at least what runs.
+    """Return the rows of the header on a screen other than the overview.
 
     Args:
-        judged: with the verdict in its last row, where there is room.
+        judged: whether the verdict is in its last row, if there is room.
     """
     return 3 + judged if height >= 30 else 2 if height >= 12 else 1
 
 
 def glued(text: str) -> str:
-    """`text` that no row breaks: a number and its unit."""
+    """Return `text` with no-break spaces, for a number and its unit."""
     return text.replace(" ", GLUE)
 
 
 def with_arrow(row: Row, arrow: str, width: int) -> Row:
-    """`row` with an arrow at its right end: more lies beyond."""
+    """Return `row` with an arrow at its right end, which marks further rows."""
     kept = list(row)
     while kept and not kept[-1][0].strip():
         kept.pop()
@@ -51,40 +51,40 @@ def with_arrow(row: Row, arrow: str, width: int) -> Row:
 
 
 class Body(ScrollPanel):
-    """What a screen shows below the head. What its keys do are methods `do_<name>`."""
+    """What a screen shows below the header. Its keys call methods `do_<name>`."""
 
     screen_name: ClassVar[str] = ""
     title: ClassVar[str] = ""
-    about: ClassVar[tuple[str, ...]] = ()  # what `?` says of this screen, a paragraph each
-    of_the_list: ClassVar[tuple[str, ...]] = ()  # actions without a meaning for an entry that is opened
-    of_entries: ClassVar[tuple[str, ...]] = ("open",)  # without one where there is none
-    has_lanes: ClassVar[bool] = False  # it shows steps or phases, on a GPU by either clock
-    has_verdict: ClassVar[bool] = False  # the head need not say it, too
-    opened = False  # one entry of a list takes all the room
-    empty = False  # there is no entry
+    about: ClassVar[tuple[str, ...]] = ()  # the help of this screen, by paragraphs
+    of_the_list: ClassVar[tuple[str, ...]] = ()  # actions that are not offered while an entry is opened
+    of_entries: ClassVar[tuple[str, ...]] = ("open",)  # actions that are not offered while there is no entry
+    has_lanes: ClassVar[bool] = False  # it can show times by the host clock or the GPU clock
+    has_verdict: ClassVar[bool] = False  # it shows the verdict, so the header does not
+    opened = False  # one entry of the list takes the whole body
+    empty = False  # the list has no entry
 
     def __init__(self) -> None:
         super().__init__("body")
 
-    def heading(self, view: View, look: Look) -> str:
-        return with_clock(self.title, view.report, look.host) if self.has_lanes else self.title
+    def heading(self, view: View, options: ViewOptions) -> str:
+        return with_clock(self.title, view.report, options.host) if self.has_lanes else self.title
 
-    def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
+    def rows(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
         rule: Span = ("─", "rule")
-        left: Row = [rule, (" ", "text"), (f"{self.heading(view, look)} ", "text bold")]
-        right = self.aside(view, look)
-        if not right or row_width(left) + row_width(right) + 3 > width:
+        left: Row = [rule, (" ", "text"), (f"{self.heading(view, options)} ", "text bold")]
+        right = self.aside(view, options)
+        if not right or row_width(left) + row_width(right) + 4 > width:
             title = spread(left, [], width, rule)
         else:
             title = spread(left, [(" ", "text"), *right, (" ", "text"), rule], width, rule)
-        return [title, *(self.body(view, look, width, height - 1) if height > 1 else [])]
+        return [title, *(self.body(view, options, width, height - 1) if height > 1 else [])]
 
     def do(self, call: str) -> None:
-        """`move(-1)`: a row of `SCREEN_ACTIONS`."""
-        found = _CALL.fullmatch(call)
-        assert found is not None
-        method = getattr(self, f"do_{found[1]}")
-        method(int(found[2])) if found[2] else method()
+        """Run an action of `SCREEN_ACTIONS`, such as `move(-1)`."""
+        match = _CALL.fullmatch(call)
+        assert match is not None
+        method = getattr(self, f"do_{match[1]}")
+        method(int(match[2])) if match[2] else method()
         self.draw_again(force=True)
 
     def do_move(self, rows: int) -> None:
@@ -94,67 +94,70 @@ class Body(ScrollPanel):
         self.do_move(pages * max(1, self.size.height - 2))
 
     def leave(self) -> bool:
-        """Close what is opened; False where nothing is."""
+        """Close the opened entry. Return False if there is none."""
         return False
 
 
 class ListBody(Body):
-    """A list of which one entry is selected, by its key: it stays selected while others come and go."""
+    """A list with one selected entry. It is selected by key, so it stays selected while others come and go."""
 
     def __init__(self) -> None:
         super().__init__()
         self.selected: object = None  # None: the first
         self._top = 0  # first visible row
 
-    def keys(self, view: View, look: Look) -> list[object]:
-        """Every entry, in the order shown."""
+    def keys(self, view: View, options: ViewOptions) -> list[object]:
+        """Return the key of every entry, in the order shown."""
         raise NotImplementedError
 
-    def entry(self, key: object, view: View, look: Look, width: int, chosen: bool) -> list[Row]:
+    def entry(self, key: object, view: View, options: ViewOptions, width: int, chosen: bool) -> list[Row]:
         raise NotImplementedError
 
-    def fixed(self, view: View, look: Look, width: int) -> list[Row]:
-        """Rows above the list that do not scroll."""
+    def fixed(self, view: View, options: ViewOptions, width: int) -> list[Row]:
+        """Return the rows above the list that do not scroll."""
         return []
 
-    def nothing(self, view: View, look: Look, width: int) -> list[Row]:
-        """What stands there while the list is empty: why, and what to do."""
+    def nothing(self, view: View, options: ViewOptions, width: int) -> list[Row]:
+        """Return the rows for an empty list: why it is empty, and what to do."""
         raise NotImplementedError
 
-    def opened_rows(self, key: object, view: View, look: Look, width: int) -> list[Row]:
-        """All that is known of one entry."""
+    def opened_rows(self, key: object, view: View, options: ViewOptions, width: int) -> list[Row]:
+        """Return all rows of one opened entry."""
         raise NotImplementedError
 
     def choice(self, keys: list[object]) -> int:
         return keys.index(self.selected) if self.selected in keys else 0
 
-    def body(self, view: View, look: Look, width: int, height: int) -> list[Row]:
-        keys = self.keys(view, look)
+    def body(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
+        keys = self.keys(view, options)
         self.empty = not keys
         if not keys:
-            return self.nothing(view, look, width)[:height]
+            return self.nothing(view, options, width)[:height]
         if self.opened:
-            return super().body(view, look, width, height)
+            return super().body(view, options, width, height)
         at = self.choice(keys)
-        fixed = self.fixed(view, look, width)[: max(0, height - 2)]
+        fixed = self.fixed(view, options, width)[: max(0, height - 2)]
         room = height - len(fixed)
-        return [*fixed, *self._window(keys, at, view, look, width, room)]
+        return [*fixed, *self._window(keys, at, view, options, width, room)]
 
-    def _window(self, keys: list[object], at: int, view: View, look: Look, width: int, room: int) -> list[Row]:
-        """The rows around the selected entry. Only entries near it are drawn: a list may be long."""
+    def _window(
+        self, keys: list[object], at: int, view: View, options: ViewOptions, width: int, room: int
+    ) -> list[Row]:
+        """Return the rows around the selected entry; only entries near it are drawn, since a list may be long."""
         first = max(0, at - room)
         drawn = [
-            self.entry(key, view, look, width, first + i == at) for i, key in enumerate(keys[first : at + room + 1])
+            self.entry(key, view, options, width, first + index == at)
+            for index, key in enumerate(keys[first : at + room + 1])
         ]
         begins = [sum(len(rows) for rows in drawn[:index]) for index in range(len(drawn) + 1)]
         mine = at - first
-        shift = self._top - first  # entries; the window begins with a whole one
+        shift = self._top - first  # entries; the window begins with a whole entry
         start = begins[max(0, min(mine, shift))]
         if begins[mine + 1] - start > room:  # it lies below the window: move until its end is at the bottom
             start = next(begin for begin in begins if begins[mine + 1] - begin <= room)
-            start = min(start, begins[mine])  # one that is higher than the window: its beginning
+            start = min(start, begins[mine])  # an entry taller than the window: show its beginning
         self._top = first + begins.index(start)
-        rows = [row for each in drawn for row in each]
+        rows = [row for entry in drawn for row in entry]
         shown = rows[start : start + room]
         if shown and self._top > 0:
             shown[0] = with_arrow(shown[0], "↑", width)
@@ -162,26 +165,26 @@ class ListBody(Body):
             shown[-1] = with_arrow(shown[-1], "↓", width)
         return shown
 
-    def everything(self, view: View, look: Look, width: int) -> list[Row]:
-        keys = self.keys(view, look)
-        return self.opened_rows(keys[self.choice(keys)], view, look, width)
+    def everything(self, view: View, options: ViewOptions, width: int) -> list[Row]:
+        keys = self.keys(view, options)
+        return self.opened_rows(keys[self.choice(keys)], view, options, width)
 
     def do_move(self, rows: int) -> None:
         if self.opened:
             self.scroll_rows(rows)
             return
-        if self._view is None or self._look is None:
+        if self._view is None or self._options is None:
             return
-        keys = self.keys(self._view, self._look)
+        keys = self.keys(self._view, self._options)
         if keys:
             self.selected = keys[max(0, min(len(keys) - 1, self.choice(keys) + rows))]
 
     def do_open(self) -> None:
-        if self._view is None or self._look is None:
+        if self._view is None or self._options is None:
             return
-        keys = self.keys(self._view, self._look)
+        keys = self.keys(self._view, self._options)
         if keys:
-            self.selected = keys[self.choice(keys)]  # it stays this one, whatever comes before it in the list
+            self.selected = keys[self.choice(keys)]  # it stays selected, whatever is inserted before it
             self.opened = not self.opened
             self._away, self._count = 0, None
 
@@ -200,7 +203,7 @@ class ListBody(Body):
 
 
 class Finder:
-    """A line in which the person types what to look for. Mixed into a body: it takes the keys while it is open."""
+    """A search line, mixed into a body: while it is open it takes the keys."""
 
     wanted: str = ""
     typing: bool = False
@@ -209,7 +212,7 @@ class Finder:
         self.typing = True
 
     def take_key(self, event: Key) -> bool:
-        """Whether the key was typed into the line."""
+        """Take a key into the search line. Return whether it was taken."""
         if not self.typing:
             return False
         if event.key == "enter":
@@ -227,7 +230,7 @@ class Finder:
         return True
 
     def line(self, width: int) -> Row:
-        """`find: loss▏`; nothing while there is nothing to find."""
+        """Return the search line (`find: loss▏`); empty while there is no search."""
         if not self.typing and not self.wanted:
             return []
         cursor: Row = [("▏", "accent bold")] if self.typing else [("   Esc shows all", "muted")]
@@ -238,25 +241,25 @@ class Finder:
 
 
 class PageHeader(Header):
-    """The head in brief. Why steps were skipped and what to do is told where that is what the screen is about."""
+    """The header in at most three rows and the verdict, without the reasons of skipped steps."""
 
-    def rows(self, view: View, look: Look, width: int, height: int) -> list[Row]:
-        rows = header(view, look, width, min(height, 3), reasons=False)
+    def rows(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
+        rows = header(view, options, width, min(height, 3), reasons=False)
         return [*rows, verdict(view, width)] if height > 3 else rows
 
 
 class PageFooter(Footer):
-    """The screen's own keys first, then those that work everywhere; the one that led here is no longer offered."""
+    """The screen's own keys first, then those that work everywhere, without the key of this screen."""
 
     def __init__(self, body: Body) -> None:
         super().__init__("footer")
         self._body = body
 
-    def data(self, view: View, look: Look) -> object:
-        return super().data(view, look), self._body.opened, self._body.empty
+    def data(self, view: View, options: ViewOptions) -> object:
+        return super().data(view, options), self._body.opened, self._body.empty
 
     def _own(self) -> Iterator[Action]:
-        """The screen's own keys as they are now: Esc leads back by one, and Enter opens what is not opened yet."""
+        """Yield the screen's own keys that apply now."""
         body = self._body
         yield Action("restore", ("escape",), "Esc", "", "back" if body.opened else "overview")
         if body.has_lanes:
@@ -273,14 +276,15 @@ class PageFooter(Footer):
 
 
 class PageScreen(LeanScreen):
-    """A screen that takes the place of the overview."""
+    """A screen that replaces the overview."""
 
     AUTO_FOCUS = None
+    body_type: ClassVar[type[Body]]
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.body = body
-        self.parts: tuple[Rows, ...] = (PageHeader("header"), body, PageFooter(body))
+        self.body = self.body_type()
+        self.parts: tuple[Rows, ...] = (PageHeader("header"), self.body, PageFooter(self.body))
 
     def compose(self) -> ComposeResult:
         yield from self.parts
@@ -307,7 +311,24 @@ class PageScreen(LeanScreen):
         self.parts[-1].draw_again()
 
     def leave(self) -> bool:
-        """Esc: go back by one; False where there is nothing to go back to but the overview."""
+        """Go back by one level, on Esc. Return False if only the overview is left."""
         left = self.body.leave()
         self.parts[-1].draw_again()
         return left
+
+
+_SCREENS: dict[str, type[PageScreen]] = {}
+_BodyType = TypeVar("_BodyType", bound=type[Body])
+
+
+def screen(body: _BodyType) -> _BodyType:
+    """Register a screen that shows `body`; its keys are its row in `SCREEN_ACTIONS`."""
+    attributes = {"BINDINGS": [*screen_bindings(body.screen_name)], "body_type": body}
+    _SCREENS[body.screen_name] = type(f"{body.__name__}Screen", (PageScreen,), attributes)
+    return body
+
+
+def screen_classes() -> dict[str, type[PageScreen]]:
+    """Return every screen beside the overview by its name in `SCREENS`, from the modules `*_screen` of this package."""
+    import_modules(__package__, "_screen")
+    return _SCREENS

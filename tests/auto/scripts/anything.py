@@ -1,8 +1,8 @@
-"""A training that does something else than a usual step again and again, and what is told of it: JSON without times.
+"""A training with steps of many kinds, and what is recorded of it: JSON without times.
 
-With `never` as first word no step is taken down as a usual one; what is told must be the same. The second word is the
-seed, the third how the program is made: `loader` (batches as pairs), `plain` (no model in sight), `tokens`, `late` (as
-`loader`, with steps that end as on a GPU).
+The first word is `fast`, or `never` to keep steps off the fast path; what is recorded must be the same. The second word
+is the seed, the third how the program is made: `loader` (batches as pairs), `plain` (no model in sight), `tokens`, or
+`late` (as `loader`, with steps that end as on a GPU).
 """
 
 import contextlib
@@ -14,27 +14,29 @@ import torch
 from torch.utils.data import DataLoader
 
 from trainhooks import api, session
-from trainhooks.auto import boundaries, optimizers, sections, usual
-from trainhooks.digester import Digester
-from trainhooks.entries import USUAL
-from trainhooks.open_work import Shared
+from trainhooks.assembler import Assembler
+from trainhooks.auto import fast_path, imports, open_step
+from trainhooks.auto.instrumentation import framework, phase, span
+from trainhooks.batch_assembler import BatchAssembler
+from trainhooks.lane_entries import STANDARD
+from trainhooks.step_annotations import ProcessState
 
 way, seed, kind = sys.argv[1:]
 chance = random.Random(int(seed))
 if way == "never":
-    usual.Usual.consider = lambda *_: None
+    fast_path.FastPath.arm = lambda *_: None
 session.Session.start = lambda _: None  # nothing is recorded: the lane is looked at here
 if kind == "late":
-    has_stepped = optimizers.Optimizers.has_stepped
+    record_step = open_step.Optimizers.record_step
 
     def on_gpu(self, key, optimizer):
         """As if the parameters were on a GPU, where a step ends with what comes next."""
-        has_stepped(self, key, optimizer)
+        record_step(self, key, optimizer)
         self._on_gpu[key] = True
         return True
 
-    optimizers.Optimizers.has_stepped = on_gpu
-boundaries.install(torch)
+    open_step.Optimizers.record_step = on_gpu
+imports.install()
 
 torch.manual_seed(0)
 first = torch.nn.Embedding(50, 4) if kind == "tokens" else torch.nn.Linear(4, 4)
@@ -93,11 +95,11 @@ def odd(what, batch):
     if what == "failed forward":
         fails(lambda: call("nonsense"))
     if what == "span":
-        with sections.span("checkpoint"):
+        with span("checkpoint"):
             pass
     loss = loss_of(batch)
     if what == "phase":
-        with sections.phase("reward"):
+        with phase("reward"):
             pass
     optimizer.zero_grad()
     if what == "two backwards":
@@ -114,7 +116,7 @@ def odd(what, batch):
     else:
         loss.backward()
     if what == "span after":
-        with sections.span("checkpoint"):
+        with span("checkpoint"):
             pass
     if what == "closure":
         optimizer.step(lambda: loss)
@@ -157,22 +159,23 @@ for _ in range(24):
             break
     if chance.random() < 0.3:
         evaluate()
-boundaries.current.finish()
+framework.tracker.finish()
 
-entries = session._session.lanes[0].ops
-at_once = sum(entry[0] == USUAL for entry in entries)
-digester = Digester(Shared(), "main", True)
+entries = session._session.lanes[0].entries
+on_path = sum(entry[0] == STANDARD for entry in entries)
+assembler = Assembler(ProcessState(), "main", True)
+batches = BatchAssembler(assembler)
 while entries:
-    digester.digest(entries, 8)
-digester.release_held()
+    batches.digest(entries, 8)
+assembler.release_held()
 TIMES = ("t", "start", "duration", "own")
-for event in digester.events:
+for event in assembler.events:
     if "forwards" in event.get("facts", ()):
-        continue  # repeated calls are looked for in a program's habits, and a usual step is none
-    told = {name: value for name, value in event.items() if name not in TIMES}
-    if "phases" in told:
-        seconds = [each[1] for each in told["phases"]]
+        continue  # repeated calls are looked for in the slow path alone
+    recorded = {name: value for name, value in event.items() if name not in TIMES}
+    if "phases" in recorded:
+        seconds = [each[1] for each in recorded["phases"]]
         assert min(seconds) >= 0 and sum(seconds) <= event["duration"] + 1e-9, event
-        told["phases"] = [(name, times) for name, _, _, times in told["phases"]]
-    print(json.dumps(told, sort_keys=True, default=str))
-print(at_once, file=sys.stderr)
+        recorded["phases"] = [(name, times) for name, _, _, times in recorded["phases"]]
+    print(json.dumps(recorded, sort_keys=True, default=str))
+print(on_path, file=sys.stderr)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import trainhooks as th
 from trainhooks import session
-from trainhooks.entries import FACTS as KNOWN
+from trainhooks.lane_entries import FACTS as KNOWN
 
 FULL = 1980  # MHz
 STEP = 0.1  # seconds at full clock

@@ -21,7 +21,7 @@ def lookup(word):
 def collate(batch):
     ids = []
     for line in batch:
-        for _ in range(3):  # "normalisation"
+        for _ in range(3):  # "normalization"
             line = re.sub(r"\s+", " ", line)
         row = [lookup(word) for word in re.findall(r"\w+|\S", line)][:24]
         ids.append(torch.tensor(row + [0] * (24 - len(row))))

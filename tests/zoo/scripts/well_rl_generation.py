@@ -1,4 +1,4 @@
-"""RL on text: one batched generate() a step takes most of the time, which is its job. Rewards are learnt from."""
+"""RL on text: one batched generate() a step takes most of the time, which is its job. Rewards are learned from."""
 
 import torch
 from texts import encode, tiny_llama

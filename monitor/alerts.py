@@ -1,0 +1,253 @@
+"""`--on-alert CMD`: run the user's command for each alert, with JSON on its stdin, from a process of its own.
+
+That process reads the run as any viewer does, so it cannot block the training, and it continues after the terminal is
+closed. The command runs without a shell, one at a time, with a minimum interval and a time limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from monitor import settings
+from monitor.errors import UserError
+from monitor.model.view import FindingChange, View
+from monitor.running import output
+from monitor.running.command import module_command as own_command
+
+POLL_SECONDS = 2.0  # between two readings of the findings
+MIN_SECONDS_BETWEEN = 10.0  # from one start of the command to the next
+MIN_SECONDS_REPEATED = 300.0  # between two alerts of the same change of a finding: one that flickers is not repeated
+LIMIT = 30.0  # seconds that the command may take
+MAX_FINISH_SECONDS = 60.0  # for all waiting alerts after the end of the run
+MAX_WAITING = 20  # alerts; the oldest is dropped, and the next one carries the number of dropped ones
+MAX_LOG = 2**20  # bytes of the commands' output that are kept
+LOG = "on-alert.log"
+
+
+def words(command: str) -> list[str]:
+    """Return the words of the command, split as by a shell.
+
+    Raises:
+        UserError: the command cannot be run.
+    """
+    try:
+        arguments = shlex.split(command)
+    except ValueError as error:
+        raise UserError(f"--on-alert: {error}: {command}") from None
+    if not arguments or shutil.which(arguments[0]) is None:
+        program = arguments[0] if arguments else command
+        raise UserError(f"--on-alert: no program {program!r}; it is run without a shell: sh -c '...' is one")
+    return arguments
+
+
+def start(run: Path, command: str) -> subprocess.Popen[bytes]:
+    """Start the process that runs `command` for the alerts of `run`, until the run has ended.
+
+    Raises:
+        OSError: no process can be started.
+    """
+    return subprocess.Popen(
+        own_command("monitor.alerts", str(run), command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def main(run: str, command: str) -> None:
+    """Watch a run until its end, and run the command for its alerts."""
+    from monitor.runs.follow import Run
+
+    with contextlib.suppress(OSError):
+        os.nice(10)  # lower priority than the training and its recorder
+    bell = Bell(words(command), Path(run))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(bell.stop()))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    followed = Run(Path(run))
+    due = 0.0
+    while True:
+        more = followed.advance()
+        if not more and time.monotonic() >= due:
+            due = time.monotonic() + POLL_SECONDS
+            view = followed.view()
+            followed.measure(view)
+            bell.take(view)
+            if view.report.outcome.state != "running":
+                break
+        bell.step()
+        if not more:
+            followed.source.wait(0.5)
+    followed.close()
+    bell.finish()
+
+
+class Bell:
+    """Runs the command for each alert. Call `step` often; only `finish` blocks."""
+
+    def __init__(self, command: list[str], run: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._command = command
+        self._run = run
+        self._clock = clock
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._missed = 0
+        self._alerted: dict[tuple[str, str], float] = {}  # (finding code, kind of change) -> time of its last alert
+        self._child: subprocess.Popen[bytes] | None = None
+        self._apart = MIN_SECONDS_BETWEEN
+        self._started = clock() - MIN_SECONDS_BETWEEN
+
+    def take(self, view: View) -> None:
+        """Queue alerts for the changes of findings, and for the end of the run."""
+        for change in view.finding_changes:
+            key, now = (change.finding.code, change.kind), self._clock()
+            if now - self._alerted.get(key, -MIN_SECONDS_REPEATED) >= MIN_SECONDS_REPEATED:
+                self._alerted[key] = now
+                self._add(message(view, change))
+        if view.report.outcome.state != "running":
+            self._add(message(view, None))
+
+    def _add(self, alert: dict[str, Any]) -> None:
+        self._waiting.append(alert)
+        if len(self._waiting) > MAX_WAITING:
+            self._waiting.popleft()
+            self._missed += 1
+
+    def step(self) -> None:
+        """Kill a command that exceeds its time limit; start the next one if it is due."""
+        now = self._clock()
+        if self._child is not None and self._child.poll() is None:
+            if now - self._started < LIMIT:
+                return
+            self._kill()
+        self._child = None
+        if self._waiting and now - self._started >= self._apart:
+            self._begin(self._waiting.popleft(), now)
+
+    def _begin(self, alert: dict[str, Any], now: float) -> None:
+        alert["missed"], self._missed = self._missed, 0
+        self._started = now
+        log = self._log()
+        # From a file, not a pipe: a command that does not read its stdin cannot block this process.
+        with contextlib.suppress(OSError), tempfile.TemporaryFile() as given:
+            given.write(json.dumps(alert).encode() + b"\n")
+            given.seek(0)
+            self._child = subprocess.Popen(
+                self._command, stdin=given, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        if log >= 0:
+            os.close(log)
+
+    def _log(self) -> int:
+        path = self._run / LOG
+        with contextlib.suppress(OSError):
+            if not path.exists():
+                return output.open_append(path)
+            if path.stat().st_size < MAX_LOG:
+                return os.open(path, os.O_WRONLY | os.O_APPEND)
+        return subprocess.DEVNULL
+
+    def _kill(self) -> None:
+        if self._child is not None and self._child.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._child.pid, signal.SIGKILL)
+            self._child.wait()
+
+    def finish(self) -> None:
+        """Run the command for the waiting alerts, without the minimum interval, after the run has ended."""
+        until = self._clock() + MAX_FINISH_SECONDS
+        self._apart = 0.0
+        while (self._waiting or self._child is not None) and self._clock() < until:
+            self.step()
+            time.sleep(0.05)
+        self._kill()
+
+    def stop(self) -> int:
+        self._kill()
+        return 0
+
+
+def message(view: View, change: FindingChange | None) -> dict[str, Any]:
+    """Return the command's JSON input for a change of a finding; None: for the end of the run."""
+    report = view.report
+    run, done = report.run, report.progress
+    return {
+        "event": change.kind if change is not None else "ended",
+        "time": time.time(),
+        "text": str(change) if change is not None else f"{run.name or run.id} {report.outcome.state}",
+        "run": {"id": run.id, "name": run.name, "host": run.host},
+        "outcome": asdict(report.outcome),
+        "steps_done": done.steps_done,
+        "steps_total": done.steps_total,
+        "finding": asdict(change.finding) if change is not None else None,
+    }
+
+
+# How alerts are announced: by the command line's options, else by the configuration's [alerts].
+#
+# [alerts]
+# bell = true
+# command = "notify-send trainmon"
+
+
+@dataclass(frozen=True, slots=True)
+class Alerting:
+    bell: bool = False
+    command: str | None = None
+
+    def start(self, run: Path) -> subprocess.Popen[bytes] | None:
+        """Start the process that runs the command, if there is one, until the run has ended.
+
+        Raises:
+            UserError: no process can be started.
+        """
+        if self.command is None:
+            return None
+        try:
+            return start(run, self.command)
+        except OSError as error:  # too many processes, or no memory
+            raise UserError(f"--on-alert: {error.strerror or error}; the training goes on without it") from None
+
+    @contextlib.contextmanager
+    def while_attached(self, run: Path) -> Iterator[None]:
+        """Run the same process until the context is left."""
+        process = self.start(run)
+        try:
+            yield
+        finally:
+            if process is not None:
+                process.terminate()
+
+
+def wanted(bell: bool | None, command: str | None) -> Alerting:
+    """Return the options of the command line, completed by the configuration.
+
+    Raises:
+        UserError: the command cannot be run, or the configuration is invalid.
+    """
+    settings.bounds()  # check the rest of the configuration that a screen needs before one opens
+    entries = settings.table("alerts")
+    command = command if command is not None else _entry(entries, "command", str)
+    if command is not None:
+        words(command)
+    return Alerting(bool(_entry(entries, "bell", bool) if bell is None else bell), command)
+
+
+def _entry(entries: dict[str, Any], key: str, kind: type) -> Any:
+    value = entries.get(key)
+    if value is not None and not isinstance(value, kind):
+        raise UserError(f"{settings.path()}: [alerts] {key} is {'true or false' if kind is bool else 'a text'}")
+    return value

@@ -1,0 +1,155 @@
+"""Commands that need no run: pages of findings, checks of the machine, reading and importing logs, shell completion."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from monitor.errors import UserError
+
+PAGE_WIDTH = 100  # columns; longer lines are hard to read
+
+
+@click.command()
+@click.argument("code", required=False)
+def explain(code: str | None) -> None:
+    """Explain a finding: what it means, how it is detected, what to do. Without CODE, list all findings."""
+    from monitor.diagnosis import explain as pages
+    from monitor.reports.listings import list_text, page_text
+    from trainhooks.events import clean
+
+    drawn = sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+    strong = functools.partial(click.style, bold=True) if drawn else None
+    if code is None:
+        click.echo(list_text(strong), nl=False)
+    elif code in pages.CODES:
+        width = min(PAGE_WIDTH, shutil.get_terminal_size((PAGE_WIDTH, 24)).columns)
+        click.echo(page_text(pages.page(code), width, strong), nl=False)
+    else:
+        nearest = pages.nearest(code)
+        hint = f"did you mean {nearest}?" if nearest else "`trainmon explain` lists all findings"
+        raise UserError(f"no finding called '{clean(code, 60)}'; {hint}")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="As JSON, with stable keys.")
+@click.option("--python", metavar="PATH", help="Python interpreter of the training. Default: `python` on PATH.")
+@click.option(
+    "--measure-gpu",
+    is_flag=True,
+    help="Instead, measure the matrix-multiply throughput of the first visible GPU: about ten seconds of full load on a"
+    " GPU that must be idle otherwise. Reports then compare trainings with it. Select another GPU with"
+    " CUDA_VISIBLE_DEVICES. Exits with 1 if the result could not be saved, with 2 if there is no CUDA.",
+)
+@click.pass_context
+def doctor(context: click.Context, as_json: bool, python: str | None, measure_gpu: bool) -> None:
+    """Check what works on this machine and how to fix the rest. Exits with 1 if trainmon cannot work."""
+    import json
+
+    from monitor.doctor import examination
+
+    if measure_gpu:
+        context.exit(_measure_gpu(python, as_json))
+    checks = examination.examine(python)
+    if as_json:
+        click.echo(json.dumps(examination.mapping(checks), indent=2))
+    else:
+        colors = {"works": "green", "limited": "yellow", "missing": "yellow", "broken": "red"}
+        drawn = sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+        width = min(120, shutil.get_terminal_size((100, 24)).columns)
+        click.echo(examination.text(checks, width, lambda w, s: click.style(w, fg=colors[s]) if drawn else w), nl=False)
+    context.exit(int(any(check.fatal for check in checks)))
+
+
+def _measure_gpu(python: str | None, as_json: bool) -> int:
+    import json
+
+    from monitor.doctor import measure
+
+    measured = measure.measure(python)
+    kept, why_not = measure.keep(measured)
+    if as_json:
+        click.echo(json.dumps(measure.mapping(measured, kept, why_not), indent=2))
+    else:
+        click.echo(measure.text(measured, kept, why_not), nl=False)
+    return int(kept is None)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print shell completion code. For bash, in ~/.bashrc: eval "$(trainmon completion bash)"
+
+    For zsh, the same in ~/.zshrc; for fish: trainmon completion fish > ~/.config/fish/completions/trainmon.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    command = click.get_current_context().find_root().command
+    click.echo(completion_class(command, {}, "trainmon", "_TRAINMON_COMPLETE").source())
+
+
+# Logs of other programs: `lines` shows what trainmon reads from one, `import` creates a run from it.
+
+
+@click.command()
+@click.argument("file", metavar="FILE")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def lines(file: str, as_json: bool) -> None:
+    """Show what trainmon reads from a program's output. FILE is a log, or `-` for stdin.
+
+    Patterns in the configuration file read lines that trainmon does not know.
+    """
+    import contextlib
+    import json
+
+    from monitor import settings
+    from monitor.console.reader import LogParser
+    from monitor.reports import listings
+    from monitor.running.console_recorder import LOG_CHUNK, open_log
+
+    parser = LogParser(settings.patterns())
+    context = contextlib.nullcontext(sys.stdin.buffer) if file == "-" else open_log(Path(file))
+    separator = "\n"
+    click.echo('{"readings": [' if as_json else listings.HEAD, nl=not as_json)
+    with context as source:
+        over = False
+        while not over:
+            data = source.read1(LOG_CHUNK) if hasattr(source, "read1") else source.read(LOG_CHUNK)
+            over = not data
+            readings, _ = parser.finish() if over else parser.feed(data)
+            for reading in readings:
+                if as_json:
+                    click.echo(separator + json.dumps(listings.as_mapping(reading)), nl=False)
+                    separator = ",\n"
+                else:
+                    click.echo(listings.row(reading))
+    if as_json:
+        click.echo('\n],\n"summary": ' + listings.summary_json(parser.summary) + "}")
+    else:
+        click.echo("\n" + listings.summary_text(parser.summary, str(settings.path())), nl=False)
+
+
+@click.command(name="import")
+@click.argument("logfile", type=click.Path(path_type=Path))
+@click.option("--name", help="Name of the run; by default the log's.")
+def import_(logfile: Path, name: str | None) -> None:
+    """Make a run of a finished log, to report on and compare.
+
+    Times come from the log: times of day, the elapsed time of a bar, or seconds per step. What the log does not say is
+    unknown, as is how the program ended.
+    """
+    from monitor import settings
+    from monitor.reports.listings import summary_text
+    from monitor.running.console_recorder import import_log
+
+    run, summary = import_log(logfile, name, settings.patterns())
+    click.echo(summary_text(summary, str(settings.path())), nl=False, err=True)
+    click.echo(run.name)
+    click.echo(f"next: trainmon report {run.name}", err=True)

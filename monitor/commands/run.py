@@ -1,0 +1,183 @@
+"""The command `run`: start a training, show it or pass its output through, and exit with its exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from monitor.commands.showing import Amount, can_draw, show, tell_way_back, watching_options
+from monitor.errors import UserError, complain, say
+from trainhooks.facts import masked_config
+from trainhooks.rundir import UnsafeDirectory
+
+if TYPE_CHECKING:
+    from monitor.alerts import Alerting
+    from monitor.running.launch import Ended, Front, Options
+    from monitor.running.lifetime import LifetimeLimit
+
+
+EXIT_CODE_SECONDS = 5.0  # wait for the exit code after the dashboard has seen the end
+
+
+def _tags(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [tag.partition("=") for tag in given]
+    for key, equals, _ in pairs:
+        if not key or not equals:
+            raise click.BadParameter(f"'{key}' is not of the form KEY=VALUE")
+    return {key: str(value) for key, value in masked_config({key: value for key, _, value in pairs}).items()}
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("--name", help="Name of the run. Default: the name of its script.")
+@click.option("--no-tui", is_flag=True, help="No dashboard; pass the program's output through unchanged.")
+@click.option("--price", type=Amount(min=0), help="Price of the machine in dollars per hour.")
+@click.option("--expect-tps", type=Amount(min=0), help="Expected tokens per second.")
+@click.option("--tag", "tags", multiple=True, metavar="K=V", callback=_tags, help="Label for the run; repeatable.")
+@click.option(
+    "--pty",
+    is_flag=True,
+    help="Run the program on a pseudo-terminal, for programs that need one. Drawback: the supervisor process must then "
+    "read all output, so stopping it blocks the training, and killing it ends the training.",
+)
+@click.option(
+    "--gpu-clock/--no-gpu-clock",
+    default=None,
+    help="Time a sample of the steps on the GPU with CUDA events. On by default; costs at most 0.5% of the step time.",
+)
+@click.option(
+    "--gpu-delay/--no-gpu-delay",
+    default=None,
+    help="Delay the GPU by some milliseconds at the start of a few timed steps (rank 0, at least 5 s apart), so that "
+    "kernels run back to back and show how busy typical steps keep it. Off by default.",
+)
+@watching_options
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARG]...")
+@click.pass_context
+def run(
+    context: click.Context,
+    name: str | None,
+    no_tui: bool,
+    price: float | None,
+    expect_tps: float | None,
+    tags: dict[str, str],
+    pty: bool,
+    gpu_clock: bool | None,
+    gpu_delay: bool | None,
+    on_alert: str | None,
+    bell: bool | None,
+    low_bandwidth: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Start a training and watch it.
+
+    The training continues if you leave the dashboard, close the terminal, or trainmon crashes. trainmon exits with the
+    training's exit code, or with 128 + the signal that ended it. Without a terminal, or with --no-tui, the output
+    passes through unchanged and a short report follows on stderr.
+    """
+    from monitor import settings
+    from monitor.alerts import wanted
+    from monitor.running.launch import Options
+
+    def read() -> tuple[Alerting, bool, Options]:
+        """Return the command's options, completed by the configuration."""
+        choices = (
+            settings.amount("run", "price") if price is None else price,
+            settings.amount("run", "expect_tps") if expect_tps is None else expect_tps,
+            tags,
+            settings.switch("run", "gpu_clock") if gpu_clock is None else gpu_clock,
+            settings.switch("run", "gpu_delay") if gpu_delay is None else gpu_delay,
+        )
+        options = Options(name, can_draw() and not no_tui, pty, *choices)
+        return wanted(bell, on_alert), settings.slow_link(low_bandwidth), options
+
+    if not command:
+        click.echo(context.get_usage(), err=True)
+        context.exit(2)
+    try:
+        alerting, low_bandwidth, options = read()
+    except (UserError, UnsafeDirectory) as error:
+        settings.ignore()
+        alerting, low_bandwidth, options = read()  # raises where an option of the command is wrong
+        if isinstance(error, UserError):  # a directory that cannot be used is reported when the run is made there
+            complain(f"{error}; the defaults are used")
+    context.exit(_run(list(command), options, alerting, low_bandwidth))
+
+
+def _run(command: list[str], options: Options, alerting: Alerting, low_bandwidth: bool) -> int:
+    from monitor.running.command import CannotRecord, CannotRun, check_executable
+    from monitor.running.launch import start
+
+    try:
+        check_executable(command)
+        front = start(command, options)
+    except CannotRun as error:
+        return complain(str(error), error.code)
+    except CannotRecord as error:
+        complain(f"{error}; the program is started without trainmon")
+        return _become(command)
+    if front.tie is not None and not front.stays and os.isatty(2):
+        say(f"trainmon: {front.tie.text}")
+    try:
+        alerting.start(front.run)
+    except UserError as error:
+        complain(str(error))
+    if options.dashboard:
+        return _run_with_dashboard(front, alerting, low_bandwidth)
+    ended = front.passthrough()
+    _end_report(front.run, ended)
+    return ended.status
+
+
+def _become(command: list[str]) -> int:
+    """Replace this process by the program. Return an exit code only where that fails."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and the program would inherit that
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        return complain(f"{command[0]}: cannot start: {error.strerror}", 126)
+
+
+def _run_with_dashboard(front: Front, alerting: Alerting, low_bandwidth: bool) -> int:
+    how = show(front.run, low_bandwidth, alerting, front)
+    if front.tie is not None and front.tie.this_process and front.poll() is None:
+        return _stay(front, front.tie)
+    if how is None:
+        return 1
+    ended = front.poll()
+    until = time.monotonic() + EXIT_CODE_SECONDS
+    while how == "ended" and ended is None and time.monotonic() < until:
+        time.sleep(0.02)
+        ended = front.poll()
+    if how == "detach" or ended is None:
+        tell_way_back(front.run)
+        return 0
+    _end_report(front.run, ended)
+    return ended.status
+
+
+def _stay(front: Front, tie: LifetimeLimit) -> int:
+    """Wait for the training here: it would end with this process, and leaving the dashboard must not end it."""
+    say(f"{tie.text}; waiting here until the training ends (Ctrl-C is passed to it)")
+    ended = front.wait()
+    _end_report(front.run, ended)
+    return ended.status
+
+
+def _end_report(path: Path, ended: Ended) -> None:
+    """Print a short report of a run that has ended on stderr."""
+    try:
+        from monitor.reports.run_text import short
+        from monitor.runs.follow import load
+
+        lines = short(load(path).report)
+    except Exception as error:
+        # An error in the report must not change the exit code of the training.
+        complain(f"{path.name} ended with exit code {ended.status}; report failed: {type(error).__name__}: {error}")
+        return
+    say(lines.removesuffix("\n"))

@@ -1,0 +1,250 @@
+"""Read named values in a line of text: `key: value`, `key=value`, `key value`, `value unit`.
+
+Values are searched first, then the names before them, so that the time is proportional to the length of the line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from monitor.console.field_mapping import ALL, is_about_training, known_phase, name, split_role, take_value
+from monitor.console.formats import Format, register
+from monitor.console.reading import (
+    DRAWN_BAR,
+    MAX_VALUES,
+    MORE_THAN_ALL,
+    NONFINITE,
+    NUMBER,
+    SCALE,
+    SPAN,
+    TIME_UNIT,
+    Reading,
+    number,
+    scale,
+    seconds,
+    unit_seconds,
+)
+from monitor.console.step_labels import leading_number, read_labels
+from trainhooks.events import Number
+
+NAME_REACH = 72  # characters before a value that are searched for its name
+MAX_SEGMENT = 400
+MAX_TEXT = 8192  # characters that are split into segments
+
+_END = r"(?![\w:]|[-./]\d)"
+_VALUE = re.compile(
+    rf"(?P<sign>[:=])[ \t]{{0,12}}['\"]?(?:[A-Za-z_.]{{1,12}}\d{{0,2}}\()?(?:\[(?=[^,\]]{{1,24}}\]))?(?:"
+    rf"(?P<span>(?:{SPAN})){_END}"
+    rf"|(?P<number>{NONFINITE}|{NUMBER})(?:/(?P<of>\d{{1,9}})(?![\w./:])|\s?(?P<time>{TIME_UNIT})"
+    rf"|\s?(?P<bytes>[KMGT]i?B)(?![A-Za-z])|(?P<scale>{SCALE})|\s?(?P<percent>%)|{_END}))"
+)
+_NAME = re.compile(
+    r"[A-Za-z_@][\w@./%#-]{0,60}(?:'s)?(?: [A-Za-z_@%][\w@./%#-]{0,60}){0,6}"
+    r"(?: ?\((?P<unit>[A-Za-z/%]{1,16})\))?['\"]?[ \t]{0,12}$"
+)
+_LEVELS = re.compile(r"^(?:(?:INFO|WARNING|WARN|DEBUG|ERROR|NOTICE|root|stdout|stderr) )+(?=\S)")
+_CUTS = re.compile(r"[,;]\s+|[|│┃\[\]()\t•·»]|\s[-–—]\s|\s{2,}(?![\d.+-])|\.\s|->|=>")
+_SPACED = re.compile(
+    rf"(?P<name>[A-Za-z_@][\w@./%-]{{0,40}}(?: (?!(?:[Nn]a[Nn]|[Ii]nf)\b)[A-Za-z_@][\w@./%-]{{0,40}}){{0,3}})"
+    r"[ ]{1,8}"
+    rf"(?P<number>{NONFINITE}|{NUMBER})(?:\s?(?P<time>{TIME_UNIT})|(?P<scale>{SCALE})|\s?(?P<percent>%))?"
+)
+_PREPOSITION = re.compile(r" (?:to|from|at|of|by|than|with|for|in|on)$", re.IGNORECASE)
+_UNIT_LAST = re.compile(
+    rf"(?:[A-Za-z]{{1,20}}:? )?(?P<number>{NUMBER})(?P<scale>{SCALE})?\s?"
+    r"(?P<unit>(?:tok(?:en)?s?|samples?|seqs?|sequences?|examples?|images?|imgs?|img|steps?|its?|it|iters?|batch(?:es)?)"
+    r"(?:\s?(?:/|per)\s?(?:s|sec|second)(?:/gpu|/device)?)?)"
+)
+# The same behind names and values, with nothing between: `loss 0.41 330 tok/s`, `loss 0.41 12.5 ms`.
+_RATE_BEHIND = re.compile(
+    rf"(?P<number>{NUMBER})(?P<scale>{SCALE})?\s?"
+    r"(?P<unit>(?:tok(?:en)?s?|samples?|seqs?|sequences?|examples?|images?|imgs?|img|its?|iters?)/(?:s|sec|second))(?![\w/])"
+)
+_TIME_BEHIND = re.compile(rf"(?P<number>{NUMBER})\s?(?P<time>(?:[mµμun]s))(?:/(?:step|iter|it))?(?![\w/])")
+_ACCURACY = re.compile(r"(?:.*[_/])?(?:accuracy|acc|top-?[15])")
+_SHORT = re.compile(r"[mµμun]s$")  # in these units programs give the time of a step, not the time elapsed
+_BARE_TIME = re.compile(rf"(?:{SPAN})|(?:{NUMBER})\s?{TIME_UNIT}")
+
+
+_SHARE = re.compile(r"(?P<name>[A-Za-z_][\w/-]{0,40})\s?[:= ]\s{0,12}(?P<share>\d{1,3}(?:\.\d{1,6})?)\s?%")
+PASSES = {"forward", "backward"}  # a row of percents that has both is of a step; others may be rates of success
+
+
+@register
+class KeyValues(Format):
+    """A line of words and values: any line that no other format reads."""
+
+    order: ClassVar[int] = 90  # the last: it takes every line
+
+    def read(self, text: str) -> list[Reading] | None:
+        line = read_text(text)
+        if line.metrics and line.step is None and line.epoch is None:
+            line.head = leading_number(text)
+        shares = read_shares(text)
+        if shares is None or shares <= MORE_THAN_ALL:
+            return [line]
+        return [line, Reading("phases", shares=shares)]
+
+
+def read_text(text: str) -> Reading:
+    """Read a line of words and values. Without a step it counts only if it is about training."""
+    reading = Reading("metrics")
+    rest = read_labels(text, reading)
+    if not is_about_training(text):
+        if reading.step is None and reading.epoch is None and reading.total is None:
+            return Reading("metrics")
+        if reading.mention or (reading.step is None and reading.epoch is None):
+            return reading  # of a printed configuration only the total counts
+    read_pairs(DRAWN_BAR.sub(" | ", rest) if "[" in rest else rest, reading)
+    if reading.step is not None:
+        reading.family = "step"
+        # `Step 1: load the data` is prose; a position comes with its total, with values, or alone.
+        alone = not re.search(r"[A-Za-z]", rest)
+        has_values = bool(
+            reading.metrics or reading.phases or reading.tokens_rate is not None or reading.seconds is not None
+        )
+        if reading.total is None and not has_values and not alone:
+            reading.step, reading.family = None, "metrics"
+    elif reading.epoch is not None:
+        reading.family = "epoch"
+    return reading
+
+
+def read_pairs(text: str, into: Reading) -> None:
+    """Take every named value from `text`."""
+    pairs = list(_signed_pairs(text))
+    roles = {role for pair in pairs if (role := split_role(name(pair.name))[0])}
+    own_role = next(iter(roles)) if len(roles) == 1 else None
+    for pair in pairs:
+        plain = name(pair.name)
+        role, rest = split_role(plain)
+        if role is not None:
+            plain = rest if role == own_role else f"{role}/{rest}"
+        take_value(into, plain if role else pair.name, pair.value, pair.seconds)
+        if pair.total is not None and plain in into.metrics:
+            _take_total(into, plain, pair.value, pair.total)
+    if own_role is not None and into.role is None:
+        into.role = own_role
+    _take_segments(text, into)
+
+
+def _take_total(into: Reading, plain: str, value: Number, total: int) -> None:
+    """`gen_passed=2/5` is two values; `Accuracy: 9832/10000 (98%)` is one, and it is the share."""
+    if _ACCURACY.fullmatch(plain) and total > 0 and not isinstance(value, str):
+        into.metrics[plain] = value / total
+    else:
+        into.metrics[f"{plain.removesuffix('_passed')}_total"] = total
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    name: str
+    value: Number
+    seconds: float | None = None
+    total: int | None = None  # of which the value is a part
+
+
+def _signed_pairs(text: str) -> Iterator[_Pair]:
+    """Yield values behind `:` or `=`."""
+    before, count = 0, 0
+    for match in _VALUE.finditer(text):
+        if count >= MAX_VALUES:
+            return
+        named = _NAME.search(text[max(before, match.start() - NAME_REACH) : match.start()])
+        before = match.end()
+        if named is None:
+            continue
+        count += 1
+        raw_name = named.group()
+        if named["unit"]:
+            raw_name = raw_name[: raw_name.rindex("(")]
+        raw_name = _LEVELS.sub("", raw_name.strip(" \t'\""))
+        if match["span"]:
+            span = seconds(match["span"])
+            if span is not None:
+                yield _Pair(raw_name, span, span)
+            continue
+        value = number(match["number"])
+        if value is not None:
+            yield _pair(raw_name, value, match, named["unit"], int(match["of"]) if match["of"] else None)
+
+
+def _pair(
+    raw_name: str, value: Number, match: re.Match[str], unit: str | None = None, total: int | None = None
+) -> _Pair:
+    length = unit_seconds(match["time"] or unit or "")
+    if length is not None and not isinstance(value, str):
+        return _Pair(raw_name, value, value * length)
+    if match["scale"] and not isinstance(value, str):
+        return _Pair(raw_name, scale(match["number"] + match["scale"]) or 0.0)
+    return _Pair(raw_name, value, total=total)
+
+
+def _take_segments(text: str, into: Reading) -> None:
+    """Take values that stand alone between separators: `loss 0.41`, `330 tokens/sec`, `720 seq`, `1m16s`."""
+    for segment in _CUTS.split(text[:MAX_TEXT])[:MAX_VALUES]:
+        segment = segment.strip(" .,:-")
+        if not segment or len(segment) > MAX_SEGMENT:
+            continue
+        if match := _UNIT_LAST.fullmatch(segment):
+            value = scale(match["number"] + (match["scale"] or ""))
+            if value is not None and "steps" not in match["unit"]:
+                take_value(into, re.sub(r"\s?(?:/|per)\s?", "/", match["unit"]), value)
+        elif pairs := _spaced_pairs(segment):
+            for pair in pairs:
+                take_value(into, pair.name, pair.value, pair.seconds)
+        elif into.elapsed is None and into.seconds is None and _BARE_TIME.fullmatch(segment):
+            span = seconds(segment)
+            if _SHORT.search(segment):
+                into.seconds = span
+            elif span is not None:
+                into.spare.setdefault(ALL, span)
+
+
+def _spaced_pairs(segment: str) -> list[_Pair]:
+    """Find names and values in turn, `loss 2.31 lr 1e-4`, to the end of a segment; none where it is anything else."""
+    pairs: list[_Pair] = []
+    at = 0
+    while at < len(segment):
+        match = (_RATE_BEHIND.match(segment, at) or _TIME_BEHIND.match(segment, at)) if pairs else None
+        pair = _unnamed_pair(match) if match is not None and _is_last(segment, match) else None
+        if pair is None:
+            match = _SPACED.match(segment, at)
+            value = number(match["number"]) if match is not None else None
+            # `learning rate set to 0.03` announces a value
+            if match is None or value is None or not _is_last(segment, match) or _PREPOSITION.search(match["name"]):
+                return []
+            pair = _pair(_LEVELS.sub("", match["name"]), value, match)
+        assert match is not None
+        pairs.append(pair)
+        rest = segment[match.end() :]
+        at = match.end() + len(rest) - len(rest.lstrip())
+    return pairs
+
+
+def _is_last(segment: str, match: re.Match[str]) -> bool:
+    """Return whether a value ends where its match does: at the end of the segment, or before a space."""
+    return not segment[match.end() : match.end() + 1].strip()
+
+
+def _unnamed_pair(match: re.Match[str]) -> _Pair | None:
+    """Return the rate or the short time that follows names and values without a name."""
+    if "time" not in match.re.groupindex:
+        rate = scale(match["number"] + (match["scale"] or ""))
+        return _Pair(match["unit"], rate) if rate is not None else None
+    length, value = unit_seconds(match["time"]), number(match["number"])
+    if length is None or value is None or isinstance(value, str):
+        return None
+    return _Pair("step_time", value, value * length)
+
+
+def read_shares(text: str) -> float | None:
+    """Add up the percents of a step's parts, `data 40% forward 60% backward 35%`; None without such a row."""
+    if text.count("%") < len(PASSES):
+        return None
+    rows = [(known_phase(name(match["name"])), float(match["share"])) for match in _SHARE.finditer(text)]
+    shares = {phase: share for phase, share in rows if phase is not None}
+    return sum(shares.values()) if shares.keys() >= PASSES else None

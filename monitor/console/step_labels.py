@@ -1,0 +1,181 @@
+"""Read the labels that say where a training is: `Step 3/10`, `iter 120`, `Epoch [1/3]`, `[12][ 10/1251]`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from monitor.console.field_mapping import ROLES, words
+from monitor.console.reading import Reading
+
+_INT = r"\d{1,3}(?:,\d{3}){1,4}|\d{1,15}"
+STEP_LABEL = re.compile(
+    r"(?:(?P<before>[A-Za-z]{1,20})[ _-])?(?<![A-Za-z0-9_/])"
+    r"(?P<word>global[ _]step|steps?|iter(?:ation)?s?|updates?|batch(?:es)?|minibatch)\b(?!/)"
+    rf"[ \t:=#]{{0,12}}\[?[ \t]{{0,12}}(?P<step>{_INT})(?![\d.]?\d|[\w%])"
+    rf"(?:[ \t]{{0,12}}(?:/|of)[ \t]{{0,12}}(?P<total>{_INT}))?\]?",
+    re.IGNORECASE,
+)
+# An episode of RL is like an epoch: where a program numbers nothing finer, it is the step.
+_EPOCH = re.compile(
+    r"(?<![A-Za-z0-9_])(?:epochs?|episode|ep)(?![A-Za-z0-9_])[ \t:=#]{0,12}\[?[ \t]{0,12}"
+    r"(?P<epoch>\d{1,7}(?:\.\d{1,9})?)(?![\w%])"
+    r"(?:[ \t]{0,12}(?:/|of)[ \t]{0,12}(?P<epochs>\d{1,7}))?\]?",
+    re.IGNORECASE,
+)
+_IN_EPOCH = re.compile(
+    r"(?:\[[ \t]{0,8}|^[ \t]{0,8}train(?:ing)?: (?=\d{1,7} \[))(?P<epoch>\d{1,7})(?:\]|(?<=\d)(?= ))"
+    r"[ \t]{0,4}\[[ \t]{0,8}(?P<step>\d{1,12})/(?P<total>\d{1,12})(?: \([ \d.]{1,6}%\))?\]",
+    re.IGNORECASE,
+)
+_BOTH = re.compile(r"\[[ \t]{0,8}(?P<epoch>\d{1,7}),[ \t]{1,12}(?P<step>\d{1,12})\](?=[ \t:])")  # of torch's tutorial
+_FRACTION = re.compile(
+    rf"[ \t|]{{0,12}}(?:\[[ \t|]{{1,12}}\]?)?[ \t]{{0,8}}"  # where an epoch was removed
+    rf"(?:[\[(]|(?<=\|):[ \t])[ \t]{{0,8}}(?P<step>{_INT})[ \t]{{0,4}}/[ \t]{{0,4}}(?P<total>{_INT})[\])]?(?=[ \t:|,-])"
+)
+_TRAINING_VALUE = re.compile(
+    r"(?:loss|reward|acc(?:uracy)?|ppl|perplexity|score)\w{0,20}[ \t]{0,4}[:=]?[ \t]{0,4}[-+]?\.?\d", re.IGNORECASE
+)
+_METERS = re.compile(r"\b(Time|Data)[ \t]{1,8}(?=\d)")  # of torch's ImageNet example and its descendants
+_TOTALS = re.compile(
+    rf"\b(?:total|max|num|number of|maximum)[ _](?:training |optimi[sz]ation |train )?(?:steps|iterations|iters)"
+    rf"(?:[ \t]{{0,4}}[:=][ \t]{{0,4}}|[ \t])(?P<total>{_INT})(?![\w.])",
+    re.IGNORECASE,
+)
+
+_WORDS = ("step", "iter", "update", "batch")
+_NO_POSITION = words("every max total num warmup save eval logging log for in accumulation per next last")
+_MENTIONS = words("at from to until after before by resuming since")
+
+
+def read_labels(text: str, into: Reading) -> str:
+    """Take epoch and step. Return the text with a separator in their place."""
+    lower = text.lower()
+    both = _IN_EPOCH.search(text) if "][" in text or "] [" in text or "train" in lower else None
+    if both is not None:
+        into.epoch, into.per_epoch = float(both["epoch"]), True
+        into.step, into.total, into.key = int(both["step"]), int(both["total"]), "batch"
+        return _METERS.sub(lambda match: "step_time " if match[1] == "Time" else "data_time ", _cut(text, both))
+    tutorial = _BOTH.match(text)
+    if tutorial is not None and _TRAINING_VALUE.search(text, tutorial.end()) is not None:
+        into.epoch, into.per_epoch = float(tutorial["epoch"]), True
+        into.step, into.key = int(tutorial["step"]), "batch"
+        return text[tutorial.end() :]
+    epoch = _EPOCH.search(text) if "ep" in lower else None
+    if epoch is not None:
+        into.epoch = float(epoch["epoch"])
+        into.epochs = int(epoch["epochs"]) if epoch["epochs"] else None
+        text = _cut(text, epoch)
+    if not any(word in lower for word in _WORDS):
+        return _read_fraction(text, into)
+    totals = _TOTALS.search(text)
+    if totals is not None:
+        into.total = _int(totals["total"])
+        return _cut(text, totals)
+    for match in STEP_LABEL.finditer(text):
+        if take_label(match, text, into):
+            return _cut(text, match)
+    return _read_fraction(text, into)
+
+
+def _read_fraction(text: str, into: Reading) -> str:
+    """Take a fraction at the start of a line about training, `[12/60] loss: 2.31`; build logs have them too."""
+    match = _FRACTION.match(text)
+    if match is None or _int(match["step"]) > _int(match["total"]) or _TRAINING_VALUE.search(text, match.end()) is None:
+        return text
+    into.step, into.total = _int(match["step"]), _int(match["total"])
+    into.per_epoch = into.epoch is not None
+    into.key = "batch" if into.per_epoch else "step"
+    return text[match.end() :]
+
+
+def take_label(match: re.Match[str], text: str, into: Reading) -> bool:
+    """Take the step of a match of `STEP_LABEL`; return False where it is no position of the training."""
+    before = (match["before"] or _word_before(text, match.start())).lower()
+    word = match["word"].lower()
+    plural = word.endswith("s") and word != "s"
+    at_start = match.start() == 0 and _TRAINING_VALUE.search(text, match.end()) is not None
+    if before in _NO_POSITION or (plural and match["total"] is None and not at_start):
+        return False
+    into.step = _int(match["step"])
+    into.total = _int(match["total"]) if match["total"] else into.total
+    into.mention = before in _MENTIONS
+    into.per_epoch = word.startswith(("batch", "mini"))
+    into.key = "batch" if into.per_epoch else "step"
+    if before in ROLES:
+        into.role = before
+    return True
+
+
+def _word_before(text: str, at: int) -> str:
+    return (text[max(0, at - 24) : at].split() or [""])[-1].strip(":(-,")
+
+
+def _cut(text: str, match: re.Match[str]) -> str:
+    return text[: match.start()] + " | " + text[match.end() :]
+
+
+def _int(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+# A number at the beginning of a line, without a name: `[12]  train-rmse:0.50`, `12:<tab>learn: 0.50`.
+#
+# It may also be a rank or a fold. A step rises evenly from line to line, so the first lines are held back until three
+# of them have done so; ranks start over soon, and then do not count as steps.
+
+MIN_EVEN = 3  # numbers that have risen evenly are steps
+MIN_ROUND = 16  # a count that starts over before this number counts ranks or folds
+MAX_HELD = 16  # several lines may have one number: of the training's data, and of an evaluation's
+
+_LEADING = re.compile(r"^\s{0,8}(?:\[\s{0,8}(?P<a>\d{1,12})\][ \t]{1,8}|(?P<b>\d{1,12}):\t\s{0,8})(?=[^\s\d\[])")
+
+
+def leading_number(text: str) -> int | None:
+    """Return the number before everything else in a line; None where there is none."""
+    match = _LEADING.match(text)
+    return int(match["a"] or match["b"]) if match is not None else None
+
+
+@dataclass(slots=True)
+class LeadingNumbers:
+    """Convert leading numbers to steps once they are known to be steps."""
+
+    _held: list[Reading] = field(default_factory=list)
+    _clear: bool = False
+    _never: bool = False
+    _last: int | None = None
+    _stride: int | None = None
+    _risen: int = 0  # numbers of this round, so far
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._held)
+
+    def take(self, reading: Reading) -> list[Reading]:
+        """Return this reading with those held back before it; empty where it must wait."""
+        number = reading.head
+        if number is None or self._never:
+            return [reading]
+        stride = number - self._last if self._last is not None else None
+        falls = stride is not None and stride < 0
+        uneven = stride != 0 and self._risen >= MIN_EVEN - 1 and stride != self._stride
+        starts_over = falls or (uneven and not self._clear)
+        self._never = falls and self._clear and self._risen < MIN_ROUND
+        released = self.release() if starts_over else []
+        if self._never:
+            return [*released, reading]
+        if stride != 0:
+            self._stride, self._last, self._risen = stride, number, 1 if starts_over else self._risen + 1
+        self._held.append(reading)
+        self._clear = self._clear or self._risen >= MIN_EVEN
+        if not self._clear:
+            return released + (self.release() if len(self._held) > MAX_HELD else [])
+        for held in self._held:
+            held.step, held.key, held.family = held.head, "head", "step"
+        return released + self.release()
+
+    def release(self) -> list[Reading]:
+        """Return the readings held back, unchanged."""
+        held, self._held = self._held, []
+        return held

@@ -1,0 +1,430 @@
+"""Diagnose a run: all rules, the verdict in one line, the log of what changed, settings worth a trial. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from monitor.diagnosis import hardware, rules
+from monitor.diagnosis.rule import MIN_STEPS, MOST, Evidence, Family, Rule, gpu_evidence, registered
+from monitor.diagnosis.rules import kernels, memory
+from monitor.model.device_use import bound_in_words, busy_in_words
+from monitor.model.pace import recoverable
+from monitor.model.report import Finding, Suggestion
+from monitor.model.state import ours
+from monitor.model.view import FindingChange
+from monitor.step_columns import OTHER
+from monitor.units import age, duration, share, times
+
+# All rules. They register themselves; a module in `monitor.diagnosis.rules` is found by listing that package.
+
+SEVERITIES = ("critical", "warning", "info")  # gravest first
+_FAMILIES = tuple(Family)
+
+
+def _load() -> dict[str, Rule]:
+    for module in iter_modules(rules.__path__):
+        import_module(f"{rules.__name__}.{module.name}")
+    ordered = sorted(registered.values(), key=lambda rule: (_FAMILIES.index(rule.family), rule.code))
+    return {rule.code: rule for rule in ordered}
+
+
+BY_CODE = _load()
+RULES = tuple(BY_CODE.values())
+
+
+def diagnose(evidence: Evidence) -> list[Finding]:
+    """Return the findings, gravest first; of equal ones the one whose fix can gain most comes first."""
+    state, report = evidence.state, evidence.report
+    ended = report.outcome.state != "running"
+    gpus = gpu_evidence(state.throttles, state.main.timelines, report.wall.total, ended, ours(state))
+    made = (rule.check(gpus if rule.on_gpus else evidence) for rule in RULES)
+    findings = bounded(evidence, suppressed([finding for finding in made if finding is not None]))
+    for finding in findings:
+        finding.recoverable = recoverable(report, finding)
+    return sorted(findings, key=_order)
+
+
+def _order(finding: Finding) -> tuple[int, int, float, int, str]:
+    """By severity, priority and cost; ties by family and code, so that the order of the rules never counts."""
+    rule = BY_CODE[finding.code]
+    severity, family = SEVERITIES.index(finding.severity), _FAMILIES.index(rule.family)
+    return severity, rule.priority, -(finding.lost_fraction or 0.0), family, finding.code
+
+
+# Suppression: a finding that another one explains is left out.
+
+
+def suppressed(findings: list[Finding]) -> list[Finding]:
+    """Return the findings without those that others explain; softened ones become information."""
+    left = [finding for finding in findings if not _is_explained(finding, findings, shown_only=False)]
+    left = [finding for finding in left if not _is_explained(finding, left, shown_only=True)]
+    softened = {code for cause in left if cause.severity != "info" for code in BY_CODE[cause.code].softens}
+    for finding in left:
+        if finding.code in softened:
+            finding.severity = "info"
+    return left
+
+
+def _is_explained(symptom: Finding, causes: list[Finding], shown_only: bool) -> bool:
+    taken = 0.0
+    for cause in causes:
+        for row in BY_CODE[cause.code].suppresses:
+            if row.if_shown is shown_only and row.matches(cause, symptom):
+                if not row.if_most:
+                    return True
+                taken += cause.lost_fraction or 0.0
+    cost = 1.0 if symptom.lost_fraction is None else symptom.lost_fraction
+    return taken > 0.0 and taken >= MOST * cost
+
+
+# Gains limited by the GPU's idle time.
+#
+# The host queues work and then waits. While the GPU is busy, the host's time costs nothing: reducing it can gain at
+# most the GPU's idle time.
+
+MIN_IDLE_SHARE = 0.05  # of the time since the first step: less idle time than this is no finding
+MIN_WARNING_SHARE = 0.15  # likewise: what can gain less is information; a wait for data is judged by the same share
+MIN_CRITICAL_SHARE = 0.30  # likewise, for critical findings
+GAIN_UNKNOWN = "gain unknown: neither SM activity nor CUDA events show how busy the GPU is"
+
+
+def bounded(evidence: Evidence, findings: list[Finding]) -> list[Finding]:
+    """Return the findings with costs limited to the GPU's idle time where their fix removes nothing else."""
+    if evidence.device is None or not evidence.steps:
+        return findings
+    return [finding for finding in findings if _bound(evidence, finding)]
+
+
+def _bound(evidence: Evidence, finding: Finding) -> bool:
+    """Limit what a finding costs; False where there is no idle time worth a finding."""
+    if not BY_CODE[finding.code].idle_time or finding.over:
+        return True  # also what happened before the first step
+    most = evidence.idle_most
+    if most is None:
+        finding.lost_fraction = None
+        finding.evidence.append(GAIN_UNKNOWN)
+        if evidence.idle_least < MIN_WARNING_SHARE:
+            finding.severity = "info"
+        return True
+    if most < MIN_IDLE_SHARE:
+        return False
+    if finding.lost_fraction is not None and finding.lost_fraction > most * evidence.loop_share:
+        finding.lost_fraction = most * evidence.loop_share
+        finding.evidence.append(_reason(evidence, most))
+        if most < MIN_WARNING_SHARE:
+            finding.severity = "info"
+        elif most < MIN_CRITICAL_SHARE and finding.severity == "critical":
+            finding.severity = "warning"
+    return True
+
+
+def _reason(evidence: Evidence, most: float) -> str:
+    device = evidence.device
+    if device is not None and device.sm_active is not None and device.sm_active >= (device.queued or 0.0):
+        return f"SMs active {share(device.sm_active)} of the time: at most {share(most)} to gain"
+    return f"GPU busy at least {share(1.0 - most)} of the time: at most {share(most)} to gain"
+
+
+# The verdict on a run in one line.
+
+NO_FINDING = "none"  # the code of a verdict that is no finding; it has a page, too
+# Information that the verdict shows nevertheless: why there are no steps.
+NO_STEPS = "nothing-reports"
+
+MAX_KINDS, MAX_PHASES = 4, 3  # named in one line; the screens have tables of all
+MIN_SHOWN_SHARE = 0.01  # of step time
+MIN_JUDGED_STEPS = 5
+
+
+def verdict(findings: list[Finding], evidence: Evidence) -> Finding:
+    """Return the first finding that is a warning or worse, else a line that says where the time goes."""
+    for finding in findings:
+        if finding.severity != "info":
+            return finding
+    if not evidence.steps:
+        silent = next((finding for finding in findings if finding.code == NO_STEPS), None)
+        return silent or _before_the_first_step(evidence)
+    return _where_the_time_goes(evidence, no_findings=not findings)
+
+
+def _line(title: str, evidence: list[str] | None = None) -> Finding:
+    return Finding(code=NO_FINDING, severity="info", title=title, evidence=evidence or [])
+
+
+def _before_the_first_step(evidence: Evidence) -> Finding:
+    now = evidence.open
+    if evidence.report.outcome.state != "running":
+        return _line("No steps recorded")
+    if now.step is not None and now.step_seconds is not None:
+        return _line(f"First step open for {age(now.step_seconds)}" + (f", in {now.phase}" if now.phase else ""))
+    if now.spans:
+        name, seconds = now.spans[-1]
+        return _line(f"Starting: {name} for {age(seconds)}")
+    return _line("Waiting for the first step")
+
+
+def _where_the_time_goes(evidence: Evidence, no_findings: bool) -> Finding:
+    report = evidence.report
+    if evidence.steps < MIN_JUDGED_STEPS:
+        return _line("Too few steps to judge")
+    bound = bound_in_words(report.device) if report.device is not None else ""
+    bound = bound[:1].upper() + bound[1:]
+    if bound and evidence.host_only:
+        return _line(f"{bound}; GPU phases unknown, host clock only", _busy(evidence))
+    slowest = max(report.phases, key=lambda row: row.share)
+    name = "time in no named phase" if slowest.name == OTHER else slowest.name
+    title = f"{share(slowest.share)} of {'GPU' if bound else 'step'} time is {name}, {duration(slowest.mean)} per step"
+    if bound:
+        title = f"{bound}: {title}"
+    if no_findings:
+        title += "; no bottleneck found" if evidence.steps >= MIN_STEPS else f"; most findings need {MIN_STEPS} steps"
+    return _line(title, _details(evidence, slowest.name))
+
+
+def _details(evidence: Evidence, slowest: str) -> list[str]:
+    """Return typical steps by kind, where there are several kinds, and the next largest phases."""
+    kinds = [
+        f"{duration(baseline.typical())} ({name})"
+        for kind, baseline in evidence.state.main.baselines.items()
+        if baseline.limit and (name := ", ".join(filter(None, (kind.role, kind.stage and f"stage {kind.stage}"))))
+    ]
+    lines = [f"typical steps: {', '.join(kinds)}"] if 1 < len(kinds) <= MAX_KINDS else []
+    others = sorted((row for row in evidence.report.phases if row.name != slowest), key=lambda row: -row.share)
+    phases = [f"{row.name} {share(row.share)}" for row in others[:MAX_PHASES] if row.share >= MIN_SHOWN_SHARE]
+    lines += [f"then {', '.join(phases)}"] if phases else []
+    return [*lines, *_busy(evidence)]
+
+
+def _busy(evidence: Evidence) -> list[str]:
+    device = evidence.device
+    if device is None or device.busy_least is None:
+        return []
+    limit = f"; without idle time at most {times(device.gain_limit)} as fast" if device.gain_limit is not None else ""
+    return [f"GPU {busy_in_words(device)} of the time in steps{limit}"]
+
+
+# The log of changed findings, for one reader that follows a run. The moment is passed in.
+
+# A finding that leaves for a moment and comes back has not cleared: half a minute is the memory of a recent rate.
+CLEARED_AFTER = 30.0
+LEVELS = ("info", "warning", "critical")
+LOGGED = LEVELS[1:]  # information is not logged
+MAX_CHANGES = 200
+
+
+@dataclass(slots=True)
+class _Known:
+    finding: Finding
+    last_found: float
+
+
+@dataclass(slots=True)
+class FindingLog:
+    """Changes between one diagnosis and the next; the newest `MAX_CHANGES` are kept."""
+
+    turns: list[FindingChange] = field(default_factory=list)
+    _known: dict[str, _Known] = field(default_factory=dict)
+    _has_read: bool = False
+
+    def take(self, findings: list[Finding], now: float) -> list[FindingChange]:
+        """Take the findings of one moment and return what changed. What the first call holds is `present`, not new."""
+        new = []
+        for finding in findings:
+            known = self._known.get(finding.code)
+            if finding.severity not in LOGGED:
+                continue  # a known finding that got milder is not logged
+            if known is None:
+                new.append(FindingChange(now, "appeared" if self._has_read else "present", finding))
+            elif LEVELS.index(finding.severity) > LEVELS.index(known.finding.severity):
+                new.append(FindingChange(now, "worse", finding))
+            self._known[finding.code] = _Known(finding, now)
+        for code, known in list(self._known.items()):
+            if now - known.last_found >= CLEARED_AFTER:
+                del self._known[code]
+                new.append(FindingChange(now, "cleared", known.finding))
+        self._has_read = True
+        self.turns = [*self.turns, *(change for change in new if change.kind != "present")][-MAX_CHANGES:]
+        return new
+
+
+# Settings worth a short trial, besides the findings.
+#
+# A setting with a measurable cost in this run is a finding; a suggestion may help but has no such cost.
+
+MAX_SUGGESTIONS = 6  # nobody tries a longer list
+MIN_BUSY = 0.30  # of the time in which the GPU runs something; below, no faster kernel helps
+MIN_CHECKPOINTING_ROOM = 0.25  # of the memory free: with less, activations may not fit
+MIN_BATCH_ROOM = 0.40  # likewise, for twice the activations
+MIN_OPTIMIZER_SHARE = 0.03  # of step time
+MIN_WALL_SHARE = 0.01  # of the elapsed time in checkpoints or logging; more than a few percent is a finding
+MIN_COMPILE_SECONDS = 600.0  # still to come: compiling a model takes a minute or two
+MIN_PADDING_SHARE = 0.15  # of the positions; more than twice that is a finding
+MIN_LIMIT_SHARE = 0.99  # of the length limit that every batch has: it is padded to the limit
+
+Ranked = tuple[float, Suggestion]  # a rough possible gain as a share of the time, for the order only
+
+
+def to_try(evidence: Evidence, findings: list[Finding]) -> list[Suggestion]:
+    """Return the suggestions, the most promising first, without those that a finding already makes."""
+    if evidence.steps < MIN_STEPS or evidence.report.run.source != "hooks":
+        return []
+    codes = {finding.code for finding in findings}
+    rows = [row for make, beside in _TRIALS if not codes & set(beside) and (row := make(evidence)) is not None]
+    rows.sort(key=lambda row: -row[0])
+    return [*(suggestion for _, suggestion in rows), *_ignored(evidence)][:MAX_SUGGESTIONS]
+
+
+def _precision(evidence: Evidence) -> Ranked | None:
+    known, busy = hardware.peak(evidence), hardware.busy(evidence)
+    if known is None or busy is None or busy < MIN_BUSY or not hardware.full_precision(evidence):
+        return None
+    name, peak = known
+    half = "bf16" if peak.bf16 else "fp16" if peak.fp16 else None
+    if half is None:
+        return None
+    text = f"mixed precision ({half}): at most the share of matrix products in a step"
+    because = f"{name} has {half} tensor cores, all parameters are float32 without autocast"
+    return busy / 2, Suggestion(text, "activations are halved; weights and optimizer stay the same", because)
+
+
+def _checkpointing(evidence: Evidence) -> Ranked | None:
+    free = _free(evidence, MIN_CHECKPOINTING_ROOM)
+    if not memory.has_checkpointing(evidence) or free is None:
+        return None
+    text = "gradient_checkpointing=False: a fifth to a third less time per step"
+    return 0.2, Suggestion(text, "activations of all layers are kept", free)
+
+
+def _free(evidence: Evidence, min_share: float) -> str | None:
+    """Return a line on how much memory was never used, where that is at least this share of it."""
+    memory = hardware.free_memory(evidence)
+    if memory is None or 1 - memory[0] / memory[1] < min_share:
+        return None
+    return f"{share(1 - memory[0] / memory[1])} of {memory[2]} never used"
+
+
+def _batch(evidence: Evidence) -> Ranked | None:
+    free, busy = _free(evidence, MIN_BATCH_ROOM), hardware.busy(evidence)
+    batch = evidence.setting("per_device_train_batch_size", "batch_size")
+    steps = evidence.setting("gradient_accumulation_steps", "accumulate_grad_batches")
+    if hardware.place(evidence) != "cuda" or free is None or batch is None or not _is_count(batch[1]):
+        return None
+    text = f"{batch[0]}={batch[1]} → {2 * batch[1]}"
+    if steps is not None and _is_count(steps[1]) and steps[1] > 1:
+        text += f" with {steps[0]}={steps[1]} → {max(1, steps[1] // 2)}"
+    because = free + (f", GPU busy {share(busy)} of the time" if busy is not None else "")
+    gain = 0.1 if busy is None else max(0.05, (1 - busy) / 2)
+    return gain, Suggestion(text, "activations grow with the batch", because)
+
+
+def _optimizer(evidence: Evidence) -> Ranked | None:
+    row, facts, place = evidence.phase("optimizer"), evidence.facts("optimizer"), hardware.place(evidence)
+    if row is None or row.share < MIN_OPTIMIZER_SHARE or facts.get("fused") or "fused" not in facts:
+        return None
+    kind, tensors = facts.get("class"), facts.get("tensors")
+    if not isinstance(tensors, int) or tensors < kernels.MIN_TENSORS or kind not in kernels.HAS_FUSED:
+        return None
+    if place not in ("cuda", "cpu") or (place == "cpu" and not kernels.is_one_by_one(evidence)):
+        return None
+    because = f"the optimizer takes {share(row.share)} of step time, the most that it can gain"
+    return row.share / 2, Suggestion(kernels.fused_setting(evidence, str(kind)), "none", because)
+
+
+def _compile(evidence: Evidence) -> Ranked | None:
+    eta, busy = evidence.report.progress.eta_seconds, hardware.busy(evidence)
+    compiled = "compile" in evidence.state.facts or evidence.facts("config").get("torch_compile") is True
+    if compiled or eta is None or eta < MIN_COMPILE_SECONDS or busy is None or busy < MIN_BUSY:
+        return None
+    transformers = evidence.state.facts.get("framework") == "transformers"
+    text = "torch_compile=True" if transformers else "torch.compile(model)"
+    because = f"the model runs eagerly on a GPU busy {share(busy)} of the time, for {duration(eta)} more"
+    return 0.08, Suggestion(text, "some hundred MiB while compiling; CUDA graphs take more", because)
+
+
+def _frequency(evidence: Evidence, name: str, settings: tuple[str, ...]) -> Ranked | None:
+    lost = evidence.of_wall(evidence.named(name))
+    if lost < MIN_WALL_SHARE:
+        return None
+    setting = evidence.setting(*settings)
+    text = f"{setting[0]}={setting[1]} → higher" if setting is not None else f"{name} less often"
+    return lost / 2, Suggestion(text, "none", f"{name} takes {share(lost)} of wall time")
+
+
+def _saving(evidence: Evidence) -> Ranked | None:
+    return _frequency(evidence, "checkpoint", ("save_steps", "every_n_train_steps"))
+
+
+def _logging(evidence: Evidence) -> Ranked | None:
+    return _frequency(evidence, "logging", ("logging_steps", "log_every_n_steps"))
+
+
+def _grouping(evidence: Evidence) -> Ranked | None:
+    main = evidence.state.main
+    if main.padded_steps < MIN_STEPS or not main.padded_tokens:
+        return None
+    waste = 1 - main.unpadded_tokens / main.padded_tokens
+    if waste < MIN_PADDING_SHARE:
+        return None
+    limit, longest = evidence.setting("max_length", "max_seq_length"), main.lengths.longest
+    because = f"{share(waste)} of the positions are padding"
+    typical = main.lengths.typical() or 0.0
+    if limit is not None and _is_count(limit[1]) and typical >= MIN_LIMIT_SHARE * limit[1] and longest <= limit[1]:
+        text = f"pad to the longest of the batch instead of {limit[0]}={limit[1]}"
+        because += "; every batch is as long as the limit"
+        return waste, Suggestion(text, "falls with the lengths", because)
+    text = 'train_sampling_strategy="group_by_length", or a sampler that groups similar lengths'
+    return waste / 2, Suggestion(text, "none; the longest batch stays as long", because)
+
+
+# The suggestions, and the findings that make them superfluous.
+_TRIALS: tuple[tuple[Callable[[Evidence], Ranked | None], tuple[str, ...]], ...] = (
+    (_precision, ("fp32-matmul", "no-mixed-precision", "gpu-starved", "input-bound")),
+    (_checkpointing, ("checkpointing-unneeded", "oom-risk")),
+    (_batch, ("sequential-batching", "oom-risk", "memory-leak", "input-bound")),
+    (_optimizer, ("unfused-optimizer",)),
+    (_compile, ("gpu-starved", "input-bound")),
+    (_saving, ("checkpoint-stall",)),
+    (_logging, ("logging-overhead",)),
+    (_grouping, ("padding-waste", "length-outliers")),
+)
+
+
+# Settings without effect
+
+
+def _ignored(evidence: Evidence) -> list[Suggestion]:
+    """Return settings that the user chose and that have no effect in this run."""
+    rows = [f"{name}: {why}" for name, why in _without_effect(evidence)]
+    return [Suggestion(f"leave out {row}", "none", "no effect in this run") for row in rows]
+
+
+def _without_effect(evidence: Evidence) -> list[tuple[str, str]]:
+    config, loader = evidence.facts("config"), evidence.facts("loader")
+    on_cpu = hardware.place(evidence) == "cpu"
+    transformers = evidence.state.facts.get("framework") == "transformers"
+    workers = {**loader, **config}.get("dataloader_num_workers")
+    settings = []
+    # The default of torch is False; that of transformers is True, and nobody has chosen it.
+    if on_cpu and loader.get("dataloader_pin_memory") is True and not transformers:
+        settings.append(("pin_memory=True", "it helps copies to a GPU, and the model is on the CPU"))
+    if transformers and workers == 0:
+        for name in ("dataloader_prefetch_factor", "dataloader_persistent_workers"):
+            if config.get(name):
+                settings.append((f"{name}={config[name]}", "there are no workers (dataloader_num_workers=0)"))
+    if config.get("tf32") is True:
+        known = hardware.peak(evidence)
+        if on_cpu:
+            settings.append(("tf32=True", "it is a format of NVIDIA GPUs, and the model is on the CPU"))
+        elif hardware.mixed(evidence):
+            settings.append(("tf32=True", "it is for fp32 matrix products, and these run in 16 bits"))
+        elif known is not None and known[1].tf32 is None:
+            settings.append(("tf32=True", f"{known[0]} has no TF32"))
+    return settings
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

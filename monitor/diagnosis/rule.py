@@ -1,0 +1,341 @@
+"""Rules: functions that make one finding from evidence, and the evidence: what a rule may look at. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from monitor.model.compare import Side
+from monitor.model.report import Device, Finding, PhaseRow, Report
+from monitor.model.state import RunState
+from monitor.model.step_intervals import Timelines
+from monitor.model.throttle_events import MAX_MISSED
+from monitor.model.throttle_watch import MIN_CLOCK_DROP, GpuWatch, ThrottleEvent, Throttles, throttle_events
+from monitor.model.view import OpenWork
+from monitor.units import share
+
+# The evidence: the state, its report, the open step or span, and throttle events of the GPUs.
+
+MIN_STEPS = 20  # for rules about every step: a reliable median after the warm-up
+# Stack samples: with a dozen, a place that takes 10% of the time is in half of them in only one of 2,000 runs.
+MIN_STACK_SAMPLES = 12
+MIN_PLACE_SHARE, MAX_PLACES = 0.1, 3  # of the samples, for a place to be named; and how many are
+# Limits on the number of steps are meant for short ones. Of steps that take seconds a few show as much: without the
+# first three, the others have to fill this many seconds.
+MIN_LONG_STEPS, MIN_LONG_SECONDS = 5, 5.0
+BETWEEN_STEPS = "between steps"  # the stack sampler's name for time outside all steps
+# Phases in which the model is computed.
+COMPUTING = ("forward", "backward", "optimizer", "training", "generation", "log_probs")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A run at one moment. `before` is the last comparable run of the same command, where there is one."""
+
+    state: RunState
+    report: Report
+    open: OpenWork
+    before: Side | None = None
+
+    @property
+    def steps(self) -> int:
+        """Return the number of steps of the leading rank that were recorded."""
+        return self.state.main.step_seconds.digested().count
+
+    def enough(self, steps: int = MIN_STEPS) -> bool:
+        """Return whether so many steps were recorded, or a few long ones."""
+        if self.steps >= steps:
+            return True
+        wall = self.state.main.wall
+        if self.steps < MIN_LONG_STEPS or wall.warm is None or wall.last_step is None:
+            return False
+        return wall.last_step - wall.warm >= MIN_LONG_SECONDS
+
+    @property
+    def is_running(self) -> bool:
+        return self.report.outcome.state == "running"
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Return the seconds of a typical step: by the GPU's clock, else by the rate since the first step."""
+        device, rate = self.device, self.report.throughput.steps_per_second
+        if device is not None and device.seconds:
+            return device.seconds
+        return 1.0 / rate if rate else None
+
+    @property
+    def device(self) -> Device | None:
+        """Return how the run uses its GPUs; None where it uses none, as far as is known."""
+        return self.report.device
+
+    @property
+    def host_only(self) -> bool:
+        """Return whether a GPU is used and only the host's clock times the steps.
+
+        The phases then say where Python was, and nothing about the GPU: no finding may rest on them alone.
+        """
+        return self.device is not None and (not self.report.phases or self.report.phases[0].clock != "cuda")
+
+    @property
+    def idle_most(self) -> float | None:
+        """Return the share of step time in which the GPU was idle, at most; None where unknown.
+
+        Without a GPU it is all of it: the host computes, and what it waits for is not computed.
+        """
+        if self.device is None:
+            return 1.0
+        return None if self.device.gain_limit is None else 1.0 - 1.0 / self.device.gain_limit
+
+    @property
+    def idle_least(self) -> float:
+        """Return the share of step time in which the GPU was certainly idle; 0 where unknown."""
+        most = self.device.busy_most if self.device is not None else None
+        return 0.0 if most is None else 1.0 - most
+
+    def phase(self, name: str) -> PhaseRow | None:
+        return next((row for row in self.report.phases if row.name == name), None)
+
+    @property
+    def loop_share(self) -> float:
+        """Return the time since the first step as a share of the elapsed time; 0 where unknown."""
+        return self.of_wall(self.report.wall.stepping)
+
+    def of_wall(self, seconds: float) -> float:
+        """Return `seconds` as a share of the elapsed time; 0 where that is unknown."""
+        return seconds / self.report.wall.total if self.report.wall.total else 0.0
+
+    def of_loop(self, seconds: float) -> float:
+        """Return `seconds` as a share of the time since the first step: start-up makes no habit smaller."""
+        return seconds / self.report.wall.stepping if self.report.wall.stepping else 0.0
+
+    def named(self, *names: str) -> float:
+        """Return the seconds in phases and spans of these names, in steps and outside of them."""
+        in_steps = sum(row.mean * row.count for row in self.report.phases if row.name in names)
+        return in_steps + sum(seconds for name, seconds in self.report.wall.spans.items() if name in names)
+
+    # Facts of the program and its framework
+
+    def facts(self, name: str) -> dict[str, Any]:
+        """Return a table of the facts; empty where there is none."""
+        table = self.state.facts.get(name)
+        return table if isinstance(table, dict) else {}
+
+    def setting(self, *names: str) -> tuple[str, Any] | None:
+        """Return name and value of the first of these settings in the facts, at whatever depth."""
+        for name in names:
+            value = _search(self.state.facts, name)
+            if value is not None:
+                return name, value
+        return None
+
+    def setting_now(self, *names: str) -> str:
+        """Return ` (batch_size=8 now)` for the first of these settings; empty where none is known."""
+        setting = self.setting(*names)
+        return f" ({setting[0]}={setting[1]} now)" if setting is not None else ""
+
+    # Host readings
+
+    def host_values(self, name: str) -> list[float]:
+        """Return one field of the host readings, in order of time, where it is known."""
+        return [value for reading in self.state.host if (value := getattr(reading, name)) is not None]
+
+    # Stack samples
+
+    def stack_samples(self, *phases: str) -> dict[str, int]:
+        """Return the number of stack samples by place while one of these phases was open; empty on few samples."""
+        counts: Counter[str] = Counter()
+        for phase in phases:
+            counts.update(self.state.main.frames.get(phase, {}))
+        return dict(counts) if counts.total() >= MIN_STACK_SAMPLES else {}
+
+    def places(self, *phases: str) -> list[str]:
+        """Return the most frequent places in these phases, a line each; none on few samples."""
+        samples = self.stack_samples(*phases)
+        total = sum(samples.values())
+        most = sorted(samples.items(), key=lambda row: -row[1])[:MAX_PLACES]
+        return [f"{share(count / total)} of it at {place}" for place, count in most if count >= MIN_PLACE_SHARE * total]
+
+
+# A single wait that is most of all waiting is not typical of the steps, however large its share of a short run.
+MIN_ONE_WAIT_SHARE = 0.6
+
+
+def single_wait(row: PhaseRow) -> float:
+    """Return the share of all waiting in one single wait where that is most of it: starting workers, a first shard."""
+    total = row.mean * row.count
+    return row.max / total if total > 0.0 and MIN_ONE_WAIT_SHARE * total <= row.max <= total else 0.0
+
+
+def _search(facts: dict[str, Any], name: str, depth: int = 3) -> Any:
+    if name in facts:
+        return facts[name]
+    if depth > 0:
+        for value in facts.values():
+            if isinstance(value, dict) and (setting := _search(value, name, depth - 1)) is not None:
+                return setting
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuEvidence:
+    """The evidence for rules about GPU hardware. `ours` is as in `gpu_evidence`."""
+
+    throttles: Throttles
+    episodes: list[ThrottleEvent]
+    wall: float | None  # elapsed seconds of the run
+    ours: Collection[str] | None = None
+
+    def watches(self) -> list[GpuWatch]:
+        """Return the GPUs that count, by index."""
+        known = [watch for watch in self.throttles.gpus.values() if self.ours is None or watch.uuid in self.ours]
+        return sorted(known, key=lambda watch: watch.index)
+
+    def of(self, code: str) -> list[ThrottleEvent]:
+        """Return the throttle events behind this finding: open ones first, then by cost."""
+        rows = [row for row in self.episodes if row.code == code]
+        return sorted(rows, key=lambda row: (row.last_seen is not None, -(lost_seconds(row) or 0.0), -row.seconds))
+
+    def is_visible(self, row: ThrottleEvent) -> bool:
+        """Return whether the newest readings of its GPU show the event; an open one may have ended just now."""
+        episode = self.throttles.gpus[row.uuid].episodes.watched.get(row.reason)
+        return episode is not None and episode.start == row.start and episode.missed < MAX_MISSED
+
+
+def gpu_evidence(
+    throttles: Throttles,
+    timelines: Timelines,
+    wall: float | None,
+    over: bool = False,
+    ours: Collection[str] | None = None,
+) -> GpuEvidence:
+    """Return the evidence at this moment.
+
+    Args:
+        wall: elapsed seconds of the run, where known.
+        over: whether the run has ended.
+        ours: UUIDs of the GPUs that the run uses; None where that is unknown: then all count.
+    """
+    return GpuEvidence(throttles, throttle_events(throttles, timelines, over, ours), wall, ours)
+
+
+def lost_seconds(row: ThrottleEvent) -> float | None:
+    """Return the seconds that a throttle event cost at most: by comparable steps, else by the clock."""
+    if row.effect.slower is not None:
+        slower = max(0.0, row.effect.slower)
+        return row.effect.seconds * slower / (1.0 + slower)
+    # Without a lower clock the cost is unknown: the GPU was like this whenever it was busy.
+    return None if row.clock_drop is None or row.clock_drop < MIN_CLOCK_DROP else row.seconds * row.clock_drop
+
+
+# Rules, with the facts about their finding.
+
+# Of two findings of the same severity the lower priority comes first; rules say why theirs is not this one.
+DEFAULT_PRIORITY = 10
+MOST = 0.5  # of a symptom's cost: findings that together cost this much of it explain it
+
+
+class Family(Enum):
+    """Subjects of findings, in the order in which lists show them. The values are headings."""
+
+    PROGRESS = "Progress"
+    LEARNING = "Learning signals"
+    WAITING = "Waiting and interruptions"
+    MODEL = "Batch and model"
+    COMPILE = "torch.compile"
+    GPU = "GPU"
+    MEMORY = "Memory"
+    HOST = "Host"
+
+
+@dataclass(frozen=True, slots=True)
+class Suppress:
+    """Findings that a rule's own finding explains, so that one problem is reported under one name.
+
+    Without further conditions, the rule's finding suppresses every finding of these codes where it is a warning or
+    worse itself.
+
+    Attributes:
+        culprits: only findings that point at one of these phases.
+        same_culprit: only findings that point at the same phase as the rule's own.
+        only_info: only findings of severity info.
+        if_info: also where the rule's own finding is of severity info.
+        if_most: only where all findings that suppress it on this condition cost `MOST` of it together.
+        if_shown: only where no other finding suppresses the rule's own.
+    """
+
+    codes: tuple[str, ...]
+    culprits: tuple[str, ...] | None = None
+    same_culprit: bool = False
+    only_info: bool = False
+    if_info: bool = False
+    if_most: bool = False
+    if_shown: bool = False
+
+    def matches(self, cause: Finding, symptom: Finding) -> bool:
+        """Return whether `symptom` is one of those that `cause` suppresses, `if_most` and `if_shown` apart."""
+        if symptom.code not in self.codes or (cause.severity == "info" and not self.if_info):
+            return False
+        if self.culprits is not None and symptom.culprit not in self.culprits:
+            return False
+        if self.same_culprit and symptom.culprit != cause.culprit:
+            return False
+        return symptom.severity == "info" or not self.only_info
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule and the facts about its finding.
+
+    Attributes:
+        check: returns the finding, or None.
+        on_gpus: whether `check` takes `GpuEvidence`; else it takes `Evidence`.
+        priority: of two findings of the same severity the lower one comes first.
+        suppresses: findings that this one explains.
+        softens: codes of findings that are no more than information beside this one, if it is a warning.
+        idle_time: whether its fix removes GPU idle time only, so that the idle time bounds what it can gain.
+    """
+
+    code: str
+    family: Family
+    check: Callable[[Any], Finding | None]
+    on_gpus: bool = False
+    priority: int = DEFAULT_PRIORITY
+    suppresses: tuple[Suppress, ...] = ()
+    softens: tuple[str, ...] = ()
+    idle_time: bool = False
+
+
+registered: dict[str, Rule] = {}
+_Check = TypeVar("_Check", bound=Callable[[Any], Finding | None])
+
+
+def rule(
+    code: str,
+    family: Family,
+    *,
+    on_gpus: bool = False,
+    priority: int = DEFAULT_PRIORITY,
+    suppresses: tuple[Suppress | str, ...] = (),
+    softens: tuple[str, ...] = (),
+    idle_time: bool = False,
+) -> Callable[[_Check], _Check]:
+    """Register the decorated function as the rule for the finding `code`.
+
+    Args:
+        suppresses: a plain string is `Suppress` of that code without further conditions.
+
+    Raises:
+        ValueError: another rule has this code.
+    """
+    rows = tuple(Suppress((row,)) if isinstance(row, str) else row for row in suppresses)
+
+    def register(check: _Check) -> _Check:
+        if code in registered:
+            raise ValueError(f"two rules for the finding {code}")
+        registered[code] = Rule(code, family, check, on_gpus, priority, rows, softens, idle_time)
+        return check
+
+    return register

@@ -1,0 +1,278 @@
+"""Wasted or fragmented work in batches: padding, long sequences, one sample or one text at a time. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from monitor.diagnosis import hardware
+from monitor.diagnosis.rule import COMPUTING, MIN_STEPS, Evidence, Family, Suppress, rule
+from monitor.model.report import Finding
+from monitor.model.state import Bin
+from monitor.units import duration, share
+
+# Padding to the longest of a random batch wastes a third of many data sets; half is worth packing or grouping.
+MIN_PADDING_SHARE = 0.35
+MIN_CRITICAL_PADDING_SHARE = 0.50
+PADDED_PHASES = ("forward", "backward", "training")
+
+# Anything that the host does before a launch makes it late: findings that cost most of what late launches cost are
+# their cause.
+LATE_LAUNCHES = Suppress(("launch-bound", "small-batch"), if_most=True)
+
+
+@rule("padding-waste", Family.MODEL)
+def padding_waste(evidence: Evidence) -> Finding | None:
+    """Find batches of which a large part is padding."""
+    main = evidence.state.main
+    if main.padded_steps < MIN_STEPS or not main.padded_tokens:
+        return None
+    padding = main.padded_tokens - main.unpadded_tokens
+    waste = padding / main.padded_tokens
+    if waste < MIN_PADDING_SHARE or _is_of_outliers(evidence):
+        return None
+    rows = [row for name in PADDED_PHASES if (row := evidence.phase(name)) is not None]
+    seconds = sum(row.mean * row.count for row in rows)
+    if evidence.host_only:  # when the GPU computed is unknown: all the time, at most
+        seconds = evidence.report.wall.stepping
+    lost = waste * evidence.of_wall(seconds)
+    is_critical = waste >= MIN_CRITICAL_PADDING_SHARE and lost >= MIN_CRITICAL_PADDING_SHARE / 2
+    return Finding(
+        code="padding-waste",
+        severity="critical" if is_critical else "warning",
+        title=f"Padding: {share(waste)} of each batch",
+        evidence=[f"{padding:,.0f} of {main.padded_tokens:,.0f} computed tokens in {main.padded_steps:,} steps"],
+        advice="Group sequences of similar length, pack them, or pad to the longest of a batch instead of a fixed"
+        " length.",
+        lost_fraction=lost if rows else None,
+    )
+
+
+def _is_of_outliers(evidence: Evidence) -> bool:
+    """Return whether a few long sequences cause the padding and all other batches are fine."""
+    outlying = outliers(evidence)
+    return outlying is not None and outlying.others.tokens > (1 - MIN_PADDING_SHARE) * outlying.others.padded
+
+
+MIN_GENERATE_CALLS = 32  # calls of generate(): a step that writes texts takes seconds, and a short run has few
+MAX_SEQUENCES_PER_CALL = 1.5  # above, calls are batched to some extent
+MIN_CALLS_PER_STEP = 4.0  # two or three may be different questions
+MIN_GENERATION_SHARE = 0.30  # of step time
+
+
+@rule("sequential-generation", Family.MODEL, suppresses=("gpu-starved", LATE_LAUNCHES))
+def sequential_generation(evidence: Evidence) -> Finding | None:
+    """Find many calls of generate() per step, with one sequence each."""
+    metrics, wall = evidence.report.metrics, evidence.report.wall
+    calls, batch = metrics.get("generate_calls"), metrics.get("generate_batch")
+    # Before a step's first forward with gradients, generation lies outside the step and is a span.
+    seconds, around = evidence.named("generation"), wall.steps + wall.spans.get("generation", 0.0)
+    if calls is None or batch is None or not around or not evidence.steps:
+        return None
+    total = (calls.mean or 0.0) * calls.count
+    per_step, part = total / evidence.steps, seconds / around
+    if total < MIN_GENERATE_CALLS or per_step < MIN_CALLS_PER_STEP:
+        return None
+    if (batch.mean or 0.0) > MAX_SEQUENCES_PER_CALL or part < MIN_GENERATION_SHARE:
+        return None
+    return Finding(
+        code="sequential-generation",
+        severity="warning",
+        title=f"One-by-one generation: {per_step:.1f} generate() calls per step, {share(part)} of step time",
+        evidence=[f"{batch.mean:.2g} sequences per call, {duration(seconds / evidence.steps)} of generation per step"],
+        advice="Generate the texts of a step in one call: left-padded prompts, or num_return_sequences=N.",
+        lost_fraction=None if evidence.host_only else evidence.of_wall(seconds) * (1 - 1 / per_step),
+    )
+
+
+MIN_OUTLIER_STEPS = 40  # steps with known lengths; 20% of fewer are too few
+MIN_LENGTH_RATIO = 3.0  # times the typical length; most texts of mixed data are shorter
+MAX_OUTLIER_STEPS_SHARE = 0.20  # of the steps; if more are long, the data is long
+# Of the sequences, likewise; of random batches of eight, a third hold a long one where one in twenty is long.
+MAX_OUTLIER_SHARE = 0.10
+MIN_EXCESS_SHARE = 0.15  # of step time beyond what as many others take: the same share as for a wait for data
+MIN_SECONDS_RATIO = 2.0  # times the seconds of the other steps: the length then takes the time
+MAX_CLOCK_GAP = 0.25  # of a step, between a median step by the host's clock and by the GPU's
+
+
+@dataclass(frozen=True, slots=True)
+class Outliers:
+    """Steps with long sequences, and all others."""
+
+    few: Bin
+    others: Bin
+
+
+# Longer sequences are more work: slow steps in these phases have that cause.
+@rule(
+    "length-outliers",
+    Family.MODEL,
+    suppresses=(Suppress(("slow-steps", "slow-drift"), culprits=COMPUTING, if_info=True),),
+)
+def length_outliers(evidence: Evidence) -> Finding | None:
+    """Find a few long sequences that take much of the time."""
+    outlying = outliers(evidence)
+    if outlying is None:
+        return None
+    few, others, lengths = outlying.few, outlying.others, evidence.state.main.lengths
+    seconds, typical, steps = few.seconds / few.steps, others.seconds / others.steps, few.steps + others.steps
+    limit = evidence.setting("max_length", "max_seq_length", "model_max_length", "block_size")
+    now = f" ({limit[0]}={limit[1]} now)" if limit is not None and isinstance(limit[1], int) else ""
+    return Finding(
+        code="length-outliers",
+        severity="warning",
+        title=f"Long sequences: {share(few.steps / steps)} of steps take"
+        f" {share(few.seconds / (few.seconds + others.seconds))} of the time",
+        evidence=[
+            f"{few.steps} of {steps} steps: mean length {few.length / few.steps:,.0f}, max {lengths.longest:,.0f};"
+            f" other steps: mean length {others.length / others.steps:,.0f}",
+            f"mean {duration(seconds)} per long step, {duration(typical)} per other step",
+        ],
+        advice=f"Check the long sequences: drop broken items, truncate others{now}. Or batch by tokens, so that a long"
+        " sequence shares its batch with few others.",
+        lost_fraction=evidence.of_wall(few.seconds - few.steps * typical),
+    )
+
+
+def outliers(evidence: Evidence) -> Outliers | None:
+    """Return the steps whose longest sequence is far above the typical one, where they are few and take much time."""
+    lengths = evidence.state.main.lengths
+    typical = lengths.typical()
+    if lengths.steps < MIN_OUTLIER_STEPS or typical is None or not _clocks_agree(evidence):
+        return None
+    few, others = Bin(), Bin()
+    for length, row in lengths.rows():
+        _add(few if length >= MIN_LENGTH_RATIO * typical else others, row)
+    if not few.steps or not few.seconds or not others.seconds:
+        return None
+    if (
+        few.steps > MAX_OUTLIER_STEPS_SHARE * lengths.steps
+        and (_sequence_share(few, others) or 1.0) > MAX_OUTLIER_SHARE
+    ):
+        return None
+    mean = others.seconds / others.steps
+    if few.seconds - few.steps * mean < MIN_EXCESS_SHARE * (few.seconds + others.seconds):
+        return None
+    return Outliers(few, others) if few.seconds / few.steps >= MIN_SECONDS_RATIO * mean else None
+
+
+def _clocks_agree(evidence: Evidence) -> bool:
+    """Return whether a host's step is as long as the GPU's, so that the host's times say what a batch takes."""
+    if evidence.device is None:
+        return True
+    host = evidence.state.main.step_seconds.digested().quantiles.at(0.5)[0]
+    phases = evidence.state.main.device.phases.values()
+    device = sum(column.digested().quantiles.at(0.5)[0] for column in phases)
+    return device > 0.0 and abs(host - device) <= MAX_CLOCK_GAP * device
+
+
+def _sequence_share(few: Bin, others: Bin) -> float | None:
+    """Estimate which share of all sequences is long: others in their batches are taken to be typical."""
+    rows = [part.padded * part.steps / part.length for part in (few, others)]
+    typical, long = others.tokens / rows[1] if rows[1] else 0.0, few.length / few.steps
+    if not rows[0] or not typical or long <= typical:
+        return None
+    return max(0.0, (few.tokens - rows[0] * typical) / (long - typical)) / sum(rows)
+
+
+def _add(total: Bin, row: Bin) -> None:
+    total.steps += row.steps
+    total.seconds += row.seconds
+    total.tokens += row.tokens
+    total.padded += row.padded
+    total.length += row.length
+
+
+MIN_FORWARD_CALLS = 32  # of the model that were watched
+# Of the calls: half of them where each step repeats one. A tenth is a loop that checks its training now and then.
+MIN_REPEATED_SHARE = 0.25
+
+
+@rule("duplicate-forward", Family.MODEL)
+def duplicate_forward(evidence: Evidence) -> Finding | None:
+    """Find forward passes repeated on the same input, with gradients and without a backward of their own."""
+    facts = evidence.facts("forwards")
+    repeated, calls = facts.get("repeated"), facts.get("calls")
+    if not isinstance(repeated, int) or not isinstance(calls, int):
+        return None
+    if evidence.steps < MIN_STEPS or calls < MIN_FORWARD_CALLS:
+        return None
+    part = min(0.5, repeated / calls)
+    if part < MIN_REPEATED_SHARE:
+        return None
+    row = evidence.phase("forward")
+    lines = [f"{repeated} of {calls} calls in training mode repeated the previous input without a backward"]
+    if row is not None:
+        lines.append(f"forward {duration(row.mean)} per step, {share(row.share)} of step time, both calls together")
+    known = row is not None and not evidence.host_only
+    return Finding(
+        code="duplicate-forward",
+        severity="warning",
+        title="Duplicate forward pass: two per backward on the same input",
+        evidence=lines,
+        advice="Reuse the first output: compute metrics from the outputs behind the loss. Run gradient-free code under"
+        " torch.no_grad().",
+        lost_fraction=min(0.5, evidence.of_wall(part * row.mean * row.count)) if row is not None and known else None,
+    )
+
+
+MIN_SINGLE_CALLS = 4.0  # per step, on one sample each; two or three may be different questions
+MIN_SINGLE_STEPS_SHARE = 0.8  # of the steps consist of such calls
+# Seconds of forward and backward per call, on a core. A longer call has so much work in one sample that batching gains
+# little on a CPU; on a GPU the free memory decides.
+MAX_CALL_SECONDS = 0.02
+MIN_FREE_SHARE = 0.4  # of the memory: room for twice the activations, whatever the weights take
+MAX_SEQUENCE_LENGTH = 2048  # positions of one sequence: longer ones keep a GPU busy by themselves
+MIN_COMPUTING_SHARE = 0.30  # of the time since the first step, in forward and backward
+
+
+@rule("sequential-batching", Family.MODEL, suppresses=("gpu-starved", LATE_LAUNCHES))
+def sequential_batching(evidence: Evidence) -> Finding | None:
+    """Find many calls of the model per step with one sample each, though more would fit."""
+    main = evidence.state.main
+    if main.called_often < MIN_STEPS or main.called_singly < MIN_SINGLE_STEPS_SHARE * main.called_often:
+        return None
+    done = main.steps_ok + sum(main.skipped.values())
+    samples = main.pace.samples / main.pace.steps if main.pace.steps else 0.0
+    if main.called_often < MIN_SINGLE_STEPS_SHARE * done or samples < MIN_SINGLE_CALLS:
+        return None
+    seconds = hardware.computing(evidence)
+    per_call = seconds / max(1, main.pace.samples)
+    if evidence.of_loop(seconds) < MIN_COMPUTING_SHARE or not _has_room(evidence, per_call):
+        return None
+    lines = [f"{samples:.1f} calls per step on one sample each, in {main.called_singly} of {done} steps"]
+    lines.append(f"forward and backward {duration(per_call)} per call")
+    memory = hardware.free_memory(evidence)
+    if memory is not None:
+        lines.append(f"{share(1 - memory[0] / memory[1])} of {memory[2]} never used")
+    return Finding(
+        code="sequential-batching",
+        severity="warning",
+        title=f"Batch size 1: {samples:.1f} model calls per step",
+        evidence=lines,
+        advice=_batch_advice(evidence),
+        lost_fraction=evidence.of_wall(seconds) * (1 - 1 / samples),
+    )
+
+
+def _has_room(evidence: Evidence, per_call: float) -> bool:
+    """Return whether several samples at once would fit and would likely gain."""
+    memory, pace = hardware.free_memory(evidence), evidence.state.main.pace
+    if memory is not None and 1 - memory[0] / memory[1] < MIN_FREE_SHARE:
+        return False
+    if pace.samples and pace.tokens / pace.samples >= MAX_SEQUENCE_LENGTH:
+        return False
+    if hardware.place(evidence) == "cuda":
+        return memory is not None
+    return per_call * hardware.scheduled_share(evidence) < MAX_CALL_SECONDS
+
+
+def _batch_advice(evidence: Evidence) -> str:
+    batch = evidence.setting("per_device_train_batch_size", "batch_size")
+    accumulation = evidence.setting("gradient_accumulation_steps", "accumulate_grad_batches")
+    if batch is None or accumulation is None or not isinstance(accumulation[1], int) or accumulation[1] < 2:
+        return "Collate the samples with padding and call the model once for all of them."
+    half = max(1, accumulation[1] // 2)
+    return (
+        f"Set {batch[0]}={batch[1]} → 2 and {accumulation[0]}={accumulation[1]} → {half}, and so on while memory lasts"
+        " and samples/s grow: the training result stays the same."
+    )

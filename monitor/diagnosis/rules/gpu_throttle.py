@@ -1,0 +1,289 @@
+"""GPU hardware: clocks limited by heat, power or locks, errors, slow links, other programs on the card. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from monitor import gpu_lines
+from monitor.diagnosis.rule import COMPUTING, Family, GpuEvidence, Suppress, lost_seconds, rule
+from monitor.model.report import Finding
+from monitor.model.throttle_watch import GpuWatch, ThrottleEvent
+from monitor.units import duration, plural, share
+
+MIN_CRITICAL_CLOCK_LOSS = 0.5  # of the clock: the GPU does half of its work
+MIN_CRITICAL_SLOWDOWN = 0.5  # steps take half as long again
+MIN_THROTTLE_SHARE = 0.01  # of the time; what took less and is over is information, not worth a warning
+SHOWN = 4  # throttle events shown one by one
+SHOWN_STEPS = 20
+
+# A slower GPU makes computing take longer, whatever the program does.
+SLOWER_STEPS = (Suppress(("slow-steps", "slow-drift"), culprits=COMPUTING, if_info=True),)
+
+
+@rule("thermal-throttle", Family.GPU, on_gpus=True, suppresses=SLOWER_STEPS)
+def thermal_throttle(evidence: GpuEvidence) -> Finding | None:
+    """Find clocks lowered by heat."""
+    return _throttled(
+        evidence,
+        "thermal-throttle",
+        "limited by heat",
+        "Improve cooling: airflow, dust, fans, room temperature, neighboring load. A slightly lower power limit"
+        " (nvidia-smi -pl) often costs less than the heat does.",
+        _temperature,
+    )
+
+
+@rule("power-brake", Family.GPU, on_gpus=True, suppresses=SLOWER_STEPS)
+def power_brake(evidence: GpuEvidence) -> Finding | None:
+    """Find clocks lowered by the machine's power supply."""
+    return _throttled(
+        evidence,
+        "power-brake",
+        "limited by the power brake",
+        "The machine's power supply requests less power: have its power supplies, cables and the rack's power budget"
+        " checked.",
+    )
+
+
+@rule("hw-slowdown", Family.GPU, on_gpus=True, suppresses=SLOWER_STEPS)
+def hw_slowdown(evidence: GpuEvidence) -> Finding | None:
+    """Find clocks cut by the board without a more specific reason."""
+    return _throttled(
+        evidence,
+        "hw-slowdown",
+        "limited by hardware slowdown",
+        "The board protects itself from heat, a power brake or overcurrent: check temperatures, power cables and"
+        " nvidia-smi -q -d PERFORMANCE while it lasts.",
+    )
+
+
+@rule("power-capped", Family.GPU, on_gpus=True, suppresses=SLOWER_STEPS)
+def power_capped(evidence: GpuEvidence) -> Finding | None:
+    """Find clocks lowered by the power limit beyond what is normal on a busy GPU. Information: limits do this."""
+    return _throttled(
+        evidence,
+        "power-capped",
+        "limited by power",
+        "Normal for dense work. If the limit was lowered, an administrator can raise it (nvidia-smi -pl).",
+        _power_limit,
+        info_only=True,
+    )
+
+
+@rule("low-clocks", Family.GPU, on_gpus=True, suppresses=SLOWER_STEPS)
+def low_clocks(evidence: GpuEvidence) -> Finding | None:
+    """Find full load at a low clock without a reason that requires it: locked clocks, most often."""
+    rows = evidence.of("low-clocks")
+    by_hand = all(gpu_lines.set_by_hand(row.bits) for row in rows)
+    unknown = 0
+    for row in rows:
+        unknown |= gpu_lines.unknown_bits(row.bits)
+    finding = _throttled(
+        evidence,
+        "low-clocks",
+        "low, as application clocks are set" if by_hand else "low, throttle reason unavailable",
+        "Check for locked clocks: nvidia-smi -q -d CLOCK. nvidia-smi -rgc and -rac reset locks and application clocks.",
+    )
+    if finding is not None and unknown:
+        finding.evidence.append(f"unknown throttle reason of the driver: {hex(unknown)}")
+    return finding
+
+
+def _throttled(
+    evidence: GpuEvidence,
+    code: str,
+    what: str,
+    advice: str,
+    line: Callable[[GpuWatch], str] | None = None,
+    info_only: bool = False,
+) -> Finding | None:
+    """Return one finding for all throttle events of this code.
+
+    Args:
+        what: completes "clock ...".
+        line: makes one more line of evidence from a `GpuWatch`, or "" for none.
+    """
+    rows = evidence.of(code)
+    if not rows:
+        return None
+    worst = rows[0]
+    open_gpus = {row.uuid for row in rows if row.last_seen is None}
+    gpus = open_gpus or {row.uuid for row in rows}
+    words = ", ".join(part for part in (worst.clock_words(), worst.steps_words()) if part)
+    name = f"GPU {worst.index} clock" if len(gpus) == 1 else f"{len(gpus)} GPUs: clock"
+    lines = [_event_line(evidence, row) for row in rows[:SHOWN]]
+    if len(rows) > SHOWN:
+        lines.append(f"{plural(len(rows) - SHOWN, 'more event', 'more events')}")
+    if line is not None:
+        affected = {row.uuid for row in rows}
+        lines += [text for watch in evidence.watches() if watch.uuid in affected and (text := line(watch))]
+    first, last = worst.effect.first, worst.effect.last
+    return Finding(
+        code=code,
+        severity="info" if info_only else severity(evidence, rows),
+        title=f"{name} {what}{'' if open_gpus else ' (over)'}" + (f": {words}" if words else ""),
+        evidence=lines,
+        advice=advice,
+        lost_fraction=lost_fraction(evidence, rows),
+        steps=[] if first is None or last is None else list(range(first, last + 1)[:SHOWN_STEPS]),
+        over=not open_gpus,  # it may return: until then the remaining steps gain nothing
+    )
+
+
+def severity(evidence: GpuEvidence, rows: list[ThrottleEvent]) -> str:
+    """Return `critical` where half of the speed is gone, `info` where it was short and is over, else `warning`."""
+    seconds: dict[str, float] = {}
+    for row in rows:
+        seconds[row.uuid] = seconds.get(row.uuid, 0.0) + row.seconds
+    is_open = any(row.end is None for row in rows)
+    if not is_open and evidence.wall and max(seconds.values()) < MIN_THROTTLE_SHARE * evidence.wall:
+        return "info"
+    is_critical = any(
+        (row.clock_drop or 0.0) > MIN_CRITICAL_CLOCK_LOSS or (row.effect.slower or 0.0) >= MIN_CRITICAL_SLOWDOWN
+        for row in rows
+    )
+    return "critical" if is_critical else "warning"
+
+
+def lost_fraction(evidence: GpuEvidence, rows: list[ThrottleEvent]) -> float | None:
+    """Return the share of the run that a fix gains at most. GPUs wait for each other, so the worst one counts."""
+    lost: dict[str, float] = {}
+    for row in rows:
+        seconds = lost_seconds(row)
+        if seconds is not None:
+            lost[row.uuid] = lost.get(row.uuid, 0.0) + seconds
+    return min(1.0, max(lost.values()) / evidence.wall) if lost and evidence.wall else None
+
+
+def _event_line(evidence: GpuEvidence, row: ThrottleEvent) -> str:
+    """Return `GPU 3 hardware thermal for 20.0 s, 1,980 → 1,290 MHz (min 1,200), steps 120 to 150, 18% longer`."""
+    parts = [f"GPU {row.index} {row.reason} for {duration(row.seconds)}"]
+    if clock := row.clock_words():
+        lowest = row.clock_lowest
+        parts.append(clock + (f" (min {lowest:,})" if lowest is not None and lowest != row.clock_to else ""))
+    effect = row.effect
+    if effect.steps:
+        parts.append(
+            f"step {effect.first:,}" if effect.first == effect.last else f"steps {effect.first:,} to {effect.last:,}"
+        )
+        if effect.slower is not None:
+            parts.append(f"{share(abs(effect.slower))} {'longer' if effect.slower >= 0 else 'shorter'}")
+    if row.others is not None:
+        parts.append(f"similar GPUs at {row.others:,} MHz meanwhile")
+    if evidence.is_visible(row):
+        state = "; ongoing" if row.end is None else "; until the end"
+    else:
+        state = "; ended a moment ago" if row.end is None else ""
+    return ", ".join(parts) + state
+
+
+def _temperature(watch: GpuWatch) -> str:
+    if watch.hottest is None:
+        return ""
+    limit = f"; throttles from {watch.slows_at:.0f} °C" if watch.slows_at is not None else ""
+    return f"GPU {watch.index} max {watch.hottest:.0f} °C under load{limit}"
+
+
+def _power_limit(watch: GpuWatch) -> str:
+    if watch.power_limit is None:
+        return ""
+    default = watch.power_limit_default
+    default_words = f" (default {default:.0f} W)" if default is not None and default != watch.power_limit else ""
+    return f"GPU {watch.index} power limit {watch.power_limit:.0f} W{default_words}"
+
+
+# Problems that lower no clock: errors, a slow link, other programs.
+
+MIN_LANES_SHARE = 0.5  # of the lanes: 8 of 16 is how many boards are wired, and training rarely notices
+
+
+# Before all others: it ends the run, or falsifies its results.
+@rule("gpu-error", Family.GPU, on_gpus=True, priority=1)
+def gpu_error(evidence: GpuEvidence) -> Finding | None:
+    """Find errors reported by the driver: of the program, or of the hardware."""
+    lines: list[str] = []
+    troubled: list[GpuWatch] = []
+    is_critical = by_program = False
+    for watch in evidence.watches():
+        errors, has_critical = _errors(watch)
+        if not errors:
+            continue
+        troubled.append(watch)
+        lines += [f"GPU {watch.index}: {line}" for line in errors]
+        is_critical |= has_critical
+        xids = set(watch.errors.xids)
+        by_program |= xids <= gpu_lines.OF_THE_PROGRAM and len(errors) == len(watch.errors.xids)
+    if not troubled:
+        return None
+    advice = (
+        "Check the program first: CUDA_LAUNCH_BLOCKING=1 and compute-sanitizer name the kernel."
+        if by_program and not is_critical
+        else "Save a checkpoint, check dmesg and nvidia-smi -q, and have the GPU reset or replaced before trusting it."
+    )
+    where = f"GPU {troubled[0].index}" if len(troubled) == 1 else f"{len(troubled)} GPUs"
+    first = lines[0].partition(": ")[2] if len(troubled) == 1 else lines[0]
+    return Finding(
+        code="gpu-error",
+        severity="critical" if is_critical else "warning",
+        title=f"{where}: {plural(len(lines), 'error', 'errors')}: {first}",
+        evidence=lines,
+        advice=advice,
+    )
+
+
+def _errors(watch: GpuWatch) -> tuple[list[str], bool]:
+    """Return the errors in words, and whether one of them is a critical hardware error."""
+    errors = watch.errors
+    lines = [gpu_lines.in_words(code) for code in sorted(errors.xids)]
+    is_critical = bool(gpu_lines.GRAVE & set(errors.xids))
+    if errors.ecc_now is not None and errors.ecc_before is not None and errors.ecc_now > errors.ecc_before:
+        more = errors.ecc_now - errors.ecc_before
+        lines.append(plural(more, "uncorrected memory error", "uncorrected memory errors") + " during this run")
+        is_critical = True
+    if errors.remap_failed:
+        lines.append("memory row remapping failed")
+        is_critical = True
+    elif errors.remap_pending:
+        lines.append("memory row remapping pending a reset")
+    return lines, is_critical
+
+
+@rule("pcie-downtrained", Family.GPU, on_gpus=True)
+def pcie_downtrained(evidence: GpuEvidence) -> Finding | None:
+    """Find links to the host that are slower than GPU and slot allow, even under load."""
+    rows = evidence.of("pcie-downtrained")
+    if not rows:
+        return None
+    affected = {row.uuid for row in rows}
+    is_bad = any(
+        (link.generation or 0) < (link.generation_max or 0)
+        or (link.lanes or 0) < MIN_LANES_SHARE * (link.lanes_max or 0)
+        for link in (watch.link for watch in evidence.watches() if watch.uuid in affected)
+    )
+    is_open = any(row.end is None for row in rows)
+    return Finding(
+        code="pcie-downtrained",
+        severity=severity(evidence, rows) if is_bad and is_open else "info",
+        title=f"GPU {rows[0].index} PCIe link below its maximum{'' if is_open else ' (over)'}: {rows[0].detail}",
+        evidence=[f"GPU {row.index}: {row.detail}, under load" for row in rows[:SHOWN]],
+        advice="It matters where much is copied (data, offloading, all-reduce without NVLink). Reseat the GPU, check"
+        " the slot's wiring and the BIOS; risers and bifurcated slots halve the link.",
+    )
+
+
+# Before its effects: others took a part of the GPU's time in all measurements.
+@rule("gpu-shared", Family.GPU, on_gpus=True, priority=3, suppresses=SLOWER_STEPS)
+def gpu_shared(evidence: GpuEvidence) -> Finding | None:
+    """Find processes of others that hold memory of the run's GPUs and take their share of the time."""
+    rows = evidence.of("gpu-shared")
+    if not rows:
+        return None
+    return Finding(
+        code="gpu-shared",
+        severity=severity(evidence, rows),
+        title=f"GPU {rows[0].index} shared with other processes{'' if rows[0].end is None else ' (over)'}:"
+        f" {rows[0].detail}",
+        evidence=[f"GPU {row.index}: {row.detail}, for {duration(row.seconds)}" for row in rows[:SHOWN]],
+        advice="Their kernels and yours take turns. Find the owner (nvidia-smi, ps -o user= -p PID), or choose a free"
+        " GPU with CUDA_VISIBLE_DEVICES.",
+    )

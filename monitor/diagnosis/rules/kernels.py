@@ -1,0 +1,352 @@
+"""Slow kernels where fast ones exist: attention, optimizer, shapes, memory formats, number formats. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from monitor.diagnosis import hardware
+from monitor.diagnosis.rule import Evidence, Family, rule
+from monitor.diagnosis.rules.batching import LATE_LAUNCHES
+from monitor.model.flops import flops_a_token, model_of
+from monitor.model.operations import operations
+from monitor.model.peaks import Peak
+from monitor.model.report import Finding
+from monitor.units import duration, share, size
+
+# Of the operations of a token. Eager attention is bound by memory, and takes a larger part of the time than of these.
+MIN_ATTENTION_SHARE = 0.15
+# How often each tensor that holds scores passes through memory: written and read on the way, read again in backward,
+# its gradient written and read.
+SCORE_PASSES = 5
+# Bytes per second that such kernels reach: nine tenths of what data sheets give the memory (A100 2.0, H100 3.35, H200
+# 4.8, B200 8 TB/s).
+MEMORY_RATE = 3.0e12
+MEMORY_RATES = (("h200", 4.3e12), ("b200", 7.2e12), ("h100", 3.0e12), ("a100", 1.8e12))
+MIN_WRITTEN_SHARE = 0.10  # of the step, by that estimate
+MAX_WRITTEN_SHARE = 0.90  # there are matrix products, a loss and an optimizer besides, in any model with attention
+
+
+@rule("slow-attention", Family.MODEL)
+def slow_attention(evidence: Evidence) -> Finding | None:
+    """Find attention that writes out its score matrix, where that is a large part of the work."""
+    return _eager(evidence) or _written_out(evidence)
+
+
+def _eager(evidence: Evidence) -> Finding | None:
+    """Find it by a library's setting."""
+    facts, length = evidence.facts("model"), typical_length(evidence)
+    if facts.get("attention") != "eager" or length is None or not evidence.enough():
+        return None
+    model = model_of(facts)
+    total, linear = flops_a_token(model, length), flops_a_token(model, 1.0)
+    if total is None or linear is None or 1 - linear / total < MIN_ATTENTION_SHARE:
+        return None
+    return Finding(
+        code="slow-attention",
+        severity="warning",
+        title=f"Slow attention: eager implementation, {share(1 - linear / total)} of the operations",
+        evidence=[
+            f"typical sequence length {length:,.0f}; {model.layers} layers of width {model.attention_width:,}",
+            f"forward and backward {share(evidence.of_wall(hardware.computing(evidence)))} of wall time",
+        ],
+        advice='Use from_pretrained(..., attn_implementation="sdpa"): the score matrix is then never written to'
+        " memory.",
+    )
+
+
+def _written_out(evidence: Evidence) -> Finding | None:
+    """Find it written by hand: matrix products and a softmax, whose score matrix goes through GPU memory."""
+    facts, device = evidence.facts("ops").get("attention_written_out"), evidence.device
+    if not isinstance(facts, dict) or device is None or not evidence.enough():
+        return None
+    count, written, length = facts.get("count"), facts.get("bytes"), facts.get("length")
+    seconds, calls = evidence.step_seconds, hardware.calls_a_step(evidence)
+    if not isinstance(count, int) or not isinstance(written, int) or not seconds or count < 1:
+        return None
+    part = min(MAX_WRITTEN_SHARE, SCORE_PASSES * written * calls / _memory_rate(evidence) / seconds)
+    if part < MIN_WRITTEN_SHARE or device.bound in ("host", "data"):
+        return None
+    place = f" at {facts['place']}" if isinstance(facts.get("place"), str) else ""
+    return Finding(
+        code="slow-attention",
+        severity="warning",
+        title=f"Slow attention: score matrices written to memory, about {share(part)} of step time",
+        evidence=[
+            f"{count} softmax over score matrices in one forward pass{place}: {size(written)} in all",
+            *([f"sequence length {length:,}"] if isinstance(length, int) else []),
+            f"estimate: each of its tensors passes through memory {SCORE_PASSES} times, forward and backward",
+        ],
+        advice="Use torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True): the score matrix is then"
+        " never written to memory.",
+        lost_fraction=part * evidence.loop_share,
+    )
+
+
+def _memory_rate(evidence: Evidence) -> float:
+    names = {(card.name or "").lower() for card in hardware.cards(evidence)}
+    return max((rate for model, rate in MEMORY_RATES if any(model in name for name in names)), default=MEMORY_RATE)
+
+
+def typical_length(evidence: Evidence) -> float | None:
+    """Return the positions of a sequence, padding included where it is known."""
+    main = evidence.state.main
+    if main.lengths.steps:
+        return main.lengths.typical()
+    return main.pace.tokens / main.pace.samples if main.pace.tokens and main.pace.samples else None
+
+
+MIN_OPTIMIZER_SHARE = 0.10  # of step time
+MIN_OPTIMIZER_SHARE_ON_CPU = 0.20  # likewise, where a fused step saves fewer kernel starts
+MIN_TENSORS = 20  # to update; with fewer there is little to fuse
+HAS_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")  # of torch.optim
+FUSED_ON_CPU = (2, 4)  # torch's version from which these are fused on the CPU, too
+
+
+@rule("unfused-optimizer", Family.MODEL, suppresses=("gpu-starved", LATE_LAUNCHES))
+def unfused_optimizer(evidence: Evidence) -> Finding | None:
+    """Find an optimizer that takes much of the step and updates one parameter after the other."""
+    row, facts = evidence.phase("optimizer"), evidence.facts("optimizer")
+    if row is None or not evidence.enough() or row.share < MIN_OPTIMIZER_SHARE or evidence.host_only:
+        return None
+    where, kind, tensors = hardware.place(evidence), facts.get("class"), facts.get("tensors")
+    if where not in ("cuda", "cpu") or kind not in HAS_FUSED or not isinstance(tensors, int):
+        return None
+    if not is_one_by_one(evidence) or tensors < MIN_TENSORS:
+        return None
+    if where == "cpu" and row.share < MIN_OPTIMIZER_SHARE_ON_CPU:
+        return None
+    settings = ", ".join(f"{name}={facts.get(name)}" for name in ("fused", "foreach"))
+    return Finding(
+        code="unfused-optimizer",
+        severity="warning" if where == "cuda" else "info",
+        title=f"Unfused optimizer: {kind} updates {tensors:,} tensors one by one, {share(row.share)} of step time",
+        evidence=[f"{settings}, parameters on {where}", f"optimizer {duration(row.mean)} per step"],
+        advice=f"Use {fused_setting(evidence, str(kind))}.",
+        lost_fraction=evidence.of_wall(row.mean * row.count),
+    )
+
+
+def is_one_by_one(evidence: Evidence) -> bool:
+    """Return whether the optimizer updates each parameter by itself: on a GPU torch groups them by default."""
+    facts = evidence.facts("optimizer")
+    if "fused" not in facts or facts.get("fused") or facts.get("foreach"):
+        return False
+    if hardware.place(evidence) == "cpu":
+        return _torch_version(evidence) >= FUSED_ON_CPU
+    return facts.get("foreach") is False or facts.get("fused") is False
+
+
+def fused_setting(evidence: Evidence, kind: str) -> str:
+    if evidence.state.facts.get("framework") == "transformers":
+        return f'optim="{evidence.facts("config").get("optim", "adamw_torch")}" → "adamw_torch_fused"'
+    return f"torch.optim.{kind}(..., fused=True)"
+
+
+def _torch_version(evidence: Evidence) -> tuple[int, ...]:
+    version: Any = evidence.facts("versions").get("torch")
+    parts = version.split(".")[:2] if isinstance(version, str) else []
+    return tuple(int(part) for part in parts if part.isdigit())
+
+
+# Shapes and layouts that fast kernels do not take, from one forward pass that was watched.
+
+# Of the operations. Vocabularies of odd size are a fifth to a third of small language models', and worth a line.
+MIN_MISALIGNED_SHARE = 0.20
+MIN_WARNING_MISALIGNED_SHARE = 0.60  # the model's own width is odd: every product is slower
+MIN_CONV_SHARE = 0.50  # of the operations in convolutions
+MIN_HALF_SHARE = 0.50  # of the operations in 16 bits: in fp32 the layout gains little
+SIXTEEN_BITS = ("bfloat16", "float16")
+MAX_SHAPES = 3
+
+
+@rule("misaligned-shapes", Family.MODEL)
+def misaligned_shapes(evidence: Evidence) -> Finding | None:
+    """Find matrix products whose sizes do not fit tensor cores."""
+    facts, device = evidence.facts("ops").get("misaligned"), evidence.device
+    if not isinstance(facts, dict) or device is None or not evidence.enough():
+        return None
+    part, shapes = facts.get("share"), facts.get("shapes")
+    if not isinstance(part, int | float) or part < MIN_MISALIGNED_SHARE:
+        return None
+    rows = [row for row in (shapes[:MAX_SHAPES] if isinstance(shapes, list) else []) if isinstance(row, str)]
+    is_warning = part >= MIN_WARNING_MISALIGNED_SHARE and device.bound != "host"
+    return Finding(
+        code="misaligned-shapes",
+        severity="warning" if is_warning else "info",
+        title=f"Misaligned shapes: {share(part)} of the operations in matrix products that do not fit tensor cores",
+        evidence=[
+            *(f"{row} (rows, columns, inner size): not all multiples of 8, or 4 in fp32" for row in rows),
+            "cost unknown, depends on size and library",
+        ],
+        advice="Pad widths, heads and the vocabulary to a multiple of 64 (50,257 → 50,304); the padding is never used.",
+    )
+
+
+@rule("channels-last", Family.MODEL)
+def channels_last(evidence: Evidence) -> Finding | None:
+    """Find convolutions in 16 bits on images in channels-first layout."""
+    ops, device = evidence.facts("ops"), evidence.device
+    facts = ops.get("conv")
+    if not isinstance(facts, dict) or device is None or not evidence.enough():
+        return None
+    part, count, last = facts.get("share"), facts.get("count"), facts.get("channels_last")
+    if not isinstance(part, int | float) or not isinstance(count, int) or part < MIN_CONV_SHARE or last != 0:
+        return None
+    by_dtype = ops.get("flops_by_dtype")
+    total = sum(by_dtype.values()) if isinstance(by_dtype, dict) else 0
+    half = sum(by_dtype.get(name, 0) for name in SIXTEEN_BITS) if isinstance(by_dtype, dict) else 0
+    if not total or half < MIN_HALF_SHARE * total:
+        return None
+    return Finding(
+        code="channels-last",
+        severity="warning" if device.bound == "device" else "info",
+        title=f"Channels-first layout (NCHW) in {count} 16-bit convolutions",
+        evidence=[
+            f"{share(part)} of the operations are convolutions",
+            "tensor cores take NHWC: each call converts images",
+        ],
+        advice="Call model.to(memory_format=torch.channels_last), and convert the images likewise.",
+    )
+
+
+@rule("deterministic-mode", Family.MODEL)
+def deterministic_mode(evidence: Evidence) -> Finding | None:
+    """Find torch restricted to deterministic algorithms, some of which are slower. Information."""
+    if evidence.device is None or not evidence.enough() or evidence.facts("torch").get("deterministic") is not True:
+        return None
+    return Finding(
+        code="deterministic-mode",
+        severity="info",
+        title="Deterministic algorithms only (torch.use_deterministic_algorithms)",
+        evidence=["scatter, index_add, some convolutions and attention use slower algorithms; cost unknown"],
+        advice="If results need not be bitwise reproducible: torch.use_deterministic_algorithms(False), and"
+        " torch.backends.cudnn.benchmark=True for convolutions of constant size.",
+    )
+
+
+# The number format of matrix products, compared with those of this GPU.
+
+# Of the time, in which the GPU runs something: below, the step waits for something else than matrix products.
+MIN_BUSY = 0.50
+MIN_PEAK_RATIO = 1.5  # times the peak; 10% or 20% is lost to other kernels
+MIN_PRECISION_GAIN = 0.15  # of the time, at most
+MAX_TENSOR_ACTIVE = 0.05  # of the time that tensor cores are active: exact fp32 never uses them
+# Of a format's peak, that matrix products of a model reach at least: so the time that they take, which is what another
+# format shortens, is an estimate from above.
+REACHED_PEAK_SHARE = 0.3
+MIN_CONV_TF32_SHARE = 0.5  # of the operations in convolutions: their own setting decides
+
+
+def _busy_peak(evidence: Evidence) -> tuple[str, Peak, float] | None:
+    """Return the GPU's name, its peak and its computing share; None where one is unknown or the GPU mostly waits."""
+    known, busy = hardware.peak(evidence), hardware.computing_share(evidence)
+    if known is None or busy is None or not evidence.enough() or busy < MIN_BUSY:
+        return None
+    return *known, busy
+
+
+@rule("fp32-matmul", Family.MODEL)
+def fp32_matmul(evidence: Evidence) -> Finding | None:
+    """Find matrix products in exact fp32 on a GPU with TF32."""
+    known = _busy_peak(evidence)
+    if known is None:
+        return None
+    name, peak, busy = known
+    if not hardware.full_precision(evidence) or hardware.tf32(evidence) is not False or _uses_tensor_cores(evidence):
+        return None
+    if peak.fp32 is None or peak.tf32 is None or not _has_tf32(peak) or _convolves_in_tf32(evidence):
+        return None  # GeForce: the same peak; before Ampere there is no TF32
+    lost = _product_share(evidence, busy, peak.fp32) * (1 - peak.fp32 / peak.tf32)
+    if lost < MIN_PRECISION_GAIN:
+        return None
+    if evidence.state.facts.get("framework") == "transformers":
+        advice = "Set tf32=True in TrainingArguments. bf16=True gains more, where it fits."
+    else:
+        advice = (
+            'Call torch.set_float32_matmul_precision("high") before training. bf16 autocast gains more, where it fits.'
+        )
+    return Finding(
+        code="fp32-matmul",
+        severity="warning",
+        title=f"Exact fp32 matrix products: peak {peak.fp32:,g} TFLOPS instead of {peak.tf32:,g} with TF32",
+        evidence=[_fp32_line(name, busy), 'torch.get_float32_matmul_precision() is "highest"'],
+        advice=advice,
+        lost_fraction=lost * evidence.loop_share,
+    )
+
+
+def _fp32_line(name: str, busy: float) -> str:
+    return f"{name} busy {share(busy)} of the time; all parameters float32, no autocast"
+
+
+def _uses_tensor_cores(evidence: Evidence) -> bool:
+    """Return whether matrix products run on tensor cores already, whatever the settings say."""
+    device = evidence.device
+    return device is not None and device.tensor_active is not None and device.tensor_active >= MAX_TENSOR_ACTIVE
+
+
+def _has_tf32(peak: Peak) -> bool:
+    return peak.fp32 is not None and peak.tf32 is not None and peak.tf32 >= MIN_PEAK_RATIO * peak.fp32
+
+
+def _convolves_in_tf32(evidence: Evidence) -> bool:
+    """Return whether most work is in convolutions, for which cuDNN's own setting allows TF32 by default."""
+    facts = evidence.facts("ops").get("conv")
+    if not isinstance(facts, dict) or facts.get("tf32") is not True:
+        return False
+    part = facts.get("share")
+    return isinstance(part, int | float) and part >= MIN_CONV_TF32_SHARE
+
+
+def _product_share(evidence: Evidence, busy: float, tflops: float) -> float:
+    """Return the share of the time in matrix products at this peak, at most; all busy time where they are unknown.
+
+    A network on graphs, or one that is solved for a differential equation, hardly has any.
+    """
+    ops, seconds = operations(evidence.state.facts), evidence.step_seconds
+    if ops is None or ops.unknown or not ops.flops or not seconds:
+        return busy
+    return min(busy, ops.flops * hardware.calls_a_step(evidence) / (REACHED_PEAK_SHARE * tflops * 1e12) / seconds)
+
+
+@rule("no-mixed-precision", Family.MODEL)
+def no_mixed_precision(evidence: Evidence) -> Finding | None:
+    """Find training in fp32 on a GPU with much faster 16-bit formats."""
+    known = _busy_peak(evidence)
+    if known is None:
+        return None
+    name, peak, busy = known
+    allowed = _convolves_in_tf32(evidence) or hardware.tf32(evidence)
+    if not allowed and _uses_tensor_cores(evidence):
+        return None
+    now = peak.tflops("tf32" if allowed else "fp32")
+    half = peak.bf16 or peak.fp16
+    if not hardware.full_precision(evidence) or allowed is None or not now or not half or half < MIN_PEAK_RATIO * now:
+        return None
+    lost = _product_share(evidence, busy, now) * (1 - now / half)
+    if lost < MIN_PRECISION_GAIN:
+        return None
+    dtype = "bf16" if peak.bf16 else "fp16"
+    # TF32 is one line that changes no weight update: the first thing to do.
+    has_fp32_finding = fp32_matmul(evidence) is not None
+    is_chosen = bool(allowed) and _has_tf32(peak)  # tensor cores are in use: the precision may be intended
+    return Finding(
+        code="no-mixed-precision",
+        severity="info" if has_fp32_finding or is_chosen else "warning",
+        title=f"No mixed precision: peak {now:,g} TFLOPS instead of {half:,g} with {dtype}",
+        evidence=[_fp32_line(name, busy), "mixed precision speeds up matrix products only"],
+        advice=_mixed_advice(evidence, dtype),
+        lost_fraction=None if has_fp32_finding else lost * evidence.loop_share,
+    )
+
+
+def _mixed_advice(evidence: Evidence, dtype: str) -> str:
+    framework = evidence.state.facts.get("framework")
+    if framework == "transformers":
+        advice = f"Set {dtype}=True in TrainingArguments"
+    elif framework == "lightning":
+        advice = f'Use Trainer(precision="{"bf16-mixed" if dtype == "bf16" else "16-mixed"}")'
+    else:
+        name = "bfloat16" if dtype == "bf16" else "float16"
+        advice = f"Run forward and loss under torch.autocast with dtype torch.{name}"
+    return advice + ("." if dtype == "bf16" else ", with a loss scaler: this GPU has no bf16.")

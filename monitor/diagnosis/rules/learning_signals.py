@@ -1,0 +1,141 @@
+"""Learning signals: a loss that is not finite, a constant reward or loss, contradictory figures. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from monitor.console.reading import LEFT_OUT, NOTE_PREFIX
+from monitor.diagnosis.rule import MIN_STEPS, Evidence, Family, rule
+from monitor.model.report import Finding, MetricRow
+from monitor.units import rate
+from trainhooks.auto.vocabulary import REWARD_NAME, is_loss, is_reward
+
+MIN_REWARDS = 50  # logged values; a policy that never earns may need some tens of steps to find its first reward
+MIN_LOSSES = 30  # logged values; a loss that learns differs in the third digit long before
+MIN_DIGITS = 4  # of a printed loss; in the third digit it differs within tens of values, if it learns
+SAME = 1e-9  # of its size: rounding of a constant
+
+
+def _metrics(evidence: Evidence, wanted: Callable[[str], bool]) -> Iterator[tuple[str, MetricRow]]:
+    for name, row in evidence.report.metrics.items():
+        if wanted(name):
+            yield name, row
+
+
+@rule("nonfinite-loss", Family.LEARNING)
+def nonfinite_loss(evidence: Evidence) -> Finding | None:
+    """Find a loss that is, or was, not a finite number."""
+    for name, row in _metrics(evidence, is_loss):
+        if row.nonfinite:
+            is_now = isinstance(row.last, str)
+            return Finding(
+                code="nonfinite-loss",
+                severity="critical" if is_now else "warning",
+                title=f"{name} is {row.last}: the model no longer learns"
+                if is_now
+                else f"{name} was not finite at times",
+                evidence=[f"{row.nonfinite:,} of {row.count:,} values nan or infinite"],
+                advice="Stop and go back to the last good checkpoint. Typical causes: a learning rate that is too high,"
+                " fp16 without loss scaling, log(0) or division by 0, an empty batch.",
+                lost_fraction=1.0 if is_now else None,
+            )
+    return None
+
+
+@rule("reward-flat", Family.LEARNING)
+def reward_flat(evidence: Evidence) -> Finding | None:
+    """Find a reward that never changes."""
+    for name, row in _metrics(evidence, is_reward):
+        if _is_constant(row, MIN_REWARDS):
+            return Finding(
+                code="reward-flat",
+                severity="warning",
+                title=f"Constant reward: {name} is {row.last} in all {row.count:,} steps",
+                evidence=["a policy gradient needs differences between rewards; there are none"],
+                advice="Test the reward function with a known good and a known bad answer; an executor whose failure is"
+                " caught gives a constant, too.",
+            )
+    return None
+
+
+@rule("loss-flat", Family.LEARNING)
+def loss_flat(evidence: Evidence) -> Finding | None:
+    """Find a loss that never changes."""
+    if any(REWARD_NAME.search(name) for name in evidence.report.metrics):
+        return None  # the loss of a policy gradient says nothing by its size
+    for name, row in _metrics(evidence, is_loss):
+        if _is_constant(row, MIN_LOSSES):
+            if evidence.report.run.source == "console" and _digits(row.last) < MIN_DIGITS:
+                continue  # printed with two decimals, a loss that learns slowly is constant, too
+            return Finding(
+                code="loss-flat",
+                severity="warning",
+                title=f"Constant loss: {name} is {row.last} in all {row.count:,} steps",
+                evidence=[f"min {row.min}, max {row.max}"],
+                advice="Check that the optimizer holds the model's parameters, they require gradients, the learning"
+                " rate is not 0, and the loss depends on the model's output.",
+            )
+    return None
+
+
+def _is_constant(row: MetricRow, min_count: int) -> bool:
+    if row.count < min_count or row.nonfinite or row.min is None or row.max is None:
+        return False
+    return row.max - row.min <= SAME * max(abs(row.min), abs(row.max))
+
+
+def _digits(value: float | str | None) -> int:
+    """Return the significant digits that a value was printed with, without trailing zeros."""
+    return len(repr(value).partition("e")[0].replace(".", "").strip("-0")) if isinstance(value, float | int) else 0
+
+
+# Figures that the program prints, compared with each other and with measured ones.
+
+CODE = "inconsistent-console"
+REFUSED = NOTE_PREFIX + LEFT_OUT  # as the reader of the output notes it
+# A bar past its end, as Lightning's is under accumulation, counts something else than the steps: these were measured.
+PAST_ITS_END = re.compile(r"\d+ of \d+")
+UNKNOWN_YET = ("mfu -100.0", "mfu -1.0")  # printed by nanoGPT and its derivatives before they have measured it
+# Times what was measured, or a part of it. A program leaves out waiting or warm-up, and may then be right in its way.
+MAX_RATE_RATIO = 1.5
+RATES = (("tokens_per_second", "tok/s"), ("samples_per_second", "samples/s"))
+MAX_LINES = 5
+
+
+@rule(CODE, Family.LEARNING)
+def inconsistent_console(evidence: Evidence) -> Finding | None:
+    """Find printed figures that cannot all be true."""
+    alerts = evidence.state.alerts + evidence.state.main.alerts
+    contradictions = [row.text.removeprefix(NOTE_PREFIX) for row in alerts if row.code == CODE]
+    refused = [note.removeprefix(REFUSED) for note in evidence.state.notes if note.startswith(REFUSED)]
+    refused = [figure for figure in refused if figure not in UNKNOWN_YET]
+    if evidence.report.run.source == "hooks":
+        refused = [figure for figure in refused if not PAST_ITS_END.fullmatch(figure)]
+    lines = [*contradictions, *(f"printed {figure}, which is impossible" for figure in refused), *_rate_lines(evidence)]
+    if not lines:
+        return None
+    return Finding(
+        code=CODE,
+        severity="warning" if contradictions else "info",
+        title=f"Contradictory console figures: {lines[0]}" if contradictions or refused else lines[0],
+        evidence=lines[:MAX_LINES],
+        advice="Trust none of its timings until fixed. Typical causes: added nested timers, a mean since the start"
+        " used as a rate, a wall clock that jumped.",
+    )
+
+
+def _rate_lines(evidence: Evidence) -> list[str]:
+    """Return logged rates above those of the steps alone, padding counted: the most that they can mean."""
+    main, report, lines = evidence.state.main, evidence.report, []
+    seconds = main.step_seconds.digested().sum
+    if report.run.source != "hooks" or report.run.ranks > 1 or evidence.steps < MIN_STEPS or not seconds:
+        return []  # read from its output, or of all ranks together: nothing to compare with
+    done = (max(main.pace.tokens, main.padded_tokens), main.pace.samples)
+    for (name, unit), amount in zip(RATES, done, strict=True):
+        row = report.metrics.get(name)
+        if row is None or not amount or not row.mean or row.count < MIN_STEPS:
+            continue
+        if row.mean > MAX_RATE_RATIO * amount / seconds:
+            lines.append(f"Logged {rate(row.mean, unit)}, measured {rate(amount / seconds, unit)} in steps")
+    return lines

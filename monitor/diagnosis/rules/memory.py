@@ -1,0 +1,315 @@
+"""Memory that ran out, is about to, grows without end, is fragmented, or is left unused. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from monitor.diagnosis import hardware
+from monitor.diagnosis.rule import COMPUTING, MIN_STEPS, Evidence, Family, Suppress, rule
+from monitor.diagnosis.rules.user_settings import DELAYS_ALL_LAUNCHES
+from monitor.model.baseline import MIN_STRETCHES, Climb
+from monitor.model.report import Finding
+from monitor.model.state import MACHINE, TREE, ours
+from monitor.step_columns import OTHER
+from monitor.units import duration, plural, share, size, size_of
+from trainhooks.events import Host
+
+# Of the GPU's memory in use by tensors: a batch a tenth longer than the longest no longer fits.
+MAX_TENSOR_SHARE = 0.95
+MIN_RETRIES = 4  # times that the allocator had to free its cache and start over; once may be a first long batch
+MAX_HOST_SHARE = 0.95  # of the memory that the training may use, in all recent readings
+MIN_KILLED_SHARE = 0.90  # likewise at the last reading before a SIGKILL: the last second may take the rest
+MIN_GROWING_SHARE = 0.01  # of it, within the readings kept: what does not grow may stay there for ever
+MAX_ERROR_LENGTH = 300  # characters
+SIGKILL = 9
+_OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemoryError|^MemoryError|can't allocate memory", re.IGNORECASE)
+
+# Memory that fills costs time as well: fresh pages in each step, retries, at last the disk. What gets slower with it
+# has that name.
+FILLING_MEMORY = Suppress(("slow-drift",), culprits=(*COMPUTING, OTHER))
+
+
+# Before others: it ends the run.
+@rule("oom-risk", Family.MEMORY, priority=6, suppresses=(FILLING_MEMORY,))
+def oom_risk(evidence: Evidence) -> Finding | None:
+    """Find memory that ran out or is about to."""
+    return _ran_out(evidence) or _gpu_near_limit(evidence) or _host_near_limit(evidence)
+
+
+def _oom(severity: str, title: str, lines: list[str], advice: str) -> Finding:
+    return Finding(code="oom-risk", severity=severity, title=title, evidence=lines, advice=advice)
+
+
+def _ran_out(evidence: Evidence) -> Finding | None:
+    outcome = evidence.report.outcome
+    if outcome.error and _OUT_OF_MEMORY.search(outcome.error):
+        memory = hardware.gpu_memory(evidence)
+        peak = [f"peak GPU memory {size_of(*memory)}, as far as known"] if memory is not None else []
+        lines = [outcome.error[:MAX_ERROR_LENGTH], *peak]
+        return _oom("critical", "Out of memory: it ended the run", lines, _gpu_advice(evidence))
+    readings = _host_readings(evidence.state.host[-3:])
+    if outcome.signal != SIGKILL or not readings:
+        return None
+    used, limit = max(readings)
+    if used < MIN_KILLED_SHARE * limit:
+        return None
+    lines = [f"{size_of(used, limit)} in use at the last reading", *_process_lines(evidence)]
+    title = "Killed (SIGKILL) with host memory nearly full: probably by the kernel's OOM killer"
+    return _oom("critical", title, lines, _host_advice(evidence))
+
+
+def _gpu_near_limit(evidence: Evidence) -> Finding | None:
+    facts = hardware.allocator(evidence)
+    total, peak, retries = facts.get("total"), facts.get("peak_allocated"), facts.get("retries")
+    if not isinstance(total, int) or not isinstance(peak, int) or not evidence.enough():
+        return None
+    retries = retries if isinstance(retries, int) else 0
+    is_full = peak >= MAX_TENSOR_SHARE * total
+    if not is_full and (retries < MIN_RETRIES or memory_fragmented(evidence) is not None):
+        return None
+    lines = [f"peak tensor memory {size_of(peak, total)}"]
+    if retries:
+        lines.append(f"allocator retries: at least {retries:,}")
+    reason = f"peak {share(peak / total)}" if is_full else plural(retries, "allocator retry", "allocator retries")
+    return _oom("warning", f"GPU memory almost full: {reason}", lines, _gpu_advice(evidence))
+
+
+def _host_near_limit(evidence: Evidence) -> Finding | None:
+    readings, tree = _host_readings(evidence.state.host), evidence.report.host.tree_rss
+    if len(readings) < hardware.READINGS or not evidence.enough() or tree is None:
+        return None
+    used, limit = readings[-1]
+    recent = readings[-hardware.READINGS :]
+    grown = used - recent[0][0]
+    if min(recent)[0] < MAX_HOST_SHARE * limit or grown < MIN_GROWING_SHARE * limit or tree < used / 2:
+        return None
+    lines = [f"{size(grown)} more than half a minute ago", *_process_lines(evidence)]
+    title = f"Host memory almost full: {size_of(used, limit)} and growing"
+    return _oom("warning", title, lines, _host_advice(evidence))
+
+
+def _host_readings(readings: Sequence[Host]) -> list[tuple[int, int]]:
+    """Return memory in use and its limit for each host reading that has them."""
+    return [limit for reading in readings if (limit := hardware.host_limit(reading)) is not None]
+
+
+def _process_lines(evidence: Evidence) -> list[str]:
+    tree = evidence.report.host.tree_rss
+    return [f"training processes use {size(tree)}"] if tree is not None else []
+
+
+def _gpu_advice(evidence: Evidence) -> str:
+    now = evidence.setting_now("per_device_train_batch_size", "batch_size")
+    return (
+        f"Use a smaller batch{now} with more accumulation, limit the longest sequences, or set"
+        " PYTORCH_ALLOC_CONF=expandable_segments:True against fragmentation."
+    )
+
+
+def _host_advice(evidence: Evidence) -> str:
+    now = evidence.setting_now("dataloader_num_workers", "num_workers")
+    return f"Use fewer DataLoader workers{now}, memory-mapped instead of loaded data, smaller caches, or more memory."
+
+
+MIN_SPLIT_RETRIES = 2  # allocator retries; one may be the first long batch
+MIN_SPLIT_SHARE = 0.15  # of all memory, reserved by the allocator beyond what tensors ever took
+# With frequent retries that is its limit, wherever it lies (a part of the GPU, set by set_per_process_memory_fraction,
+# or what others leave): then a smaller share of what it reserved is fragmentation enough.
+MIN_FREQUENT_RETRIES, MIN_SPLIT_OF_RESERVED = 5, 0.08
+
+
+# Before what it causes: retries make steps slow and launches late.
+@rule("memory-fragmented", Family.MEMORY, priority=5, suppresses=("gpu-starved", DELAYS_ALL_LAUNCHES))
+def memory_fragmented(evidence: Evidence) -> Finding | None:
+    """Find an allocator that frees its cache and starts over though tensors take far less than all memory."""
+    facts = hardware.allocator(evidence)
+    total, peak, reserved = facts.get("total"), facts.get("peak_allocated"), facts.get("peak_reserved")
+    retries = facts.get("retries")
+    if not isinstance(total, int) or not isinstance(peak, int) or not isinstance(reserved, int):
+        return None
+    if not isinstance(retries, int) or not evidence.enough():
+        return None
+    unused = reserved - peak
+    often = retries >= MIN_FREQUENT_RETRIES and unused >= MIN_SPLIT_OF_RESERVED * reserved
+    if not often and (retries < MIN_SPLIT_RETRIES or unused < MIN_SPLIT_SHARE * total):
+        return None
+    return Finding(
+        code="memory-fragmented",
+        severity="warning",
+        title=f"GPU memory fragmented: {size(unused)} reserved and never in use",
+        evidence=[
+            f"peak tensor memory {size_of(peak, total)}; torch reserved {size(reserved)}",
+            f"allocator retries: at least {retries:,}",
+        ],
+        advice="Set PYTORCH_ALLOC_CONF=expandable_segments:True (PYTORCH_CUDA_ALLOC_CONF before torch 2.9), or pad"
+        " batches to a few sizes.",
+    )
+
+
+# Memory that is never given back.
+
+WARMUP_SECONDS = 15.0  # after the first step: caches, workers, the allocator's first growth
+WARMUP_SHARE = 0.25  # of the time watched, whichever is later
+MIN_WATCHED_SECONDS = 45.0  # after that; a shorter climb is a start
+MIN_GROWTH = 256 * 2**20  # bytes; less is lost among caches
+MIN_GROWTH_SHARE = 0.10  # of what it held at first, likewise
+MIN_GPU_GROWTH_SHARE = 0.05  # of the GPU's memory
+# A GPU's memory is taken by an allocator that keeps what it has: it grows in the first steps, and where it goes on
+# growing with every step, something is kept. So it shows sooner than on a host, where caches and workers come and go,
+# and one reading is as good as two.
+GPU_WARMUP_SECONDS, GPU_WARMUP_SHARE = 1.0, 0.1  # after the first three steps
+MIN_GPU_WATCHED_SECONDS = 7.0
+MIN_MACHINE_GROWTH_SHARE = 0.5  # of the growth shows in the machine's memory: mapped files do not
+MIN_WARNING_GROWTH_SHARE = 0.10  # of the machine's memory gone: a warning, whenever the run ends
+MAX_SECONDS_LEFT = 3600.0  # until all is full: likewise, where it is unknown when the run would end
+
+
+# Before others: it ends the run, and slows it down before that.
+@rule("memory-leak", Family.MEMORY, priority=4, suppresses=(FILLING_MEMORY,))
+def memory_leak(evidence: Evidence) -> Finding | None:
+    """Find memory of the training that grows without end."""
+    return _host_leak(evidence) or _gpu_leak(evidence)
+
+
+def _climb(
+    evidence: Evidence,
+    what: str,
+    warmup: tuple[float | None, float, float],
+    min_seconds: float,
+    least: int | None = MIN_STRETCHES,
+) -> Climb | None:
+    """Return how memory grew after the warm-up; None where it did not, or not for long enough.
+
+    Args:
+        what: whose memory: `TREE`, `MACHINE` or a GPU's UUID.
+        warmup: begin, seconds after it, and share of the time watched; the later end counts.
+        least: readings for each part of a steady climb; None: any rise counts.
+    """
+    trend, first = evidence.state.memory.get(what), evidence.state.main.wall.first_step
+    begin, seconds, part = warmup
+    if trend is None or trend.begin is None or first is None or begin is None or not trend.places:
+        return None
+    end = trend.begin + (trend.places[-1] + 1) * trend.width
+    since = max(begin + seconds, first + part * (end - first))
+    if end - since < min_seconds:
+        return None
+    return trend.rise(since) if least is None else trend.climb(since, evidence.state.main.pace.done, least=least)
+
+
+def _growth_line(climb: Climb) -> str:
+    return f"{size(climb.first)} → {size(climb.last)} in {duration(climb.seconds)}, steady growth"
+
+
+def _full_line(limit: float, left: float) -> str:
+    return f"at this rate {size(limit)} are full in {duration(max(0.0, left))}"
+
+
+def _host_leak(evidence: Evidence) -> Finding | None:
+    warmup = (evidence.state.main.wall.first_step, WARMUP_SECONDS, WARMUP_SHARE)
+    climb = _climb(evidence, TREE, warmup, MIN_WATCHED_SECONDS)
+    if climb is None or climb.last - climb.first < max(MIN_GROWTH, MIN_GROWTH_SHARE * climb.first):
+        return None
+    # Other programs on the machine come and go: its memory need not grow steadily.
+    machine = _climb(evidence, MACHINE, warmup, MIN_WATCHED_SECONDS, least=None)
+    grown = climb.last - climb.first
+    if machine is None or machine.last - machine.first < MIN_MACHINE_GROWTH_SHARE * grown:
+        return None
+    lines, is_warning = [_growth_line(climb)], False
+    limits = _host_readings(evidence.state.host[-1:])
+    if limits:
+        used, limit = limits[0]
+        left = (limit - used) / climb.rate
+        lines.append(_full_line(limit, left))
+        eta = evidence.report.progress.eta_seconds
+        is_warning = left < (MAX_SECONDS_LEFT if eta is None else eta) or grown >= MIN_WARNING_GROWTH_SHARE * limit
+    return Finding(
+        code="memory-leak",
+        severity="warning" if is_warning else "info",
+        title=f"Memory leak: training grows by {size(climb.rate * 60)} per minute",
+        evidence=lines,
+        advice="Look for what only grows: lists of losses with their graphs (loss.detach(), .item()), caches, outputs"
+        " kept for a table, workers over Python lists. tracemalloc or memray name the line.",
+    )
+
+
+def _gpu_leak(evidence: Evidence) -> Finding | None:
+    if ours(evidence.state) is None and len(evidence.state.gpus) > 1:
+        return None
+    warmup = (evidence.state.main.wall.warm, GPU_WARMUP_SECONDS, GPU_WARMUP_SHARE)
+    for card in hardware.cards(evidence):
+        climb = _climb(evidence, card.uuid, warmup, MIN_GPU_WATCHED_SECONDS, least=1)
+        if not card.memory_total or climb is None:
+            continue
+        if climb.last - climb.first < MIN_GPU_GROWTH_SHARE * card.memory_total:
+            continue
+        left = (card.memory_total - climb.newest) / climb.rate
+        eta = evidence.report.progress.eta_seconds
+        return Finding(
+            code="memory-leak",
+            severity="info" if eta is not None and left > eta else "warning",
+            title=f"Memory leak: GPU {card.index} grows by {size(climb.rate * 60)} per minute",
+            evidence=[_growth_line(climb), _full_line(card.memory_total, left)],
+            advice="losses.append(loss) keeps each step's whole graph: use loss.detach(), or .item() where it is logged"
+            " anyway. Detach outputs and states that are carried from step to step.",
+        )
+    return None
+
+
+# Memory left unused, and time spent on saving it.
+
+MIN_UNUSED_SHARE = 0.50  # of the memory: twice the batch fits, and the longest batch may still be to come
+MIN_BUSY = 0.80  # of the time in which the GPU ran something; one that is idle needs other help than memory
+MIN_LENGTH_STEPS = 100  # steps, so that long batches have been among them
+RECOMPUTED_SHARE = 0.33  # of backward: one forward more, and a backward is about two
+MIN_RECOMPUTED_SHARE = 0.05  # of the time since the first step
+MIN_BACKWARD_RATIO = 1.5  # times forward that a backward takes at least if the layers are computed again inside it
+
+
+@rule("memory-headroom", Family.MEMORY)
+def memory_headroom(evidence: Evidence) -> Finding | None:
+    """Find GPU memory half of which is never used while the GPU is busy."""
+    memory, used = hardware.gpu_memory(evidence), hardware.busy(evidence)
+    if memory is None or used is None or used < MIN_BUSY or evidence.steps < MIN_LENGTH_STEPS:
+        return None
+    peak, total = memory
+    if 1 - peak / total < MIN_UNUSED_SHARE:
+        return None
+    return Finding(
+        code="memory-headroom",
+        severity="info",
+        title=f"Unused GPU memory: {share(1 - peak / total)}",
+        evidence=[f"peak {size_of(peak, total)} in {evidence.steps:,} steps"],
+        advice="Use it where it gains: no gradient checkpointing, or a larger batch with less accumulation, while"
+        " tokens/s grow.",
+    )
+
+
+@rule("checkpointing-unneeded", Family.MODEL)
+def checkpointing_unneeded(evidence: Evidence) -> Finding | None:
+    """Find gradient checkpointing although there is memory for all activations."""
+    memory, backward, forward = hardware.free_memory(evidence), evidence.phase("backward"), evidence.phase("forward")
+    if not has_checkpointing(evidence) or memory is None or backward is None or backward.count < MIN_STEPS:
+        return None
+    used, total, kind = memory
+    recomputed = RECOMPUTED_SHARE * backward.mean * backward.count
+    if 1 - used / total < MIN_UNUSED_SHARE or evidence.of_loop(recomputed) < MIN_RECOMPUTED_SHARE:
+        return None
+    # On a GPU the host's clock says nothing of the two: it waits wherever it next needs a result.
+    is_slow = forward is not None and backward.mean >= MIN_BACKWARD_RATIO * forward.mean
+    if hardware.place(evidence) != "cuda" and not is_slow:
+        return None
+    return Finding(
+        code="checkpointing-unneeded",
+        severity="warning",
+        title=f"Unneeded gradient checkpointing: {share(1 - used / total)} of {kind} never used",
+        evidence=[f"peak {size_of(used, total)}", f"backward with recomputation: {duration(backward.mean)} per step"],
+        advice="Set gradient_checkpointing=False and try it on the longest batch: activations of all layers are then"
+        " kept.",
+        lost_fraction=evidence.of_wall(recomputed),
+    )
+
+
+def has_checkpointing(evidence: Evidence) -> bool:
+    """Return whether gradient checkpointing is on."""
+    return evidence.facts("model").get("gradient_checkpointing") is True

@@ -1,0 +1,370 @@
+"""Slower than before: a drift within the run, than the last run of the same command, than expected. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from monitor.diagnosis.rule import BETWEEN_STEPS, MIN_STEPS, Evidence, Family, Suppress, rule
+from monitor.diagnosis.rules.host_limits import MIN_READINGS_SHARE, contention_slowdown, cpu_starved, crowded
+from monitor.model.compare import (
+    MAX_SKIPPED_DIFFERENCE,
+    MIN_BUCKETS,
+    Change,
+    Comparison,
+    Side,
+    compare,
+    same_amount,
+    skipped_share,
+)
+from monitor.model.flops import heaviness
+from monitor.model.pace import Pace
+from monitor.model.report import Finding
+from monitor.model.series import Curve, Series
+from monitor.model.view import step_seconds
+from monitor.units import age, brief, duration, rate, share
+
+MIN_DRIFT_STEPS = 100
+MIN_DRIFT = 1.20  # the last third against the first: past the ups and downs of a shared host's quarter hours
+MIN_AGREEING_SHARE = 0.8  # of the buckets of the last third lie above the first third: it lasts, and is no spike
+# Times slower; less may be others on a crowded machine, whose share is never known exactly.
+MIN_BEYOND_NEIGHBORS = 2.0
+# A phase appeared in, or vanished from, so many of the steps: they do something else, and may take longer.
+MAX_PHASE_CHANGE = 0.2
+MIN_DRIFT_SECONDS = 0.005  # per step; less is the scheduler's
+MIN_STRETCHES = 8  # by the GPU's clock, in each third
+MIN_THIRD_VALUES = 3
+NEWEST = 20  # steps that show whether it is over
+MAX_RECOVERED = 1.10  # of the first third: the newest steps are as fast as those were; half of what makes a drift
+
+
+@rule(
+    "slow-drift",
+    Family.PROGRESS,
+    # Most of the time in no phase is what has grown there since the beginning.
+    suppresses=(Suppress(("unaccounted-time",), same_culprit=True, if_info=True, if_most=True),),
+)
+def slow_drift(evidence: Evidence) -> Finding | None:
+    """Find steps that got slower over the run and stayed so, beyond what their tokens explain."""
+    if evidence.steps < MIN_DRIFT_STEPS or not _timed_often_enough(evidence):
+        return None
+    early, late, agree = _thirds(_step_seconds(evidence))
+    between = False
+    if not _is_slower(early, late, agree):
+        if evidence.device is not None:
+            return None  # the GPU's steps hold what lies between them
+        early, late, agree = _thirds(_periods(evidence.state.main.pace))
+        if not _is_slower(early, late, agree):
+            return None
+        between = True  # the steps take what they took; what lies between them grows
+    if _is_other_work(evidence) or _is_contention(evidence, early, late) or _is_more_tokens(evidence, early, late):
+        return None
+    lost = _lost(evidence, early, between)
+    if between and lost <= 0:
+        return None  # what grows there has a name of its own: evaluations, checkpoints, logging
+    grown = _grown_phases(evidence)
+    culprit = BETWEEN_STEPS if between else max(grown, key=lambda name: grown[name], default=None)
+    newest = _newest(evidence, between)
+    over = newest <= MAX_RECOVERED * early
+    crowd = crowded(evidence) if late < MIN_BEYOND_NEIGHBORS * early else crowded(evidence, MIN_READINGS_SHARE)
+    lines = [f"first third {brief(early)} per step, last third {brief(late)}"]
+    lines += [f"last {NEWEST} steps {brief(newest)} per step: over"] if over else []
+    lines += evidence.places(BETWEEN_STEPS) if between else []
+    lines += [crowd] if crowd else []
+    if culprit is not None and grown.get(culprit, 0.0) > 0:
+        lines.append(f"{culprit} grew most: +{brief(grown[culprit])} per step")
+    where = f", in {culprit}" if culprit and not between else ", between steps" if between else ""
+    return Finding(
+        code="slow-drift",
+        severity="info" if crowd or over else "warning",
+        title=f"Drift: steps {share(late / early - 1)} slower than at the start{where}{' (over)' if over else ''}",
+        evidence=lines,
+        advice="Look for what grows with the run: a list that is kept, sequence lengths, a cache, a filling disk. Check"
+        " for lower clocks (heat, power) and new neighbors on the host.",
+        lost_fraction=lost,
+        culprit=culprit,
+        over=over,
+    )
+
+
+def _timed_often_enough(evidence: Evidence) -> bool:
+    """Return whether enough stretches were timed: the GPU's clock times some steps together, and weighs them alike."""
+    return evidence.device is None or evidence.host_only or evidence.state.main.device.stretches >= 3 * MIN_STRETCHES
+
+
+def _step_seconds(evidence: Evidence) -> Sequence[float]:
+    """Return seconds per step over the run: by the GPU's clock, else by the run's pace; without a GPU by the steps."""
+    main = evidence.state.main
+    if evidence.device is None:
+        return main.step_seconds.digested().series.curve().mean
+    if evidence.host_only:  # in long stretches: a host waits for the GPU in one step of many
+        return _periods(main.pace, 3 * MIN_STRETCHES)
+    return main.device.paces.digested().series.curve().mean
+
+
+def _newest(evidence: Evidence, between: bool) -> float:
+    """Return the typical seconds of the newest steps, or from the end of one to that of the next."""
+    steps = evidence.state.main.latest[-NEWEST:]
+    if evidence.device is not None:  # a host runs ahead, and waits for many steps in one
+        return (steps[-1].start + steps[-1].duration - steps[0].start) / len(steps)
+    if not between:
+        return median(step.duration for step in steps)
+    ends = [step.start + step.duration for step in steps]
+    return median(after - before for before, after in pairwise(ends))
+
+
+def _is_other_work(evidence: Evidence) -> bool:
+    """Return whether late steps are of another kind than early ones: of another stage, or with other phases."""
+    main = evidence.state.main
+    if len({kind.stage for kind in main.baselines}) > 1:
+        return True  # a curriculum: its stages have paces of their own
+    steps = main.step_seconds.digested().series
+    early, late = _counts(steps, steps)
+    for stats in main.phases.values():
+        first, last = _counts(stats.seconds.digested().series, steps)
+        if abs(last / max(1, late) - first / max(1, early)) > MAX_PHASE_CHANGE:
+            return True
+    return False
+
+
+def _is_contention(evidence: Evidence, early: float, late: float) -> bool:
+    """Return whether other programs took the cores away, or may have."""
+    slowdown = contention_slowdown(evidence)
+    return slowdown is None or late < MIN_DRIFT * early * slowdown
+
+
+def _is_more_tokens(evidence: Evidence, early: float, late: float) -> bool:
+    """Return whether the late steps have more work."""
+    tokens = evidence.state.main.tokens.digested()
+    if tokens.count <= MIN_DRIFT_STEPS // 2:
+        return False
+    fewer, more, _ = _thirds(tokens.series.curve().mean)
+    return fewer > 0 and late / early < MIN_DRIFT * more / fewer
+
+
+def _counts(series: Series, steps: Series) -> tuple[int, int]:
+    """Return how many values lie in the first and in the last third of the steps."""
+    begin, third = steps.index[0] * steps.width, (steps.newest - steps.index[0] * steps.width) / 3
+    rows = [(index * series.width, count) for index, count in zip(series.index, series.count, strict=True)]
+    first = sum(count for at, count in rows if at < begin + third)
+    return first, sum(count for at, count in rows if at >= begin + 2 * third)
+
+
+def _lost(evidence: Evidence, early: float, between: bool) -> float:
+    """Return the share of the elapsed time that lies beyond the speed of the first third."""
+    main, wall = evidence.state.main, evidence.report.wall
+    spent = wall.steps + wall.between_steps if between else wall.steps
+    return evidence.of_wall(max(0.0, spent - early * main.step_seconds.digested().count))
+
+
+def _is_slower(early: float, late: float, agree: float) -> bool:
+    return late >= MIN_DRIFT * early and late - early >= MIN_DRIFT_SECONDS and agree >= MIN_AGREEING_SHARE
+
+
+def _grown_phases(evidence: Evidence) -> dict[str, float]:
+    """Return seconds per step by which each phase grew; empty where only the host's clock times a GPU's steps."""
+    if evidence.host_only:
+        return {}
+    main = evidence.state.main
+    if evidence.device is not None:
+        columns = {name: column.digested() for name, column in main.device.phases.items()}
+    else:
+        columns = {name: stats.seconds.digested() for name, stats in main.phases.items()}
+    thirds = {name: _thirds(column.series.curve().mean) for name, column in columns.items()}
+    return {name: late - early for name, (early, late, _) in thirds.items()}
+
+
+def _periods(pace: Pace, most: int | None = None) -> list[float]:
+    """Return seconds from the end of a step to that of the next, by the marks along the run; in `most` parts."""
+    marks = pace.whole[1:]  # the first one lies before a step
+    if most is not None:
+        marks = marks[:: max(1, len(marks) // most)]
+    return [(b[0] - a[0]) / (b[1] - a[1]) for a, b in pairwise(marks) if b[1] > a[1]]
+
+
+def _thirds(means: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median of the first third (its first tenth, the warm-up, left out) and of the last third.
+
+    The third value is the share of the last third that lies above the first median.
+    """
+    values = [value for value in means if value == value]
+    third = len(values) // 3
+    if third < MIN_THIRD_VALUES:
+        return 0.0, 0.0, 0.0
+    first, last = values[len(values) // 10 : third + len(values) // 10], values[-third:]
+    early = median(first)
+    return early, median(last), sum(value > early for value in last) / len(last)
+
+
+# Slower than the last comparable run of the same command, on equal work.
+
+MIN_REGRESSION_STEPS = 30  # of this run; the first of them are warm-up
+# From one run to the next clocks, caches and neighbors move the speed of an unchanged program by a tenth and more;
+# a quarter is more than that.
+MIN_REGRESSION = 1.25
+MIN_UNEXPLAINED_REGRESSION = 2.0  # worth a warning also where nothing that is known has changed
+MAX_HEAVIER = 1.02  # times the FLOPs or the sequence length: more work takes longer
+MIN_EXPLAINED_SHARE = 0.1  # of the difference: phases that explain less are not named
+MIN_CULPRIT_SHARE = 0.5  # of the difference that the culprit explains
+MAX_CHANGES, MAX_PHASES = 6, 3  # named
+NO_CHANGE = "no known setting changed"
+
+# Names and output paths of a run do not explain its speed.
+_IRRELEVANT = re.compile(
+    r"seed|(?:^|[-_.])(?:dir|name|id|output|path|time)$|learning_rate|(?:^|-)lr$|run_name|push_to_hub", re.I
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """A comparison that shows a regression: `slower` is times as long, on equal work."""
+
+    slower: float
+    comparison: Comparison
+
+
+# After others: it does not say why the run is slower.
+@rule("regressed", Family.PROGRESS, priority=20)
+def regressed(evidence: Evidence) -> Finding | None:
+    """Find a run slower than the last comparable run of the same command, where that is at hand."""
+    before = evidence.before
+    if before is None or evidence.steps < MIN_REGRESSION_STEPS:
+        return None
+    slower_run = regression(before, Side(evidence.report, step_seconds(evidence.state)))
+    if slower_run is None:
+        return None
+    comparison, changes = slower_run.comparison, _relevant(slower_run.comparison.changed)
+    far = slower_run.slower >= MIN_UNEXPLAINED_REGRESSION
+    # Where others fill the machine, it is most likely their doing, and has a finding as such.
+    is_warning = (changes and far) if cpu_starved(evidence) is not None else (changes or far)
+    per = "" if comparison.per == "step" else f" per {comparison.per}"
+    first = comparison.phases[0] if comparison.phases else None
+    return Finding(
+        code="regressed",
+        severity="warning" if is_warning else "info",
+        title=f"Regression: {slower_run.slower:.1f}x slower{per} than {_run_name(evidence, before)}",
+        evidence=_regression_lines(evidence, before, comparison, changes),
+        advice="Look at what changed beside the phase that grew; change one thing back and compare:"
+        f" trainmon compare {before.report.run.id} {evidence.report.run.id}",
+        # Start-up is no part of it, nor what lies between the steps.
+        lost_fraction=evidence.of_wall(evidence.report.wall.steps) * (1 - 1 / slower_run.slower),
+        culprit=first.name if first is not None and (first.explains or 0.0) > MIN_CULPRIT_SHARE else None,
+    )
+
+
+def regression(before: Side, after: Side) -> Regression | None:
+    """Return how much slower `after` is, where that is more than noise and no more work explains it."""
+    curves = _same_stretch(before.step_seconds, after.step_seconds)
+    if curves is None:
+        return None
+    comparison = compare(Side(before.report, curves[0]), Side(after.report, curves[1]))
+    slower = comparison.slower
+    if slower is None or not comparison.more_than_noise or _does_more(before, after, comparison):
+        return None
+    if abs(skipped_share(before.report) - skipped_share(after.report)) > MAX_SKIPPED_DIFFERENCE:
+        # Steps that are no longer skipped are no loss: only slower ones count.
+        slower = min(slower, comparison.slower_a_success or slower)
+    return Regression(slower, comparison) if slower >= MIN_REGRESSION else None
+
+
+def _same_stretch(one: Curve, other: Curve) -> tuple[Curve, Curve] | None:
+    """Return both runs where both were: the first hundred steps do not stand for ten thousand. None: too few yet."""
+    if not one.x or not other.x:
+        return None
+    first, last = max(one.x[0], other.x[0]), min(one.end or one.x[-1], other.end or other.x[-1])
+    if first > last:
+        return one, other  # one continues where the other ended
+    cut = [_between(curve, first, last) for curve in (one, other)]
+    return (cut[0], cut[1]) if min(len(curve.x) for curve in cut) > MIN_BUCKETS else None
+
+
+def _between(curve: Curve, first: float, last: float) -> Curve:
+    places = [at for at, x in enumerate(curve.x) if x + curve.width > first and x <= last]
+    x, mean, low, high = ([values[at] for at in places] for values in (curve.x, curve.mean, curve.low, curve.high))
+    return Curve(x, mean, low, high, curve.width, min(curve.end, last) if curve.end is not None else None)
+
+
+def _does_more(before: Side, after: Side, comparison: Comparison) -> bool:
+    """Return whether the later run does more for what it is measured by: then it is supposed to be slower."""
+    one, two = comparison.work
+    heavier = heaviness(one, two)
+    if heavier is not None and heavier > MAX_HEAVIER:
+        return True
+    exact = one.flops_a_token and two.flops_a_token
+    if not exact and one.length and two.length and two.length > MAX_HEAVIER * one.length:
+        return True
+    counted = (one.tokens and two.tokens) or (one.samples and two.samples)
+    return not counted and not same_amount(before.report, after.report)
+
+
+def _run_name(evidence: Evidence, before: Side) -> str:
+    """Return `rft-12`, 26 h before: the name of the run, and how long ago it was."""
+    run, own = before.report.run, evidence.report.run
+    name = f"`{run.id or run.name}`"
+    if run.started is None or own.started is None:
+        return name
+    return f"{name}, {age(max(0.0, own.started - run.started))} before"
+
+
+def _regression_lines(evidence: Evidence, before: Side, comparison: Comparison, changes: list[Change]) -> list[str]:
+    lines = [_speed(comparison)]
+    shares = [{row.name: row.share for row in side.phases} for side in (before.report, evidence.report)]
+    for phase in comparison.phases[:MAX_PHASES]:
+        if phase.explains is not None and phase.explains >= MIN_EXPLAINED_SHARE:
+            part = f"{share(shares[0].get(phase.name, 0.0))} → {share(shares[1].get(phase.name, 0.0))} of step time"
+            lines.append(f"{phase.name}: {part}; {share(min(1.0, phase.explains))} of the difference")
+    lines += [f"{change.name}: {_value(change.before)} → {_value(change.after)}" for change in changes[:MAX_CHANGES]]
+    if len(changes) > MAX_CHANGES:
+        lines.append(f"{len(changes) - MAX_CHANGES} more changes")
+    return lines if changes else [*lines, NO_CHANGE]
+
+
+def _speed(comparison: Comparison) -> str:
+    for per, (one, two), unit in (
+        ("token", comparison.tokens_per_second, "tok/s"),
+        ("sample", comparison.samples_per_second, "samples/s"),
+    ):
+        if comparison.per == per and one is not None and two is not None:
+            return f"{rate(one, unit)} → {rate(two, unit)}"
+    one, two = comparison.step_seconds
+    return f"median step {duration(one)} → {duration(two)}"
+
+
+def _relevant(changed: list[Change]) -> list[Change]:
+    """Return changes without names and places, and without what only one run has, unless it is an argument."""
+    kept = [change for change in changed if not _IRRELEVANT.search(change.name)]
+    sure = [change for change in kept if change.name.startswith("-") or None not in (change.before, change.after)]
+    return sure + [change for change in kept if change.name.startswith("model called")]
+
+
+def _value(value: object) -> str:
+    return "not given" if value is None else str(value)[:80]
+
+
+# Speed compared with the expected one.
+
+MAX_EXPECTED_SHARE = 0.90  # of what was asked for; a tenth is within what batches and neighbors do to a rate
+
+
+# After others: it does not say why the run is slower than expected.
+@rule("below-expected", Family.PROGRESS, priority=20)
+def below_expected(evidence: Evidence) -> Finding | None:
+    """Find fewer tokens per second than `--expect-tps` asks for."""
+    throughput = evidence.report.throughput
+    wanted, overall = throughput.expected_tokens_per_second, throughput.tokens_per_second
+    recent = throughput.recent.tokens_per_second if evidence.is_running else None
+    reached = max(overall or 0.0, recent or 0.0)  # a slow start does not make the run slow
+    if not wanted or not overall or evidence.steps < MIN_STEPS or reached >= MAX_EXPECTED_SHARE * wanted:
+        return None
+    recently = f"recently {rate(recent, 'tok/s')}; " if recent else ""
+    return Finding(
+        code="below-expected",
+        severity="warning",
+        title=f"Below expected speed: {rate(overall, 'tok/s')}, {share(overall / wanted)} of {rate(wanted, 'tok/s')}",
+        evidence=[f"{recently}speed since the first step; expected by --expect-tps"],
+        advice="See the other findings; check clocks and other programs on the machine, too.",
+        lost_fraction=(1 - overall / wanted) * evidence.loop_share,
+    )

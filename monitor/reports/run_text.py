@@ -1,0 +1,437 @@
+"""A report as text: its sections, the whole in plain text or Markdown, and the few lines that end a run."""
+
+from __future__ import annotations
+
+import shlex
+import time
+
+from monitor.diagnosis.explain import gain, without_it
+from monitor.diagnosis.rules.stalls import OWN_TRAINHOOKS
+from monitor.model.fold import NEWER
+from monitor.model.pace import SINCE, recent_over
+from monitor.model.report import Outcome, Rates, Report
+from monitor.model.view import View
+from monitor.reports import comparison as assumed
+from monitor.reports import gpu_sections, listings
+from monitor.reports.gpu_sections import gpus, host
+from monitor.reports.listings import Section
+from monitor.units import UNKNOWN, duration, money, number, pace, plural, rate, share, signal_name
+from trainhooks.events import clean
+
+# The sections: titled lines and tables, the same for every format. Unknown figures are left out or named.
+
+SLOW_STEPS = 8  # shown; the JSON has all
+METRICS = 24
+REASONS = 5  # lines
+NO_TIMES = "unknown: no step times in the console output"
+ROUNDING_SECONDS = 1e-6  # seconds: what is left of a sum by rounding
+
+
+def sections(report: Report) -> list[Section]:
+    """Return all sections: outcome and speed first, then where the time goes and why."""
+    parts = [
+        findings(report),
+        to_try(report),
+        what_if(report),
+        wall(report),
+        gpu_sections.phases(report),
+        gpu_sections.account(report),
+        gpu_sections.idle_places(report),
+        gpu_sections.below_peak(report),
+        gpu_sections.host_phases(report),
+        gpu_sections.mfu(report),
+        speed_classes(report),
+        slow_steps(report),
+        skipped(report),
+        metrics(report),
+        startup(report),
+        gpus(report),
+        host(report),
+        ranks(report),
+        compiled(report),
+        restarts(report),
+        reservations(report),
+    ]
+    return [part for part in parts if part is not None]
+
+
+# The head
+
+
+def title(report: Report) -> str:
+    run = report.run
+    name = clean(run.name or run.id or "a run")
+    return f"{name} ({clean(run.id)})" if run.id and run.id != name else name
+
+
+def summary(report: Report) -> list[tuple[str, str]]:
+    """Return the head of a report: the run, its outcome, progress and speed."""
+    run = report.run
+    where = f"{clean(run.host)}, " if run.host else ""
+    when = "start unknown"
+    if run.started:
+        when = "started " + time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started))
+    whole, recent = speed(report.throughput), speed(report.throughput.recent)
+    rows = [
+        ("Command", clean(shlex.join(run.command), 2000) if run.command else UNKNOWN),
+        ("Where", f"{where}{when}" + (f", {run.ranks} ranks" if run.ranks > 1 else "")),
+        ("Outcome", outcome(report)),
+        ("Progress", progress(report)),
+        ("Speed", f"{whole} ({SINCE})" if whole else f"{UNKNOWN} (no step measured)"),
+    ]
+    tags = run.facts.get("tags")
+    if isinstance(tags, dict):
+        rows.insert(2, ("Tags", clean(", ".join(f"{key}={value}" for key, value in tags.items()))))
+    origin = source(report)
+    if origin:
+        rows.append(("Source", origin))
+    if recent and recent != whole and report.outcome.state == "running":
+        rows.append(("Recent", f"{recent} ({recent_over(report.throughput)})"))
+    if report.progress.cost is not None:
+        total = report.progress.cost_total
+        of = f" of about {money(total)}" if total is not None else ""
+        rows.append(("Cost", f"{money(report.progress.cost)}{of}"))
+    return rows
+
+
+def source(report: Report) -> str:
+    """Return the source of the figures where it is not the program itself."""
+    if report.run.recording:
+        return "a recording, at its end"
+    if report.run.source != "console":
+        return ""
+    where = "a log" if report.run.imported else "the console"
+    return f"read from {where} (printed by the program, not measured inside it)"
+
+
+def outcome(report: Report) -> str:
+    elapsed = report.progress.elapsed_seconds
+    after = f" after {duration(elapsed)}" if elapsed is not None else ""
+    state = report.outcome.state
+    if state == "running":
+        return "running" + (f" for {duration(elapsed)}" if elapsed is not None else "")
+    if state == "lost" and report.run.imported:
+        return f"ended{after}; outcome not in the log"
+    if state == "lost":
+        return f"lost{after}: process gone, outcome unknown"
+    how = _how(report.outcome)
+    error = f": {clean(report.outcome.error, 300)}" if report.outcome.error else ""
+    return f"{state}{f' ({how})' if how else ''}{after}{error}"
+
+
+def _how(ended: Outcome) -> str:
+    if ended.signal is not None:
+        return f"by {signal_name(ended.signal)}"
+    if ended.exit_code is not None:
+        return f"exit code {ended.exit_code}"
+    return "exit code unknown" if ended.state == "finished" else ""
+
+
+def progress(report: Report) -> str:
+    done = report.progress
+    if not done.steps_done:
+        return "no step measured"
+    of = f" of {done.steps_total:,}" if done.steps_total else ""
+    parts = [f"{done.steps_done:,}{of} steps" + (f" ({share(done.fraction)})" if done.fraction is not None else "")]
+    if done.steps_skipped:
+        parts.append(f"{done.steps_skipped:,} skipped")
+    if done.restarts:
+        again = f" ({plural(done.steps_again, 'step', 'steps')} repeated)" if done.steps_again else ""
+        parts.append(plural(done.restarts, "restart", "restarts") + again)
+    if report.outcome.state == "running" and done.eta_seconds is not None:
+        spread = ""
+        if done.eta_low is not None and done.eta_high is not None:
+            spread = f" ({duration(done.eta_low)} to {duration(done.eta_high)})"
+        parts.append(f"about {duration(done.eta_seconds)} left{spread}")
+    return ", ".join(parts)
+
+
+def speed(rates: Rates) -> str:
+    """Return the known rates, tokens first: steps a second depend on the batch size."""
+    parts = [
+        rate(rates.tokens_per_second, "tokens/s"),
+        rate(rates.samples_per_second, "samples/s"),
+        pace(rates.steps_per_second),
+        f"MFU {share(rates.mfu)}" if rates.mfu is not None else UNKNOWN,
+    ]
+    return ", ".join(part for part in parts if part != UNKNOWN)
+
+
+# The parts
+
+
+def findings(report: Report) -> Section | None:
+    if not report.findings:
+        return None
+    lines = []
+    for finding in report.findings:
+        lost = finding.lost_fraction
+        of = f" (at most {share(lost)} of the elapsed time)" if lost is not None else ""
+        lines.append(f"{finding.severity}: {clean(finding.title)}{of} [{clean(finding.code)}]")
+        lines.extend(f"    {clean(evidence)}" for evidence in finding.evidence)
+        if finding.advice:
+            lines.append(f"    → {clean(finding.advice)}")
+        without = without_it(report, finding)
+        if without is not None:
+            lines.append(f"    {without}")
+    return Section("Findings", lines)
+
+
+def to_try(report: Report) -> Section | None:
+    lines = []
+    for suggestion in report.to_try:
+        memory = "" if suggestion.memory == "none" else f"; memory: {clean(suggestion.memory)}"
+        lines.append(f"{clean(suggestion.text)} ({clean(suggestion.because)}{memory})")
+    return Section("To try", lines) if lines else None
+
+
+def what_if(report: Report) -> Section | None:
+    return Section("What if", assumed.lines(report.what_if)) if report.what_if is not None else None
+
+
+def wall(report: Report) -> Section | None:
+    account = report.wall
+    if not account.total or not report.progress.steps_done:
+        return None  # before the first step all is start-up, which has its own table
+    if account.startup is None:
+        return Section("Wall time", [NO_TIMES])
+    shown = [
+        [clean(name, 40), duration(seconds), share(seconds / account.total)]
+        for name, seconds in account.parts
+        if seconds > ROUNDING_SECONDS
+    ]
+    total = ["total", duration(account.total), share(1.0)]
+    return Section("Wall time", rows=[["part", "time", "share"], *shown, total])
+
+
+def speed_classes(report: Report) -> Section | None:
+    classes = report.speed_classes
+    if classes is None or not classes.fast + classes.normal + classes.slow:
+        return None
+    bounds = [f"up to {duration(classes.fast_seconds)}", "between", f"{duration(classes.slow_seconds)} or more"]
+    whole = classes.fast + classes.normal + classes.slow
+    counts = [("fast", classes.fast), ("normal", classes.normal), ("slow", classes.slow)]
+    rows = [
+        [name, bound, f"{count:,}", share(count / whole)] for (name, count), bound in zip(counts, bounds, strict=True)
+    ]
+    return Section("Steps by speed", rows=[["class", "step time", "steps", "share"], *rows], left=2)
+
+
+def slow_steps(report: Report) -> Section | None:
+    if not report.slow_steps:
+        return None
+    worst = sorted(report.slow_steps, key=lambda step: step.seconds - step.baseline, reverse=True)[:SLOW_STEPS]
+    more = len(report.slow_steps) - len(worst)
+    lines = [clean(str(step)) + (f" (rank {step.rank})" if step.rank else "") for step in worst]
+    return Section("Slow steps", lines + ([f"and {more:,} more"] if more else []))
+
+
+def skipped(report: Report) -> Section | None:
+    reasons = report.progress.skipped
+    if not reasons:
+        return None
+    ranked = sorted(reasons.items(), key=lambda reason: -reason[1])
+    return Section("Skipped steps", rows=[["reason", "steps"], *([clean(name, 80), f"{n:,}"] for name, n in ranked)])
+
+
+def metrics(report: Report) -> Section | None:
+    if not report.metrics:
+        return None
+    rows = [["metric", "last", "mean", "min", "max", "count", "non-finite"]]
+    for name, row in list(report.metrics.items())[:METRICS]:
+        values = [number(value) for value in (row.last, row.mean, row.min, row.max)]
+        rows.append([clean(name, 40), *values, f"{row.count:,}", f"{row.nonfinite:,}" if row.nonfinite else ""])
+    more = len(report.metrics) - METRICS
+    return Section("Metrics", [f"{more:,} more in `report --json`"] if more > 0 else [], rows)
+
+
+def startup(report: Report) -> Section | None:
+    named = [part for part in report.startup if part.name != "other"]
+    if not report.startup or (not named and not report.progress.steps_done):
+        return None  # all of it is start-up, as the head says
+    rows = [[clean(part.name, 60), duration(part.seconds)] for part in report.startup]
+    return Section("Start-up", rows=[["part", "time"], *rows])
+
+
+def ranks(report: Report) -> Section | None:
+    if len(report.ranks) < 2:
+        return None
+    lines = []
+    slow = report.straggler
+    if slow is not None:
+        base = "of the step-to-step time"
+        lines.append(f"rank {slow.rank} slowest: the others wait at least {share(slow.share)} {base}")
+    rows = [["rank", "median step", "waiting", "of the step", "steps"]]
+    for row in report.ranks:
+        waits = duration(row.usual_wait), share(row.wait_share)
+        rows.append([str(row.rank), duration(row.step_seconds), *waits, f"{row.steps:,}"])
+    return Section("Ranks", lines, rows)
+
+
+def compiled(report: Report) -> Section | None:
+    """Return what torch.compile did, by the facts."""
+    compile_facts = report.run.facts.get("compile")
+    if not isinstance(compile_facts, dict):
+        return None
+    counts = [
+        plural(compile_facts[key], one, f"{one}s")
+        for key, one in (("graphs", "graph"), ("recompiles", "recompile"), ("graph_breaks", "graph break"))
+        if isinstance(compile_facts.get(key), int)
+    ]
+    if isinstance(compile_facts.get("seconds"), int | float):
+        counts.append(duration(compile_facts["seconds"]))
+    reasons = compile_facts.get("reasons")
+    lines = [", ".join(counts)] if counts else []
+    lines += [clean(reason, 200) for reason in reasons[:REASONS]] if isinstance(reasons, list) else []
+    return Section("torch.compile", lines) if lines else None
+
+
+def restarts(report: Report) -> Section | None:
+    lines = [clean(row.text, 200) for row in report.alerts if row.code == "restart"]
+    return Section("Restarts", lines[-REASONS:]) if lines else None
+
+
+def reservations(report: Report) -> Section | None:
+    """Return what is missing from this report because events or lines were lost."""
+    lost = report.dropped
+    lines = [clean(row.text, 400) for row in report.alerts if row.code in (NEWER, OWN_TRAINHOOKS)]
+    if lost.events:
+        lines.append(f"dropped before the journal: {plural(lost.events, 'event', 'events')}")
+    if lost.lines:
+        lines.append(f"missing or unreadable in the journals: {plural(lost.lines, 'line', 'lines')}")
+    if lost.broken_off:
+        begin = plural(lost.broken_off, "journal breaks", "journals break")
+        lines.append(f"{begin} off: the last 0.05 s of the process are missing (more on a full or hanging disk)")
+    return Section("Incomplete", lines) if lines else None
+
+
+# The whole, in plain text and in Markdown; and the few lines that end a run.
+
+CONSOLE_LINES = 5
+
+
+def text(report: Report) -> str:
+    """Return the whole report for a terminal or a mail, without markup."""
+    lines = [title(report), *_head(report)]
+    for section in sections(report):
+        lines += ["", section.title, *(f"  {line}" for line in section.lines)]
+        if section.rows:
+            lines += listings.plain(section.rows, section.left)
+    return "\n".join(lines) + "\n"
+
+
+def markdown(report: Report) -> str:
+    """Return the whole report as Markdown, for an issue or a pull request."""
+    lines = [f"# {listings.escape(title(report))}", ""]
+    lines += listings.markdown([("", ""), *summary(report)], left=2)
+    for section in sections(report):
+        lines += ["", f"## {section.title}", ""]
+        for line in section.lines:
+            nested = line.startswith(" ")
+            lines.append(f"{'  ' if nested else ''}- {listings.escape(line.strip())}")
+        if section.rows:
+            lines += ([""] if section.lines else []) + listings.markdown(section.rows, section.left)
+    return "\n".join(lines) + "\n"
+
+
+def screen(view: View) -> str:
+    """Return one screenful where no dashboard can be shown: its main figures without charts."""
+    report = view.report
+    lines = [f"[{view.label}]"] if view.label else []
+    lines += [title(report), *_head(report)]
+    if report.outcome.state == "running":
+        lines.append(f"  {'Now':<9} {_now(view)}")
+    lines.append(f"  {'Verdict':<9} {clean(view.verdict.title)}")
+    if not report.progress.steps_done:
+        lines += [f"  {'':<9} {clean(line)}" for line in (*view.verdict.evidence, view.verdict.advice) if line]
+    shown = (wall(report), gpu_sections.phases(report), gpu_sections.gpus(report), gpu_sections.host(report))
+    for section in (*shown, reservations(report)):
+        if section is not None:
+            lines += ["", section.title, *(f"  {line}" for line in section.lines)]
+            lines += listings.plain(section.rows, section.left) if section.rows else []
+    if view.console:
+        lines += ["", "Output", *(f"  {line}" for line in view.console[-CONSOLE_LINES:])]
+    return "\n".join(lines) + "\n"
+
+
+def short(report: Report) -> str:
+    """Return the summary of an ended run: at most eight lines."""
+    lines = [f"trainmon: {clean(report.run.name or '')} {outcome(report)}".replace("  ", " ")]
+    if report.progress.steps_done:
+        rates = speed(report.throughput)
+        lines.append(f"  {progress(report)}" + (f"; {rates}" if rates else ""))
+    else:
+        lines += _silence(report)
+    if report.wall.total and report.progress.steps_done:
+        lines.append(f"  wall time: {_account(report)}")
+    if report.phases:
+        shares = [f"{clean(row.name, 40)} {share(row.share)}" for row in report.phases if row.share > 0.005][:6]
+        lines.append("  step time: " + ", ".join(shares))
+    if report.metrics:
+        values = [f"{clean(name, 40)} {number(row.last)}" for name, row in list(report.metrics.items())[:5]]
+        lines.append("  metrics, last: " + ", ".join(values))
+    shown = [finding for finding in report.findings if report.progress.steps_done or finding.severity != "info"]
+    lines += [f"  {finding.severity}: {clean(finding.title)}" for finding in shown[:2]]
+    lines.append(f"  more: trainmon report {clean(report.run.id or 'last')}")
+    return "\n".join(lines) + "\n"
+
+
+def _silence(report: Report) -> list[str]:
+    """Return that there are no steps, with one cause where it is known. The report has the others."""
+    finding_ = next((finding for finding in report.findings if finding.code == "nothing-reports"), None)
+    if finding_ is None:
+        return ["  no step measured"]
+    return [f"  {finding_.title}", *(f"    {line}" for line in finding_.evidence if len(finding_.evidence) == 1)]
+
+
+def _head(report: Report) -> list[str]:
+    return [f"  {label:<9} {text}" for label, text in summary(report)]
+
+
+def _account(report: Report) -> str:
+    wall = report.wall
+    if wall.startup is None:
+        return NO_TIMES
+    total = wall.total or 1.0
+    largest = sorted(wall.parts, key=lambda part: -part[1])[:6]
+    return ", ".join(f"{clean(name, 40)} {share(part / total)}" for name, part in largest if part >= 0.01 * total)
+
+
+def _now(view: View) -> str:
+    """Return the open step or span in words."""
+    work = view.open
+    ended = " ended" if work.step_seconds is None else _since(work.step_seconds)
+    facts = [f"no step since the restart ({duration(work.restarting)})"] if work.restarting is not None else []
+    facts += [f"step {work.step:,}{ended}"] if work.step is not None else []
+    if work.phase:
+        facts.append(f"phase {clean(work.phase)}" + _since(work.phase_seconds))
+    facts += [f"{clean(name)} for {duration(seconds)}" for name, seconds in work.spans]
+    if work.silent_for is not None and work.silent_for > 5:
+        facts.append(f"no heartbeat for {duration(work.silent_for)}")
+    return ", ".join(facts) or "unknown"
+
+
+def _since(seconds: float | None) -> str:
+    return f" for {duration(seconds)}" if seconds is not None else ""
+
+
+# The state of a run in one line of plain text.
+
+
+def line(view: View) -> str:
+    """Return `12 min 4 s  214 of 600 steps (36%), about 20 min left  5.1k tokens/s  generation 61%`."""
+    report = view.report
+    head = report.outcome.state if report.outcome.state != "running" else duration(report.progress.elapsed_seconds)
+    parts = [f"[{view.label}]" if view.label else "", head if head != UNKNOWN else "", progress(report)]
+    if report.outcome.state == "running":
+        parts.append(speed(report.throughput.recent) or speed(report.throughput))
+    largest = max(report.phases, key=lambda row: row.share, default=None)
+    parts.append(f"{clean(largest.name, 40)} {share(largest.share)}" if largest is not None else "")
+    return "  ".join(part for part in parts if part)
+
+
+def verdict(view: View) -> str:
+    """Return the verdict and the largest possible gain of fixing it."""
+    finding = view.verdict
+    most = gain(finding.recoverable)
+    return f"  {finding.severity}: {clean(finding.title)}" + (f" ({most} faster)" if most else "")

@@ -1,0 +1,186 @@
+"""Report what limits the lifetime of a training on this machine, and stop a training.
+
+A container ends with its first process, a Slurm step with its first task, and some machines kill all processes of a
+user at logout. The user must know this before leaving the dashboard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import pwd
+import re
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from monitor.runs import catalogue
+from trainhooks import rundir
+
+# As in systemd: a file in a later directory replaces one of the same name; settings of all files are combined.
+LOGIND = ("/usr/lib/systemd", "/run/systemd", "/etc/systemd")
+
+
+@dataclass(frozen=True)
+class LifetimeLimit:
+    """What may end the training although it lives in a session of its own."""
+
+    text: str
+    this_process: bool = False  # the training ends with this process, which must therefore wait for it
+
+
+def lifetime_limit() -> LifetimeLimit | None:
+    """Return what limits the lifetime of a training started by this process; None where no limit is known."""
+    if os.getpid() == 1:
+        return LifetimeLimit(
+            "trainmon is the first process of this container: the training ends with it", this_process=True
+        )
+    return slurm_limit(os.environ, _name(os.getppid())) or logind_limit(
+        _settings(), _read("/proc/self/cgroup"), _user()
+    )
+
+
+def slurm_limit(environment: Mapping[str, str], parent: str) -> LifetimeLimit | None:
+    """Return the limit that a Slurm step sets; None outside Slurm.
+
+    Args:
+        parent: the name of the parent process.
+    """
+    job, step = environment.get("SLURM_JOB_ID", ""), environment.get("SLURM_STEP_ID", "")
+    if not (re.fullmatch(r"\d{1,20}", job) and re.fullmatch(r"\d{1,20}", step)):
+        return None
+    if parent == "slurmstepd":
+        return LifetimeLimit(
+            f"trainmon is the task of Slurm step {job}.{step}: the training ends with it", this_process=True
+        )
+    return LifetimeLimit(f"the training ends at the latest with Slurm step {job}.{step}")
+
+
+def logind_limit(settings: Iterable[str], cgroup: str, user: str) -> LifetimeLimit | None:
+    """Return the limit that systemd's logind sets; None where there is none.
+
+    Args:
+        settings: the texts of logind's configuration, in the order in which they apply.
+        cgroup: the content of /proc/self/cgroup.
+    """
+    if not re.search(r"/session-\w+\.scope", cgroup):
+        return None  # not in a login session: started by the user's service manager, a batch system, a container
+    known = {"KillUserProcesses": "no", "KillOnlyUsers": "", "KillExcludeUsers": "root"}
+    for text in settings:
+        for name, value in re.findall(r"^[ \t]*(Kill\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.MULTILINE):
+            if name in known:
+                known[name] = value
+    only, spared = known["KillOnlyUsers"].split(), known["KillExcludeUsers"].split()
+    kills = known["KillUserProcesses"].lower() in ("yes", "true", "on", "1")
+    if not kills or user in spared or (only and user not in only):
+        return None
+    return LifetimeLimit(
+        "this machine kills your processes at logout (KillUserProcesses=yes); to keep the training, run "
+        "`loginctl enable-linger` once and start with `systemd-run --user --scope trainmon run ...`"
+    )
+
+
+def _settings() -> list[str]:
+    dropped = {os.path.basename(path): path for base in LOGIND for path in glob.glob(f"{base}/logind.conf.d/*.conf")}
+    main = [f"{base}/logind.conf" for base in reversed(LOGIND) if os.path.exists(f"{base}/logind.conf")][:1]
+    return [_read(path) for path in (*main, *(dropped[name] for name in sorted(dropped)))]
+
+
+def _read(path: str) -> str:
+    with suppress(OSError), open(path, encoding="utf-8", errors="replace") as source:
+        return source.read(1 << 20)
+    return ""
+
+
+def _name(pid: int) -> str:
+    return _read(f"/proc/{pid}/comm").strip()
+
+
+def _user() -> str:
+    with suppress(KeyError):  # a user id without a name, as in containers
+        return pwd.getpwuid(os.getuid()).pw_name
+    return ""
+
+
+# Stopping a training: SIGINT, SIGTERM, SIGKILL, each reported as it is sent.
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+STOP_WAITS = (30.0, 30.0, 10.0)  # seconds after each signal; writing a last checkpoint takes a while
+ALIVE_CHECK_SECONDS = 0.1
+
+
+def stop_training(run: Path, say: Callable[[str], None], waits: tuple[float, float, float] = STOP_WAITS) -> bool:
+    """Stop the training of a run.
+
+    Args:
+        say: receives progress, line by line.
+        waits: seconds after each of SIGINT, SIGTERM, SIGKILL.
+
+    Returns:
+        Whether the training has ended.
+    """
+    began = time.monotonic()
+    if not rundir.run_alive(run):
+        lives = catalogue.lives(run)
+        say(f"{run.name} runs on another machine; stop it there" if lives else f"{run.name} is not running")
+        return not lives
+    if not all(_may_signal(run, process.pid) for process in catalogue.processes(run)):
+        say(f"{run.name} was not stopped: its files and its process belong to different users")
+        return False
+    with suppress(OSError):  # a full disk: the run is stopped all the same
+        rundir.write_json(run / rundir.STOPPED, {"asked": time.time()})
+    for number, wait in zip(STOP_SIGNALS, waits, strict=True):
+        try:
+            reached = [process for process in catalogue.processes(run) if _send(run, process, number)]
+        except PermissionError:
+            say(f"{run.name} runs as another user; stop it as that user")
+            return False
+        if reached:
+            pids = ", ".join(str(process.pid) for process in reached)
+            say(f"sent {number.name} to {run.name} (pid {pids}); waiting up to {wait:g} s")
+        if _ended_within(run, wait):
+            say(f"{run.name} ended after {time.monotonic() - began:.1f} s")
+            return True
+    say(f"{run.name} still runs after {time.monotonic() - began:.1f} s, despite SIGKILL (stuck in the kernel?)")
+    return False
+
+
+def _send(run: Path, process: catalogue.Process, number: signal.Signals) -> bool:
+    """Send a signal to this process, or to its group if it leads one. Return whether it was sent."""
+    if not process.alive() or not _may_signal(run, process.pid):
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        if os.getpgid(process.pid) == process.pid:
+            os.killpg(process.pid, number)
+        else:
+            os.kill(process.pid, number)
+        return True
+    return False
+
+
+def _may_signal(run: Path, pid: int) -> bool:
+    """Return whether the run's files may name this process: they belong to us or to the owner of the process.
+
+    So a run directory, or a link or file in one, can never make another user's processes stop, not even when root asks.
+    """
+    import psutil  # late: `trainmon run` loads this module before it forks
+
+    try:
+        paths = [path for path in (str(run / rundir.IDENTITY), *rundir.rank_locks(run)) if os.path.lexists(path)]
+        owners = {os.lstat(path).st_uid for path in [str(run), *paths]}
+        return owners == {os.getuid()} or owners == {psutil.Process(pid).uids().real}
+    except (OSError, psutil.Error):
+        return False
+
+
+def _ended_within(run: Path, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while rundir.run_alive(run):
+        if time.monotonic() >= until:
+            return False
+        time.sleep(ALIVE_CHECK_SECONDS)
+    return True

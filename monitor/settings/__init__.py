@@ -1,1 +1,0 @@
-"""What a person has set: one file of theirs, read here."""

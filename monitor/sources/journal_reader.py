@@ -1,0 +1,424 @@
+"""Read journals: as they grow, whole lines only and each event once and in order; or as a recording, by time."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from monitor.sources.decode import Unknown, decode
+from trainhooks import rundir
+from trainhooks.events import MAX_INTEGER, MAX_LINE, Event, Hello
+
+CHUNK = 1 << 21  # bytes read at once: some five thousand steps
+BATCH = 1 << 18  # bytes decoded at once: the objects made of them fit the cache of a core
+
+
+class JournalTail:
+    """Read a file's whole lines from `offset` on. A partial last line is read once it is complete."""
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self.path = path
+        self.offset = offset  # bytes returned so far, line ends included
+
+    def size(self) -> int:
+        """Return the current size of the file in bytes; 0 where it cannot be read."""
+        try:
+            return os.stat(self.path).st_size
+        except OSError:
+            return 0
+
+    def read(self) -> list[bytes]:
+        """Return the next whole lines, about a chunk of them; empty when there are none yet."""
+        return lines_of(self.block())
+
+    def block(self) -> bytes:
+        """Return the next whole lines in one piece, line ends included, about a chunk of them."""
+        try:
+            with open(self.path, "rb", buffering=0, opener=rundir.at_once) as source:
+                there = os.fstat(source.fileno()).st_size - self.offset
+                if there > 0:
+                    there -= self._skip_long_line(source)
+                if there <= 0:
+                    return b""
+                source.seek(self.offset)
+                # Not always a whole chunk: Python allocates the requested size, several times per second.
+                data = source.read(min(CHUNK, there))
+        except OSError:
+            return b""
+        end = data.rfind(b"\n") + 1
+        if end == 0:
+            # Longer than any valid line: its start is returned, and counts as one unreadable line.
+            if len(data) <= MAX_LINE:
+                return b""
+            end = len(data)
+        self.offset += end
+        return data[:end]
+
+    def _skip_long_line(self, source: FileIO) -> int:
+        """Skip the rest of a line that was too long, as far as it is written. Return the number of bytes skipped."""
+        before = self.offset
+        if before == 0:
+            return 0
+        source.seek(self.offset - 1)
+        last = source.read(1)
+        while last and last != b"\n" and (data := source.read(BATCH)):
+            end = data.find(b"\n") + 1
+            self.offset += end or len(data)
+            last = b"\n" if end else data[-1:]
+        return self.offset - before
+
+
+def lines_of(block: bytes) -> list[bytes]:
+    """Return the lines of a block; its last one may lack its end."""
+    return block.removesuffix(b"\n").split(b"\n") if block else []
+
+
+def batches(block: bytes) -> Iterator[bytes]:
+    """Yield a block in pieces of some hundred whole lines."""
+    at = 0
+    while at < len(block):
+        end = block.find(b"\n", at + BATCH) + 1 or len(block)
+        yield block[at:end]
+        at = end
+
+
+# Sequencing: events of many producers in order, each exactly once. Pure.
+
+MAX_HELD = 50_000  # events that wait for an earlier one; beyond that the gap counts as lost
+MAX_PRODUCERS = 20_000  # a thousand ranks, each restarted twenty times; events of more count as missing
+
+
+@dataclass(slots=True)
+class _Sequence:
+    expected: int = 0
+    held: dict[int, Event] = field(default_factory=dict)
+    newer: set[int] = field(default_factory=set)  # numbers of events of unknown, newer kinds
+
+    def take_newer(self, seq: int) -> None:
+        if len(self.newer) >= MAX_HELD:
+            self.newer = {seq for seq in self.newer if seq >= self.expected}
+        if len(self.newer) < MAX_HELD:
+            self.newer.add(seq)
+
+    def missing_before(self, last: int) -> int:
+        """Return how many of the numbers up to `last` are missing."""
+        newer = sum(self.expected <= seq <= last and seq not in self.held for seq in self.newer)
+        return last + 1 - self.expected - len(self.held) - newer
+
+
+@dataclass(slots=True)
+class JournalPosition:
+    """How far a journal was read, in its producer's numbers, and how many lines since then were unreadable."""
+
+    producer: str | None = None
+    expected: int = 0  # the number of the next event
+    unreadable: int = 0  # lines since the last event
+    newer: set[int] = field(default_factory=set)  # numbers since then of lines of a newer kind
+
+    def count_unreadable(self, events: list[Any], all_read: bool) -> int:
+        """Return the number of unreadable lines (None), without those that leave a gap in the numbers.
+
+        A gap is counted by the sequencer, so each lost event counts once.
+        """
+        if all_read and events and not self.unreadable and type(events[-1]) is not Unknown:
+            self._move_to(events[-1])
+            return 0
+        count = 0
+        for event in events:
+            if event is None:
+                count += 1
+                self.unreadable += 1
+            elif type(event) is Unknown:
+                if event.producer == (self.producer or event.producer) and len(self.newer) < MAX_HELD:
+                    self.newer.add(event.seq)
+            elif hasattr(event, "seq"):
+                if self.unreadable and event.producer == (self.producer or event.producer):
+                    count -= min(self.unreadable, self._gap_before(event.seq))
+                self._move_to(event)
+        return count
+
+    def _gap_before(self, seq: int) -> int:
+        """Return how many numbers are missing before this one. Lines of a newer kind are not missing."""
+        return max(0, seq - self.expected - sum(self.expected <= newer < seq for newer in self.newer))
+
+    def _move_to(self, event: Event) -> None:
+        self.producer, self.expected, self.unreadable = event.producer, event.seq + 1, 0
+        self.newer.clear()
+
+
+@dataclass(slots=True)
+class Sequencer:
+    """Take events in any order, with repeats and gaps; return each once, in `seq` order for each producer.
+
+    Events of a newer kind are not returned. Their numbers are no gaps, and do not shadow a known event's number.
+    """
+
+    missing: int = 0  # events given up as lost
+    _producers: dict[str, _Sequence] = field(default_factory=dict)
+    _held: int = 0  # events that wait, of all producers
+
+    def push(self, event: Event) -> list[Event]:
+        """Take an event. Return the events that are due now: none, it alone, or it and those that waited for it."""
+        sequence = self._producers.get(event.producer)
+        if sequence is None:
+            if len(self._producers) >= MAX_PRODUCERS:
+                self.missing += 1
+                return []
+            sequence = self._producers[event.producer] = _Sequence()
+        seq = event.seq
+        if type(event) is Unknown:
+            sequence.take_newer(seq)
+            return self._due(sequence)
+        if seq == sequence.expected:
+            sequence.expected += 1
+            return [event, *self._due(sequence)] if sequence.held or sequence.newer else [event]
+        if seq < sequence.expected:
+            if seq not in sequence.newer:
+                return []
+            sequence.newer.discard(seq)
+            return [event]
+        if sequence.expected == 0 and isinstance(event, Hello):  # a writer that counts from 1
+            sequence.expected = seq + 1
+            return [event, *self._due(sequence)]
+        self._held += seq not in sequence.held
+        sequence.held[seq] = event
+        return self._give_up(sequence) if self._held > MAX_HELD else self._due(sequence)
+
+    def push_all(self, events: list[Any]) -> list[Any]:
+        """Take many events. Usually all are of one producer and in order."""
+        if events:
+            producer = events[0].producer
+            sequence = self._producers.get(producer)
+            if sequence is not None and not sequence.held:
+                due = range(sequence.expected, sequence.expected + len(events))
+                if (
+                    [event.seq for event in events] == list(due)
+                    and {event.producer for event in events} == {producer}
+                    and Unknown not in set(map(type, events))
+                ):
+                    sequence.expected = due.stop
+                    return events
+        return [due for event in events for due in self.push(event)]
+
+    def is_behind(self, event: Event) -> bool:
+        """Return whether this event, or one after it, was already returned."""
+        sequence = self._producers.get(event.producer)
+        return sequence is not None and event.seq < sequence.expected
+
+    def expected(self) -> dict[str, int]:
+        """Return the number of the next event of each producer, for `go_on`."""
+        return {producer: sequence.expected for producer, sequence in self._producers.items()}
+
+    def go_on(self, expected: dict[str, int], missing: int) -> None:
+        """Continue from where an earlier reader stopped."""
+        self._producers = {producer: _Sequence(number) for producer, number in expected.items()}
+        self.missing, self._held = missing, 0
+
+    def settle(self) -> list[Event]:
+        """Return what still waits, in order. Call it when the journals were read to their ends, so gaps are real."""
+        return [event for sequence in self._producers.values() for event in self._give_up(sequence)]
+
+    def _due(self, sequence: _Sequence) -> list[Event]:
+        out = []
+        while (event := sequence.held.pop(sequence.expected, None)) is not None or sequence.expected in sequence.newer:
+            if event is not None:
+                out.append(event)
+            sequence.expected += 1
+        self._held -= len(out)
+        return out
+
+    def _give_up(self, sequence: _Sequence) -> list[Event]:
+        if not sequence.held:
+            return []
+        last = max(sequence.held)
+        self.missing += sequence.missing_before(last)
+        out = [sequence.held[seq] for seq in sorted(sequence.held)]
+        sequence.held.clear()
+        self._held -= len(out)
+        sequence.expected = last + 1
+        return out
+
+
+# Journals as a recording: every event of every producer, in order of time.
+#
+# An index of some thirty bytes an event is kept; the events themselves are read again when they are wanted. So one can
+# move about in a recording of a million steps.
+
+NOT_RANKS = ("recorder", "console")
+
+
+class _Line(msgspec.Struct):
+    """The fields of a line that the index needs."""
+
+    kind: str
+    producer: str
+    seq: int
+    t: float
+    thread: str | None = None
+    simulated: bool = False
+
+
+class _Hello(msgspec.Struct):
+    source: str = "hooks"
+    rank: int = 0
+    wall: float = 0.0
+    host: str | None = None
+
+
+_line = msgspec.json.Decoder(_Line)
+_hello = msgspec.json.Decoder(_Hello)
+
+
+@dataclass(slots=True)
+class _Producer:
+    """The lines of one producer: position, number and time of each."""
+
+    source: str = "unknown"
+    rank: int = 0
+    host: str | None = None
+    wall_offset: float | None = None  # Unix time minus its own clock
+    files: array[int] = field(default_factory=lambda: array("H"))
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+    seqs: array[int] = field(default_factory=lambda: array("q"))
+    times: array[float] = field(default_factory=lambda: array("d"))
+    steps: bytearray = field(default_factory=bytearray)  # 1 for a step of the main loop
+
+    def in_order(self) -> tuple[list[int], int]:
+        """Return the positions of the lines by number, without repeats, and how many numbers are missing."""
+        places = sorted(range(len(self.seqs)), key=self.seqs.__getitem__)
+        once = [at for n, at in enumerate(places) if not n or self.seqs[places[n - 1]] != self.seqs[at]]
+        spread = self.seqs[once[-1]] - self.seqs[once[0]] + 1 if once else 0
+        return once, spread - len(once)
+
+
+class Recording:
+    """The events of some journals, indexed from 0 in order of time."""
+
+    def __init__(self, files: list[Path]) -> None:
+        """
+        Raises:
+            OSError: a file cannot be read.
+        """
+        self.missing = 0  # lines that are unreadable or missing
+        self.simulated = False  # whether any GPU is simulated
+        self._paths = files
+        self._open: dict[int, BinaryIO] = {}
+        producers: dict[str, _Producer] = {}
+        for number, path in enumerate(files):
+            self._scan(number, path, producers)
+        self._merge(list(producers.values()))
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    @property
+    def begin(self) -> float:
+        return self.times[0] if self.times else 0.0
+
+    @property
+    def end(self) -> float:
+        return self.times[-1] if self.times else 0.0
+
+    def _scan(self, number: int, path: Path, producers: dict[str, _Producer]) -> None:
+        with open(path, "rb") as source:
+            offset = 0
+            while line := source.readline(MAX_LINE + 1):
+                try:
+                    header = _line.decode(line)
+                    fits = line.endswith(b"\n") and 0 <= header.seq <= MAX_INTEGER and -1e12 < header.t < 1e12
+                except (ValueError, RecursionError):  # msgspec's own errors and bad UTF-8 are ValueErrors
+                    fits = False
+                if fits:
+                    self._note(header, line, number, offset, producers)
+                else:
+                    self.missing += 1
+                offset += len(line)
+
+    def _note(self, header: _Line, line: bytes, file: int, offset: int, producers: dict[str, _Producer]) -> None:
+        producer = producers.setdefault(header.producer, _Producer())
+        if header.kind == "hello":
+            try:
+                hello = _hello.decode(line)
+            except (ValueError, RecursionError):
+                self.missing += 1
+                return
+            producer.source, producer.rank, producer.host = hello.source, hello.rank, hello.host
+            producer.wall_offset = hello.wall - header.t if hello.wall else None
+        self.simulated |= header.simulated
+        producer.files.append(file)
+        producer.offsets.append(offset)
+        producer.seqs.append(header.seq)
+        producer.times.append(header.t)
+        producer.steps.append(header.kind == "step" and header.thread is None)
+
+    def _merge(self, producers: list[_Producer]) -> None:
+        """Sort by time. Events of a producer stay in its own order; a rank's processes follow each other."""
+        producers.sort(key=lambda producer: (producer.source in NOT_RANKS, producer.rank, producer.times[0]))
+        lead = next((producer for producer in producers if any(producer.steps)), None)
+        first = lead or (producers[0] if producers else None)
+        files, offsets, times, steps = array("H"), array("q"), array("d"), bytearray()
+        for producer in producers:
+            leads = lead is not None and (producer.source in NOT_RANKS, producer.rank) == (
+                lead.source in NOT_RANKS,
+                lead.rank,
+            )
+            places, missing = producer.in_order()
+            self.missing += missing
+            latest, ahead = float("-inf"), _ahead(producer, first)
+            for at in places:
+                latest = max(latest, producer.times[at] + ahead)
+                files.append(producer.files[at])
+                offsets.append(producer.offsets[at])
+                times.append(latest)
+                steps.append(producer.steps[at] and leads)
+        order = sorted(range(len(times)), key=times.__getitem__)
+        self._files = array("H", (files[at] for at in order))
+        self._offsets = array("q", (offsets[at] for at in order))
+        self.times = array("d", (times[at] for at in order))  # on the clock of the lead's host
+        self.steps = array("q", (n for n, at in enumerate(order) if steps[at]))  # the numbers of the lead's steps
+
+    def before(self, moment: float) -> int:
+        """Return the number of events at or before a moment."""
+        return bisect_right(self.times, moment)
+
+    def events(self, begin: int, end: int) -> Iterator[Event]:
+        """Yield the events from one number up to another, read from the files. Unreadable lines are skipped."""
+        for at in range(begin, min(end, len(self))):
+            source = self._file(self._files[at])
+            offset = self._offsets[at]
+            if source.tell() != offset:
+                source.seek(offset)
+            event = decode(source.readline(MAX_LINE + 1).rstrip(b"\n"))
+            if isinstance(event, Event):
+                yield event
+
+    def _file(self, number: int) -> BinaryIO:
+        file = self._open.get(number)
+        if file is None:
+            file = self._open[number] = open(self._paths[number], "rb")  # noqa: SIM115
+        return file
+
+    def close(self) -> None:
+        for source in self._open.values():
+            source.close()
+        self._open.clear()
+
+
+def _ahead(producer: _Producer, first: _Producer | None) -> float:
+    """Return the seconds to add to a producer's times: monotonic clocks of machines differ."""
+    if (
+        first is None
+        or producer.host in (None, first.host)
+        or None in (producer.wall_offset, first.wall_offset, first.host)
+    ):
+        return 0.0
+    assert producer.wall_offset is not None and first.wall_offset is not None
+    return producer.wall_offset - first.wall_offset

@@ -1,0 +1,290 @@
+"""Line charts with labels and axes, and the panels that show one curve: a metric, tokens per second."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from textual.timer import Timer
+
+from monitor import units
+from monitor.model.pace import SINCE
+from monitor.model.report import MetricRow
+from monitor.model.series import Curve, metric_place
+from monitor.model.view import View
+from monitor.tui.chart import LABEL, Axis, Picture, line, linear
+from monitor.tui.chart import logarithmic as log_axis
+from monitor.tui.curve_columns import Bucket, Grid, column_of, crossed, ends, fold, footed, grid, value_at
+from monitor.tui.panels.base import Panel, ViewOptions, on_board
+from monitor.tui.panels.header import shown_rank
+from monitor.tui.panels.ranks_panel import of_rank
+from monitor.tui.rows import Row, column, fit, merged, row_width, separated, text_width
+from trainhooks.auto.vocabulary import HIGHER_IS_BETTER
+
+GUTTER = LABEL + 2  # cells before a line chart
+ABOVE, BELOW = "▴", "▾"  # values beyond the scale; `↑` and `↓` mean that more can be scrolled to
+
+
+def framed(picture: Sequence[Row], labels: Sequence[str], gutter: int, at_foot: bool = False) -> list[Row]:
+    """Return every row of the chart after its label and a thin vertical line.
+
+    Args:
+        at_foot: a label is the value at its row's lower edge (columns), not at its middle (a line).
+    """
+    tick = "▁│" if at_foot else " ┤"
+    rows = []
+    for row, label in zip(picture, labels, strict=True):
+        rows.append([(column(label, gutter - 2, right=True), "muted"), (tick if label else " │", "rule"), *row])
+    return rows
+
+
+def _marks(columns: frozenset[int], sign: str, tone: str, cells: dict[int, tuple[str, str]]) -> None:
+    for at in columns:
+        cells[at] = (sign, tone)
+
+
+def marks(picture: Picture, width: int) -> Row:
+    """Return a row of `×` where the value is not finite, `▴` and `▾` where it is beyond the scale."""
+    cells: dict[int, tuple[str, str]] = {}
+    _marks(picture.below, BELOW, "warning", cells)
+    _marks(picture.above, ABOVE, "warning", cells)
+    _marks(picture.gaps, "×", "bad bold", cells)
+    row: Row = []
+    at = 0
+    for place in sorted(place for place in cells if place < width):
+        row += [(" " * (place - at), "text"), cells[place]]
+        at = place + 1
+    return row
+
+
+_SIGNS = {"×": "not finite", ABOVE: "above scale", BELOW: "below scale"}
+
+
+def with_meaning(signs: Row, width: int) -> Row:
+    """Return the row of signs with their meaning after the last one, else before the first one, if there is room."""
+    kinds = {text for text, _ in signs} & _SIGNS.keys()
+    words = _SIGNS[min(kinds)] if len(kinds) == 1 else "off scale"
+    words += " or not finite" * (len(kinds) > 1 and "×" in kinds)
+    if row_width(signs) + len(words) < width:
+        return [*signs, (f" {words}", "muted")]
+    before = row_width(signs[:1]) if not signs[0][0].strip() else 0
+    return [(f"{words:>{before - 1}} ", "muted"), *signs[1:]] if len(words) < before else signs
+
+
+def band_legend(steps: int = 0) -> list[Row]:
+    """Return wordings of what the band behind a line means, the shortest last."""
+    of_steps = [f"min-max of {steps:,} steps"] if steps > 1 else []
+    return [[("⡇", "faint"), (f" {words}", "muted")] for words in (*of_steps, "min-max", "low to high")]
+
+
+def steps_axis(layout: Grid, gutter: int, width: int, between: Sequence[Row] = ()) -> Row:
+    """Return `step 1 ... 214`; the last number ends below its column.
+
+    Args:
+        between: rows for the space between the two numbers; the first that fits is used.
+    """
+    first = f"step {max(1, layout.start):,}"
+    if layout.last <= max(1, layout.start):
+        return [(" " * gutter + first, "muted")]
+    final = f"{layout.last:,}"
+    room = max(min(width, layout.columns) - text_width(first) - text_width(final), 2)
+    words = next((row for row in between if row and row_width(row) + 4 <= room), [])
+    left = (room - row_width(words)) // 2
+    right = room - row_width(words) - left
+    return merged([(" " * gutter + first + " " * left, "muted"), *words, (" " * right + final, "muted")])
+
+
+def _drawn(
+    buckets: Sequence[Bucket | None], over: Sequence[Bucket | None], layout: Grid, width: int, height: int,
+    upright: Callable[[float, float, int], Axis],
+) -> tuple[Picture, Row]:  # fmt: skip
+    """Return a line chart and the row of signs below it; with signs, the chart is one row lower."""
+    picture = line(buckets, layout, width, height, "accent", "faint", over, "warning", upright=upright)
+    signs = marks(picture, width)
+    if signs and height > 1:
+        picture = line(buckets, layout, width, height - 1, "accent", "faint", over, "warning", upright=upright)
+    return picture, signs
+
+
+def line_chart(
+    curve: Curve, width: int, height: int, over: Curve | None = None, logarithmic: bool = False,
+    pointed: int | None = None, beside: Curve | None = None, explained: bool = True,
+) -> list[Row]:  # fmt: skip
+    """Return a curve as a line with its min-max band, its scale and its first and last step.
+
+    Args:
+        over: a second curve, drawn on its own scale.
+        pointed: the step that the time cursor points at.
+        beside: a curve of the same steps in a neighboring chart, to share its columns.
+        logarithmic: the curve holds decimal logarithms; its limits are labeled with what they stand for.
+        explained: the meaning of the band is below the chart, if there is room.
+    """
+    if height < 3 or not curve.x:
+        return [[("  no data yet", "muted")]]
+    gutter = GUTTER
+    layout = grid(curve, width - gutter, beside)
+    if layout is None:
+        return []
+    buckets = fold(curve, layout)
+    second = fold(over, layout) if over is not None else []
+    upright = log_axis if logarithmic else linear
+    picture, signs = _drawn(buckets, second, layout, width - gutter, height - 1, upright)
+    column = column_of(layout, pointed, width - gutter)
+    rows = framed(crossed(picture.rows, column), picture.axis.labels, gutter)
+    if signs:
+        rows.append([(" " * gutter, "text"), *with_meaning(signs, width - gutter)])
+    foot = None if column is None else gutter + column
+    banded = explained and any(bucket is not None and bucket.low < bucket.high for bucket in buckets)
+    between = band_legend(layout.steps) if banded else []
+    rows.append(footed(steps_axis(layout, gutter, width - gutter, between), foot))
+    return rows
+
+
+# The curves are the most expensive part of the board to draw, and one more step moves them by less than a column.
+CURVE_SECONDS = 2.0  # between two redraws of a curve
+
+
+class CurvePanel(Panel):
+    """A panel of figures and a curve: new steps update the figures at once and the curve every `CURVE_SECONDS`.
+
+    Any other change redraws the curve at once.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._curve: list[Row] = []
+        self._curve_basis: tuple[object, ...] | None = None
+        self._curve_at = 0.0
+        self._due: Timer | None = None
+
+    def curve(self, name: str, curve: Curve, width: int, height: int, options: ViewOptions, steps: Curve) -> list[Row]:
+        """Return the chart of the curve `name` over the run's `steps`; the last one drawn if that is recent."""
+        basis = (name, width, height, options.cursor)
+        live = self.is_attached and not options.replay and not options.paused
+        if live and basis == self._curve_basis and time.monotonic() - self._curve_at < CURVE_SECONDS:
+            if self._due is None:  # so that the last steps of a run are drawn
+                self._due = self.set_timer(CURVE_SECONDS, lambda: self.draw_again(force=True))
+            return self._curve
+        if self._due is not None:
+            self._due.stop()
+            self._due = None
+        self._curve_basis, self._curve_at = basis, time.monotonic()
+        self._curve = line_chart(curve, width, height, pointed=options.cursor, beside=steps)
+        return self._curve
+
+
+LOW = 7  # rows of a panel below which the chart takes the row of the figures
+
+
+def default_metric(names: Iterable[str]) -> str | None:
+    """Return the metric to show first: a reward, else a loss, else any other, the hooks' own last; None if empty."""
+    return min(names, key=metric_place, default=None)
+
+
+def chosen(view: View, options: ViewOptions) -> str | None:
+    """Return the metric to show: the selected one while it exists, else the default; None if there is none."""
+    names = list(dict.fromkeys([*view.metrics, *view.report.metrics]))
+    return options.metric if options.metric in names else default_metric(names)
+
+
+def _value(value: float | str | None) -> Row:
+    return [(fit(units.number(value), 14), "bad bold" if isinstance(value, str) else "text")]
+
+
+def pointed_value(curve: Curve, cursor: int) -> Row:
+    """Return `step 97 0.4457`: the curve's value at the time cursor."""
+    moment = value_at(curve, cursor)
+    if moment is None:
+        return [(f"step {cursor:,} ", "accent"), (units.UNKNOWN, "text")]
+    value = moment.value if math.isfinite(moment.value) else "not finite"
+    return [(f"{moment.name} ", "accent"), *_value(value)]
+
+
+def higher_is_better(name: str) -> bool:
+    return not set(HIGHER_IS_BETTER).isdisjoint(re.findall(r"[a-z0-9]+", name.lower()))
+
+
+def summary(row: MetricRow, width: int, pointed: Row | None = None, name: str = "") -> Row:
+    """Return the figures of a metric, after the value at the time cursor if given (`pointed`).
+
+    Args:
+        name: of the metric; it decides whether the maximum matters more than the minimum.
+    """
+    last: Row = [("last ", "muted"), *_value(row.last)]
+    if row.count == 1:
+        return separated([pointed or last, [("only value", "muted")]], width, ("  ", "text"))
+    parts: list[Row] = [pointed or last]
+    if row.nonfinite:
+        parts.append([(f"{units.plural(row.nonfinite, 'value', 'values')} not finite", "bad bold")])
+    bounds = [[(f"{label} ", "muted"), *_value(value)] for label, value in (("min", row.min), ("max", row.max))]
+    all_fit = sum(map(row_width, [*parts, *bounds])) + 2 * len(parts) + 2 <= width
+    if not all_fit and (higher_is_better(name) or _value(row.min) == _value(row.last)):
+        bounds.reverse()  # the more informative one is placed first
+    return separated([*parts, *bounds], width, ("  ", "text"))
+
+
+@on_board("metric", 3, "A metric", wide=(1, 3), middle=(1, 1), narrow=3)
+class Metric(CurvePanel):
+    def data(self, view: View, options: ViewOptions) -> object:
+        name = chosen(view, options)
+        beside = len(view.metrics), ends(view.step_seconds), options.cursor
+        return name and (name, view.metrics.get(name), view.report.metrics.get(name)), beside
+
+    def heading(self, view: View, options: ViewOptions) -> str:
+        name = chosen(view, options)
+        return "Metrics" if name is None else fit(name, 60)
+
+    def aside(self, view: View, options: ViewOptions) -> Row:
+        others = len(view.metrics) - 1
+        name = chosen(view, options)
+        if name is not None and self.size.height < LOW:
+            if options.cursor is not None:
+                return pointed_value(view.metrics.get(name, Curve()), options.cursor)
+            return [("last ", "muted"), *_value(view.report.metrics.get(name, MetricRow()).last)]
+        return [(options.key("next_metric"), "accent"), (f" {others} more", "muted")] if others > 0 else []
+
+    def body(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
+        name = chosen(view, options)
+        if name is None:
+            return [[("  no metrics logged yet", "muted")]]
+        row, curve = view.report.metrics.get(name, MetricRow()), view.metrics.get(name, Curve())
+        pointed = None if options.cursor is None else pointed_value(curve, options.cursor)
+        head: list[Row] = [] if height + 1 < LOW else [[(" ", "text"), *summary(row, width - 1, pointed, name)]]
+        return [*head, *self.curve(name, curve, width, height - len(head), options, view.step_seconds)]
+
+
+def pointed_rate(curve: Curve, cursor: int) -> Row:
+    """Return the tokens per second at the time cursor."""
+    moment = value_at(curve, cursor)
+    if moment is None:
+        return [(f"step {cursor:,} ", "accent"), (units.UNKNOWN, "text")]
+    return [(f"{moment.name} ", "accent"), (units.rate(moment.value, "tok/s"), "text")]
+
+
+@on_board("tokens", 4, "Tokens per second", wide=(1, 3), middle=(3, 1), narrow=6)
+class Tokens(CurvePanel):
+    def data(self, view: View, options: ViewOptions) -> object:
+        return view.tokens_per_second, view.report.throughput.tokens_per_second, shown_rank(view.report), options.cursor
+
+    def heading(self, view: View, options: ViewOptions) -> str:
+        return of_rank("Tokens per second", view.report)
+
+    def has_place(self, view: View, options: ViewOptions) -> bool:
+        return bool(view.tokens_per_second.x) or not view.report.progress.steps_done
+
+    def body(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
+        curve = view.tokens_per_second
+        if not curve.x:
+            return [[("  no token counts", "muted")]]
+        last = next((value for value in reversed(curve.mean) if math.isfinite(value)), None)
+        whole = view.report.throughput.tokens_per_second
+        newest: Row = [("last ", "muted"), (units.rate(last, "tok/s"), "text")]
+        parts: list[Row] = [
+            newest if options.cursor is None else pointed_rate(curve, options.cursor),
+            [(f"{SINCE} ", "muted"), (units.rate(whole, "tok/s"), "text")],
+        ]
+        row: Row = [(" ", "text"), *separated(parts, width - 1, ("  ", "text"))]
+        head = [] if height + 1 < LOW else [row]
+        return [*head, *self.curve("tokens", curve, width, height - len(head), options, view.step_seconds)]

@@ -1,0 +1,114 @@
+"""The ranks panel: the median step of each rank, and how much of it is waiting for other ranks."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+
+from monitor import units
+from monitor.model.report import RankRow, Report
+from monitor.model.view import View
+from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
+from monitor.tui.panels.header import shown_rank
+from monitor.tui.rows import Row, column, row_width
+from monitor.tui.timeline import GPU_CLOCK, HOST_CLOCK
+
+_LEAST_BAR = 8
+MIN_DIFFERENCE = 0.5  # cells: bars that differ by less are drawn equal
+WORKS, WAITS = "▇", "░"  # not full height, so that rows do not touch
+LEGEND: Row = [(WORKS, "accent"), (f" working  {WAITS} waiting", "muted")]
+MIN_WIDTH_FOR_STEPS = 60  # cells from which on the number of steps is shown
+_HEAD, _NUMBERS, _STEPS = 6, 22, 15  # cells of the rank, its figures and its number of steps
+_SLOWEST = "  slowest"
+
+
+def of_rank(title: str, report: Report) -> str:
+    """Return `title`, with the rank whose figures are shown if there are several."""
+    return ", ".join(filter(None, (title, shown_rank(report))))
+
+
+def clock_of(report: Report) -> str:
+    """Return the clock of the ranks' times; empty without GPUs or with a single rank."""
+    if report.device is None or len(report.ranks) < 2:
+        return ""
+    return GPU_CLOCK if all(row.clock == "cuda" for row in report.ranks) else HOST_CLOCK
+
+
+def rank_rows(ranks: list[RankRow], slowest: int | None, width: int) -> list[Row]:
+    """Return a row per rank: its median step as a bar, with the waiting part pale at the end."""
+    longest = max((row.step_seconds or 0.0 for row in ranks), default=0.0)
+    room = width - _HEAD - _NUMBERS - (_STEPS if width >= MIN_WIDTH_FOR_STEPS else 0) - len(_SLOWEST)
+    scale = room / longest if room >= _LEAST_BAR and longest else 0.0
+    whole = whole_cells([(row.step_seconds or 0.0) * scale for row in ranks])
+    waits = whole_cells([(row.usual_wait or 0.0) * scale for row in ranks])
+    none = "0 " + units.duration(max((row.usual_wait or 0.0 for row in ranks), default=0.0)).rpartition(" ")[2]
+    rows: list[Row] = []
+    for row, filled, waiting in zip(ranks, whole, waits, strict=True):
+        drawn = _bar(max(1, filled), min(filled, waiting), room) if scale and row.step_seconds else []
+        wait = none if row.usual_wait == 0 else units.duration(row.usual_wait)
+        rows.append(_rank(row, row.rank == slowest, drawn, wait, width))
+    return rows
+
+
+def whole_cells(lengths: list[float]) -> list[int]:
+    """Round lengths to whole cells; lengths less than `MIN_DIFFERENCE` apart get the same number."""
+    groups: list[list[float]] = []
+    for length in sorted(set(lengths)):
+        if groups and length - groups[-1][0] < MIN_DIFFERENCE:
+            groups[-1].append(length)
+        else:
+            groups.append([length])
+    cells = {length: round(fmean(group)) for group in groups for length in group}
+    return [cells[length] for length in lengths]
+
+
+def _bar(filled: int, waiting: int, room: int) -> Row:
+    return [(WORKS * (filled - waiting), "accent"), (WAITS * waiting, "muted"), (" " * (room - filled), "text")]
+
+
+def _rank(row: RankRow, is_slowest: bool, drawn: Row, wait: str, width: int) -> Row:
+    head: Row = [(column(f" {row.rank}", _HEAD), "warning bold" if is_slowest else "text")]
+    tail: Row = [(column(units.duration(row.step_seconds), 8, right=True), "text")]
+    tail += [("  waits ", "muted"), (column(wait, 6, right=True), "text")]
+    if width >= MIN_WIDTH_FOR_STEPS:
+        tail.append((column(f"{row.steps:,} steps", _STEPS, right=True), "muted"))
+    if is_slowest and row_width(head) + row_width(tail) + len(_SLOWEST) <= width:
+        tail.append((_SLOWEST, "warning"))
+    return [*head, *drawn, *tail]
+
+
+def by_interest(ranks: list[RankRow], slowest: int | None) -> list[RankRow]:
+    """Return the slowest rank first, then by rising wait as displayed, then by rank."""
+    shortest: dict[str, float] = {}  # the shortest wait by its displayed text
+    for seconds in sorted(row.usual_wait for row in ranks if row.usual_wait is not None):
+        shortest.setdefault(units.duration(seconds), seconds)
+    return sorted(
+        ranks, key=lambda row: (row.rank != slowest, shortest.get(units.duration(row.usual_wait), math.inf), row.rank)
+    )
+
+
+@on_board("ranks", 8, "Ranks", wide=(2, 3), middle=(4, 1), narrow=7)
+class Ranks(ScrollPanel):
+    def data(self, view: View, options: ViewOptions) -> object:
+        return view.report.ranks, view.report.straggler, view.report.device is None
+
+    def heading(self, view: View, options: ViewOptions) -> str:
+        return f"Ranks, {clock}" if (clock := clock_of(view.report)) else "Ranks"
+
+    def has_place(self, view: View, options: ViewOptions) -> bool:
+        return len(view.report.ranks) > 1
+
+    def aside(self, view: View, options: ViewOptions) -> Row:
+        slow = view.report.straggler
+        if slow is None:
+            return list(LEGEND)
+        number = len(view.report.ranks)
+        return [(f"rank {slow.rank} of {number:,} slowest, others wait {units.share(slow.share)}", "muted")]
+
+    def everything(self, view: View, options: ViewOptions, width: int) -> list[Row]:
+        """Return the ranks in order; by interest if there are more ranks than rows."""
+        ranks = view.report.ranks
+        if len(ranks) < 2:
+            return [[("  single rank: nothing to compare", "muted")]]
+        slowest = view.report.straggler.rank if view.report.straggler is not None else None
+        return rank_rows(by_interest(ranks, slowest) if len(ranks) >= self.size.height else ranks, slowest, width)

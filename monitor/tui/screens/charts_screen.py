@@ -1,0 +1,173 @@
+"""The metrics screen: a small chart per metric, with search, log scale, smoothing and overlay."""
+
+from __future__ import annotations
+
+from monitor import units
+from monitor.model.report import MetricRow
+from monitor.model.series import Curve
+from monitor.model.view import View
+from monitor.tui.curve_columns import ends, grid, logarithms, smoothed
+from monitor.tui.panels.base import ViewOptions
+from monitor.tui.panels.curve_panels import GUTTER, band_legend, line_chart, pointed_value, summary
+from monitor.tui.rows import Row, fit, row_width, side_by_side, spread
+from monitor.tui.screens.page import Finder, ListBody, screen, with_arrow
+
+LEAST_WIDTH, LEAST_HEIGHT = 36, 7  # cells of a small chart: less shows no curve
+MAX_ACROSS = 4
+SMOOTH = (0.0, 0.6, 0.9)  # none, a little, much
+SMOOTH_WORDS = ("no smoothing", "light smoothing", "strong smoothing")
+GAP = 2
+
+
+@screen
+class Charts(Finder, ListBody):
+    screen_name = "charts"
+    title = "Metrics"
+    about = (
+        "All logged metrics, each with its own scale; the pale band behind a line is the min-max range of its"
+        " steps. × marks non-finite values, ▴ and ▾ values above and below scale. A line breaks where values are"
+        " missing for more than three typical intervals.",
+        "/ finds by name, y switches to a log scale (values of 0 and below are left out), n smooths, d overlays the"
+        " selected metric on all others, in a second color and on its own scale. Enter enlarges a chart.",
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logarithmic = False
+        self._smooth = 0
+        self._over: str | None = None
+        self._across = 1
+
+    def data(self, view: View, options: ViewOptions) -> object:
+        own = self.selected, self.opened, self._logarithmic, self._smooth, self._over, self.wanted, self.typing
+        return view.metrics, view.report.metrics, ends(view.step_seconds), own, options.cursor
+
+    def aside(self, view: View, options: ViewOptions) -> Row:
+        shown, total = len(self.keys(view, options)), len({*view.metrics, *view.report.metrics})
+        number = f"{shown:,} of {total:,}" if self.wanted else f"{total:,} metric{'s' * (total != 1)}"
+        forms = ["logarithmic"] if self._logarithmic else []
+        forms += [SMOOTH_WORDS[self._smooth]] if self._smooth else []
+        room = self.size.width - len(self.title) - 6  # the scale matters more than the number of metrics
+        band = [[*words, ("   ", "text")] for words in band_legend()] if self._banded(view, shown) else []
+        row: Row = []
+        for words, name in (([number, *forms], 24), (forms, 24), (forms, 12), (forms, 0)):
+            row = [(", ".join(words), "muted")]
+            if self._over and name:
+                row += [("  with ", "muted"), (fit(self._over, name), "warning bold")]
+            if row_width(row) <= room:
+                break
+        row = row if row[0][0] or len(row) > 1 else []
+        return next(([*words, *row] for words in band if row_width([*words, *row]) <= room), row)
+
+    def _banded(self, view: View, charts: int) -> bool:
+        """Return whether a column of the small charts covers several steps, so that a legend of the band is needed."""
+        _, across = arranged(max(1, charts), max(1, min(MAX_ACROSS, self.size.width // LEAST_WIDTH)))
+        layout = grid(view.step_seconds, (self.size.width - GAP * across) // across - GUTTER)
+        return charts > 0 and not self.opened and layout is not None and layout.steps > 1
+
+    def keys(self, view: View, options: ViewOptions) -> list[object]:
+        names = list(dict.fromkeys([*view.metrics, *view.report.metrics]))
+        return [name for name in names if self.matches(name)]
+
+    def body(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
+        line = self.line(width)
+        head = [line] if line else []
+        return [*head, *self._charts(view, options, width, height - len(head))]
+
+    def _charts(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
+        names = self.keys(view, options)
+        self.empty = not names
+        if not names:
+            if view.metrics:
+                return [[("  no matching metric", "muted")]]
+            return [
+                [("  no metrics logged yet", "muted")],
+                [("  ", "text"), ("trainhooks.log(loss=loss)", "accent"), (" logs one from any loop", "muted")],
+            ][:height]
+        at = self.choice(names)
+        if self.opened:
+            return self._one(str(names[at]), view, options, width, height, True, height > LEAST_HEIGHT + 1)
+        lines, across = arranged(len(names), max(1, min(MAX_ACROSS, width // LEAST_WIDTH)))
+        self._across = across
+        shown = max(1, min(lines, height // LEAST_HEIGHT))
+        first = min(max(0, at // across - shown // 2), lines - shown)
+        beyond = GAP if shown < lines else 0  # cells of the scroll arrows
+        wide = (width - beyond - GAP * (across - 1)) // across
+        roomy = height // shown > LEAST_HEIGHT + 1  # the same for all charts
+        rows: list[Row] = []
+        for number in range(first, first + shown):
+            end = (number - first + 1) * height // shown
+            tall = end - len(rows)
+            part = names[number * across : (number + 1) * across]
+            charts = [self._one(str(name), view, options, wide, tall, name == names[at], roomy) for name in part]
+            rows += side_by_side(charts, wide, GAP, tall)
+        if first > 0:
+            rows[0] = with_arrow(rows[0], "↑", width)
+        if first + shown < lines:
+            rows[-1] = with_arrow(rows[-1], "↓", width)
+        return rows
+
+    def _one(
+        self, name: str, view: View, options: ViewOptions, width: int, height: int, chosen: bool, roomy: bool
+    ) -> list[Row]:
+        row = view.report.metrics.get(name, MetricRow())
+        last: Row = [(fit(units.number(row.last), 14), "bad bold" if isinstance(row.last, str) else "text bold")]
+        plain = view.metrics.get(name, Curve())
+        pointed = None if options.cursor is None else pointed_value(plain, options.cursor)
+        last = last if pointed is None else pointed
+        room = width - 3 - (0 if roomy else row_width(last) + 1)
+        title: Row = [("▶ " if chosen else "  ", "accent bold"), (fit(name, room), "text bold")]
+        rows = [spread(title, [] if roomy else last, width)]
+        if roomy:
+            rows.append([("  ", "text"), *summary(row, width - 2, pointed)])
+        over = view.metrics.get(self._over) if self._over not in (None, name) else None
+        curve = self._formed(plain)
+        other = self._formed(over) if over is not None else None
+        room = height - len(rows) - roomy
+        form = self._logarithmic, options.cursor, view.step_seconds, self.opened
+        return [*rows, *line_chart(curve, width, room, other, *form)]
+
+    def _formed(self, curve: Curve) -> Curve:
+        if self._smooth:
+            curve = smoothed(curve, SMOOTH[self._smooth])
+        return logarithms(curve) if self._logarithmic else curve
+
+    def do_move(self, rows: int) -> None:
+        if self._view is None or self._options is None:
+            return
+        names = self.keys(self._view, self._options)
+        if names:
+            self.selected = names[max(0, min(len(names) - 1, self.choice(names) + rows))]
+
+    def do_beside(self, columns: int) -> None:
+        """Select the neighboring small chart; in a large one move the time cursor."""
+        if self.opened:
+            self.app.call_later(self.app.run_action, f"cursor({columns})")
+        else:
+            self.do_move(columns)
+
+    def do_move_page(self, pages: int) -> None:
+        self.do_move(pages * self._across)
+
+    def do_logarithm(self) -> None:
+        self._logarithmic = not self._logarithmic
+
+    def do_smooth(self) -> None:
+        self._smooth = (self._smooth + 1) % len(SMOOTH)
+
+    def do_overlay(self) -> None:
+        if self._view is None or self._options is None:
+            return
+        names = self.keys(self._view, self._options)
+        chosen = str(names[self.choice(names)]) if names else None
+        self._over = None if self._over == chosen else chosen
+
+    def scroll_rows(self, rows: int) -> None:
+        self.do_move(rows)
+        self.draw_again(force=True)
+
+
+def arranged(number: int, most: int) -> tuple[int, int]:
+    """Return the rows, and the charts in each (at most `most`), filled as evenly as possible."""
+    lines = -(-number // most)
+    return lines, -(-number // lines)

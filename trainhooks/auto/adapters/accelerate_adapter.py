@@ -1,0 +1,54 @@
+"""Accelerate: its settings of distribution and precision, and spans of its slow calls.
+
+Steps come from the optimizer that it wraps, which it calls only once the gradients have been accumulated.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, Callable, Dict
+
+from trainhooks.auto.imports import when_imported
+from trainhooks.auto.instrumentation import framework, harmless, put_facts, replace, timed
+
+ACCUMULATION = "gradient_accumulation_steps"
+SETTINGS = ("mixed_precision", "num_processes", ACCUMULATION, "distributed_type")
+SPANS = {"prepare": "accelerate prepare", "save_state": "checkpoint", "load_state": "load checkpoint"}
+
+
+@when_imported("accelerate.accelerator")
+def wrap_accelerator(module: ModuleType) -> None:
+    replace(module.Accelerator, "__init__", _init)
+    replace(module.Accelerator, "prepare_data_loader", _prepare_data_loader)
+    timed(module.Accelerator, SPANS)
+
+
+def _init(original: Callable[..., Any]) -> Callable[..., Any]:
+    def ours(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        found = harmless(settings, self)
+        if found:
+            put_facts(accelerate=found)
+
+    return ours
+
+
+def _prepare_data_loader(original: Callable[..., Any]) -> Callable[..., Any]:
+    def ours(*args: Any, **kwargs: Any) -> Any:
+        # Its loaders fetch one batch ahead to detect the last one.
+        framework.prefetched_batches = max(framework.prefetched_batches, 1)
+        return original(*args, **kwargs)
+
+    return ours
+
+
+def settings(accelerator: Any) -> Dict[str, Any]:
+    """Return the settings of an Accelerator, as far as this version has them."""
+    found = {}
+    for name in SETTINGS:
+        value = getattr(accelerator, name, None)
+        if value is not None:
+            found[name] = getattr(value, "value", value)
+    if found.get(ACCUMULATION) == 1:
+        found.pop(ACCUMULATION)  # the default; a Trainer that accumulates itself keeps it
+    return found

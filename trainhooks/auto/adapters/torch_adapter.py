@@ -1,0 +1,365 @@
+"""PyTorch: hooks on fetches, forwards, backwards and optimizer steps, which report to the step tracker.
+
+Wrappers that compiled code can reach check first whether they are being traced, and are excluded from compilation, so
+that graphs are the same as without the hooks.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import weakref
+from threading import get_ident
+from types import FunctionType, TracebackType
+from typing import Any, Callable, Dict, Optional, Tuple
+
+from trainhooks import api, cuda, deferred, device_lane, device_sampling, session
+from trainhooks.auto import (
+    data_loading,
+    fast_path,
+    imports,
+    model_calls,
+    op_attention,
+    op_census,
+    op_flops,
+    op_inspection,
+    open_step,
+    program_facts,
+    step_tracker,
+)
+from trainhooks.auto.imports import when_imported
+from trainhooks.auto.instrumentation import framework, override, span, timed
+from trainhooks.auto.step_tracker import StepTracker
+from trainhooks.lane_entries import host_clock
+
+Check = Callable[[], bool]
+
+_AUTO = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Modules that run on the training thread and must not become part of a compiled graph.
+_NOT_COMPILED = (
+    sys.modules[__name__], step_tracker, open_step, fast_path, open_step, data_loading, model_calls,
+    program_facts, op_attention, op_census, op_flops, op_inspection, op_census,
+    api, session, deferred, device_lane, cuda, device_sampling,
+)  # fmt: skip
+
+
+@when_imported("torch")
+def install(torch: Any) -> None:
+    """Install the hooks in torch, once it has been imported."""
+    tracker = framework.tracker = StepTracker(torch.is_grad_enabled)
+    is_traced, is_compiling = _compilers(torch)
+    _wrap_gradients(torch, tracker, is_traced, is_compiling)
+    _hook_optimizers(torch, tracker, is_traced, is_compiling)
+    _wrap_scaler(torch, tracker, is_compiling)
+    timed(torch, {"save": "checkpoint"})
+    imports.put_through(session.quiet_put())
+    _time_cuda_start(torch, tracker)
+    _time_moves(torch, tracker)
+    _keep_out_of_graphs(torch)
+    cuda.watch_captures()
+    for graph in cuda.graphs():
+        _watch_graphs(graph, tracker)  # after `watch_captures`: these run before it, while CUDA may still be called
+    _trim_tracebacks()
+    os.register_at_fork(after_in_child=tracker.reset)
+
+    @when_imported("torch.utils.data.dataloader")
+    def watch_loaders(dataloader: Any) -> None:
+        data_loading.watch_loaders(dataloader, torch, tracker)
+
+    @when_imported("torch._dynamo.callback")  # the program is going to compile something
+    def watch_compilation(callback: Any) -> None:
+        watch = program_facts.CompileWatch(tracker)
+        watch.listen(callback.callback_handler)
+        tracker.on_step_end = watch.on_step_end
+
+
+@when_imported("torch.amp.autocast_mode")
+def watch_autocast(module: Any) -> None:
+    program_facts.watch_autocast(module)
+
+
+def _compilers(torch: Any) -> Tuple[Check, Check]:
+    """Return two checks: whether dynamo traces the program, and whether anything is being compiled.
+
+    The first is cheap and a constant for dynamo, so wrappers call it before anything else.
+    """
+    compiler = getattr(torch, "compiler", None)
+    is_compiling = getattr(compiler, "is_compiling", None) or _never
+    return getattr(compiler, "is_dynamo_compiling", None) or is_compiling, is_compiling
+
+
+def _never() -> bool:
+    return False
+
+
+# Steps
+
+
+def _wrap_gradients(torch: Any, tracker: StepTracker, is_traced: Check, is_compiling: Check) -> None:
+    run_grad = torch.autograd.grad
+    tensor = torch.Tensor
+    path = tracker.fast_path
+
+    def is_ours() -> bool:
+        """Return whether the tracker is to record this backward pass."""
+        if tracker.in_backward or tracker.silent or get_ident() != tracker.thread or path.in_backward:
+            return False
+        if is_compiling():
+            return False
+        path.leave()
+        return True
+
+    def begins(loss: Any) -> bool:
+        if not is_ours():
+            return False
+        try:
+            is_one = type(loss) is tensor and not cuda.modes_active() and loss.numel() == 1
+            tracker.backward_begins(loss if is_one else None, host_clock())
+        except Exception:  # a tensor of a foreign class may raise anything
+            tracker.fail()
+        return True
+
+    def grad(*args: Any, **kwargs: Any) -> Any:
+        if is_traced() or not is_ours():
+            return run_grad(*args, **kwargs)
+        tracker.gradient_begins(host_clock())
+        try:
+            return run_grad(*args, **kwargs)
+        finally:
+            tracker.backward_ends(host_clock())
+
+    override(torch.autograd, "backward", path.backward(torch.autograd.backward, tensor, is_traced, begins))
+    override(torch.autograd, "grad", grad)
+
+
+def _hook_optimizers(torch: Any, tracker: StepTracker, is_traced: Check, is_compiling: Check) -> None:
+    module = sys.modules["torch.optim.optimizer"]  # torch.optim itself hides it
+    init = module.Optimizer.__init__
+    path = tracker.fast_path
+    models = model_calls.TrainedModels(torch, tracker)
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        try:
+            if get_ident() == tracker.thread:
+                path.leave()
+                tracker.end_if_done(host_clock())  # another training begins; its optimizer is not part of this step
+            tracker.optimizers.add(self)
+            models.find(self)
+        except Exception:  # modules and optimizers of foreign classes may lack anything
+            tracker.fail()
+
+    def begins(optimizer: Any) -> None:
+        if is_compiling() or tracker.silent or (get_ident() != tracker.thread and not tracker.adopt()):
+            return
+        try:
+            path.leave()
+            if id(optimizer) not in models.settled:
+                models.settle(optimizer)
+            tracker.optimizer_begins(id(optimizer), host_clock())
+        except Exception:  # as above
+            tracker.fail()
+
+    def ends(optimizer: Any) -> None:
+        if is_compiling() or tracker.silent or get_ident() != tracker.thread:
+            return
+        try:
+            path.leave()
+            tracker.optimizer_ends(id(optimizer), optimizer, host_clock())
+        except Exception:  # an optimizer of a foreign class may lack anything
+            tracker.fail()
+
+    override(module.Optimizer, "__init__", __init__)
+    before, after = path.optimizer_hooks(is_traced, begins, ends)
+    module.register_optimizer_step_pre_hook(before)
+    module.register_optimizer_step_post_hook(after)
+
+
+def _wrap_scaler(torch: Any, tracker: StepTracker, is_compiling: Check) -> None:
+    scaler = torch.amp.grad_scaler.GradScaler if hasattr(torch.amp, "grad_scaler") else torch.cuda.amp.GradScaler
+    run = scaler.step
+
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or tracker.silent or get_ident() != tracker.thread or not getattr(self, "_enabled", True):
+            return run(self, optimizer, *args, **kwargs)
+        key = id(optimizer)
+        tracker.fast_path.leave()
+        before = tracker.entered
+        tracker.scaler_begins(key, host_clock())
+        try:
+            result = run(self, optimizer, *args, **kwargs)
+        except BaseException:
+            tracker.nested.clear()
+            raise
+        tracker.scaler_ends(key, optimizer, tracker.entered > before, host_clock())
+        return result
+
+    override(scaler, "step", step)
+
+
+def _watch_graphs(graph: Any, tracker: StepTracker) -> None:
+    """Record replays of captured CUDA graphs that hold an optimizer's step as steps; the capture is no step."""
+    try:
+        begin, end, run = graph.capture_begin, graph.capture_end, graph.replay
+    except AttributeError:  # a torch without them
+        return
+    silenced_by: Optional[int] = None  # the id of the graph whose capture silences the tracker
+    held: Dict[int, Any] = {}  # graphs with an optimizer's step, by id
+
+    def is_ours() -> bool:
+        if tracker.silent or get_ident() != tracker.thread:
+            return False
+        tracker.fast_path.leave()
+        return True
+
+    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal silenced_by
+        try:
+            if is_ours() and tracker.capture_begins(host_clock()):
+                silenced_by = id(self)
+        except Exception:  # an optimizer of a foreign class may lack anything
+            tracker.fail()
+        try:
+            return begin(self, *args, **kwargs)
+        except BaseException:
+            if silenced_by == id(self):
+                silenced_by = None
+                tracker.silent = False
+            raise
+
+    def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal silenced_by
+        if silenced_by == id(self):
+            silenced_by = None
+            try:
+                if tracker.capture_ends():
+                    hold(self, id(self))
+            except Exception:  # as above
+                tracker.fail()
+        return end(self, *args, **kwargs)
+
+    def hold(captured: Any, key: int) -> None:
+        held[key] = weakref.ref(captured, lambda _: held.pop(key, None))
+
+    def replay(self: Any) -> Any:
+        if id(self) not in held or not is_ours() or tracker.in_forward or tracker.in_backward or tracker.nested:
+            return run(self)
+        tracker.replay_begins(host_clock())
+        try:
+            return run(self)
+        finally:
+            tracker.replay_ends(host_clock())
+
+    try:
+        for name, ours in (("capture_begin", capture_begin), ("capture_end", capture_end), ("replay", replay)):
+            override(graph, name, ours)
+    except TypeError:  # a C++ class without settable attributes
+        return
+
+
+# Start-up: CUDA initialization, and the model's move to the GPU
+
+
+def _time_cuda_start(torch: Any, tracker: StepTracker) -> None:
+    """Time the initialization of CUDA, on the first call that needs it; then restore torch's own function."""
+    module = torch.cuda
+    start = module._lazy_init
+
+    @functools.wraps(start)
+    def _lazy_init() -> None:
+        if get_ident() != tracker.thread or module.is_initialized():
+            start()
+            return
+        with span("cuda init"):
+            start()
+        module._lazy_init = start
+
+    module._lazy_init = _lazy_init
+
+
+def _time_moves(torch: Any, tracker: StepTracker) -> None:
+    """Time the model's moves to the GPU until the first step."""
+
+    def timed_move(move: Callable[..., Any], is_to_gpu: Callable[[Any, Any], bool]) -> Callable[..., Any]:
+        @functools.wraps(move)
+        def ours(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if tracker.announced or get_ident() != tracker.thread or not is_to_gpu(args, kwargs):
+                return move(self, *args, **kwargs)
+            with span("model to GPU"):
+                return move(self, *args, **kwargs)
+
+        return ours
+
+    module = torch.nn.Module
+    module.to = timed_move(module.to, _is_to_gpu)
+    module.cuda = timed_move(module.cuda, lambda args, kwargs: True)
+
+
+def _is_to_gpu(args: Any, kwargs: Any) -> bool:
+    device = kwargs.get("device", args[0] if args else None)
+    if type(device) is int:
+        return True
+    return str(getattr(device, "type", device)).startswith("cuda")
+
+
+# Keep the hooks out of compiled graphs and printed tracebacks
+
+
+def _keep_out_of_graphs(torch: Any) -> None:
+    """Exclude our functions from compilation, also where a graph break calls them."""
+    try:
+        frames = torch._C._dynamo.eval_frame
+        if hasattr(frames, "set_code_exec_strategy"):
+            skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT)
+            mark: Callable[[Any], None] = lambda code: frames.set_code_exec_strategy(code, skip)  # noqa: E731
+        else:
+            mark = frames.skip_code
+    except AttributeError:  # a torch that cannot compile
+        return
+    for module in _NOT_COMPILED:
+        for owner in (module, *(value for value in vars(module).values() if isinstance(value, type))):
+            if getattr(owner, "__module__", module.__name__) != module.__name__:
+                continue
+            for function in list(vars(owner).values()):
+                if isinstance(function, FunctionType) and function.__module__ == module.__name__:
+                    _mark_all(function.__code__, mark)
+
+
+def _mark_all(code: Any, mark: Callable[[Any], None]) -> None:
+    mark(code)
+    for inner in code.co_consts:
+        if hasattr(inner, "co_code"):
+            _mark_all(inner, mark)
+
+
+def _trim_tracebacks() -> None:
+    """Leave our own frames out of the tracebacks of uncaught exceptions, whatever prints them."""
+    theirs = sys.excepthook
+
+    @functools.wraps(theirs)  # its name as well, by which it is pickled
+    def trimmed_hook(kind: Any, error: Any, trace: Optional[TracebackType]) -> None:
+        try:
+            trace = _trimmed(trace)
+            seen = set()
+            cause = error
+            while cause is not None and id(cause) not in seen:
+                seen.add(id(cause))
+                cause.__traceback__ = _trimmed(cause.__traceback__)
+                cause = cause.__cause__ or cause.__context__
+        except Exception:  # an exception of a foreign class is shown untrimmed
+            pass
+        theirs(kind, error, trace)
+
+    sys.excepthook = trimmed_hook
+
+
+def _trimmed(trace: Optional[TracebackType]) -> Optional[TracebackType]:
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_AUTO):
+        trace = trace.tb_next
+    entry = trace
+    while entry is not None:
+        while entry.tb_next is not None and entry.tb_next.tb_frame.f_code.co_filename.startswith(_AUTO):
+            entry.tb_next = entry.tb_next.tb_next
+        entry = entry.tb_next
+    return trace

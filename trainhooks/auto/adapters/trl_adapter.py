@@ -1,0 +1,105 @@
+"""TRL: profiled sections of its trainers as phases, and the time of each reward function.
+
+Totals, settings and logged metrics come through the Trainer's callback, as for any Trainer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from types import ModuleType
+from typing import Any, Callable, Iterator, Optional
+
+from trainhooks import session
+from trainhooks.auto.imports import when_imported
+from trainhooks.auto.instrumentation import FORWARD, is_open, phase, replace
+from trainhooks.auto.vocabulary import REWARD, REWARD_SECONDS, phase_name
+from trainhooks.events import clean
+from trainhooks.lane_entries import AGGREGATE, NANOSECOND, host_clock
+
+LOG_PROBS = "log_probs"
+KEPT = "_trainmon_section"  # the attribute of TRL's context with our section
+
+
+@when_imported("trl.extras.profiling")
+def wrap_profiling(module: ModuleType) -> None:
+    context = getattr(module, "ProfilingContext", None)
+    if context is not None:
+        replace(context, "__enter__", _enter)
+        replace(context, "__exit__", _exit)
+    else:  # until TRL 0.26 a generator makes the context
+        replace(module, "profiling_context", _profiling_context)
+
+
+class _ProfiledSection:
+    """One profiled section while it is open."""
+
+    def __init__(self, name: str) -> None:
+        alias = name.partition(".")[2] or name
+        label = phase_name(alias)
+        self.reward_function: Optional[str] = None
+        is_concurrent = _is_concurrent()
+        if label is None and (is_concurrent or is_open(REWARD)):
+            self.reward_function = alias
+        elif is_concurrent:
+            label = None
+        if label == LOG_PROBS and is_open(FORWARD):
+            label = FORWARD  # those of the trained policy are its forward pass
+        self.section = None if label is None else phase(label)
+        self.began = host_clock()
+
+    def enter(self) -> None:
+        if self.section is not None:
+            self.section.__enter__()
+
+    def leave(self) -> None:
+        if self.section is not None:
+            self.section.__exit__(None, None, None)
+        elif self.reward_function is not None:
+            seconds = (host_clock() - self.began) / NANOSECOND
+            session.quiet_put()((AGGREGATE, {f"{REWARD_SECONDS}{clean(self.reward_function, 64)}": seconds}, {}))
+
+
+def _is_concurrent() -> bool:
+    """Return whether this runs in an asyncio task of another thread, where sections do not nest."""
+    if threading.current_thread() is threading.main_thread():  # in a notebook it has a loop as well
+        return False
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
+
+
+def _enter(original: Callable[..., Any]) -> Callable[..., Any]:
+    def ours(self: Any) -> Any:
+        profiled = _ProfiledSection(str(getattr(self, "name", "")))
+        profiled.enter()
+        setattr(self, KEPT, profiled)
+        return original(self)
+
+    return ours
+
+
+def _exit(original: Callable[..., Any]) -> Callable[..., Any]:
+    def ours(self: Any, *error: Any) -> Any:
+        try:
+            return original(self, *error)
+        finally:
+            profiled = self.__dict__.pop(KEPT, None)
+            if profiled is not None:
+                profiled.leave()
+
+    return ours
+
+
+def _profiling_context(original: Callable[..., Any]) -> Callable[..., Any]:
+    @contextlib.contextmanager
+    def ours(trainer: Any, name: str) -> Iterator[None]:
+        profiled = _ProfiledSection(f"{type(trainer).__name__}.{name}")
+        with original(trainer, name):
+            profiled.enter()
+            try:
+                yield
+            finally:
+                profiled.leave()
+
+    return ours

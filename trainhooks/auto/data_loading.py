@@ -1,0 +1,195 @@
+"""torch's DataLoader: the wait for each batch, the contents of a batch, and the loader's settings."""
+
+from __future__ import annotations
+
+from threading import get_ident
+from typing import Any, Dict, List, Optional
+
+from trainhooks import cuda
+from trainhooks.auto.fast_path import Counts
+from trainhooks.auto.instrumentation import framework, harmless, override, put_facts
+from trainhooks.auto.step_tracker import StepTracker
+from trainhooks.lane_entries import host_clock
+
+# Facts of the loader and its attributes; the facts are named like Hugging Face's arguments.
+SETTINGS = (
+    ("dataloader_num_workers", "num_workers"),
+    ("dataloader_pin_memory", "pin_memory"),
+    ("dataloader_prefetch_factor", "prefetch_factor"),
+    ("dataloader_persistent_workers", "persistent_workers"),
+    ("batch_size", "batch_size"),
+)
+
+SEQUENCES = frozenset((list, tuple))
+MAX_ITEMS = 16  # items of a batch that are searched for its samples
+MAX_BATCHES = 3  # batches whose bytes are counted
+MAX_DEPTH, MAX_TENSORS = 3, 64  # within a batch whose bytes are counted
+
+_last_settings: Dict[str, Any] = {}
+
+
+def watch_loaders(dataloader: Any, torch: Any, tracker: StepTracker) -> None:
+    """Follow the fetches of all loaders; `dataloader` is the module `torch.utils.data.dataloader`."""
+    fetch = dataloader._BaseDataLoaderIter.__next__
+    make = dataloader.DataLoader.__iter__
+    fast_path = tracker.fast_path
+    inside = False  # a dataset may itself use a loader
+
+    def is_ours() -> bool:
+        return not (inside or fast_path.in_fetch or tracker.silent or get_ident() != tracker.thread)
+
+    def slow_next(iterator: Any) -> Any:
+        nonlocal inside
+        if not is_ours():
+            return fetch(iterator)
+        inside = True
+        try:
+            fast_path.leave()
+            tracker.fetch_begins(id(iterator), host_clock())
+            batch = fetch(iterator)
+        except BaseException:
+            fetch_fails(iterator)
+            raise
+        finally:
+            inside = False
+        fetched(iterator, batch)
+        return batch
+
+    def fetch_fails(iterator: Any) -> None:
+        fast_path.leave()
+        tracker.fetch_fails(id(iterator))
+
+    def __iter__(self: Any) -> Any:
+        if not is_ours():
+            return make(self)
+        fast_path.leave()
+        tracker.fetch_begins(id(self), host_clock())
+        fast_path.leave()
+        if tracker.optimizers.none_stepped:
+            harmless(_put_settings, self)
+        try:
+            return make(self)
+        finally:
+            tracker.iterator_made()
+
+    counts, count_bytes = BatchCounter(torch).counts, BatchBytes(torch).count
+    __next__, fetched = fast_path.loader_next(fetch, counts, slow_next, fetch_fails, count_bytes)
+    override(dataloader._BaseDataLoaderIter, "__next__", __next__)
+    override(dataloader.DataLoader, "__iter__", __iter__)
+
+
+def _put_settings(loader: Any) -> None:
+    """Record the settings of a loader whose iterator is made before the first step; the last one is the training's."""
+    global _last_settings
+    if framework.logs_loss:
+        return  # the framework records its own settings
+    settings = {name: getattr(loader, attribute, None) for name, attribute in SETTINGS}
+    settings = {name: value for name, value in settings.items() if isinstance(value, (bool, int))}
+    if settings and settings != _last_settings:
+        _last_settings = settings
+        put_facts(loader=settings)
+
+
+class BatchCounter:
+    """Count a batch's tokens and samples, as far as possible without waiting for a device."""
+
+    def __init__(self, torch: Any) -> None:
+        self._tensor = torch.Tensor
+        self._last: Counts = (None, None, 0)
+        self._ids = frozenset((torch.int64, torch.int32))
+        self._masks = frozenset((torch.int64, torch.int32, torch.bool, torch.uint8, torch.int8))
+
+    def counts(self, batch: Any) -> Optional[Counts]:
+        """Return the counts of a batch (a tensor, a tuple or list, a mapping); None if unknown."""
+        tensor = self._tensor
+        item = batch if type(batch) is tensor else batch[0] if type(batch) in SEQUENCES and batch else batch
+        if type(item) is tensor and item.dtype not in self._ids:  # the frequent cases first
+            shape = item.shape
+            if shape:
+                if shape[0] != self._last[2]:
+                    self._last = (None, None, shape[0])
+                return self._last
+        if isinstance(batch, self._tensor):
+            return self._of_tensor(batch)
+        if isinstance(batch, (tuple, list)):
+            for item in batch[:MAX_ITEMS]:
+                if isinstance(item, self._tensor):
+                    return self._of_tensor(item)
+                if isinstance(item, dict):
+                    return self.counts(item)
+            return None
+        if hasattr(batch, "keys") and hasattr(batch, "get"):
+            return self._of_mapping(batch)
+        return None
+
+    def model_inputs(self, inputs: Any) -> Optional[Counts]:
+        """Return the counts of a model's inputs; None for a row of numbers, which may be one sample or many."""
+        first = inputs[0] if isinstance(inputs, tuple) and inputs else None
+        if isinstance(first, self._tensor) and first.dim() == 1 and first.is_floating_point():
+            return None
+        return self.counts(inputs)
+
+    def _of_tensor(self, tensor: Any) -> Optional[Counts]:
+        shape = tensor.shape
+        if len(shape) == 2 and not tensor.is_floating_point() and tensor.dtype in self._ids:
+            return shape[0] * shape[1], None, shape[0]
+        return (None, None, shape[0]) if shape else None
+
+    def _of_mapping(self, batch: Any) -> Optional[Counts]:
+        ids = batch.get("input_ids")
+        if isinstance(ids, self._tensor) and len(ids.shape) == 2:
+            rows, columns = ids.shape
+            mask = batch.get("attention_mask")
+            if isinstance(mask, self._tensor) and mask.shape == ids.shape and mask.dtype in self._masks:
+                if mask.is_cpu:
+                    return int(mask.count_nonzero()), rows * columns, rows
+                return None, rows * columns, rows  # the padding is known only on the device
+            return rows * columns, None, rows
+        for name in list(batch.keys())[:MAX_ITEMS]:
+            item = batch.get(name)
+            if isinstance(item, self._tensor) and item.shape:
+                return None, None, item.shape[0]
+        return None
+
+
+class BatchBytes:
+    """Record the bytes of the first batches, and whether they are in pinned memory."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._left = MAX_BATCHES
+
+    def count(self, batch: Any) -> None:
+        if self._left:
+            self._left -= 1
+            harmless(self._put, batch)
+
+    def _put(self, batch: Any) -> None:
+        tensors: List[Any] = []
+        self._collect(batch, tensors, MAX_DEPTH)
+        if not tensors:
+            return
+        sizes = [int(tensor.numel()) * int(tensor.element_size()) for tensor in tensors]
+        facts: Dict[str, Any] = {"bytes": sum(sizes)}
+        if cuda.started() is not None:
+            if not cuda.is_quiet():
+                return
+            facts["pinned"] = bool(tensors[sizes.index(max(sizes))].is_pinned())
+            self._left = 0
+        elif self._left < MAX_BATCHES - 1:  # recorded already; whether it is pinned may be known later
+            return
+        put_facts(batch=facts)
+
+    def _collect(self, value: Any, found: List[Any], depth: int) -> None:
+        """Collect the host tensors among the first items of a batch into `found`."""
+        if isinstance(value, self._torch.Tensor):
+            if not value.is_cuda and value.device.type == "cpu":
+                found.append(value)
+        elif depth and isinstance(value, (list, tuple)):
+            for item in value[:MAX_TENSORS]:
+                self._collect(item, found, depth - 1)
+        elif depth and hasattr(value, "keys") and hasattr(value, "get"):
+            for name in list(value.keys())[:MAX_TENSORS]:
+                self._collect(value.get(name), found, depth - 1)
+        elif depth and type(value).__module__ not in ("builtins", "numpy"):
+            self._collect(list(vars(value).values()) if hasattr(value, "__dict__") else None, found, depth - 1)

@@ -1,0 +1,226 @@
+"""The tools of framework adapters: timed phases and spans, wrappers for functions, and the state they share."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from types import ModuleType
+from typing import Any, Callable, Dict, List, Optional, TypeVar
+
+from trainhooks import deferred, session
+from trainhooks.lane_entries import FACTS, LOG, NO_PHASE, SPAN, host_clock
+from trainhooks.lane_entries import FORWARD as FORWARD_PHASE
+from trainhooks.signal_errors import pass_on
+
+T = TypeVar("T")
+
+EVAL, FORWARD = "eval", "forward"
+MARK = "_trainmon"  # the attribute of our wrappers, so that nothing is wrapped twice
+
+
+class FrameworkState:
+    """What framework adapters report to the step tracker.
+
+    Attributes:
+        tracker: the `StepTracker` of this process; None until torch has been imported.
+        logs_loss: the framework logs the loss itself, so the loss that backward starts from is not logged.
+        counts_batches: the adapter says when a fetched batch is used (`batch_used`); it is counted then.
+        open_evaluations: evaluations that a framework reported and that are open now: fetches in them make no step.
+        open_phases: phases that a framework reported and that are open now (generation, log_probs): model calls in
+            them are part of the phase.
+        prefetched_batches: how many batches a framework may fetch before it uses the first of them.
+    """
+
+    __slots__ = ("counts_batches", "logs_loss", "open_evaluations", "open_phases", "prefetched_batches", "tracker")
+
+    def __init__(self) -> None:
+        self.tracker: Optional[Any] = None
+        self.logs_loss = False
+        self.counts_batches = False
+        self.open_evaluations = 0
+        self.open_phases = 0
+        self.prefetched_batches = 0
+
+
+framework = FrameworkState()
+
+
+class _ThreadState(threading.local):
+    def __init__(self) -> None:
+        self.names: List[str] = []
+
+
+_thread_state = _ThreadState()
+
+
+def is_open(name: str) -> bool:
+    """Return whether this thread is inside a section of that name."""
+    return name in _thread_state.names
+
+
+class Section:
+    """A phase of a step, or a span, as a context manager.
+
+    It is not recorded if the program reports its steps itself, inside a section of the same name, or inside an
+    evaluation, which is recorded as a whole. A forward pass is not recorded either: the torch adapter does that.
+    """
+
+    __slots__ = ("_is_span", "_name", "_put")
+
+    def __init__(self, name: str, is_span: bool = False) -> None:
+        self._name = name
+        self._is_span = is_span
+        self._put: Optional[session.Put] = None
+
+    def __enter__(self) -> None:
+        name, names = self._name, _thread_state.names
+        if not (session.explicit() or name == FORWARD or name in names or EVAL in names):
+            self._put = put = session.quiet_put()
+            put((SPAN, host_clock(), name) if self._is_span else (name, host_clock()))
+        names.append(name)
+        self._count_open(1)  # after the entry: until then the tracker may put earlier entries
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        if _thread_state.names:
+            _thread_state.names.pop()
+        self._count_open(-1)
+        if self._put is not None:
+            self._put((None, host_clock()))
+
+    def _count_open(self, change: int) -> None:
+        if self._name == EVAL:
+            framework.open_evaluations += change
+        elif not self._is_span and self._name != FORWARD:
+            framework.open_phases += change
+
+
+def phase(name: str) -> Section:
+    """Return a context manager that times a phase of the step."""
+    return Section(name)
+
+
+def span(name: str) -> Section:
+    """Return a context manager that times work outside the steps: loading, a checkpoint, an evaluation."""
+    return Section(name, is_span=True)
+
+
+def put_facts(**facts: Any) -> None:
+    """Record facts of the run: settings and sizes, never values of the training."""
+    session.quiet_put()((FACTS, {"facts": facts}))
+
+
+def put_metrics(metrics: Dict[str, Any]) -> Dict[str, Any]:
+    """Record metrics by their names, and return those that can be read. No tensor is waited for."""
+    values = deferred.settled(dict(metrics))
+    if values:
+        session.quiet_put()((LOG, values))
+    return values
+
+
+def training_begins(**known: Any) -> None:
+    """Record that this process trains, with `total_steps`, `start_step`, `config` and `facts` (None: unknown).
+
+    Without this call a process stays silent until its first steps show that it trains.
+    """
+    session.quiet_put()((FACTS, {name: value for name, value in known.items() if value is not None}))
+    session.announce()
+
+
+def forward_begins() -> None:
+    """Record a forward pass if the model's calls may not be observed, as in an optimizer's closure.
+
+    If they are observed (known from the second step on), forward begins with them and is not counted twice.
+    """
+    if session.explicit():
+        return
+    tracker = _tracker()
+    is_seen = tracker is not None and tracker.sees_model and tracker.last
+    session.quiet_put()((NO_PHASE if is_seen else FORWARD_PHASE, host_clock()))
+
+
+def batch_used() -> None:
+    """Count the oldest fetched batch now, as a framework that prefetches begins to use it."""
+    tracker = _tracker()
+    if tracker is not None:
+        tracker.batch_used()
+
+
+def training_ended() -> None:
+    """Drop fetched batches that were not used, and reset the framework's flags for loss and batches."""
+    tracker = _tracker()
+    if tracker is not None:
+        tracker.pending_batches.clear()
+    framework.logs_loss = framework.counts_batches = False
+
+
+def _tracker() -> Any:
+    """Return the step tracker, off its fast path, if it records the calling thread; else None."""
+    tracker = framework.tracker
+    if tracker is None or tracker.silent or tracker.thread != threading.get_ident():
+        return None
+    tracker.fast_path.leave()
+    return tracker
+
+
+def harmless(function: Callable[..., Optional[T]], *args: Any) -> Optional[T]:
+    """Return `function(*args)`, or None if it raises, as an object of a framework may."""
+    try:
+        return function(*args)
+    except Exception as error:  # see above
+        pass_on(error)
+        if os.environ.get(session.DEBUG_VARIABLE):
+            raise
+        return None
+
+
+def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:
+    """Replace a function of a class or module by `make(original)`, once.
+
+    Returns:
+        Whether the replacement is in place; False if this version of the framework has no such function.
+    """
+    found = vars(owner).get(name)
+    kind = type(found) if isinstance(found, (classmethod, staticmethod)) else None
+    original = found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
+    if not callable(original):
+        return False
+    if not hasattr(original, MARK):
+        ours = functools.wraps(original)(make(original))
+        setattr(ours, MARK, True)
+        _put(owner, name, original, ours if kind is None else kind(ours))
+    return True
+
+
+def override(owner: Any, name: str, ours: Callable[..., Any]) -> None:
+    """Replace an existing function by `ours`, which takes its name and docstring."""
+    original = getattr(owner, name)
+    _put(owner, name, original, functools.wraps(original)(ours))
+
+
+def _put(owner: Any, name: str, original: Any, ours: Any) -> None:
+    """Put `ours` in place of `original`, in a module's case wherever other modules have imported it.
+
+    A function is pickled by its name, in the module where it is defined: `torch.save` is that of `torch.serialization`.
+    What is found there must be the same object, whichever of the modules the program has it from.
+    """
+    setattr(owner, name, ours)
+    if isinstance(owner, ModuleType):
+        for module in list(sys.modules.values()):
+            if type(module) is ModuleType and vars(module).get(name) is original:
+                setattr(module, name, ours)
+
+
+def timed(owner: Any, names: Dict[str, str], is_span: bool = True) -> None:
+    """Time functions of a class or module as sections; `names` maps function names to section names."""
+    for name, label in names.items():
+        replace(owner, name, functools.partial(_timed, label, is_span))
+
+
+def _timed(label: str, is_span: bool, original: Callable[..., Any]) -> Callable[..., Any]:
+    def ours(*args: Any, **kwargs: Any) -> Any:
+        with Section(label, is_span):
+            return original(*args, **kwargs)
+
+    return ours

@@ -1,0 +1,271 @@
+"""Find the models that an optimizer trains, among the objects of the process, and observe their calls.
+
+No other module is changed: hooks on every module cost milliseconds and break compiled graphs. The program's frames are
+not read: up to Python 3.12 the variables of a frame, once read, live until its function returns.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+from functools import partial
+from itertools import compress
+from threading import get_ident
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+
+from trainhooks.auto import program_facts
+from trainhooks.auto.data_loading import BatchCounter
+from trainhooks.auto.instrumentation import put_facts
+from trainhooks.auto.op_inspection import inspection
+from trainhooks.auto.step_tracker import StepTracker
+from trainhooks.lane_entries import host_clock
+
+# A search looks at each object of the process, which takes 0.1 s for half a million. So many come at once; a program
+# that goes on making models (a notebook, a sweep) has further ones searched for in this share of the time.
+PROMPT_SEARCHES = 16
+MAX_SEARCH_SHARE = 0.005
+MAX_MODELS = 4  # alive at a time
+MAX_OTHER_CALLS = 64  # of other models since the leader's last: it is trained no longer (critics take a dozen)
+
+# The attribute (torch 2.1 and later) through which torch lets a model's call be another function, as `Module.compile`
+# sets it; Module._wrapped_call_impl calls it. A module's own hooks would be a part of the module: it could not be
+# pickled with ours (`torch.save(model)`) nor scripted, and every compiler would trace them. This attribute is not in
+# the state that torch saves, and compilers go straight to `forward`. A class with a way of its own of being saved or
+# copied may take all attributes, this one among them: see `_Unsaved`.
+CALL = "_compiled_call_impl"
+
+# Repeated calls of a model are counted over its first calls: a loop that repeats calls does so from the start.
+MAX_INSPECTED_CALLS = 256
+FIRST_REPORT = 32  # calls, and again at each doubling up to MAX_INSPECTED_CALLS
+
+
+class TrainedModels:
+    """Find the outermost modules that hold an optimizer's parameters, and follow their calls.
+
+    Attributes:
+        settled: optimizers whose models need no further search, by id.
+    """
+
+    def __init__(self, torch: Any, tracker: StepTracker) -> None:
+        self._module = torch.nn.Module
+        self._torch = torch
+        self._tracker = tracker
+        self._counts = BatchCounter(torch).model_inputs
+        self._followed: Dict[int, Any] = {}  # those alive, by id
+        self._leader: Optional[int] = None  # the id of the one whose inputs are counted
+        self._other_calls = 0  # since the leader's last
+        self._wrapped: Set[int] = set()  # the ids of those that get no further wrapper
+        self._searches = 0
+        self._next_search = 0.0  # time.monotonic
+        self.settled: Dict[int, Any] = {}
+
+    def find(self, optimizer: Any) -> bool:
+        """Find and follow the models of an optimizer. Return false if it is too early for another search."""
+        began = time.monotonic()
+        if began < self._next_search:  # first: until it is settled, an optimizer comes here at each of its steps
+            return False
+        if len(self._followed) >= MAX_MODELS or self._is_known(optimizer):
+            return True
+        for module in self._outermost(optimizer):
+            # The attribute is set in a module compiled in place, and missing in an older torch.
+            may_follow = getattr(module, CALL, module) is None
+            if may_follow and id(module) not in self._followed and len(self._followed) < MAX_MODELS:
+                self._follow(module)
+        self._searches += 1
+        if self._searches >= PROMPT_SEARCHES:
+            now = time.monotonic()
+            self._next_search = now + (now - began) / MAX_SEARCH_SHARE
+        return True
+
+    def settle(self, optimizer: Any) -> None:
+        """Search for the last time, at the optimizer's first step: the model has been wrapped and compiled by then."""
+        if self.find(optimizer):
+            key = id(optimizer)
+            self.settled[key] = weakref.ref(optimizer, lambda _: self.settled.pop(key, None))
+            self._wrapped.update(self._followed)
+
+    def _is_known(self, optimizer: Any) -> bool:
+        """Return whether all its parameters are those of models that were searched for at an optimizer's step."""
+        modules = [self._followed[key]() for key in self._wrapped]
+        held = {id(parameter) for module in modules if module is not None for parameter in module.parameters()}
+        return bool(held) and all(id(one) in held for group in optimizer.param_groups for one in group["params"])
+
+    def _follow(self, module: Any) -> None:
+        key = id(module)
+        if self._leader is None:
+            program_facts.trains(module)
+            self._leader = key
+        _ModelCalls(self._torch, self._tracker, self._counts, self._leads, key).follow(module)
+        self._followed[key] = weakref.ref(module, lambda _: self._forget(key))
+        self._tracker.sees_model = True
+
+    def _forget(self, key: int) -> None:
+        self._followed.pop(key, None)
+        self._wrapped.discard(key)
+        if self._leader == key:
+            self._leader = None
+
+    def _leads(self, key: int) -> bool:
+        """Return whether this model's inputs are the step's; it takes over if the leader is no longer called."""
+        if key == self._leader:
+            self._other_calls = 0
+            return True
+        self._other_calls += 1
+        if self._leader is not None and self._other_calls < MAX_OTHER_CALLS:
+            return False
+        self._leader = key
+        return True
+
+    def _outermost(self, optimizer: Any) -> List[Any]:
+        """Return the modules that are part of no other and hold a parameter of the optimizer."""
+        wanted = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        parents: Dict[int, List[Any]] = {}  # by the id of the part
+        reached: List[Any] = []
+        for module in self._modules():
+            attributes = vars(module)
+            for part in (attributes.get("_modules") or {}).values():
+                parents.setdefault(id(part), []).append(module)
+            if any(id(parameter) in wanted for parameter in (attributes.get("_parameters") or {}).values()):
+                reached.append(module)
+        outermost: Dict[int, Any] = {}
+        seen: Set[int] = set()
+        while reached:
+            module = reached.pop()
+            if id(module) not in seen:
+                seen.add(id(module))
+                around = parents.get(id(module))
+                if around is None:
+                    outermost[id(module)] = module
+                else:
+                    reached += around
+        own = [module for module in outermost.values() if not _is_graph(module)]
+        return own or list(outermost.values())
+
+    def _modules(self) -> List[Any]:
+        """Return all modules of the process that the garbage collector knows."""
+        kinds: Set[type] = set()
+        classes: List[type] = [self._module]
+        while classes:
+            kind = classes.pop()
+            if kind not in kinds:
+                kinds.add(kind)
+                classes += type.__subclasses__(kind)
+        objects = gc.get_objects()
+        return list(compress(objects, map(kinds.__contains__, map(type, objects))))
+
+
+def _is_graph(module: Any) -> bool:
+    """Return whether this is a traced graph: compilers make such modules around the parameters of a model."""
+    return any(base.__module__ == "torch.fx.graph_module" for base in type(module).__mro__)
+
+
+class _ModelCalls:
+    """Report the calls of one model to the tracker.
+
+    Args:
+        counts: returns the counts of a batch.
+        leads: returns whether the inputs of the model with that id are the step's.
+        key: the model's id.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        tracker: StepTracker,
+        counts: Callable[[Any], Any],
+        leads: Callable[[int], bool],
+        key: int,
+    ) -> None:
+        self._torch = torch
+        self._tracker = tracker
+        self._counts = counts
+        self._leads = leads
+        self._key = key
+        self._repeated = RepeatedCalls()
+
+    def follow(self, module: Any) -> None:
+        is_compiling = self._torch.compiler.is_dynamo_compiling
+        called = self._tracker.fast_path.model_call(module, self._repeated, is_compiling, self._begins)
+        # To script a module or a copy of it, torch would try to understand this annotation of what its dict holds.
+        getattr(self._torch.nn.Module, "__annotations__", {}).pop(CALL, None)
+        vars(module)[CALL] = _Unsaved(called)
+
+    def _begins(self, module: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Callable[..., Any]]:
+        """Record the begin of a model call off the fast path. Return the function to call if the tracker records it."""
+        tracker, fast_path = self._tracker, self._tracker.fast_path
+        if tracker.silent or id(module) != self._key or get_ident() != tracker.thread:
+            return None
+        if fast_path.in_part or tracker.in_forward or tracker.in_backward:
+            return None
+        if self._torch.compiler.is_compiling():  # torch.export calls it, on tensors that hold nothing
+            return None
+        fast_path.leave()
+        call: Callable[..., Any] = module._call_impl
+        forwards, began = tracker.forwards, tracker.began
+        if tracker.forward_begins(module.training, host_clock()) and self._leads(self._key):
+            tracker.count(self._counts(kwargs) if "input_ids" in kwargs else self._counts(args))
+        if tracker.forwards > forwards or tracker.began != began:
+            if inspection.due(module, tracker.began):
+                call = inspection.call_for(self._torch, module)
+            if inspection.done:
+                fast_path.model = self._key
+            if self._repeated.calls < MAX_INSPECTED_CALLS:
+                given = args[0] if args else kwargs.get("input_ids")
+                if isinstance(given, self._torch.Tensor):
+                    self._repeated.called(given, tracker.began, tracker.backwards)
+        return call
+
+
+class _Unsaved(partial):  # type: ignore[type-arg]
+    """The function that is called, as an object that every way of copying and pickling replaces by None.
+
+    None is what a module has there without us. A `partial` makes the call in C: there is no further frame, in which the
+    function would look for the module, and no measurable time is spent.
+    """
+
+    __slots__ = ()
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return type(None), ()
+
+
+class RepeatedCalls:
+    """Count calls of a model on the same input as the call before, whose result could have been reused.
+
+    Two views, two batches or two networks are not repeated calls, nor is a second pass with its own gradients.
+    """
+
+    __slots__ = ("_backwards", "_input", "_next_report", "_pending", "_step", "calls", "times")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.times = 0
+        self._next_report = FIRST_REPORT
+        self._input: Optional["weakref.ReferenceType[Any]"] = None  # of the last call
+        self._step = 0  # the step in which that was, and how many backward passes this one had had
+        self._backwards = 0
+        self._pending = False  # the last call's input had had its backward pass, and there was none since
+
+    def called(self, given: Any, step: int, backwards: int) -> None:
+        """Count one call.
+
+        Args:
+            given: the tensor that the model is called on.
+            step: tells steps apart.
+            backwards: backward passes of this step so far.
+        """
+        self.calls += 1
+        had_backward = step != self._step or backwards > self._backwards  # an ended step has had its backward pass
+        again = self._input is not None and self._input() is given
+        if (again or self._pending) and not had_backward:
+            self.times += 1
+        self._pending = again and had_backward
+        self._input = weakref.ref(given)
+        self._step, self._backwards = step, backwards
+        if self.calls < self._next_report:
+            return
+        while self.calls >= self._next_report:
+            self._next_report *= 2
+        if self.times:
+            put_facts(forwards={"repeated": self.times, "calls": self.calls})

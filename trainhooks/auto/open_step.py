@@ -1,0 +1,446 @@
+"""The open step of a thread: its begin, its end, or its change into an evaluation, and the updates that end it.
+
+`step_tracker` drives it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import weakref
+from collections import deque
+from threading import get_ident
+from typing import Any, Callable, Deque, Dict, List, Optional, Set
+
+from trainhooks import cuda, deferred, session
+from trainhooks.auto import program_facts
+from trainhooks.auto.fast_path import Counts, FastPath
+from trainhooks.auto.instrumentation import framework
+from trainhooks.lane_entries import AUTOMATIC, CANCEL, COUNT, END, LOG, SKIP, SPAN, STEP, host_clock
+from trainhooks.signal_errors import pass_on
+
+# The parameter updates that end a step: by optimizers, or by the program's own lines without one.
+
+# Whole steps without an optimizer's step after which steps no longer wait for it. Waiting is harmless if the next fetch
+# ends the step anyway (critics trained a hundred times for each generator step); else it merges steps.
+MAX_MISSED_WITH_FETCHES = 128
+MAX_MISSED = 1
+
+MAX_COPIED = 65_536  # elements of a parameter that is copied for comparison
+PROOFS = 3  # updates that are proven by comparing values; later ones are assumed, without the cost
+
+
+class Optimizers:
+    """The live optimizers that a step waits for, held weakly.
+
+    Attributes:
+        none_stepped: whether no optimizer has stepped so far.
+        only: the id of the only optimizer; None if there are several or it is unknown.
+        only_on_cpu: the same if its parameters are on the CPU; else None.
+    """
+
+    __slots__ = ("_awaited", "_missed", "_on_gpu", "_version", "none_stepped", "only", "only_on_cpu")
+
+    def __init__(self) -> None:
+        self.none_stepped = True
+        self.only: Optional[int] = None
+        self.only_on_cpu: Optional[int] = None
+        self._awaited: Dict[int, Any] = {}  # by id
+        self._missed: Dict[int, int] = {}  # whole steps without its step
+        self._on_gpu: Dict[int, bool] = {}
+        self._version = 0  # sum over the parameters
+
+    @property
+    def none(self) -> bool:
+        """Return whether there is no optimizer: the program updates its parameters itself."""
+        return self.none_stepped and not self._awaited
+
+    def add(self, optimizer: Any) -> None:
+        """Wait for a new optimizer."""
+        key = id(optimizer)
+
+        def forget(_: Any) -> None:
+            for known in (self._awaited, self._missed, self._on_gpu):
+                known.pop(key, None)
+            self.only = self.only_on_cpu = None
+
+        self._awaited[key] = weakref.ref(optimizer, forget)
+        self._missed[key] = 0
+        self.only = self.only_on_cpu = None
+
+    def record_step(self, key: int, optimizer: Any) -> bool:
+        """Record a step. Return whether the parameters are on a GPU. `optimizer` may be None after its first step."""
+        try:
+            on_gpu = self._on_gpu[key]
+        except KeyError:
+            firsts = [parameter for group in optimizer.param_groups for parameter in group["params"][:1]]
+            devices = {parameter.device.index for parameter in firsts if parameter.is_cuda}
+            on_gpu = self._on_gpu[key] = bool(devices)
+            for device in devices:
+                if type(device) is int:
+                    session.device.place.works_on(device)
+            program_facts.optimizer_steps(optimizer)
+        if key not in self._awaited and optimizer is not None:
+            self.add(optimizer)
+        self.none_stepped = False
+        return on_gpu
+
+    def parameters_changed(self) -> bool:
+        """Return whether parameters changed since the last call, as by a compiled optimizer, which calls no hook."""
+        now = sum(
+            parameter._version
+            for known in list(self._awaited.values())
+            for group in getattr(known(), "param_groups", ())
+            for parameter in group["params"][:1]
+        )
+        before, self._version = self._version, now
+        return bool(before != now)
+
+    def all_stepped(self, stepped: Set[int]) -> None:
+        """Add all optimizers to `stepped`, after the replay of a CUDA graph: which of them it holds is unknown."""
+        self.none_stepped = False
+        stepped.update(self._awaited)
+
+    def all_in(self, stepped: Set[int]) -> bool:
+        """Return whether all awaited optimizers have stepped."""
+        return self._awaited.keys() <= stepped
+
+    def step_ended(self, stepped: Set[int], has_fetches: bool) -> None:
+        """Stop waiting for optimizers that have missed too many whole steps."""
+        awaited = self._awaited
+        if len(awaited) == 1:
+            (key,) = awaited
+            self.only = key if key in stepped else None
+            self.only_on_cpu = None if self._on_gpu.get(key, True) else self.only
+            return
+        self.only = None
+        for key in list(awaited):
+            if key in stepped:
+                self._missed[key] = 0
+            else:
+                missed = self._missed[key] = self._missed.get(key, 0) + 1
+                if missed >= (MAX_MISSED_WITH_FETCHES if has_fetches else MAX_MISSED):
+                    awaited.pop(key, None)
+
+
+class ManualUpdate:
+    """Detect updates without an optimizer (`p.data -= lr * p.grad`), by one parameter between two backward passes.
+
+    An update is certain if the gradient was dropped or zeroed since the last pass and the values changed: gradients
+    that only inspect a model change no values.
+
+    Attributes:
+        ended: when the last backward pass ended, in nanoseconds of the host clock.
+    """
+
+    __slots__ = ("_gradient_version", "_parameter", "_proofs", "_storage", "_values", "ended")
+
+    def __init__(self, parameter: Any) -> None:
+        self._parameter = weakref.ref(parameter)
+        self._proofs = 0
+        self._gradient_version: Optional[int] = None  # after the last backward pass; None: there was no gradient
+        self.ended = 0
+        self._keep(parameter)
+
+    @property
+    def alive(self) -> bool:
+        return self._parameter() is not None
+
+    def backward_ended(self, t: int) -> None:
+        parameter = self._parameter()
+        gradient = None if parameter is None else parameter.grad
+        self._gradient_version = None if gradient is None else gradient._version
+        self.ended = t
+
+    def updated(self) -> bool:
+        """Return whether the last backward pass ended a step. To be called as the next one begins."""
+        parameter = self._parameter()
+        if parameter is None or self._gradient_version is None:
+            return False
+        gradient = parameter.grad
+        if gradient is not None and gradient._version == self._gradient_version:
+            return False  # the next one adds to it
+        if self._proofs < PROOFS:
+            if not self._changed(parameter):
+                return False
+            self._proofs += 1
+            self._keep(parameter)
+        return True
+
+    def _keep(self, parameter: Any) -> None:
+        self._storage = (parameter._version, parameter.data_ptr())
+        is_cheap = parameter.is_cpu and parameter.numel() <= MAX_COPIED  # comparing on a GPU would wait for it
+        self._values = parameter.detach().clone() if is_cheap and self._proofs < PROOFS else None
+
+    def _changed(self, parameter: Any) -> bool:
+        if (parameter._version, parameter.data_ptr()) != self._storage:
+            return True
+        return self._values is not None and not parameter.detach().equal(self._values)
+
+
+# The open step.
+
+MIN_UNSEEN_UPDATES = 3  # updates after gradients without an optimizer's hook; from then on these are the steps
+OVERFLOW = "gradient overflow (loss scaler)"
+MAX_PENDING = 64  # counts of batches that were fetched and not yet used
+
+
+class OpenStep:
+    """The state of one thread's step, as far as its calls of torch show it.
+
+    Args:
+        grads_wanted: returns whether gradients are recorded: torch.is_grad_enabled.
+    """
+
+    __slots__ = (  # more attributes than Python keeps together in an ordinary object
+        "announced", "backwards", "began", "call_counts", "calls_without_grad", "entered", "eval_iterator", "eval_last",
+        "evaluating", "exhausted", "fast_path", "fetched_again", "fetches", "forwards", "fresh", "grads_wanted",
+        "has_gradients", "in_backward", "in_forward", "iterator", "lane", "last", "loader_counts", "loss",
+        "manual_update", "many_backwards", "nested", "no_grad_seen", "no_grad_streak", "on_gpu", "on_step_end", "open",
+        "opened_by", "optimizers", "pending_batches", "put", "rollout_seen", "rollout_streak", "scaled", "sees_model",
+        "silent", "skips", "stepped", "stepped_at", "thread", "unseen_updates",
+    )  # fmt: skip
+
+    def __init__(self, grads_wanted: Callable[[], bool]) -> None:
+        self.grads_wanted = grads_wanted
+        self.optimizers = Optimizers()
+        self.sees_model = False  # the model's calls are observed; else forward is the gap between data and backward
+        self.silent = False  # nothing is recorded: the program reports its steps itself, or the tracker failed
+        # Called at the end of steps with a `put` and False, and at the end of the program with True.
+        self.on_step_end: Optional[Callable[[session.Put, bool], None]] = None
+        self.fast_path = FastPath(self)
+        self.reset()
+
+    def reset(self) -> None:
+        """Reset all state, for the calling thread: at first, and in a forked child."""
+        self.lane = lane = session.own_lane()
+        lane.follower = self  # in steps timed on the device, entries pass through the device lane
+        self.put = lane.put
+        session.put_through(self.fast_path.restart(lane))
+        self.thread = get_ident()
+        self.optimizers.only = self.optimizers.only_on_cpu = None
+        self.announced = False  # the process is known to train
+        self.last: Optional[int] = None  # when the last step, or what was recorded after it, ended
+        self.began = 0
+        self.open = False
+        self.stepped: Set[int] = set()  # optimizers that have stepped in this step
+        self.stepped_at = 0  # when the last of them ended
+        self.on_gpu = False  # whether its work may go on after that
+        self.entered = 0  # optimizers' steps inside a scaler's, or another optimizer's, so far
+        self.nested: List[int] = []  # optimizers whose step is under way, innermost last
+        self.fetches = 0
+        self.iterator = 0  # of the last fetch, by its id
+        self.fetched_again = False  # it was fetched from again without gradients in between
+        self.exhausted = False  # it ended without gradients since the last fetch
+        self.opened_by: Optional[int] = None  # when the creation of an iterator ended, if the step began with it
+        self.forwards = 0
+        self.calls_without_grad = 0  # model calls without gradients or in evaluation mode
+        self.in_forward = False
+        self.backwards = 0
+        self.has_gradients = False  # gradients have been computed in this step
+        self.in_backward = False
+        self.unseen_updates = 0
+        self.manual_update: Optional[ManualUpdate] = None  # where there is neither an optimizer nor a loader
+        self.loss: Any = None  # a number, or one on its way from a GPU
+        self.many_backwards = False
+        self.scaled = False  # a loss scaler is in use: the observed loss is not the program's
+        self.skips = 0
+        self.evaluating = False
+        self.eval_iterator: Optional[int] = None  # None: it has ended
+        self.eval_last = 0  # time of its last event
+        self.no_grad_seen = False  # model calls without gradients since the last step
+        self.no_grad_streak = 0  # steps in a row that had such calls before them
+        self.rollout_seen = False  # the same for calls in training mode, on a GPU
+        self.rollout_streak = 0
+        self.pending_batches: Deque[Counts] = deque(maxlen=MAX_PENDING)  # fetched and not yet used
+        self.loader_counts = False
+        self.call_counts: Optional[Counts] = None  # of the last model call that gradients may be computed for
+        self.fresh = True  # the next model call is the first of a batch
+
+    # The step
+
+    def begin(self, t: int) -> None:
+        """Begin a step; `t` may lie in the past, back to the end of the last one."""
+        if self.silent or session.explicit():
+            self.silent = True
+            return
+        self.fast_path.stop()
+        if session.device.watching and not self.fast_path.replaying:
+            session.device.begins(self.lane, AUTOMATIC)
+        put = self.put
+        put((STEP, t, AUTOMATIC))
+        if deferred.waiting:
+            deferred.poll(put)
+        self.open = True
+        self.began = t
+        self.fetches = self.forwards = self.calls_without_grad = self.backwards = self.skips = 0
+        self.fetched_again = self.exhausted = self.has_gradients = False
+        self.fresh = True
+        self.call_counts = None
+        self.no_grad_streak = self.no_grad_streak + 1 if self.no_grad_seen else 0
+        self.rollout_streak = self.rollout_streak + 1 if self.rollout_seen else 0
+        self.no_grad_seen = self.rollout_seen = False
+
+    def end(self, t: int) -> None:
+        """End the step. Work that a GPU may still be doing belongs to it, so it ends with the next event."""
+        if not self.on_gpu and self.stepped:
+            t = self.stepped_at
+        put = self.put
+        if self.loss is not None:
+            if self.backwards == 1 and not self.scaled:
+                put((LOG, {"loss": self.loss}))
+            self.loss = None
+        if self.skips and self.skips >= len(self.stepped):
+            put((SKIP, OVERFLOW))
+        if self.pending_batches and not framework.counts_batches:
+            while len(self.pending_batches) > 1:  # all but a batch that may have been fetched ahead
+                put((COUNT, *self.pending_batches.popleft()))
+        if self.forwards > 1:
+            put((COUNT, None, None, None, self.forwards))
+        put((END, t, AUTOMATIC))
+        self.open = False
+        self.last = t
+        self.many_backwards = self.backwards > 1
+        self.sees_model = self.forwards > 0
+        if not self.optimizers.only_on_cpu:
+            self.optimizers.step_ended(self.stepped, has_fetches=self.fetches > 0)
+            self.stepped.clear()
+            if not self.announced:
+                self._announce()
+        if self.on_step_end is not None:
+            self.on_step_end(put, False)
+        if self.announced:
+            self.fast_path.arm()
+
+    def cancel(self, t: int) -> None:
+        """Cancel the open step: nothing of it is counted."""
+        self.put((CANCEL, t, AUTOMATIC))
+        self.open = False
+
+    def finish(self) -> None:
+        """End the open evaluation, or the step whose optimizers have stepped, at the end of the program."""
+        if get_ident() != self.thread or not self.announced or self.silent:
+            return
+        self.fast_path.leave()
+        if self.evaluating:
+            self._evaluation_ends(self.eval_last)
+        elif self.open and (self.stepped or (self.unseen_updates and self.has_gradients)):
+            self.on_gpu = False
+            self.end(host_clock() if self.manual_update is None else self.manual_update.ended)
+        if self.on_step_end is not None:
+            self.on_step_end(self.put, True)
+
+    def fail(self) -> None:
+        """Record nothing from here on, after an unexpected error; one of the program's signal handlers is passed on."""
+        pass_on(sys.exc_info()[1])
+        self.silent = True
+        self.fast_path.stop()
+        if self.open:
+            self.cancel(host_clock())
+        if os.environ.get(session.DEBUG_VARIABLE):
+            sys.excepthook(*sys.exc_info())
+
+    def adopt(self) -> bool:
+        """Move to the calling thread, where an optimizer steps, unless a training is known. Return whether it moved."""
+        if self.announced or self.silent:
+            return False
+        session.device.release()
+        self.reset()
+        return True
+
+    def _announce(self) -> None:
+        if self.optimizers.none_stepped and self.unseen_updates < MIN_UNSEEN_UPDATES:
+            return
+        self.announced = True
+        session.announce()
+        atexit.register(self.finish)  # runs before the session's own, which was registered earlier
+        process = sys.modules.get("multiprocessing.process")
+        if process is not None and process.parent_process() is not None:  # atexit does not run in such a process
+            sys.modules["multiprocessing.util"].Finalize(None, self.finish, exitpriority=-99)
+
+    def _ensure_open(self, t: int) -> bool:
+        """End the open step if all its updates are made, and begin one if none is open, as work on the model begins.
+
+        Returns:
+            Whether a step is open now.
+        """
+        if self.open:
+            if self.stepped:
+                if self.optimizers.all_in(self.stepped):
+                    self.end(t)
+            elif self.has_gradients and not self.fetches:  # else the next fetch ends it
+                update = self.manual_update
+                if update is not None:
+                    if self.optimizers.none and update.updated():
+                        self._end_unseen(t if self.may_lag() else update.ended)
+                elif self._updated_unseen():
+                    self._end_unseen(t)
+        if not self.open:
+            self.begin(self.since(t))
+        return self.open
+
+    def _updated_unseen(self) -> bool:
+        optimizers = self.optimizers
+        return optimizers.none_stepped and not self.nested and optimizers.parameters_changed()
+
+    def _end_unseen(self, t: int) -> None:
+        """End a step whose update no optimizer's hook reported: manual, or by a compiled optimizer."""
+        self.unseen_updates += 1
+        self.end(t)
+
+    # On a GPU
+
+    def may_lag(self) -> bool:
+        """Return whether a GPU may still be working on the last call when that has returned."""
+        return self.on_gpu or (self.optimizers.none_stepped and cuda.started() is not None)
+
+    def since(self, t: int) -> int:
+        """Return when a step began whose first event is at `t`: at the end of the last one.
+
+        On a GPU the last step ends with the next event, so work in between (an evaluation, a checkpoint) ended by `t`.
+        """
+        return t if self.on_gpu else self.last or t
+
+    def span_begins(self, t: int) -> None:
+        """End the open evaluation or finished step, as a span (a checkpoint, a framework's evaluation) begins."""
+        if self.silent or self.in_forward or self.in_backward or self.nested:
+            return
+        if self.evaluating:
+            if t >= self.eval_last:  # else the span is recorded in hindsight
+                self._evaluation_ends(t)
+        elif t >= self.stepped_at:
+            self.end_if_done(t)
+
+    def end_if_done(self, t: int) -> None:
+        """End a step that is open only because a GPU may still be working, as work outside of steps begins."""
+        if self.open and self.on_gpu and self.stepped and self.optimizers.all_in(self.stepped):
+            self.end(t)
+            self.fast_path.stop()  # the next step decides itself whether it is timed on the device
+
+    # Evaluation
+
+    def _evaluate(self, t: int, iterator: int) -> None:
+        self.fast_path.stop()
+        self.put((SPAN, t, "eval"))
+        self.evaluating = True
+        self.eval_iterator = iterator
+        self.eval_last = t
+
+    def _becomes_evaluation(self, t: int) -> None:
+        """Turn the open step into an evaluation."""
+        self.cancel(t)
+        self.pending_batches.clear()
+        self._evaluate(self.began, self.iterator)
+        self.eval_last = t
+
+    def _evaluation_ends(self, t: int) -> None:
+        """End the evaluation with its last event, as something else begins at `t`.
+
+        If a GPU may have been working since then, it ends at `t`: the program has waited for its results.
+        """
+        t = max(t, self.eval_last) if self.may_lag() else self.eval_last
+        self.put((None, t))
+        self.evaluating = False
+        if not self.open:
+            self.last = t

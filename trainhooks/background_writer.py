@@ -1,0 +1,338 @@
+"""The background thread: lane entries -> events -> journal -> socket. The journal first, the socket second.
+
+It wakes every 50 ms, works in short slices and releases the interpreter between them, so that a training step never
+waits long for it. Nothing here may raise into the training, or delay its exit by more than a second without progress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+from trainhooks import facts, jobs, rundir
+from trainhooks.assembler import Assembler
+from trainhooks.batch_assembler import BatchAssembler
+from trainhooks.device_lane import DeviceLane
+from trainhooks.device_times import DeviceTimes
+from trainhooks.events import (
+    MAX_LINE,
+    MAX_NAME,
+    MAX_TEXT,
+    Bye,
+    Event,
+    Facts,
+    Frames,
+    Hello,
+    clean,
+    library,
+    lines_encoder,
+    to_dict,
+)
+from trainhooks.facts import Devices, torch_flags
+from trainhooks.frames import Sampler
+from trainhooks.journal import Journal, Publisher
+from trainhooks.lane_entries import FACTS, Lane, host_clock, monotonic_seconds
+from trainhooks.step_annotations import ProcessState
+
+WAKE_SECONDS = 0.05
+SLICE_ENTRIES = 48  # assembled before the interpreter is released: some 100 microseconds
+MAX_PASS_ENTRIES = 4096  # of one lane: a flooded lane must not keep the others' events off the disk
+MAX_FLUSH_SECONDS = 5.0  # at the program's end, for what a flood left
+PASSES_PER_STACK_SAMPLE = 2
+PULSE_SECONDS = 1.0  # between two pulses
+MIN_OPEN_SECONDS = 5.0  # of a phase or a step, after which a pulse has the stack position
+FRAMES_SECONDS = 30.0  # between two reports of sampled stacks
+
+
+class BackgroundWriter:
+    """Record what the process's lanes hold. One for each process, in its background thread.
+
+    Args:
+        lanes: of the process; lanes of threads that have ended are removed.
+        wait: waits at most so many seconds for the end of the program; returns whether it ended.
+        error: returns what ended the program, once it has ended.
+        device: the lane of the device.
+    """
+
+    def __init__(
+        self,
+        lanes: List[Lane],
+        wait: Callable[[float], bool],
+        error: Callable[[], Optional[BaseException]],
+        device: DeviceLane,
+    ) -> None:
+        self._lanes = lanes
+        self._wait = wait
+        self._error = error
+        self.producer = uuid.uuid4().hex[:8]
+        self._seq = 0
+        self._process = ProcessState()
+        self._assemblers: Dict[int, BatchAssembler] = {}
+        self._encode = lines_encoder()
+        library("zmq")  # imported here: no fork can happen meanwhile
+        self._run: Optional[Path] = None
+        self._journal: Optional[Journal] = None
+        self._lock: Optional[rundir.Lock] = None
+        self._publisher: Optional[Publisher] = None
+        self._unwritten: List[bytes] = []  # encoded lines
+        self._unwritten_lines = 0
+        self._next_pulse = 0.0
+        self._sampler = Sampler()
+        self._passes = 0
+        self._frames_due = monotonic_seconds() + FRAMES_SECONDS
+        self._place: Optional[str] = None  # last stack position of the primary lane's thread
+        self._dropped = 0
+        self._device = device
+        self._device_times = DeviceTimes(self._process, device)
+        self._devices = Devices()
+        self._sent_facts: Dict[str, Any] = {}  # those that may change, as sent last
+
+    def run(self) -> None:
+        """Record until the end of the program, then write what is left. To be called after `open`."""
+        flooded = False
+        while not self._wait(0.0 if flooded else WAKE_SECONDS):
+            flooded = self._digest(rested=not flooded) > MAX_PASS_ENTRIES
+            if not flooded:
+                self._sample_stack()
+            self._write()
+        until = monotonic_seconds() + MAX_FLUSH_SECONDS
+        while self._digest(rested=False) > MAX_PASS_ENTRIES and monotonic_seconds() < until:
+            self._write()
+        self._end()
+
+    def open(self, group: Dict[str, int]) -> None:
+        """Find or make the run and send the hello event.
+
+        Args:
+            group: this process's place in its process group when the first event came; empty without one.
+        """
+        ranks = facts.rank_facts(group)
+        self._run = _join_or_make_run(self._lanes, ranks)
+        if self._run is not None:
+            path = rundir.rank_journal(self._run, ranks.get("rank", 0), self.producer)
+            with contextlib.suppress(OSError):  # a file system without locks: pid and start time tell who lives
+                self._lock = rundir.Lock.acquire(path.with_suffix(".lock"))
+            self._journal = Journal(path)
+        self._publisher = Publisher.open(self.producer)
+        hello = Hello(
+            producer="", seq=0, t=monotonic_seconds(), wall=time.time(), pid=os.getpid(), host=socket.gethostname()
+        )
+        for name, value in ranks.items():
+            setattr(hello, name, value)
+        hello.process_started = rundir.started_monotonic(os.getpid())
+        hello.name = facts.program_name()
+        hello.facts = facts.process_facts()
+        self._sent_facts["versions"] = hello.facts["versions"]
+        self._send([to_dict(hello)])
+
+    def _digest(self, rested: bool) -> int:
+        """Encode what the lanes hold, up to MAX_PASS_ENTRIES each. Return the length of the longest lane.
+
+        Args:
+            rested: whether a whole WAKE_SECONDS has passed since the last call.
+        """
+        longest = 0
+        for lane in list(self._lanes):
+            batches = self._assembler_of(lane)
+            assembler = batches.assembler
+            ended = not (assembler.is_main or lane.thread.is_alive())
+            entries = lane.entries
+            if len(entries) == entries.maxlen:
+                self._dropped += 1  # at least one entry was lost; the number is unknown
+            if not entries and rested:
+                assembler.release_held()  # the loop was left a while ago, and the program goes on
+                self._stamp(assembler.events)
+            longest = max(longest, len(entries))
+            left = min(len(entries), MAX_PASS_ENTRIES)
+            while left > 0:
+                left -= batches.digest(entries, SLICE_ENTRIES)
+                self._stamp(assembler.events)
+                select.select((), (), (), 0)  # releases the interpreter, without the timer that sleep(0) arms
+            if ended and not entries:
+                self._forget(lane)
+        self._device_times.watch(self._device.check_cuda())
+        self._stamp(self._device_times.take())
+        now = monotonic_seconds()
+        if now >= self._next_pulse:
+            self._next_pulse = now + PULSE_SECONDS
+            self._stamp([to_dict(self._pulse()), *self._new_facts()])
+        return longest
+
+    def _sample_stack(self) -> None:
+        """Sample the training's stack, for the time that its phases do not explain."""
+        self._passes += 1
+        if self._passes % PASSES_PER_STACK_SAMPLE:
+            return
+        primary = self._process.primary
+        if primary is not None and primary.lane.thread.ident is not None:
+            self._place = self._sampler.sample(primary.lane.thread.ident, primary.current_phase())
+            self._device_times.add_stack_sample(self._place)
+        now = monotonic_seconds()
+        if now >= self._frames_due:
+            self._frames_due = now + FRAMES_SECONDS
+            self._stamp(self._frames())
+
+    def _frames(self) -> List[Dict[str, Any]]:
+        rows = self._sampler.take()
+        return [to_dict(Frames(producer="", seq=0, t=monotonic_seconds(), rows=rows))] if rows else []
+
+    def _write(self) -> None:
+        if not self._unwritten:
+            return
+        if self._lock is not None:
+            self._lock.keep()
+        batch, lines = b"".join(self._unwritten), self._unwritten_lines
+        self._unwritten, self._unwritten_lines = [], 0
+        if self._journal is not None:
+            self._journal.append(batch, lines)
+        if self._publisher is not None:
+            self._publisher.publish(batch)
+
+    def _assembler_of(self, lane: Lane) -> BatchAssembler:
+        found = self._assemblers.get(id(lane))
+        if found is None:
+            is_main = lane.thread is threading.main_thread()
+            assembler = Assembler(self._process, clean(lane.thread.name, MAX_NAME), is_main, lane)
+            found = self._assemblers[id(lane)] = BatchAssembler(assembler)
+        return found
+
+    def _forget(self, lane: Lane) -> None:
+        """Drop the lane of a thread that has ended: a program may start them by the thousand."""
+        self._lanes.remove(lane)
+        assembler = self._assemblers.pop(id(lane)).assembler
+        assembler.release_held()
+        self._stamp(assembler.events)
+        if self._process.primary is assembler:
+            self._process.primary = None  # the next lane that steps takes its place
+
+    def _pulse(self) -> Event:
+        primary = self._process.primary
+        leading = primary
+        if leading is None:
+            assemblers = [batches.assembler for batches in self._assemblers.values()]
+            mains = [assembler for assembler in assemblers if assembler.is_main]
+            leading = (mains or assemblers or [Assembler(self._process, "", True)])[0]
+        pulse = leading.pulse(host_clock())
+        if leading is primary and max(pulse.step_open or 0.0, pulse.phase_open or 0.0) > MIN_OPEN_SECONDS:
+            pulse.frame = self._place
+        pulse.dropped = self._dropped + self._process.lost + (self._journal.dropped if self._journal else 0)
+        return pulse
+
+    def _new_facts(self) -> List[Dict[str, Any]]:
+        """Return the facts that changed since the last pulse: loaded libraries, torch's settings, GPUs in use."""
+        devices = self._devices.in_use(monotonic_seconds())
+        known: Dict[str, Any] = {"versions": facts.library_versions(), "torch": torch_flags(), "devices": devices}
+        known["device_clock"] = self._device.status
+        changed = {name: table for name, table in known.items() if table and table != self._sent_facts.get(name)}
+        self._sent_facts.update(changed)
+        return [to_dict(Facts(producer="", seq=0, t=monotonic_seconds(), facts=changed))] if changed else []
+
+    def _end(self) -> None:
+        error = self._error()
+        for batches in self._assemblers.values():
+            assembler = batches.assembler
+            if error is not None:
+                assembler.drop_held()
+            assembler.release_held()
+            self._send(assembler.events)
+        self._send(self._device_times.take())
+        self._device_times.watch(False)
+        clock = self._device.status
+        if clock != self._sent_facts.get("device_clock"):
+            self._send([to_dict(Facts(producer="", seq=0, t=monotonic_seconds(), facts={"device_clock": clock}))])
+        self._send(self._frames())
+        bye = Bye(producer="", seq=0, t=monotonic_seconds())
+        if error is not None:
+            bye.error = clean(facts.masked(f"{type(error).__name__}: {error}"[:MAX_TEXT]), 512)
+        bye.dropped = self._dropped + self._process.lost
+        if self._journal is not None:
+            bye.dropped += self._journal.dropped + self._journal.waiting_lines
+        self._send([to_dict(bye)])
+        if self._publisher is not None:
+            self._publisher.close()
+        if self._journal is not None:
+            self._journal.close()
+
+    def _send(self, events: List[Dict[str, Any]]) -> None:
+        self._stamp(events)
+        self._write()
+
+    def _stamp(self, events: List[Dict[str, Any]]) -> None:
+        """Give each event its producer and sequence number, and encode it. Empties `events`."""
+        if not events:
+            return
+        self._device_times.add_steps(events)
+        producer, seq = self.producer, self._seq
+        for event in events:
+            event["producer"] = producer
+            event["seq"] = seq
+            seq += 1
+            if event["kind"] == "facts" and "name" in event and self._run is not None:
+                rundir.rename(self._run, event["name"])
+        batch = self._encode(events)
+        if len(batch) > MAX_LINE:  # of all lines together: rare
+            batch = b"".join(_fitting_line(event, self._encode) for event in events)
+        self._unwritten.append(batch)
+        self._unwritten_lines += len(events)
+        self._seq = seq
+        events.clear()
+
+
+def _fitting_line(event: Dict[str, Any], encode: Callable[[List[Dict[str, Any]]], bytes]) -> bytes:
+    line = encode([event])
+    return line if len(line) <= MAX_LINE else encode([_cut(event)])
+
+
+def _cut(event: Dict[str, Any]) -> Dict[str, Any]:
+    """Return what identifies an event that is too large for a line, and its numbers."""
+    kept = {
+        key: value
+        for key, value in event.items()
+        if isinstance(value, (int, float)) or key in ("kind", "producer", "name", "status")
+    }
+    if "phases" in event:
+        kept["phases"] = event["phases"][:64]
+    if event["kind"] == "note":
+        kept["text"] = event["text"][:MAX_NAME]
+    return kept
+
+
+def _join_or_make_run(lanes: List[Lane], ranks: Dict[str, int]) -> Optional[Path]:
+    """Return the run directory that this process was launched into, else its job's, else one of its own.
+
+    None where none can be made.
+    """
+    given = os.environ.get(rundir.RUN_VARIABLE)
+    if given and os.path.isdir(given):
+        return Path(given)
+    program = facts.program_name()
+    job = jobs.Job.here(program)
+    pid = os.getpid() if job is None else job.launcher  # of a process that lives as long as the run
+    known: Dict[str, Any] = {"command": facts.masked_argv(getattr(sys, "orig_argv", None) or sys.argv)}
+    if pid is not None:
+        known.update(pid=pid, start_ticks=rundir.start_ticks(pid))
+
+    def make() -> Path:
+        return rundir.new_run(_early_name(lanes) or program, **known)
+
+    try:
+        return make() if job is None else jobs.join(job, ranks.get("rank", 0), ranks.get("restart", 0), make)
+    except OSError:  # no place to write: events go to the socket only
+        return None
+
+
+def _early_name(lanes: List[Lane]) -> Optional[str]:
+    """Return the name given to `init`, where that call is already waiting in a lane."""
+    for lane in list(lanes):
+        for entry in list(lane.entries)[:16]:
+            if entry[0] == FACTS and "name" in entry[1]:
+                return clean(entry[1]["name"], MAX_NAME)
+    return None

@@ -1,0 +1,89 @@
+"""The entries of a lane: small tuples whose first item says what happened.
+
+Two kinds need no code: ``(name, t)`` enters a phase, ``(None, t)`` leaves the innermost open phase or span. Times are
+nanoseconds of the host clock. A training thread needs this module alone; the background thread imports the rest.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Any, Deque, Optional, Tuple
+
+# The host clock: monotonic, and the same in every process of the machine.
+host_clock = time.monotonic_ns
+monotonic_seconds = time.monotonic
+
+NANOSECOND = 1_000_000_000  # nanoseconds in a second
+
+# Entries that a stalled writer may leave in a lane: 26 MB at about 200 bytes each. The oldest are dropped first.
+MAX_LANE_ENTRIES = 131_072
+
+STEP = 1  # t, loop: a step begins
+NEXT = 2  # t, loop, number: the loop's open step ends, another begins and waits for its item
+END = 3  # t, loop: the step ends
+QUIT = 4  # t, loop: the loop was left
+CANCEL = 5  # t, loop: an exception ended the step
+SPAN = 6  # t, name: a span begins
+LOG = 7  # metrics
+COUNT = 8  # tokens, padded tokens, samples; calls of the model, where they are known
+SKIP = 9  # reason
+NOTE = 10  # t, text
+FACTS = 11  # what is known
+LATE = 12  # deferred, value
+AGGREGATE = 13  # sums, means: metrics that are added up and averaged over the entries of one step
+# A whole step of an unmodified loop, put at its end: when it began and waited for its batch; the batch had come; the
+# forward pass began; the backward pass began, ended; the optimizer began, ended; the step ended. Then its loss and its
+# counts as in COUNT, or None.
+STANDARD = 14
+
+
+class Loop:
+    """What the steps of one loop have in common. Loops are compared by identity."""
+
+    __slots__ = ("epoch", "labeled", "role", "stage")
+
+    def __init__(self, role: Optional[str], stage: Optional[str], epoch: Optional[float]) -> None:
+        self.role = role
+        self.stage = stage
+        self.epoch = epoch
+        self.labeled = not (role is None and stage is None and epoch is None)
+
+
+AUTOMATIC = Loop(None, None, None)  # the steps that `auto` recognizes
+
+
+class PhaseMarker:
+    """``(marker, t)``: the phase of an automatic step's time outside of open phases, from `t` on; None: no phase."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: Optional[str]) -> None:
+        self.name = name
+
+
+DATA = PhaseMarker("data")
+FORWARD = PhaseMarker("forward")
+BACKWARD = PhaseMarker("backward")
+OPTIMIZER = PhaseMarker("optimizer")
+NO_PHASE = PhaseMarker(None)
+
+
+class Lane:
+    """The entries of one thread, in order.
+
+    Attributes:
+        put: appends an entry.
+        follower: an object whose own `put` is kept the same as the lane's.
+        live: a step under way that is put only at its end; `open()` returns its state, `stop()` drops it.
+    """
+
+    __slots__ = ("entries", "follower", "live", "put", "thread")
+
+    def __init__(self) -> None:
+        self.follower: Optional[Any] = None
+        self.live: Optional[Any] = None
+        self.thread = threading.current_thread()
+        self.entries: Deque[Tuple[Any, ...]] = deque(maxlen=MAX_LANE_ENTRIES)
+        self.put = self.entries.append

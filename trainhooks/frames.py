@@ -12,8 +12,8 @@ import os
 import sys
 import sysconfig
 from itertools import islice
-from types import FrameType
-from typing import Any, Dict, List, Optional, Tuple
+from types import CodeType, FrameType
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from trainhooks.events import MAX_NAME, clean
 
@@ -28,44 +28,56 @@ MAX_PLACES = 100  # between two reports; further ones are not counted
 _calls: Dict[Tuple[str, int, str, int], Optional[str]] = {}  # by place: hashing a code object is slow
 
 
-def called(frame: FrameType) -> Optional[str]:
-    """Return the dotted name of what this frame calls (`print`, `json.dump`); None where it is unclear or nothing.
+class Position(NamedTuple):
+    """Where a frame stands, without the frame: a frame that is kept keeps the tensors of its function in memory."""
+
+    code: CodeType
+    line: int
+    instruction: int  # bytes into the code
+
+    @classmethod
+    def of(cls, frame: FrameType) -> Position:
+        return cls(frame.f_code, frame.f_lineno, frame.f_lasti)
+
+
+def called(position: Position) -> Optional[str]:
+    """Return the dotted name of what is called there (`print`, `json.dump`); None where it is unclear or nothing.
 
     Read from the source and checked against the compiled code, which an edited file does not match.
     """
-    code = frame.f_code
-    key = (code.co_filename, code.co_firstlineno, code.co_name, frame.f_lasti)
+    code = position.code
+    key = (code.co_filename, code.co_firstlineno, code.co_name, position.instruction)
     if key not in _calls:
         if len(_calls) >= MAX_CALLS:
             _calls.clear()
-        _calls[key] = _name(frame)
+        _calls[key] = _name(position)
     return _calls[key]
 
 
-def _name(frame: FrameType) -> Optional[str]:
+def _name(position: Position) -> Optional[str]:
+    code = position.code
     try:
-        text = _expression(frame).strip()
+        text = _expression(position).strip()
         tree = ast.parse(text) if text else None
     except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):  # no Python, or no source
         return None
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
     # With columns the expression is the call itself; without them a line may hold several calls.
-    if not calls or (len(calls) > 1 and not hasattr(frame.f_code, "co_positions")):
+    if not calls or (len(calls) > 1 and not hasattr(code, "co_positions")):
         return None
     name = _dotted(calls[0].func)
-    code = frame.f_code
     names = (*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars)
     return (
         name if name and len(name) <= MAX_CALL_NAME and all(part in names for part in name.split(".") if part) else None
     )
 
 
-def _expression(frame: FrameType) -> str:
+def _expression(position: Position) -> str:
     """Return the source of the current instruction; before Python 3.11 its whole line."""
-    code, line = frame.f_code, frame.f_lineno
+    code, line, instruction = position
     if not hasattr(code, "co_positions"):
         return linecache.getline(code.co_filename, line)
-    span: Any = next(islice(code.co_positions(), max(0, frame.f_lasti) // 2, None), None)
+    span: Any = next(islice(code.co_positions(), max(0, instruction) // 2, None), None)
     if span is None or None in span or not 0 <= span[1] - span[0] < MAX_CALL_LINES:
         return ""
     first, last, begin, end = span
@@ -108,8 +120,9 @@ class Sampler:
 
     def sample(self, thread: int, phase: str) -> Optional[str]:
         """Count the thread's innermost user frame under `phase`, and return it."""
-        frame = sys._current_frames().get(thread) if self.wanted else None
-        place = self._place(frame) if frame is not None else None
+        # The frames are let go of before their source is read, which can take long on a slow disk.
+        positions = _positions(sys._current_frames().get(thread)) if self.wanted else None
+        place = self._place(*positions) if positions is not None else None
         if place is not None:
             key = (phase, place)
             if key not in self._rows and len(self._rows) >= MAX_PLACES // 2:
@@ -124,43 +137,54 @@ class Sampler:
         self._rows = {}
         return rows
 
-    def _place(self, frame: Optional[FrameType]) -> Optional[str]:
+    def _place(
+        self, users: Optional[Position], library: Optional[Position], innermost: Optional[Position]
+    ) -> Optional[str]:
         """Return `train.py:41 (json.load) in read`: the innermost frame of the user's code, else the innermost of all.
 
         In brackets what it calls there, where that is clear. The innermost frame of a library that runs inside comes
         first: `transformers/trainer.py:3821 (loss.item) in _inner_training_loop, from train.py:83 (...) in ...`. Torch
         and the standard library are named so only where it is unclear what the user's line calls.
         """
-        innermost: Optional[FrameType] = None
-        library: Optional[FrameType] = None
-        while frame is not None:
-            path = frame.f_code.co_filename
-            if not path.startswith(_OWN):
-                if _is_users(path):
-                    call = called(frame)
-                    text = self._text(frame, call)
-                    inner = library if library is not None or call is not None else innermost
-                    return text if inner is None else self._from(inner, text)
-                if innermost is None:
-                    innermost = frame
-                if library is None and _is_library(path):
-                    library = frame
-            frame = frame.f_back
-        other = library if library is not None else innermost
-        return self._text(other, called(other)) if other is not None else None
+        if users is None:
+            other = library if library is not None else innermost
+            return self._text(other, called(other)) if other is not None else None
+        call = called(users)
+        text = self._text(users, call)
+        inner = library if library is not None or call is not None else innermost
+        return text if inner is None else self._from(inner, text)
 
-    def _from(self, inner: FrameType, users: str) -> str:
+    def _from(self, inner: Position, users: str) -> str:
         """Return both frames; the inner one is cut so that the user's stays whole."""
         room = MAX_NAME - len(FROM) - len(users)
         return self._text(inner, called(inner))[:room].rstrip() + FROM + users if room >= MIN_LIBRARY_PLACE else users
 
-    def _text(self, frame: FrameType, call: Optional[str]) -> str:
-        path, function = frame.f_code.co_filename, frame.f_code.co_name
+    def _text(self, position: Position, call: Optional[str]) -> str:
+        path, function = position.code.co_filename, position.code.co_name
         name = self._names.get(path)
         if name is None:
             name = self._names[path] = _short(path)
-        place = f"{name}:{frame.f_lineno}"
+        place = f"{name}:{position.line}"
         return clean(f"{place} ({call}) in {function}" if call else f"{place} in {function}", MAX_NAME)
+
+
+def _positions(
+    frame: Optional[FrameType],
+) -> Tuple[Optional[Position], Optional[Position], Optional[Position]]:
+    """Return the innermost frame of the user's code, of a library that it called, and of all that it called."""
+    innermost: Optional[Position] = None
+    library: Optional[Position] = None
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith(_OWN):
+            if _is_users(path):
+                return Position.of(frame), library, innermost
+            if innermost is None:
+                innermost = Position.of(frame)
+            if library is None and _is_library(path):
+                library = Position.of(frame)
+        frame = frame.f_back
+    return None, library, innermost
 
 
 def _is_library(path: str) -> bool:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
+import threading
+import weakref
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainhooks.frames import called
+from trainhooks.frames import Position, Sampler, called
 
 from .conftest import Trainings
 
@@ -160,12 +163,39 @@ def called_at(line: str, directory: Path, after: str | None = None) -> str | Non
 
     class Box(list[Any]):
         def look(self) -> None:
-            told.append(called(sys._getframe(1)))
+            told.append(called(Position.of(sys._getframe(1))))
 
         def itself(self) -> Box:
             return self
 
     box = Box()
     box.append(box)
-    exec(code, {"box": box, "look": lambda: told.append(called(sys._getframe(1)))})
+    exec(code, {"box": box, "look": lambda: told.append(called(Position.of(sys._getframe(1))))})
     return told[0]
+
+
+def test_while_the_source_is_read_the_locals_of_the_function_can_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow disk would keep tensors of a forward that has returned."""
+    held: list[weakref.ref[Any]] = []
+    inside, leave = threading.Event(), threading.Event()
+
+    def forward() -> None:
+        activations = {1.0, 2.0}
+        held.append(weakref.ref(activations))
+        inside.set()
+        leave.wait()
+
+    thread = threading.Thread(target=forward)
+    alive = []
+
+    def getline(*_: Any) -> str:
+        leave.set()
+        thread.join()
+        alive.append(held[0]() is not None)
+        return ""
+
+    monkeypatch.setattr(linecache, "getline", getline)
+    thread.start()
+    assert inside.wait(10) and thread.ident is not None
+    assert Sampler().sample(thread.ident, "forward") is not None
+    assert alive and not any(alive)

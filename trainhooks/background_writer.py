@@ -1,4 +1,4 @@
-"""The background thread: lane entries -> events -> journal -> socket. The journal first, the socket second.
+"""The background thread: lane entries -> events -> journal -> datagram. The journal first, the datagram second.
 
 It wakes every 50 ms, works in short slices and releases the interpreter between them, so that a training step never
 waits long for it. Nothing here may raise into the training, or delay its exit by more than a second without progress.
@@ -32,13 +32,12 @@ from trainhooks.events import (
     Frames,
     Hello,
     clean,
-    library,
     lines_encoder,
     to_dict,
 )
 from trainhooks.facts import Devices, torch_flags
 from trainhooks.frames import Sampler
-from trainhooks.journal import Journal, Publisher
+from trainhooks.journal import Journal, Notifier
 from trainhooks.lane_entries import FACTS, Lane, host_clock, monotonic_seconds
 from trainhooks.step_annotations import ProcessState
 
@@ -77,11 +76,10 @@ class BackgroundWriter:
         self._process = ProcessState()
         self._assemblers: Dict[int, BatchAssembler] = {}
         self._encode = lines_encoder()
-        library("zmq")  # imported here: no fork can happen meanwhile
         self._run: Optional[Path] = None
         self._journal: Optional[Journal] = None
         self._lock: Optional[rundir.Lock] = None
-        self._publisher: Optional[Publisher] = None
+        self._notifier: Optional[Notifier] = None
         self._unwritten: List[bytes] = []  # encoded lines
         self._unwritten_lines = 0
         self._next_pulse = 0.0
@@ -121,7 +119,7 @@ class BackgroundWriter:
             with contextlib.suppress(OSError):  # a file system without locks: pid and start time tell who lives
                 self._lock = rundir.Lock.acquire(path.with_suffix(".lock"))
             self._journal = Journal(path)
-        self._publisher = Publisher.open(self.producer)
+            self._notifier = Notifier(self._run)
         hello = Hello(
             producer="", seq=0, t=monotonic_seconds(), wall=time.time(), pid=os.getpid(), host=socket.gethostname()
         )
@@ -193,8 +191,8 @@ class BackgroundWriter:
         self._unwritten, self._unwritten_lines = [], 0
         if self._journal is not None:
             self._journal.append(batch, lines)
-        if self._publisher is not None:
-            self._publisher.publish(batch)
+        if self._notifier is not None:
+            self._notifier.send(batch)
 
     def _assembler_of(self, lane: Lane) -> BatchAssembler:
         found = self._assemblers.get(id(lane))
@@ -256,8 +254,8 @@ class BackgroundWriter:
         if self._journal is not None:
             bye.dropped += self._journal.dropped + self._journal.waiting_lines
         self._send([to_dict(bye)])
-        if self._publisher is not None:
-            self._publisher.close()
+        if self._notifier is not None:
+            self._notifier.close()
         if self._journal is not None:
             self._journal.close()
 
@@ -325,7 +323,7 @@ def _join_or_make_run(lanes: List[Lane], ranks: Dict[str, int]) -> Optional[Path
 
     try:
         return make() if job is None else jobs.join(job, ranks.get("rank", 0), ranks.get("restart", 0), make)
-    except OSError:  # no place to write: events go to the socket only
+    except OSError:  # no place to write
         return None
 
 

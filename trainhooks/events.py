@@ -415,7 +415,7 @@ def to_dict(event: Event) -> Dict[str, Any]:
 
 
 # A file that shows that a package is the library: a program may have a module of that name, and importing it runs it.
-LIBRARY_FILES = {"zmq": "backend", "msgspec": "json.py"}
+LIBRARY_FILES = {"msgspec": "json.py"}
 
 
 def library(name: str) -> Any:

@@ -1,18 +1,24 @@
-"""The file and the socket that a producer writes its lines to. The recorder uses them too."""
+"""The file that a producer writes its lines to, and the socket that tells of them. The recorder uses both, too."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import resource
+import socket
+import time
 from pathlib import Path
-from typing import Any, Optional
+from typing import Iterator, Optional
 
 from trainhooks import rundir
 from trainhooks.descriptors import Kept
-from trainhooks.events import library
 
 MAX_UNWRITTEN = 4 * 1024 * 1024  # bytes kept for a journal that cannot be written now
-LINGER_MS = 200  # for the socket's last frame
+MAX_DATAGRAM = 128 * 1024  # bytes: more than a line, less than a socket sends at once (net.core.wmem_default)
+RETRY_SECONDS = 1.0  # between two attempts while nobody receives
+SPARE_DESCRIPTORS = 16  # left to a program that has few; the journal alone has to do then
+DATAGRAM_FLAGS = socket.MSG_DONTWAIT | getattr(socket, "MSG_NOSIGNAL", 0)
 
 
 class Journal:
@@ -75,38 +81,70 @@ class Journal:
             self._file = None
 
 
-class Publisher:
-    """A PUB socket, where pyzmq is installed. It never blocks: a viewer that lags reads the journal instead."""
+class Notifier:
+    """Send what was appended to a journal on to whoever records the run on this host, as datagrams.
 
-    def __init__(self, context: Any, sock: Any, path: Path, zmq: Any) -> None:
-        self._context = context
-        self._socket = sock
-        self._path = path
-        self._zmq = zmq
+    Python's own sockets, and no library: libzmq aborts a process that is out of descriptors, threads or memory.
+    Nothing is waited for and nothing is tried twice: what is not taken at once is dropped, and read from the journal.
+    """
 
-    @classmethod
-    def open(cls, producer: str) -> Optional["Publisher"]:
-        """Return a bound publisher, or None where there can be none: viewers then follow the journal."""
-        zmq = library("zmq")
-        if zmq is None:
-            return None
+    def __init__(self, run: Path) -> None:
+        self._inbox: Optional[str] = None
+        self._kept: Optional[Kept] = None
+        self._retry_at = 0.0  # monotonic seconds; 0 where somebody receives
+        with contextlib.suppress(OSError):  # no private directory for sockets: viewers follow the journal
+            self._inbox = str(rundir.inbox_path(run))
+
+    def send(self, batch: bytes) -> None:
+        """Send whole lines. Never raises, and never waits."""
+        if self._inbox is None or (self._retry_at and time.monotonic() < self._retry_at):
+            return
         try:
-            path = rundir.socket_path(producer)
-            context = zmq.Context()
-            sock = context.socket(zmq.PUB)
-            sock.setsockopt(zmq.LINGER, LINGER_MS)
-            sock.bind(f"ipc://{path}")
-        except (OSError, zmq.ZMQError):
-            return None
-        return cls(context, sock, path, zmq)
-
-    def publish(self, batch: bytes) -> None:
-        with contextlib.suppress(self._zmq.ZMQError):
-            self._socket.send(batch, self._zmq.NOBLOCK)
+            if self._kept is None or not self._kept.is_ours():  # the program may have closed it
+                self._kept = _sender()
+            sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM, 0, self._kept.number)
+        except OSError:
+            self.close()
+            self._inbox = None  # descriptors are short: the program needs them more
+            return
+        try:
+            for datagram in datagrams(batch):
+                sender.sendto(datagram, DATAGRAM_FLAGS, self._inbox)
+            self._retry_at = 0.0
+        except BlockingIOError:  # the recorder is behind
+            pass
+        except OSError:  # nobody records the run
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+        finally:
+            sender.detach()
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):  # when the interpreter ends zmq may be half gone
-            self._socket.close()
-            self._context.term()
-        with contextlib.suppress(OSError):
-            os.unlink(self._path)
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+
+def _sender() -> Kept:
+    """Return a datagram socket.
+
+    Raises:
+        OSError: the program has few descriptors left.
+    """
+    number = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).detach()
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit != resource.RLIM_INFINITY and number >= limit - SPARE_DESCRIPTORS:  # the lowest number that was free
+        os.close(number)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    return Kept(number)
+
+
+def datagrams(batch: bytes) -> Iterator[bytes]:
+    """Return whole lines in pieces of at most MAX_DATAGRAM bytes."""
+    start = 0
+    while len(batch) - start > MAX_DATAGRAM:
+        end = batch.rfind(b"\n", start, start + MAX_DATAGRAM) + 1
+        if end <= start:  # no line is as long: not from here
+            return
+        yield batch[start:end]
+        start = end
+    yield batch[start:] if start else batch

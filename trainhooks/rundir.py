@@ -138,8 +138,20 @@ def ready_runs_dir() -> Path:
     return private(state / "runs")
 
 
-def socket_path(producer: str) -> Path:
-    return socket_dir() / f"{producer}.sock"
+def socket_path(run: Path) -> Path:
+    """Return the place of the socket at which this host's recorder of a run publishes."""
+    return socket_dir() / f"{_socket_key(run)}.sock"
+
+
+def inbox_path(run: Path) -> Path:
+    """Return the place of the socket at which this host's recorder of a run receives what producers send."""
+    return socket_dir() / f"{_socket_key(run)}.inbox"
+
+
+def _socket_key(run: Path) -> str:
+    """Return a short name that only this run has, by whatever path it is reached. Sockets never leave their host."""
+    found = os.stat(run)
+    return f"{found.st_dev:x}-{found.st_ino:x}"
 
 
 # Runs

@@ -55,9 +55,12 @@ def attach(
     from monitor.alerts import wanted
     from monitor.running import recorder
     from monitor.runs import catalogue
+    from monitor.sources.sockets import shortage
 
     path = catalogue.resolve(run) if run else _choose()
     alerting = wanted(bell, on_alert)
+    if (short := shortage()) is not None:
+        click.echo(f"no live socket: {short}; the journals are read instead", err=True)
     recorder.ensure(path)
     if once:
         from monitor.reports.listings import as_line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import grp
 import locale
 import os
@@ -21,10 +20,10 @@ from typing import Any, Literal
 
 from monitor.running import command, lifetime
 from monitor.sources.gpu_source import GpuSource, Reading
+from monitor.sources.sockets import Publisher, Refused
 from monitor.units import size
 from trainhooks import rundir
 from trainhooks.events import Gpu, clean
-from trainhooks.journal import Publisher
 
 State = Literal["works", "limited", "missing", "broken"]
 
@@ -290,12 +289,11 @@ def sockets() -> Check:
     except OSError as error:
         text = f"no directory for them ({error.strerror}); screens poll the journals"
         return Check(part, "missing", text, "Make /tmp writable.")
-    publisher = Publisher.open(f"doctor-{os.getpid()}")
-    if publisher is None:
-        text = f"{directory}: cannot bind; screens poll the journals"
-        return Check(part, "missing", text, "Check that pyzmq is installed and that /tmp allows sockets.")
-    with contextlib.suppress(OSError):
-        publisher.close()
+    try:
+        Publisher(directory / f"doctor-{os.getpid()}.sock").close()
+    except Refused as error:
+        text = f"{clean(str(error), 200)}; screens poll the journals"
+        return Check(part, "missing", text, "Check that pyzmq is installed, the limits, and that /tmp allows sockets.")
     return Check(part, "works", f"{directory}, private")
 
 

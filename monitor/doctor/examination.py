@@ -32,7 +32,7 @@ out = {"version": list(sys.version_info[:3]), "executable": sys.executable, "lib
 out["injected"] = "trainhooks.auto.imports" in sys.modules
 try:
     from importlib.metadata import version
-    for name in ("torch", "pyzmq", "msgspec", "transformers", "trl", "accelerate", "lightning"):
+    for name in ("torch", "msgspec", "transformers", "trl", "accelerate", "lightning"):
         try:
             out["libraries"][name] = version(name)
         except Exception:  # not installed, or its metadata is broken: there is nothing to report
@@ -89,7 +89,7 @@ def training_python(given: str | None, gpus: int) -> list[Check]:
     answer = _probe(path)
     if isinstance(answer, str):
         return [Check("Python of the training", "broken", f"{path}: {answer}", "Select another one with --python PATH")]
-    return [_python(path, answer), _injection(answer), _torch(answer, gpus), *map(_helper(answer), _HELPERS)]
+    return [_python(path, answer), _injection(answer), _torch(answer, gpus), _msgspec(answer)]
 
 
 def _probe(path: str) -> dict[str, Any] | str:
@@ -161,21 +161,13 @@ def _torch(answer: dict[str, Any], gpus: int) -> Check:
     return Check("torch", "works", f"{text}; sees {devices} GPU{'s' if devices > 1 else ''}", details=torch)
 
 
-_HELPERS = {
-    "pyzmq": "Optional: with it, viewers also receive events that a full disk rejects.",
-    "msgspec": "Optional: makes the hooks encode seven times faster; pip install msgspec.",
-}
-
-
-def _helper(answer: dict[str, Any]) -> Any:
-    def check(name: str) -> Check:
-        version = answer["libraries"].get(name)
-        part = f"{name} of the training"
-        if version is None:
-            return Check(part, "missing", "not installed in that Python", _HELPERS[name])
-        return Check(part, "works", clean(version, 64))
-
-    return check
+def _msgspec(answer: dict[str, Any]) -> Check:
+    version = answer["libraries"].get("msgspec")
+    part = "msgspec of the training"
+    if version is None:
+        advice = "Optional: makes the hooks encode seven times faster; pip install msgspec."
+        return Check(part, "missing", "not installed in that Python", advice)
+    return Check(part, "works", clean(version, 64))
 
 
 # All checks, and their output.

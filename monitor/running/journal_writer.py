@@ -1,4 +1,4 @@
-"""Write one producer's journal and its socket: the recorder's readings, or what the console reader understood."""
+"""Write one producer's journal and tell of it: the recorder's readings, or what the console reader understood."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import uuid
 from pathlib import Path
 
 from trainhooks import events, rundir
-from trainhooks.journal import Journal, Publisher
+from trainhooks.journal import Journal, Notifier
 
 
 class Writer:
-    """Write one producer's events to the journal, then publish them. Safe from several threads."""
+    """Write one producer's events to the journal, then send them to be published. Safe from several threads."""
 
     def __init__(self, run: Path, source: str = "recorder") -> None:
         """
@@ -29,19 +29,20 @@ class Writer:
         self._encode = events.encoder()
         self._lock = threading.Lock()
         self._journal = Journal(rundir.console_journal(run) if console else rundir.node_journal(run))
-        self._publisher: Publisher | None = None
+        self._notifier = Notifier(run)
         hello = events.Hello(producer="", seq=0, t=time.monotonic(), source=source, wall=time.time())
         hello.host, hello.pid = socket.gethostname(), os.getpid()
         self.write(hello)
-
-    def listen(self) -> None:
-        """Open the socket. Separate from `__init__`, so that loading its library does not delay the first readings."""
-        self._publisher = Publisher.open(self.producer)
 
     @property
     def dropped(self) -> int:
         """Return the number of lines dropped because the disk stayed full."""
         return self._journal.dropped
+
+    def note_unpublished(self, text: str) -> None:
+        """Write a note that viewers get no frames, and why."""
+        text = events.clean(text)
+        self.write(events.Note(producer="", seq=0, t=time.monotonic(), text=text, code="unpublished"))
 
     def write(self, *batch: events.Event) -> None:
         """Number the events and write them. Never raises: writing to a full disk is tried again."""
@@ -58,11 +59,9 @@ class Writer:
             self._seq += len(batch)
             lines = b"".join(self._encode(events.to_dict(event)) + b"\n" for event in batch)
             self._journal.append(lines, len(batch))
-            if self._publisher is not None:
-                self._publisher.publish(lines)
+            self._notifier.send(lines)
 
     def close(self) -> None:
         with self._lock:
             self._journal.close()
-            if self._publisher is not None:
-                self._publisher.close()
+            self._notifier.close()

@@ -1,4 +1,4 @@
-"""The recorder: read GPUs and host once a second, write the node's journal, then publish.
+"""The recorder: read GPUs and host once a second, write the node's journal, and publish the run.
 
 One recorder runs per node, elected by a lock. The launcher's supervisor records in a thread; for a training that was
 not launched by trainmon, `ensure` starts a recorder process, which ends with the training.
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from monitor import memory_tuning
 from monitor.running import command, output
 from monitor.running.journal_writer import Writer
+from monitor.running.relay import Relay
 from monitor.runs import catalogue
 from trainhooks import events, rundir
 
@@ -74,7 +75,6 @@ class Recorder:
 
     def record(self, ended: Callable[[float], bool]) -> None:
         """Poll until `ended`, which waits for the given seconds, returns true."""
-        self._writer.listen()
         self._gpus.start()
         due = time.monotonic()
         polls = 0
@@ -210,6 +210,7 @@ def main(path: str) -> None:
         return
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     writer = Writer(run)
+    relay = Relay(run, writer.note_unpublished)
     merge = output.Merge.of(run)  # left by a supervisor that died
     room = output.Preallocation(output.output_files(run))
 
@@ -232,5 +233,6 @@ def main(path: str) -> None:
         merge.finish()
     reading.finish()
     writer.close()
+    relay.close()
     if lock is not None:
         lock.release()

@@ -27,6 +27,7 @@ from monitor.errors import UserError
 from monitor.running import output, recorder
 from monitor.running.command import NOT_EXECUTABLE, NOT_FOUND
 from monitor.running.journal_writer import Writer
+from monitor.running.relay import Relay
 from trainhooks import events, rundir
 
 LOG = "supervisor.log"
@@ -193,6 +194,7 @@ def _record_until_end(plan: Plan, child: subprocess.Popen[bytes], master: int | 
         writer.write(
             events.Note(producer="", seq=0, t=time.monotonic(), text=plan.warning, level="warning", code="tied")
         )
+    relay = Relay(plan.run, writer.note_unpublished) if writer is not None else None
     recording = threading.Thread(target=_record, args=(plan.run, writer, child.pid, over), daemon=True)
     recording.start()
     threading.Thread(target=_prune, args=(writer, over), daemon=True).start()
@@ -210,6 +212,8 @@ def _record_until_end(plan: Plan, child: subprocess.Popen[bytes], master: int | 
     recording.join(PATIENCE)
     if writer is not None:
         writer.close()
+    if relay is not None:
+        relay.close()
     with contextlib.suppress(OSError):
         log = plan.run / LOG
         if log.stat().st_size == 0:

@@ -157,14 +157,15 @@ def sweep_sockets(newest_removed: float) -> None:
         newest_removed: Unix time; sockets made later stay.
     """
     with contextlib.suppress(OSError):
-        for path in rundir.socket_dir().glob("*.sock"):
-            if path.lstat().st_mtime < newest_removed and _is_dead(path):
-                path.unlink(missing_ok=True)
+        for pattern, kind in (("*.sock", socket.SOCK_STREAM), ("*.inbox", socket.SOCK_DGRAM)):
+            for path in rundir.socket_dir().glob(pattern):
+                if path.lstat().st_mtime < newest_removed and _is_dead(path, kind):
+                    path.unlink(missing_ok=True)
 
 
-def _is_dead(path: Path) -> bool:
+def _is_dead(path: Path, kind: socket.SocketKind) -> bool:
     """Return whether a connection is refused: no process holds the other end."""
-    with socket.socket(socket.AF_UNIX) as client:
+    with socket.socket(socket.AF_UNIX, kind) as client:
         client.setblocking(False)
         try:
             client.connect(str(path))

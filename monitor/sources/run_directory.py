@@ -1,13 +1,11 @@
 """Read the events of a run directory: from its journals, with sockets as a signal that they have grown.
 
-A producer writes its journal and then publishes the same lines. So after a frame the journal is read; only lines that
-it lacks (a full disk) are taken from the frame.
+A producer writes its journal, and then the same lines are published. So after a frame the journal is read; only lines
+that it lacks (a full disk) are taken from the frame.
 """
 
 from __future__ import annotations
 
-import contextlib
-import math
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +16,7 @@ from typing import Any
 from monitor import step_columns
 from monitor.sources.decode import UNKNOWN, decode, numbered
 from monitor.sources.journal_reader import CHUNK, JournalPosition, JournalTail, Sequencer, batches
+from monitor.sources.sockets import Subscriber
 from monitor.sources.step_batches import merged, step_batches
 from monitor.sources.step_schema import Decoded, Row, StepSchema
 from monitor.step_columns import StepBatch
@@ -27,9 +26,9 @@ from trainhooks.events import MAX_LINE, Event
 LONG = 1 << 24  # bytes, about forty thousand steps: with fewer, loading numpy takes longer than it saves
 MAX_FOLDED = 1 << 24  # bytes of a long history folded at once: the fixed cost of a fold is paid rarely
 RESCAN = 1.0  # seconds between two searches for new journals
-POLL = 0.1  # seconds between two checks of the sizes of journals: their producers may have no socket
+POLL = 0.1  # seconds between two checks of the sizes of journals: what they wrote may be published by nobody
 
-_PRODUCER = re.compile(r"rank-(\d+)-(.+)\.jsonl")
+_RANK = re.compile(r"rank-(\d+)-.+\.jsonl")
 
 
 @dataclass(slots=True)
@@ -56,7 +55,7 @@ class RunDirectory:
         self._scanned = -RESCAN
         self._caught_up = False
         self._long = False
-        self._subscriber = Subscriber()
+        self._subscriber = Subscriber(path)
 
     @property
     def missing(self) -> int:
@@ -134,9 +133,7 @@ class RunDirectory:
         new = [path for path in rundir.journals(self.path) if path not in self._tails]
         for path in sorted(new, key=_by_rank):
             self._tails[path] = JournalTail(path)
-            named = _PRODUCER.fullmatch(path.name)
-            if named is not None:
-                self._subscriber.connect(named.group(2))
+        self._subscriber.connect()
 
     def rescan(self) -> None:
         """Search for new journals in the next poll, regardless of when that was last done."""
@@ -207,7 +204,7 @@ class RunDirectory:
 
 def _by_rank(path: Path) -> tuple[bool, int, float, str]:
     """Sort journals by rank, the processes of a rank by start: a restart follows the first."""
-    named = _PRODUCER.fullmatch(path.name)
+    named = _RANK.fullmatch(path.name)
     return named is None, int(named.group(1)) if named else 0, _begin(path), path.name
 
 
@@ -219,53 +216,3 @@ def _begin(path: Path) -> float:
     except OSError:
         return 0.0
     return first.t if isinstance(first, Event) else 0.0
-
-
-class Subscriber:
-    """A SUB socket connected to each producer's PUB. Its context is made when it is first needed."""
-
-    def __init__(self) -> None:
-        self._context: Any = None
-        self._socket: Any = None
-
-    def connect(self, producer: str) -> None:
-        """Connect to a producer if its socket exists. A producer that ended has none."""
-        try:
-            path = rundir.socket_path(producer)
-        except OSError:
-            return
-        if not path.is_socket():
-            return
-        import zmq
-
-        if self._socket is None:
-            self._context = zmq.Context()
-            self._socket = self._context.socket(zmq.SUB)
-            self._socket.setsockopt(zmq.LINGER, 0)
-            self._socket.setsockopt(zmq.SUBSCRIBE, b"")
-        with contextlib.suppress(zmq.ZMQError):
-            self._socket.connect(f"ipc://{path}")
-
-    def take(self) -> list[bytes]:
-        """Return the frames that have arrived, without waiting."""
-        if self._socket is None:
-            return []
-        import zmq
-
-        out: list[bytes] = []
-        with contextlib.suppress(zmq.Again):
-            while len(out) < 1000:
-                out.append(self._socket.recv(zmq.NOBLOCK))
-        return out
-
-    def wait(self, seconds: float) -> bool:
-        """Sleep until a frame arrives, at most `seconds`. Return whether one did."""
-        if self._socket is None:
-            time.sleep(seconds)
-            return False
-        return bool(self._socket.poll(math.ceil(seconds * 1000)))
-
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._context.term()

@@ -1,4 +1,4 @@
-"""A producer of known events, each in a frame of its own, so that queues fill up quickly.
+"""A producer of known events, each in a datagram of its own, so that queues fill up quickly.
 
 producer.py RUN EVENTS_A_SECOND
 
@@ -14,7 +14,7 @@ import uuid
 from pathlib import Path
 
 from trainhooks import events, rundir
-from trainhooks.journal import Journal, Publisher
+from trainhooks.journal import Journal, Notifier
 
 AT_ONCE = 0.01  # seconds' worth of events between two sleeps
 
@@ -24,7 +24,7 @@ def main(run: Path, rate: float) -> None:
     path = rundir.rank_journal(run, 0, producer)
     lock = rundir.Lock.acquire(path.with_suffix(".lock"))
     assert lock is not None
-    journal, publisher, encode = Journal(path), Publisher.open(producer), events.encoder()
+    journal, notifier, encode = Journal(path), Notifier(run), events.encoder()
     hello = events.Hello(producer, 0, time.monotonic(), wall=time.time())
     began = time.monotonic()
     for seq in itertools.count():
@@ -32,8 +32,7 @@ def main(run: Path, rate: float) -> None:
         event = events.Step(producer, seq, now, seq, now, 0.0) if seq else hello
         line = encode(events.to_dict(event)) + b"\n"
         journal.append(line, 1)
-        if publisher is not None:
-            publisher.publish(line)
+        notifier.send(line)
         ahead = began + seq / rate - now
         if seq % 100 == 0 and (run / "enough").exists():
             break
@@ -41,8 +40,7 @@ def main(run: Path, rate: float) -> None:
             time.sleep(ahead)
     journal.close()
     (run / "count").write_text(str(seq + 1))
-    if publisher is not None:
-        publisher.close()
+    notifier.close()
     lock.release()
 
 

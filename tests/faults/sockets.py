@@ -8,13 +8,14 @@ import sys
 import time
 from pathlib import Path
 
+from monitor.running import command
 from tests.faults.catalogue import Result, fault
 from tests.faults.checker import differences, journalled
 from tests.faults.place import HERE, Place, wait_for
 from tests.signals import send_signal
 from trainhooks import rundir
 
-RATE = 10_000  # events a second, each in a frame of its own: a queue of a thousand frames is full in a tenth of one
+RATE = 10_000  # events a second, each in a datagram of its own: queues are full in no time
 
 
 class Flow:
@@ -25,6 +26,8 @@ class Flow:
         self.run = place.new_run()
         self.producer = place.start(sys.executable, str(HERE / "producer.py"), str(self.run), str(RATE))
         wait_for(lambda: rundir.run_alive(self.run), "the producer")
+        place.start(*command.module_command("monitor.running.recorder", str(self.run)))
+        wait_for(rundir.inbox_path(self.run).is_socket, "the recorder's sockets")
         self._viewers: list[tuple[subprocess.Popen[bytes], Path]] = []
 
     def viewer(self) -> subprocess.Popen[bytes]:
@@ -43,7 +46,7 @@ class Flow:
             result.harmed.append(f"the producer ended with {code}")
         began = time.monotonic()
         count = int((self.run / "count").read_text())
-        result.lost = count - len(journalled(self.run))
+        result.lost = count - sum(not producer.startswith("node-") for producer, _ in journalled(self.run))
         survivors = [(viewer, out) for viewer, out in self._viewers if viewer.wait(120) == 0]
         result.recovered = time.monotonic() - began
         result.lost += sum(differences(self.run, out) for _, out in survivors)
@@ -87,8 +90,8 @@ def removed(place: Place, short: bool) -> Result:
     for _ in range(1 if short else 3):
         flow = Flow(place)
         flow.viewer()
-        producer = next(flow.run.glob("rank-0-*.jsonl")).stem.removeprefix("rank-0-")
-        rundir.socket_path(producer).unlink()
+        rundir.socket_path(flow.run).unlink()
         flow.viewer()
+        rundir.inbox_path(flow.run).unlink()
         result.add(flow.account(1))
     return result

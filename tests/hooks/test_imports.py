@@ -79,6 +79,18 @@ def positional_event_arguments(source: str) -> list[str]:
     return [ast.unparse(call) for call in calls if ast.unparse(call.func) in names]
 
 
+def test_a_training_loads_no_library_of_sockets(train: Trainings) -> None:
+    """libzmq aborts its process where descriptors, threads or memory are short."""
+    told = train(
+        """
+        for i in th.steps(range(5)): th.log(i=i)
+        written()
+        print('zmq' in sys.modules, 'libzmq' in open('/proc/self/maps').read())
+        """
+    )
+    assert told.out == "False False\n"
+
+
 def test_events_are_constructed_by_keyword_only() -> None:
     """A dataclass cannot ask for that before Python 3.10."""
     found = {path.name: positional_event_arguments(path.read_text(encoding="utf-8")) for path in PRODUCT}

@@ -85,24 +85,3 @@ def test_what_a_full_disk_refuses_for_too_long_is_counted_and_said(
     found = lines(tmp_path)
     assert found[1]["text"] == "2 GPU and host readings were lost: the disk is full"
     assert [line["seq"] for line in found] == [1, 4, 5]
-
-
-def test_listeners_get_the_journals_lines(tmp_path: Path) -> None:
-    import zmq
-
-    writer = Writer(tmp_path)
-    writer.listen()
-    path = rundir.socket_path(writer.producer)
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    listener = context.socket(zmq.SUB)
-    listener.setsockopt(zmq.SUBSCRIBE, b"")
-    listener.connect(f"ipc://{path}")
-    for _ in range(200):  # a subscription takes a moment to arrive
-        writer.write(note("news"))
-        if listener.poll(50):
-            break
-    frame = listener.recv()
-    assert frame in rundir.node_journal(tmp_path).read_bytes()
-    context.destroy(linger=0)
-    writer.close()
-    assert not path.exists()

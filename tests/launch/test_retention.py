@@ -171,18 +171,22 @@ def test_sockets_of_the_dead_go_and_those_of_the_living_stay(tmp_path: Path, mon
     now = time.time()
 
     def bound(name: str, age: float) -> socket.socket:
-        made = socket.socket(socket.AF_UNIX)
+        inbox = name.endswith(".inbox")
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM if inbox else socket.SOCK_STREAM)
         made.bind(str(tmp_path / name))
-        made.listen()
+        if not inbox:
+            made.listen()
         os.utime(tmp_path / name, (now - age, now - age))
         return made
 
     bound("dead.sock", 90_000).close()
     bound("dead-today.sock", 60).close()
+    bound("dead.inbox", 90_000).close()
     (tmp_path / "other.txt").touch()
-    with bound("living.sock", 90_000):
+    with bound("living.sock", 90_000), bound("living.inbox", 90_000):
         retention.sweep_sockets(now - retention.MIN_AGE)
-        assert {path.name for path in tmp_path.iterdir()} == {"dead-today.sock", "living.sock", "other.txt"}
+        left = {path.name for path in tmp_path.iterdir()}
+        assert left == {"dead-today.sock", "living.sock", "living.inbox", "other.txt"}
 
 
 def test_the_defaults_are_those_that_are_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: State) -> None:

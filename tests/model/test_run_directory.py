@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from monitor.running.relay import Relay
 from monitor.sources.decode import decode
 from monitor.sources.run_directory import RunDirectory
 from trainhooks import rundir
@@ -61,12 +62,18 @@ class Stage:
         self.work = path / "work"
         self.work.mkdir()
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.relays: list[Relay] = []
 
     def start(self, source: str, *words: str) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), rundir.RUN_VARIABLE: str(self.run)}
         process = subprocess.Popen([sys.executable, "-c", source, *words], cwd=self.work, env=environment)
         self.processes.append(process)
         return process
+
+    def relay(self) -> None:
+        """Relay frames as whoever records the run does."""
+        self.relays.append(Relay(self.run, pytest.fail))
+        wait_for(rundir.inbox_path(self.run).is_socket)
 
     def view(self, name: str) -> subprocess.Popen[bytes]:
         return self.start(VIEWER, str(self.run), name)
@@ -101,6 +108,8 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     for process in made.processes:
         process.kill()
         process.wait()
+    for relay in made.relays:
+        relay.close()
 
 
 def all_of(source: RunDirectory, seconds: float = 30.0) -> list[Event]:
@@ -117,6 +126,7 @@ def all_of(source: RunDirectory, seconds: float = 30.0) -> list[Event]:
 
 
 def test_early_late_stopped_and_killed_viewers(stage: Stage) -> None:
+    stage.relay()
     stage.start(PRODUCER, "4")
     stage.burst(1)
     viewers = {"early": stage.view("early"), "stopped": stage.view("stopped"), "killed": stage.view("killed")}
@@ -136,13 +146,14 @@ def test_early_late_stopped_and_killed_viewers(stage: Stage) -> None:
     assert sum(event.kind == "step" for event in stage.journal) == 1200
 
 
+@pytest.mark.parametrize("place", [rundir.socket_path, rundir.inbox_path])
 @pytest.mark.parametrize("moment", ["before", "while connected"])
-def test_a_socket_file_that_is_removed(stage: Stage, moment: str) -> None:
+def test_a_socket_file_that_is_removed(stage: Stage, moment: str, place: Callable[[Path], Path]) -> None:
+    stage.relay()
     stage.start(PRODUCER, "2")
     stage.burst(1)
     source = RunDirectory(stage.run)
-    socket = rundir.socket_path(stage.journal[0].producer)
-    assert socket.is_socket()
+    socket = place(stage.run)
     seen = source.poll() if moment == "while connected" else []
     socket.unlink()
     stage.burst(2)
@@ -171,6 +182,7 @@ go('end')
 
 
 def test_lines_that_the_journal_lacks_come_with_the_frames(stage: Stage) -> None:
+    stage.relay()
     stage.start(LACKS)
     wait_for(lambda: stage.journal)
     source, late = RunDirectory(stage.run), RunDirectory(stage.run)
@@ -193,7 +205,7 @@ class Slow:
     def __init__(self, path: Path, written: list[Event], came: list[Event]) -> None:
         self._path, self._written, self._came = path, written, came
 
-    def connect(self, producer: str) -> None:
+    def connect(self) -> None:
         pass
 
     def take(self) -> list[bytes]:

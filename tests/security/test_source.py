@@ -30,7 +30,9 @@ def dotted(node: ast.expr) -> str:
 
 
 def local(address: ast.expr) -> bool:
-    """Whether a text names a socket in a directory."""
+    """Whether an address is a socket in a directory: ZeroMQ's, or a path (the network's addresses are tuples)."""
+    if isinstance(address, ast.Call) and dotted(address.func) == "str":
+        return True
     first = address.values[0] if isinstance(address, ast.JoinedStr) else address
     return isinstance(first, ast.Constant) and str(first.value).startswith("ipc://")
 
@@ -73,8 +75,8 @@ def test_no_source_runs_foreign_text_or_opens_the_network(path: Path) -> None:
     "source",
     [
         "import pickle", "from marshal import loads", "eval(x)", "exec(x)", "os.system(x)", "run(x, shell=True)",
-        "s.bind('tcp://*:1')", "import yaml", "socket.socket(socket.AF_INET)", "socket.socket()", "s.recv_pyobj()",
-        "zmq_socket.bind(address)", "import http.server", "s.connect('tcp://host:1')",
+        "s.bind('tcp://*:1')", "s.bind(('', 1))", "import yaml", "socket.socket(socket.AF_INET)", "socket.socket()",
+        "s.recv_pyobj()", "zmq_socket.bind(address)", "import http.server", "s.connect('tcp://host:1')",
     ],
 )  # fmt: skip
 def test_the_test_of_the_source_can_fail(source: str) -> None:

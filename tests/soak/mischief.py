@@ -69,8 +69,8 @@ class Mischief:
         self.view()
 
     def _remove_socket(self, _: float) -> None:
-        journal = self._random.choice(sorted(self._run.glob("rank-*.jsonl")))
-        rundir.socket_path(journal.stem.split("-", 2)[2]).unlink(missing_ok=True)
+        place = self._random.choice([rundir.socket_path, rundir.inbox_path])
+        place(self._run).unlink(missing_ok=True)
 
     def _kill_dashboard(self, _: float) -> None:
         terminal = self._place.trainmon("attach", self._run.name)

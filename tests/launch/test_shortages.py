@@ -1,0 +1,96 @@
+"""Trainings short of descriptors, threads or address space, with a viewer that attaches: as without trainmon."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import ROOT, State, wait_for
+
+# Arguments: directory, what is short, when: `early` (as the hooks open the run), `late` (once they record) or `bare`.
+TRAINING = """
+import os, resource, sys, time
+place, what, moment = sys.argv[1:]
+
+def shorten():
+    if what == 'descriptors':
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        try:
+            while True: taken.append(os.open('/dev/null', os.O_RDONLY))
+        except OSError: pass
+        if moment == 'early':  # the hooks' own, and what a context takes
+            for number in taken[-9:]: os.close(number)
+    elif what == 'threads':
+        if os.getuid() == 0:  # of whom threads are not counted
+            import ctypes
+            directory = rundir.socket_dir()
+            rundir.socket_dir = lambda: directory  # which is named after the user
+            os.setresuid(61234, 0, 0)
+            header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+            assert ctypes.CDLL(None).capget(header, sets) == 0
+            sets[0] &= ~(1 << 24 | 1 << 21)  # CAP_SYS_RESOURCE and CAP_SYS_ADMIN exempt from the limit
+            assert ctypes.CDLL(None).capset(header, sets) == 0
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+    else:  # less than the stacks of two threads take
+        used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (12 << 20), used + (12 << 20)))
+
+taken, steps = [], iter
+if moment != 'bare':
+    from trainhooks import background_writer, rundir, steps
+if moment == 'early':
+    begin = background_writer.BackgroundWriter.open
+    background_writer.BackgroundWriter.open = lambda self, group: (shorten(), begin(self, group))
+for i in steps(range(100_000)):
+    time.sleep(0.005)
+    if moment == 'late' and i == 40: shorten()
+    if i == 100: os.mkdir(place + '/ready')
+    if i > 100 and os.path.isdir(place + '/go'): break
+print('trained', i > 100)
+sys.exit(3)
+"""
+
+
+CASES = [("descriptors", "early"), ("descriptors", "late"), ("threads", "early"), ("memory", "early")]
+
+
+def ended(process: subprocess.Popen[bytes], place: Path) -> tuple[int, bytes, bytes]:
+    """Let a training end: how it did, and what it printed."""
+    (place / "go").mkdir()
+    out, err = process.communicate(timeout=60)
+    shutil.rmtree(place / "ready")
+    shutil.rmtree(place / "go")
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(("what", "moment"), CASES)
+def test_a_training_that_is_short_of_something_goes_on(state: State, tmp_path: Path, what: str, moment: str) -> None:
+    words = [sys.executable, "-c", TRAINING, str(tmp_path), what]
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    bare = subprocess.Popen([*words, "bare"], **pipes)
+    wait_for((tmp_path / "ready").exists)
+    expected = ended(bare, tmp_path)
+    assert expected == (3, b"trained True\n", b"")
+
+    front = state.start(*words, moment)
+    wait_for(lambda: (tmp_path / "ready").exists() or front.poll() is not None)
+    follow = [sys.executable, "-m", "monitor", "attach", "--json"]
+    viewer = subprocess.Popen(follow, env=state.environment, cwd=ROOT, **pipes)
+    try:
+        assert viewer.stdout is not None
+        for _ in range(3):
+            viewer.stdout.readline()
+        code, out, err = ended(front, tmp_path)
+    finally:
+        viewer.kill()
+        viewer.communicate()
+    assert (code, out) == expected[:2], err
+    assert b"Traceback" not in err and b"libzmq" not in err
+    if moment == "late":
+        report = state.call("report")
+        assert report.returncode == 0 and b"steps" in report.stdout

@@ -57,10 +57,17 @@ def ordered(path: Sequence[str], lent: Iterable[str], installed: Iterable[str], 
         installed: those of the interpreter itself, which stay where they are, whoever names them.
         home: where trainmon's packages lie.
     """
-    behind = {os.path.abspath(entry) for entry in lent} - {os.path.abspath(entry) for entry in installed}
-    first = [entry for entry in path if os.path.abspath(entry) not in behind]
-    last = [entry for entry in path if os.path.abspath(entry) in behind and os.path.abspath(entry) != home]
+    behind = {_absolute(entry) for entry in lent} - {_absolute(entry) for entry in installed}
+    first = [entry for entry in path if _absolute(entry) not in behind]
+    last = [entry for entry in path if _absolute(entry) in behind and _absolute(entry) != home]
     return [*first, *([] if home in first else [home]), *last]
+
+
+def _absolute(entry: str) -> str:
+    try:
+        return os.path.abspath(entry)
+    except FileNotFoundError:  # relative to a working directory that was removed
+        return entry
 
 
 def _lent() -> list[str]:

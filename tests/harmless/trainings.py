@@ -1,0 +1,185 @@
+"""Programs with torch: losses to the last bit, weights, checkpoints, what they see of torch, living tensors, memory."""
+
+from __future__ import annotations
+
+from tests.harmless.compare import PYTHON, SCRIPTS, Program
+
+TORCHRUN = (PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+# A training whose end prints every loss, the weights and the living tensors exactly.
+LOOP = """
+import gc, hashlib, random, sys, torch, numpy
+from torch import nn
+torch.manual_seed(3); torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 1))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+data = torch.utils.data.TensorDataset(torch.randn(640, 32), torch.randn(640, 1))
+loader = torch.utils.data.DataLoader(data, batch_size=16, shuffle=True, num_workers=WORKERS)
+for epoch in range(2):
+    for x, y in loader:
+        loss = nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+        print(loss.item().hex())
+digest = hashlib.sha256(b''.join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
+print(digest, torch.rand(1).item(), random.random() != 0, numpy.random.get_state()[1][0] >= 0)
+torch.save({'model': model.state_dict(), 'optimizer': optimizer.state_dict()}, 'state.pt')
+gc.collect()
+tensors = [t for t in gc.get_objects() if isinstance(t, torch.Tensor)]
+print(len(tensors), sum(t.nbytes for t in tensors))
+"""
+# What a program can see of its model, of torch and of itself after some steps.
+SEEN = """
+import copy, inspect, io, pickle, sys, threading, torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__(); self.layer = nn.Linear(4, 4)
+    def forward(self, x, scale: float = 1.0):
+        'The doc.'
+        return self.layer(x) * scale
+torch.manual_seed(0)
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+for _ in range(8):
+    net(torch.randn(2, 4)).sum().backward(); optimizer.step(); optimizer.zero_grad()
+print(sorted(net.__dict__), sorted(optimizer.__dict__), sorted(optimizer.state_dict()))
+print(inspect.signature(net.forward), net.forward.__doc__, inspect.signature(type(net).__call__), net)
+print(len(net._forward_hooks), len(net._forward_pre_hooks), len(net._backward_hooks))
+print(len(optimizer._optimizer_step_post_hooks), len(optimizer._optimizer_step_pre_hooks))
+print(type(net).__mro__, type(net.layer).__name__, type(optimizer).__name__)
+print(inspect.signature(torch.Tensor.backward), inspect.signature(torch.save), optimizer.step.__name__)
+print(inspect.signature(optimizer.step))
+print(inspect.getsource(torch.Tensor.item) if hasattr(torch.Tensor.item, '__code__') else torch.Tensor.item)
+twin = copy.deepcopy(net); pickled = pickle.loads(pickle.dumps(net))
+print(all(torch.equal(a, b) for a, b in zip(net.parameters(), twin.parameters())))
+print(sorted(twin.__dict__) == sorted(net.__dict__), sorted(pickled.__dict__) == sorted(net.__dict__))
+print(len(pickle.dumps(net)), len(pickle.dumps(optimizer)), pickle.dumps(torch.save))
+print(torch.jit.script(net.layer).code, torch.fx.symbolic_trace(net).code)
+def called(w): return torch.func.functional_call(net, {'layer.weight': w}, (torch.ones(1, 4),)).sum()
+print(torch.func.grad(called)(net.layer.weight.detach()).shape)
+print(sys.gettrace(), sys.getprofile(), torch.is_grad_enabled(), torch.get_default_dtype())
+print(torch.is_deterministic_algorithms_warn_only_enabled())
+print(sorted(k for k in sys.modules if k.split('.')[0] in ('zmq', 'psutil', 'pynvml', 'textual', 'plotext')))
+"""
+ODD = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+class Interrupted(BaseException): pass
+def losses():
+    for n in range(30):
+        try:
+            loss = model(torch.randn(4, 8)).pow(2).mean()
+            if n == 10: raise Interrupted
+            loss.backward()
+            if n % 7 == 0: continue
+            optimizer.step(); optimizer.zero_grad(set_to_none=n % 2 == 0)
+            yield loss.item()
+        except Interrupted: print('interrupted')
+        finally: print(n)
+print([x.hex() for x in losses()])
+"""
+PROFILED = """
+import torch
+from torch import nn
+torch.set_num_threads(1)
+model = nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    for _ in range(5):
+        model(torch.ones(2, 8)).sum().backward(); optimizer.step(); optimizer.zero_grad()
+print(sorted((e.key, e.count) for e in profile.key_averages()))
+"""
+CHECKPOINTED = """
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+torch.manual_seed(0)
+with torch.autograd.set_detect_anomaly(True, check_nan=True):
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5))
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(6):
+        with torch.autocast('cpu', torch.bfloat16):
+            loss = checkpoint(model, torch.ones(2, 8), use_reentrant=False).float().sum()
+        loss.backward(); optimizer.step(); optimizer.zero_grad(); print(loss.item().hex())
+    try: (model(torch.full((1, 8), float('nan'))).sum()).backward()
+    except RuntimeError as error: print(str(error)[:60])
+"""
+FULLGRAPH = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+quick = torch.compile(model, fullgraph=True, backend='aot_eager')
+for _ in range(12):
+    loss = quick(torch.randn(4, 8)).pow(2).mean(); loss.backward(); optimizer.step(); optimizer.zero_grad()
+    print(loss.item().hex())
+print(torch._dynamo.utils.counters['graph_break'], torch._dynamo.utils.counters['stats']['unique_graphs'])
+"""
+EXPORTED = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(5): model(torch.ones(1, 4)).sum().backward(); optimizer.step()
+program = torch.export.export(model, (torch.ones(1, 4),))
+print(program.graph_module.code, sorted(program.state_dict))
+torch.save(model, 'whole.pt'); print(torch.load('whole.pt', weights_only=False)(torch.ones(1, 4)).tolist())
+"""
+TERMINATED = """
+import os, signal, sys, torch
+from torch import nn
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def save(*_):
+    torch.save(model.state_dict(), 'last.pt'); print('saved'); sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+torch.manual_seed(0); nn.init.ones_(model.weight); nn.init.zeros_(model.bias)
+loader = torch.utils.data.DataLoader(torch.ones(400, 4), batch_size=4, num_workers=2)
+for n, x in enumerate(loader):
+    model(x).sum().backward(); optimizer.zero_grad()
+    if n == 20: os.kill(os.getpid(), signal.SIGTERM)
+"""
+# Scripts of the tests of automatic hooks, with arguments. The second is whether its peak memory says something.
+SCRIPTED: tuple[tuple[tuple[str, ...], bool, bool], ...] = (
+    (("plain_loop.py",), True, True),
+    (("plain_accumulation.py",), False, True),
+    (("gan.py",), False, True),
+    (("lbfgs.py",), False, False),
+    (("nanogpt.py",), True, False),
+    (("scaler.py",), False, False),
+    (("own_model.py",), False, False),
+    (("no_loader.py",), False, False),
+    (("failing.py",), False, True),
+    (("accelerate_loop.py",), True, False),
+    (("hf_trainer.py",), True, False),
+    (("lightning_fit.py", "lightning"), True, False),
+    (("trl_grpo.py",), True, False),
+)
+
+
+def _training(name: str, text: str, memory: bool = False, short: bool = True) -> Program:
+    return Program(name, "training", (PYTHON, "train.py"), files={"train.py": text}, memory=memory, short=short)
+
+
+TRAININGS = (
+    _training("losses, weights, checkpoint, living tensors", LOOP.replace("WORKERS", "0"), memory=True),
+    _training("the same with two workers", LOOP.replace("WORKERS", "2"), memory=True),
+    _training("what a program sees of its model and of torch", SEEN),
+    _training("steps left by errors and continue, in a generator", ODD),
+    _training("the names in torch's profiler", PROFILED),
+    _training("checkpointing, autocast and anomaly detection", CHECKPOINTED),
+    _training("a full graph", FULLGRAPH, short=False),
+    _training("export and a whole model saved", EXPORTED, short=False),
+    _training("a checkpoint at SIGTERM, with workers", TERMINATED),
+    *(
+        Program(" ".join(words), "training", (PYTHON, str(SCRIPTS / words[0]), *words[1:]), memory=memory, short=short)
+        for words, memory, short in SCRIPTED
+    ),
+    Program("ddp.py under torchrun", "training", (*TORCHRUN, str(SCRIPTS / "ddp.py")), memory=True, short=False),
+    Program("ddp.py spawn", "training", (PYTHON, str(SCRIPTS / "ddp.py"), "spawn"), short=False),
+)

@@ -7,6 +7,7 @@ from typing import Any
 
 from monitor import step_columns
 from monitor.gpu_lines import whole
+from monitor.hooks_reach import NOT_LOADED
 from monitor.model.baseline import Trend
 from monitor.model.device_steps import HostContext
 from monitor.model.gpu_activity import Activity
@@ -267,6 +268,8 @@ def _note(state: RunState, note: Note, _: Producer) -> None:
     state.notes.append(note.text)
     if len(state.notes) > MAX_NOTES:
         del state.notes[0]
+    if note.code == NOT_LOADED:
+        state.hooks_not_loaded = note.text
     if note.level == "warning":
         alert(state.alerts, note.t, note.code or "note", note.text)
 

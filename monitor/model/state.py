@@ -287,6 +287,7 @@ class RunState:
 
     alerts: list[AlertRow] = field(default_factory=list)  # that belong to the run as a whole
     notes: list[str] = field(default_factory=list)
+    hooks_not_loaded: str | None = None  # why, where the recorder has seen it
     gpus: dict[str, list[Gpu]] = field(default_factory=dict)
     activity: dict[str, Activity] = field(default_factory=dict)  # of each GPU over the whole run
     throttles: Throttles = field(default_factory=Throttles)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from monitor import memory_tuning
+from monitor.hooks_reach import NOT_LOADED
 from monitor.running import command, output
 from monitor.running.journal_writer import Writer
 from monitor.running.relay import Relay
@@ -43,6 +44,7 @@ class Recorder:
         Args:
             roots: returns the pids at the roots of the training's process trees.
         """
+        from monitor.running.reach import Reach
         from monitor.sources.gpu_source import GpuPoller
         from monitor.sources.host import HostSource
 
@@ -50,6 +52,7 @@ class Recorder:
         self._roots = roots
         self._host: HostSource = HostSource(run)
         self._gpus = GpuPoller(INTERVAL, writer.write, lambda: self._host.members, self._complain)
+        self._reach = Reach(run)
         self._trouble: set[str] = set()
 
     def poll(self) -> None:
@@ -58,6 +61,9 @@ class Recorder:
             host = self._host.read(self._roots(), time.monotonic())
             host.note = self._gpus.trouble()
             self._writer.write(host)
+            why = self._reach.check(self._host.members)
+            if why is not None:
+                self._writer.write(events.Note(producer="", seq=0, t=host.t, text=why, code=NOT_LOADED))
         except Exception as error:
             # An unexpected error costs one reading, not all later ones.
             self._complain(error)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from monitor.diagnosis.rules import stalls
+from monitor.hooks_reach import NOT_LOADED, obstacle
 from monitor.model.report import Report
-from trainhooks.events import Facts, Metrics
+from trainhooks.events import Facts, Metrics, Note
 
 from .conftest import Story, folded, judged_state, parts_of, report_of
 
@@ -131,10 +132,14 @@ def test_the_first_step_while_it_lasts() -> None:
         ("nice python -S -m train", "python -S"),
         ("sudo -u me python train.py", "sudo"),
         ("docker run image python train.py", "docker"),
+        ("env PYTHONPATH=. python train.py", "PYTHONPATH was replaced"),
+        ("env A=1 PYTHONPATH=src:lib nice python train.py", "PYTHONPATH was replaced"),
+        ("env -u PYTHONPATH python train.py", "PYTHONPATH was replaced"),
+        ("trainmon run -- python train.py", "another `trainmon run`"),
     ],
 )
 def test_what_the_command_itself_says(command: str, words: str) -> None:
-    told = stalls.obstacle(command.split())
+    told = obstacle(command.split())
     assert told is not None and words in told
     assert quiet(130, *command.split())[1] == told
 
@@ -142,10 +147,16 @@ def test_what_the_command_itself_says(command: str, words: str) -> None:
 @pytest.mark.parametrize(
     "command",
     ["python train.py -I", "python -c pass -E", "python -m train -S", "python -W ignore train.py", "./sudo.sh", "",
-     "env A=1 python t.py", "torchrun --nproc 2 train.py", "python -Xdev train.py -i", "bash -c x"],
+     "env A=1 python t.py", "torchrun --nproc 2 train.py", "python -Xdev train.py -i", "bash -c x",
+     "env PYTHONPATH=/x/trainhooks/auto/bootstrap:. python t.py", "env -u A python t.py PYTHONPATH=."],
 )  # fmt: skip
 def test_what_it_does_not_say(command: str) -> None:
-    assert stalls.obstacle(command.split()) is None
+    assert obstacle(command.split()) is None
+
+
+def test_what_the_recorder_saw_comes_first() -> None:
+    told = Story("h", source="recorder").tell(Note, text="hooks not loaded: seen", code=NOT_LOADED)
+    assert folded(told).hooks_not_loaded == "hooks not loaded: seen"
 
 
 # The start-up, live

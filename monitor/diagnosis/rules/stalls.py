@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.host_limits import crowded, crowded_then
+from monitor.hooks_reach import obstacle
 from monitor.model.report import Finding, SlowStep
 from monitor.units import age, duration, pace, plural, share
 
@@ -230,10 +231,6 @@ NOT_PYTHON = (
 BY_HAND = "Any Python loop can report its steps itself: for batch in trainhooks.steps(loader): ..."
 RENAME = "Rename the program's own module `trainhooks` and its imports to have its steps timed."
 
-# Commands that start a program without their own environment.
-WRAPPERS = ("sudo", "doas", "su", "docker", "podman", "nerdctl", "apptainer", "singularity", "enroot", "ssh", "kubectl")
-ISOLATING = "IES"  # switches of python that ignore PYTHONPATH or sitecustomize
-
 
 @rule(CODE, Family.PROGRESS)
 def nothing_reports(evidence: Evidence) -> Finding | None:
@@ -252,7 +249,7 @@ def nothing_reports(evidence: Evidence) -> Finding | None:
         return None
     # What the hooks said before they gave way to a module of the program's own.
     own = next((row.text for row in evidence.state.alerts if row.code == OWN_TRAINHOOKS), None)
-    cause = own or obstacle(report.run.command)
+    cause = own or evidence.state.hooks_not_loaded or obstacle(report.run.command)
     advice = BY_HAND if own is None else RENAME
     reasons = [cause] if cause is not None else [OUT_OF_REACH, NOT_PYTHON]
     if not evidence.is_running:
@@ -263,39 +260,3 @@ def nothing_reports(evidence: Evidence) -> Finding | None:
 
 def _silent(title: str, lines: list[str], advice: str) -> Finding:
     return Finding(code=CODE, severity="info", title=title, evidence=lines, advice=advice)
-
-
-def obstacle(command: Sequence[str]) -> str | None:
-    """Return what in the command itself keeps the environment from the program; None where nothing does."""
-    for place, word in enumerate(command):
-        name = word.rpartition("/")[2]
-        following = command[place + 1 : place + 2]
-        if name in WRAPPERS:
-            return (
-                f"`{name}` does not pass its environment on: pass PYTHONPATH and TRAINMON_RUN (sudo -E, docker -e"
-                " with -v for the directories that they name), or put `trainmon run` behind it."
-            )
-        if name == "env" and following and following[0] in ("-i", "-", "--ignore-environment"):
-            return "`env -i` drops PYTHONPATH and TRAINMON_RUN: leave it out, or set both behind it."
-        if name.startswith("python"):
-            switch = _isolating(command[place + 1 :])
-            if switch is not None:
-                return f"`{name} {switch}` ignores what trainmon puts on PYTHONPATH: leave {switch} out."
-        if not word.startswith("-") and "=" not in word and name not in ("env", "nohup", "nice", "time", "exec"):
-            return None  # the program itself: what follows are its own arguments
-    return None
-
-
-def _isolating(words: Sequence[str]) -> str | None:
-    """Return the switch that isolates Python from its environment, among those before the script."""
-    for word in words:
-        if not word.startswith("-") or word.startswith("--"):
-            return None
-        for switch in word[1:]:
-            if switch in "cm":
-                return None
-            if switch in ISOLATING:
-                return f"-{switch}"
-            if switch in "WX":
-                break
-    return None

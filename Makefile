@@ -7,7 +7,7 @@ DEMO := $(VENV)/demo
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-throttle demo-sft demo-sweep demo-ddp demo-cpp demo-replay test test-long lint check snapshots zoo faults soak gpu-check fuzz bench versions clean
+.PHONY: help setup demo demo-throttle demo-sft demo-sweep demo-ddp demo-cpp demo-replay test test-long lint check snapshots zoo faults soak gpu-check fuzz bench versions manual clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -99,6 +99,9 @@ bench: $(READY)  ## Measure what trainmon costs, side by side
 # A few minutes an interpreter. python3.9 to python3.14 on PATH and those of pyenv; ONLY=3.10,3.13 tries these.
 versions: $(READY)  ## Try the oldest and the newest dependencies on every Python of this machine
 	$(BIN)/python -m tests.versions $(if $(ONLY),--only $(ONLY))
+
+manual: $(READY)  ## Renew the manual page, docs/trainmon.1, from the options of the commands
+	$(BIN)/python -m monitor.commands.manual > docs/trainmon.1
 
 clean:  ## Remove what the targets made
 	rm -rf $(VENV) build dist *.egg-info snapshot_report.html .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

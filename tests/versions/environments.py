@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -75,11 +76,16 @@ def build(place: Path, *targets: str) -> list[Path]:
     return sorted(place.iterdir())
 
 
+def project() -> dict[str, Any]:
+    """Return the table `project` of pyproject.toml."""
+    table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return table
+
+
 def requirements(version: tuple[int, int]) -> list[Requirement]:
     """Return what pyproject.toml asks for on this version of Python."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     python = f"{version[0]}.{version[1]}"
-    wanted = [Requirement(line) for line in project["dependencies"]]
+    wanted = [Requirement(line) for line in project()["dependencies"]]
     marked = {"python_version": python, "python_full_version": f"{python}.0"}
     return [one for one in wanted if one.marker is None or one.marker.evaluate(marked)]
 

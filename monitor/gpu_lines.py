@@ -16,6 +16,7 @@ from trainhooks.events import Gpu
 WHOLE_EVERY = 9.5  # seconds: at one reading a second every tenth is whole
 TOO_OLD = 3 * WHOLE_EVERY  # seconds: a delta is not completed from an older reading, as lines between them are lost
 MAX_GPUS = 1024
+AMD = "amdgpu-"  # how the UUID of a card begins that the amdgpu driver reports
 
 # What a line may leave out. Not among them: identity, rare fields, and errors, which are momentary.
 KEPT = (

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from monitor.running import command, lifetime
+from monitor.sources.amdgpu import UNTESTED
 from monitor.sources.gpu_source import GpuSource, Reading
 from monitor.sources.sockets import Publisher, Refused
 from monitor.units import size
@@ -72,7 +73,8 @@ def gpu_checks(source: GpuSource | None = None, sleep: Callable[[float], None] =
             sleep(ROUND_SECONDS)
             readings.append(source.read(time.monotonic()))
     source.close()
-    return [_driver(readings[-1], source.version), *_cards(readings)]
+    driver = _driver(readings[-1], source.version) if source.amd is None else _amd_driver(readings[-1])
+    return [driver, *_cards(readings)]
 
 
 def _driver(last: Reading, version: str | None) -> Check:
@@ -84,6 +86,12 @@ def _driver(last: Reading, version: str | None) -> Check:
     simulated = any(gpu.simulated for gpu in last.gpus)
     text = f"{version or 'version unknown'}, {seen}" + (", SIMULATED: a stand-in for the driver" if simulated else "")
     return Check("NVIDIA driver", "works", text, details={"version": version, "gpus": cards, "simulated": simulated})
+
+
+def _amd_driver(last: Reading) -> Check:
+    seen = "1 GPU" if len(last.gpus) == 1 else f"{len(last.gpus)} GPUs"
+    text = f"amdgpu, {seen}; {UNTESTED}: compare its readings with rocm-smi"
+    return Check("AMD driver", "limited", text, details={"gpus": len(last.gpus), "tested": False})
 
 
 def _cards(readings: list[Reading]) -> list[Check]:

@@ -13,6 +13,7 @@ import pynvml
 
 from monitor.gpu_lines import Thinner, in_words
 from monitor.sources import gpu_readings
+from monitor.sources.amdgpu import AmdSource
 from monitor.sources.nvml import GONE, LOST, Device, Driver, Handle, find_cards, query
 from trainhooks.events import Event, Gpu, Note, clean
 
@@ -116,6 +117,7 @@ class GpuSource:
         self._trouble: Trouble | None = None
         self._retry_at = float("-inf")
         self._watch: XidWatch | None = None
+        self.amd: AmdSource | None = None  # where there is no NVIDIA GPU, but one of the amdgpu driver
 
     def read(self, now: float, members: Set[int] = frozenset(), whole: bool = False) -> Reading:
         """Read every GPU.
@@ -145,6 +147,8 @@ class GpuSource:
                 reading.gpus += gpus
         self._add_errors(reading, now)
         reading.trouble = self._lost_gpus() if self._lost else self._trouble
+        if self.amd is not None and not self._devices and not self._lost:
+            reading.gpus, reading.trouble = self.amd.read(now, members, whole), None
         return reading
 
     def close(self) -> None:
@@ -152,7 +156,12 @@ class GpuSource:
             self._watch.stop()
 
     def _open(self, now: float) -> None:
-        """Connect to the driver and find its cards."""
+        """Connect to the driver and find its cards, or those of another maker."""
+        self._connect(now)
+        amd = AmdSource() if not self._devices else None
+        self.amd = amd if amd is not None and amd.cards else None
+
+    def _connect(self, now: float) -> None:
         if self._watch is not None and self._watch.alive:
             self._watch.stop()  # it holds the library open for up to a second
             return

@@ -110,10 +110,10 @@ def on_cpu(n: int = 60, rss: float = 2, step: dict[str, float] | None = None, **
     return told
 
 
-def beside_a_gpu(told: Story, used: float = 0.5, **more: Any) -> Story:
+def beside_a_gpu(told: Story, used: float = 0.5, uuid: str = "GPU-9", **more: Any) -> Story:
     for _ in range(40):
         told.tell(
-            Gpu, uuid="GPU-9", name=A100, utilization=0.0, memory_used=int(used * GIB), memory_total=80 * GIB, **more
+            Gpu, uuid=uuid, name=A100, utilization=0.0, memory_used=int(used * GIB), memory_total=80 * GIB, **more
         )
     return told
 
@@ -233,6 +233,7 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
         lambda: beside_a_gpu(on_cpu(step={"forward": 0.002, "backward": 0.004})),
         lambda: beside_a_gpu(on_cpu(), used=70),  # it is somebody else's
         lambda: beside_a_gpu(on_cpu(), mig=True),
+        lambda: beside_a_gpu(on_cpu(), uuid="amdgpu-0000:03:00.0"),  # perhaps the processor's own graphics
         lambda: beside_a_gpu(on_cpu(8)),
         lambda: on_gpu(optimizer=optimizer("cpu"), autocast="bfloat16"),  # the optimizer is offloaded
     ],

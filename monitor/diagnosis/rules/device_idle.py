@@ -5,6 +5,7 @@ from __future__ import annotations
 from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import COMPUTING, MIN_STACK_SAMPLES, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.waiting import input_bound
+from monitor.gpu_lines import AMD
 from monitor.model import operations
 from monitor.model.report import Device, Finding
 from monitor.step_columns import OTHER
@@ -234,7 +235,8 @@ def training_on_cpu(evidence: Evidence) -> Finding | None:
     free = [
         card
         for card in (readings[-1] for readings in evidence.state.gpus.values())
-        if not card.mig  # a split card is used by its instances
+        if not card.uuid.startswith(AMD)  # it may be a processor's own graphics, which trains nothing
+        and not card.mig  # a split card is used by its instances
         and card.memory_used is not None
         and card.memory_total
         and card.memory_used < MAX_USED_SHARE * card.memory_total

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from monitor import hooks_reach
 from monitor.sources.polling import attempt
+from trainhooks import rundir
 
 MIN_READINGS = 2  # that see a process alike: between fork and exec it has its parent's command and environment
 MAX_PROCESSES = 16  # of a run; the training is among the first
@@ -19,7 +20,8 @@ class Reach:
     def __init__(self, run: Path) -> None:
         self._run = run
         self._seen: dict[int, tuple[str, int]] = {}  # by process: what it lacks, and in how many readings
-        self._over = False
+        # Only a launched program was meant to get them; others report by hooks of their own.
+        self._over = not (rundir.read_json(run / rundir.IDENTITY) or {}).get("launched")
 
     def check(self, pids: Iterable[int]) -> str | None:
         """Return why the hooks are not loaded, once; None where they are, where it is unknown, and ever after.

@@ -101,7 +101,8 @@ versions: $(READY)  ## Try the oldest and the newest dependencies on every Pytho
 	$(BIN)/python -m tests.versions $(if $(ONLY),--only $(ONLY))
 
 manual: $(READY)  ## Renew the manual page, docs/trainmon.1, from the options of the commands
-	$(BIN)/python -m monitor.commands.manual > docs/trainmon.1
+	$(BIN)/python -c 'from monitor.cli import cli; from monitor.commands.manual import page; print(page(cli), end="")' \
+		> docs/trainmon.1
 
 clean:  ## Remove what the targets made
 	rm -rf $(VENV) build dist *.egg-info snapshot_report.html .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

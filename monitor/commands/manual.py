@@ -71,14 +71,3 @@ def _escaped(text: str) -> str:
     """Return text that man prints as it is: a leading dot or quote begins no request."""
     plain = text.replace("\\", r"\e").replace("-", r"\-")
     return re.sub(r"(?m)^([.'])", r"\\&\1", plain)
-
-
-def main() -> None:
-    """Print the page."""
-    from monitor.cli import cli  # it imports this package's modules
-
-    click.echo(page(cli), nl=False)
-
-
-if __name__ == "__main__":
-    main()

@@ -22,6 +22,7 @@ from typing import (
 )
 
 from trainhooks import deferred
+from trainhooks.compiled import items_alone, no_timer, nothing, traced_as
 from trainhooks.deferred import COUNTED, PLAIN
 from trainhooks.lane_entries import CANCEL, COUNT, END, FACTS, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Loop, host_clock
 from trainhooks.session import device, explicit_steps, here, open_lane, own_lane, started
@@ -45,10 +46,15 @@ def decorated(timer: Timer, function: Callable[..., Any]) -> Callable[..., Any]:
     if flags & _ASYNC_GENERATOR:
         return functools.wraps(function)(_async_generator(timer, function))
 
+    enter, leave = timer.__enter__, timer.__exit__
+
     @functools.wraps(function)
     def timed(*args: Any, **kwargs: Any) -> Any:
-        with timer:
+        enter()  # no `with`: dynamo traces methods of an object from outside its graph, but does not enter it
+        try:
             return function(*args, **kwargs)
+        finally:
+            leave(None, None, None)
 
     return timed
 
@@ -112,6 +118,7 @@ class _Timed:
     def __enter__(self) -> None:
         raise NotImplementedError
 
+    @traced_as(nothing)
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
         try:
             here.put((None, host_clock()))
@@ -127,6 +134,7 @@ class Phase(_Timed):
 
     __slots__ = ()
 
+    @traced_as(nothing)
     def __enter__(self) -> None:
         try:
             here.put((self._name, host_clock()))
@@ -137,6 +145,7 @@ class Phase(_Timed):
 _phases: Dict[str, Phase] = {}
 
 
+@traced_as(no_timer)
 def phase(name: str) -> Phase:
     """Time a part of the step: ``with th.phase("generation"): ...`` or ``@th.phase("reward")``.
 
@@ -170,6 +179,7 @@ class Span(_Timed):
 
     __slots__ = ()
 
+    @traced_as(nothing)
     def __enter__(self) -> None:
         try:
             here.put((SPAN, host_clock(), self._name))
@@ -177,6 +187,7 @@ class Span(_Timed):
             open_lane()((SPAN, host_clock(), self._name))
 
 
+@traced_as(no_timer)
 def span(name: str) -> Span:
     """Time work outside the steps, or rare in them: ``with th.span("checkpoint"): ...``; also a decorator.
 
@@ -209,6 +220,7 @@ class _Step:
             device.left(self._loop)
 
 
+@traced_as(no_timer)
 def step(*, role: Optional[str] = None, stage: Optional[str] = None, epoch: Optional[float] = None) -> _Step:
     """Time one step of a loop that has no iterable: ``with th.step(role="generator", stage="3"): ...``
 
@@ -220,6 +232,7 @@ def step(*, role: Optional[str] = None, stage: Optional[str] = None, epoch: Opti
     return _Step(Loop(role, stage, epoch))
 
 
+@traced_as(items_alone)
 def steps(
     iterable: Iterable[T],
     *,
@@ -270,6 +283,7 @@ def _steps(iterable: Iterable[T], loop: Loop) -> Iterator[T]:
             device.left(loop)
 
 
+@traced_as(nothing)
 def log(values: Optional[Mapping[str, Any]] = None, /, **metrics: Any) -> None:
     """Record metrics of the open step, or of the run if no step is open.
 
@@ -301,6 +315,7 @@ def _joined(values: Any, metrics: Dict[str, Any]) -> Dict[str, Any]:
         return metrics
 
 
+@traced_as(nothing)
 def count(tokens: Optional[int] = None, padded_tokens: Optional[int] = None, samples: Optional[int] = None) -> None:
     """Add to the work of the open step; the rates (tokens/s, samples/s) come from these.
 
@@ -325,11 +340,13 @@ def _at_hand(value: Any) -> Any:
     return amount
 
 
+@traced_as(nothing)
 def skip(reason: str) -> None:
     """Mark the open step as skipped. Skipped steps are counted by reason and kept out of the baselines."""
     started()((SKIP, reason))
 
 
+@traced_as(nothing)
 def note(text: str) -> None:
     """Record a line of text that viewers show."""
     started()((NOTE, host_clock(), text))
@@ -344,6 +361,7 @@ def _note_once(text: str) -> None:
         note(text)
 
 
+@traced_as(nothing)
 def init(
     name: Optional[str] = None,
     total_steps: Optional[int] = None,

@@ -58,6 +58,7 @@ class BackgroundWriter:
         lanes: of the process; lanes of threads that have ended are removed.
         wait: waits at most so many seconds for the end of the program; returns whether it ended.
         error: returns what ended the program, once it has ended.
+        parted: called when all is written; returns whether the program may go on nevertheless.
         device: the lane of the device.
     """
 
@@ -66,11 +67,13 @@ class BackgroundWriter:
         lanes: List[Lane],
         wait: Callable[[float], bool],
         error: Callable[[], Optional[BaseException]],
+        parted: Callable[[], bool],
         device: DeviceLane,
     ) -> None:
         self._lanes = lanes
         self._wait = wait
         self._error = error
+        self._parted = parted
         self.producer = uuid.uuid4().hex[:8]
         self._seq = 0
         self._process = ProcessState()
@@ -95,6 +98,15 @@ class BackgroundWriter:
 
     def run(self) -> None:
         """Record until the end of the program, then write what is left. To be called after `open`."""
+        while True:
+            self._record()
+            self._take_leave()
+            if not self._parted():
+                break
+        self._close()
+
+    def _record(self) -> None:
+        """Record until the end of the program, what a flood left included."""
         flooded = False
         while not self._wait(0.0 if flooded else WAKE_SECONDS):
             flooded = self._digest(rested=not flooded) > MAX_PASS_ENTRIES
@@ -104,7 +116,6 @@ class BackgroundWriter:
         until = monotonic_seconds() + MAX_FLUSH_SECONDS
         while self._digest(rested=False) > MAX_PASS_ENTRIES and monotonic_seconds() < until:
             self._write()
-        self._end()
 
     def open(self, group: Dict[str, int]) -> None:
         """Find or make the run and send the hello event.
@@ -233,7 +244,8 @@ class BackgroundWriter:
         self._sent_facts.update(changed)
         return [to_dict(Facts(producer="", seq=0, t=monotonic_seconds(), facts=changed))] if changed else []
 
-    def _end(self) -> None:
+    def _take_leave(self) -> None:
+        """Write what was held back, and a bye: further events may follow it if the program goes on."""
         error = self._error()
         for batches in self._assemblers.values():
             assembler = batches.assembler
@@ -242,7 +254,6 @@ class BackgroundWriter:
             assembler.release_held()
             self._send(assembler.events)
         self._send(self._device_times.take())
-        self._device_times.watch(False)
         clock = self._device.status
         if clock != self._sent_facts.get("device_clock"):
             self._send([to_dict(Facts(producer="", seq=0, t=monotonic_seconds(), facts={"device_clock": clock}))])
@@ -254,6 +265,9 @@ class BackgroundWriter:
         if self._journal is not None:
             bye.dropped += self._journal.dropped + self._journal.waiting_lines
         self._send([to_dict(bye)])
+
+    def _close(self) -> None:
+        self._device_times.watch(False)
         if self._notifier is not None:
             self._notifier.close()
         if self._journal is not None:

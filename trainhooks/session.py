@@ -6,9 +6,10 @@ import atexit
 import os
 import sys
 import threading
+import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from trainhooks import cuda, deferred, gc_pauses
+from trainhooks import cuda, deferred, exits, gc_pauses
 from trainhooks.device_lane import DeviceLane
 from trainhooks.lane_entries import AUTOMATIC, CANCEL, Lane, host_clock, monotonic_seconds
 
@@ -16,6 +17,8 @@ MAX_EXIT_STALL = 1.0  # seconds that the end of the program waits without progre
 MAX_EXIT_WAIT = (
     6.0  # seconds in all: on a busy machine the last lines take time, and so do a short program's first ones
 )
+MAX_PART_SECONDS = 0.5  # that `os._exit` or an exec waits for what is pending: without trainmon it takes no time
+PART_POLL_SECONDS = 0.001
 DEBUG_VARIABLE = "TRAINMON_DEBUG"  # set, it shows the background thread's own errors
 
 
@@ -54,8 +57,11 @@ class Session:
     Attributes:
         started: whether the background thread has been started.
         recording: whether it has opened its journal.
+        over: whether it has ended.
         explicit: whether the program marks its steps itself; those that `auto` recognizes are then not wanted.
         error: what ended the program, once it ends.
+        goes_on: whether the program may go on after `stop`: an exec can fail.
+        handed_over: whether everything until the last `stop` has been written.
         group: the process's place in its process group, read early: the group may be gone later.
     """
 
@@ -63,11 +69,14 @@ class Session:
         self.lanes: List[Lane] = []
         self.started = False
         self.recording = False
+        self.over = False
         self.explicit = False
         self.forked = forked
         self.pid = os.getpid()
         self.stop = _Stop()
         self.error: Optional[BaseException] = None
+        self.goes_on = False
+        self.handed_over = False
         self.group: Dict[str, int] = {}
         self._lock = threading.Lock()
 
@@ -102,10 +111,12 @@ class Session:
                 return
             self.started = True
             self.group = cuda.process_group()
+            exits.watch(_part)  # before the thread, which completes it
             try:
                 thread = threading.Thread(target=_record, args=(self,), name="trainhooks", daemon=True)
                 thread.start()
             except RuntimeError:  # limits, or the interpreter's end: then nothing is recorded
+                self.over = True
                 return
             atexit.register(self._at_exit, thread)
             if _spawned_worker():  # a training started by multiprocessing: it ends without atexit
@@ -120,6 +131,7 @@ class Session:
         error = sys.exc_info()[1] or getattr(sys, "last_value", None)
         if self.error is None and not (isinstance(error, SystemExit) and not error.code):
             self.error = error
+        self.goes_on = False
         self.stop.set()
         until = monotonic_seconds() + MAX_EXIT_WAIT
         while thread.is_alive() and monotonic_seconds() < until:
@@ -127,6 +139,24 @@ class Session:
             thread.join(MAX_EXIT_STALL)
             if self.recording and self._waiting() == before:
                 return
+
+    def part(self, goes_on: bool, error: Optional[BaseException]) -> None:
+        """Write what is pending, before the process ends without exit handlers or becomes another program.
+
+        Takes no lock: a signal handler may call it at any point, and a thread while the main thread hangs.
+        """
+        if not self.started or os.getpid() != self.pid or self.over:
+            return
+        self.error, self.goes_on, self.handed_over = self.error or error, goes_on, False
+        self.stop.set()
+        until = monotonic_seconds() + MAX_PART_SECONDS
+        while not (self.over or (goes_on and self.handed_over)) and monotonic_seconds() < until:
+            time.sleep(PART_POLL_SECONDS)
+
+    def parted(self) -> bool:
+        """For the background thread: note that all is written. Return whether to go on recording."""
+        self.handed_over = True
+        return self.goes_on
 
     def _waiting(self) -> int:
         """Return the number of entries that are not assembled yet."""
@@ -136,20 +166,27 @@ class Session:
 def _record(session: Session) -> None:
     """Run the background thread. It imports what it needs, so that `import trainhooks` stays quick."""
     try:
+        exits.put_everywhere()
         with _importing:
             from trainhooks.background_writer import BackgroundWriter
 
-            writer = BackgroundWriter(session.lanes, session.stop.wait, lambda: session.error, device)
+            writer = BackgroundWriter(session.lanes, session.stop.wait, lambda: session.error, session.parted, device)
         writer.open(session.group)
         session.recording = True
         writer.run()
     except Exception:  # whatever goes wrong here must not reach the training
         if os.environ.get(DEBUG_VARIABLE):
             raise
+    finally:
+        session.over = True
 
 
 here = _Here()
 _session = Session()
+
+
+def _part(goes_on: bool, error: Optional[BaseException]) -> None:
+    _session.part(goes_on, error)  # that of this process: a forked one has another, which may not record
 
 
 def _route(lane: Lane, put: Put) -> None:

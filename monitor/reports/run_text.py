@@ -79,6 +79,9 @@ def summary(report: Report) -> list[tuple[str, str]]:
         ("Progress", progress(report)),
         ("Speed", f"{whole} ({SINCE})" if whole else f"{UNKNOWN} (no step measured)"),
     ]
+    if report.dropped.broken_off:
+        who = plural(report.dropped.broken_off, "process", "processes")
+        rows.insert(3, ("Cut off", f"{who} ended without a last word; the last 0.05 s may be missing"))
     tags = run.facts.get("tags")
     if isinstance(tags, dict):
         rows.insert(2, ("Tags", clean(", ".join(f"{key}={value}" for key, value in tags.items()))))

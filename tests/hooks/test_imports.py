@@ -33,7 +33,7 @@ def test_an_import_loads_nothing_heavy(train: Trainings) -> None:
     ours = {name for name in loaded if name.startswith("trainhooks")}
     assert ours == {
         "trainhooks", "trainhooks.api", "trainhooks.session", "trainhooks.deferred", "trainhooks.lane_entries",
-        "trainhooks.compiled", "trainhooks.signal_errors",
+        "trainhooks.compiled", "trainhooks.exits", "trainhooks.signal_errors",
         "trainhooks.cuda", "trainhooks.device_lane",
         "trainhooks.device_sampling", "trainhooks.gc_pauses",
     }  # fmt: skip

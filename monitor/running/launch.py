@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from monitor import __version__
-from monitor.running import command, lifetime, output, recorder, supervise
+from monitor.running import command, inherited, lifetime, output, recorder, supervise
 from monitor.running.command import CannotRecord, CannotRun
 from monitor.running.journal_writer import Writer
 from trainhooks import rundir
@@ -271,7 +271,8 @@ def start(words: list[str], options: Options) -> Front:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if plan.inherit_stdin:
         # The training reads it. While this process also holds it, a writer would not learn that the training stopped.
-        _release_stdin()
+        inherited.release_standard(0)
+    inherited.release()
     return front
 
 
@@ -299,7 +300,9 @@ def _prepared(
     names = [rundir.CONSOLE] if one_stream else [output.STDOUT, output.STDERR]
     for name in names:
         os.close(output.open_append(run / name))
-    copies = [] if options.dashboard else [output.Copy(run / name, 1 + place) for place, name in enumerate(names)]
+    # stderr gets the report at the end, and so does stdout where it is the same.
+    shown = [] if options.dashboard else list(enumerate(names))
+    copies = [output.Copy(run / name, 1 + place, alone=name == output.STDOUT) for place, name in shown]
     return plan, copies, witness
 
 
@@ -418,9 +421,3 @@ def _terminal_size() -> tuple[int, int]:
             if size.columns and size.lines:
                 return size.columns, size.lines
     return 120, 40
-
-
-def _release_stdin() -> None:
-    devnull = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(devnull, 0)
-    os.close(devnull)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from monitor.running import inherited
 from monitor.sources.tail_file import TailedFile
 from trainhooks import rundir
 
@@ -23,6 +24,7 @@ STDOUT = "stdout.log"  # only while the two streams are separate; both are merge
 STDERR = "stderr.log"
 
 CHUNK = 1 << 18
+WRITERS_SECONDS = 0.1  # between two looks whether the program has closed its output
 PARTIAL_SECONDS = 0.5  # that the merge waits for the rest of a line
 
 
@@ -39,19 +41,37 @@ def output_files(run: Path) -> list[Path]:
 class Copy:
     """Copy a growing file to a descriptor, byte for byte, until its reader is gone."""
 
-    def __init__(self, source: Path, target: int) -> None:
+    def __init__(self, source: Path, target: int, *, alone: bool = False) -> None:
+        """
+        Args:
+            alone: whether nothing else is ever written to `target`. Where it is a pipe, it is then given up as soon as
+                no process can write to the file any more: its reader sees the end when the program closes its output.
+        """
         self._source = TailedFile(source)
         self._target = target
         self._open = True
+        self._ends = alone and inherited.is_pipe(target) and inherited.tells_writers(source, self._source.handle)
+        self._due = 0.0  # monotonic time of the next look for writers
 
     def step(self) -> bool:
         """Copy new output, up to a bound. Return whether there was any."""
         if not self._open:
             return False
+        ended = self._ends and self._has_no_writer()  # before reading: what they wrote last is copied below
         data, _ = self._source.read(CHUNK)
         if data:
             self._open = _write_all(self._target, data)
+        elif ended:
+            self._open = False
+            inherited.release_standard(self._target)
         return bool(data)
+
+    def _has_no_writer(self) -> bool:
+        now = time.monotonic()
+        if now < self._due:
+            return False
+        self._due = now + WRITERS_SECONDS
+        return not inherited.is_written(self._source.handle)
 
 
 def _write_all(target: int, data: bytes) -> bool:
@@ -160,14 +180,14 @@ class Preallocation:
     def __init__(self, paths: Iterable[Path]) -> None:
         self._allocate = _fallocate()
         self._until: dict[int, int] = {}  # descriptor -> offset up to which space is reserved
+        self._paths: dict[int, Path] = {}
         for path in paths:
-            with contextlib.suppress(OSError):
-                self._until[os.open(path, os.O_RDWR | os.O_CLOEXEC)] = 0
+            with contextlib.suppress(OSError):  # for reading: an end of the output shows by its last writer's close
+                handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                self._until[handle], self._paths[handle] = 0, path
 
     def step(self) -> None:
         """Reserve more where half is used. Never raises: the reserve is optional."""
-        if self._allocate is None:
-            return
         for handle, until in self._until.items():
             with contextlib.suppress(OSError):
                 size = os.fstat(handle).st_size
@@ -176,13 +196,22 @@ class Preallocation:
                     continue
                 disk = os.fstatvfs(handle)
                 ahead = min(PREALLOCATED_BYTES, disk.f_bavail * disk.f_frsize // MAX_FREE_SHARE)
-                if ahead and self._allocate(handle, _KEEP_SIZE, size, ahead) == 0:
+                if ahead and self._reserve(self._paths[handle], size, ahead):
                     self._until[handle] = size + ahead
+
+    def _reserve(self, path: Path, size: int, ahead: int) -> bool:
+        if self._allocate is None:
+            return False
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            return self._allocate(handle, _KEEP_SIZE, size, ahead) == 0
+        finally:
+            os.close(handle)
 
     def close(self) -> None:
         for handle in self._until:
             os.close(handle)
-        self._until = {}
+        self._until, self._paths = {}, {}
 
 
 def release_preallocated(paths: Iterable[Path]) -> None:

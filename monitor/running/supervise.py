@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from monitor.errors import UserError
-from monitor.running import output, recorder
+from monitor.running import inherited, output, recorder
 from monitor.running.command import NOT_EXECUTABLE, NOT_FOUND
 from monitor.running.journal_writer import Writer
 from monitor.running.relay import Relay
@@ -181,6 +181,7 @@ def _leave_terminal(run: Path) -> None:
         log = devnull
     for target, source in ((0, devnull), (1, devnull), (2, log)):
         os.dup2(source, target)
+    inherited.release()
     os.chdir("/")
     with contextlib.suppress(OSError):
         os.nice(5)  # where cores are short, the training has priority

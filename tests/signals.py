@@ -12,9 +12,11 @@ def send_signal(pid: int, number: int) -> None:
     os.kill(pid, number)
 
 
-def send_group_signal(group: int, number: int) -> None:
-    """Signal the process group that a process leads; its pid is checked likewise."""
-    assert group > 1, f"signal {number} to group {group}"
+def send_group_signal(pid: int, number: int) -> None:
+    """Signal the process group that a process is in; its pid is checked likewise, and the test run's own is spared."""
+    assert pid > 1, f"signal {number} to the group of pid {pid}"
+    group = os.getpgid(pid)
+    assert group != os.getpgrp(), f"signal {number} to the test run's own group"
     os.killpg(group, number)
 
 

@@ -7,7 +7,6 @@ when the front dies; until then the front passes on output, signals and the exit
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import json
 import os
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from monitor import __version__
-from monitor.running import command, inherited, lifetime, output, recorder, supervise
+from monitor.running import command, group, inherited, lifetime, output, recorder, supervise
 from monitor.running.command import CannotRecord, CannotRun
 from monitor.running.journal_writer import Writer
 from trainhooks import rundir
@@ -38,8 +37,6 @@ MIN_FREE_BYTES = 1 << 20  # on the disk of the runs: with less, the next prints 
 GROWING_SECONDS = 0.02  # between two copies of output that grows
 QUIET_SECONDS = 0.04  # between two copies of output that does not grow
 WATCH_SECONDS = 0.2  # between two checks of the processes while the dashboard is shown
-
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True)
@@ -135,7 +132,7 @@ class Front:
         """Send a signal to the program and its workers, if they still run."""
         if rundir.process_alive(self.pid, self._start_ticks, None):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, number)
+                os.killpg(os.getpgid(self.pid), number)
 
     def _is_sent_to_all(self, number: int) -> bool:
         """Return whether the supervisor, which nobody means, got this signal at the same time."""
@@ -259,7 +256,7 @@ def start(words: list[str], options: Options) -> Front:
     try:
         _check_room()
         plan, copies, witness = _prepared(words, options, set(mask), tie)
-        subreaper = _become_subreaper()
+        subreaper = group.become_subreaper()  # a training whose supervisor dies keeps its exit code
         supervisor, pid = _fork(plan)
     except OSError as error:  # the program has not been started
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -293,6 +290,7 @@ def _prepared(
         read_live=options.dashboard or os.isatty(1),
         inherit_stdin=not options.dashboard and not os.isatty(0),
         terminal=_terminal_size() if options.pty else None,
+        leads=group.leads(),
         signal_mask=mask,
         warning=tie.text if tie is not None and options.dashboard else None,
         witness=told,
@@ -398,16 +396,6 @@ def _in_foreground() -> bool:
         return False
     finally:
         os.close(terminal)
-
-
-def _become_subreaper() -> bool:
-    """Ask to become the parent of a training whose supervisor dies, so that its exit code is not lost (Linux)."""
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        return ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0  # type: ignore[no-any-return]
-    except (OSError, AttributeError):
-        return False
 
 
 def _same_file(one: int, other: int) -> bool:

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from monitor.running import group
 from monitor.runs import catalogue
 from trainhooks import rundir
 
@@ -150,12 +151,13 @@ def stop_training(run: Path, say: Callable[[str], None], waits: tuple[float, flo
 
 
 def _send(run: Path, process: catalogue.Process, number: signal.Signals) -> bool:
-    """Send a signal to this process, or to its group if it leads one. Return whether it was sent."""
+    """Send a signal to this process, or to its group if that is the training's own. Return whether it was sent."""
     if not process.alive() or not _may_signal(run, process.pid):
         return False
     with contextlib.suppress(ProcessLookupError):
-        if os.getpgid(process.pid) == process.pid:
-            os.killpg(process.pid, number)
+        own = group.of_training(process.pid, catalogue.identity(run).get("group"))
+        if own is not None:
+            os.killpg(own, number)
         else:
             os.kill(process.pid, number)
         return True

@@ -20,11 +20,12 @@ import threading
 import time
 import traceback
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, NoReturn
 
 from monitor.errors import UserError
-from monitor.running import inherited, output, recorder
+from monitor.running import group, inherited, output, recorder
 from monitor.running.command import NOT_EXECUTABLE, NOT_FOUND
 from monitor.running.journal_writer import Writer
 from monitor.running.relay import Relay
@@ -51,6 +52,7 @@ class Plan:
     read_live: bool = False  # whether somebody reads the output as it comes, on a terminal or the dashboard
     inherit_stdin: bool = False
     terminal: tuple[int, int] | None = None  # columns and rows of a pseudo-terminal
+    leads: bool = True  # whether the program leads its process group, as it would without trainmon
     signal_mask: set[signal.Signals | int] = field(default_factory=set)  # of the training
     warning: str | None = None  # to show to the user
     witness: int = -1  # the end of a pipe to the front, for the signals that reach the supervisor
@@ -76,8 +78,8 @@ def main(plan: Plan, ready: int) -> NoReturn:
         except OSError as error:
             _say(ready, _refusal(plan.command[0], error))
         else:
-            _write_identity(plan.run, child.pid)
-            _say(ready, {"pid": child.pid})
+            _write_identity(plan.run, child)
+            _say(ready, {"pid": child})
             _leave_terminal(plan.run)
             _record_until_end(plan, child, master)
     except BaseException:  # no caller's code may run in the forked process
@@ -114,8 +116,8 @@ def _refusal(program: str, error: OSError) -> dict[str, object]:
 # Starting the training
 
 
-def _start(plan: Plan) -> tuple[subprocess.Popen[bytes], int | None]:
-    """Start the training. Return it with the master end of its pseudo-terminal, if it has one."""
+def _start(plan: Plan) -> tuple[int, int | None]:
+    """Start the training. Return its pid with the master end of its pseudo-terminal, if it has one."""
     master: int | None = None
     errors: int | IO[bytes] = subprocess.STDOUT
     if plan.terminal is not None:
@@ -125,16 +127,19 @@ def _start(plan: Plan) -> tuple[subprocess.Popen[bytes], int | None]:
         errors = output.open_append(plan.run / output.STDERR)
     else:
         out = output.open_append(plan.run / rundir.CONSOLE)
-    child = subprocess.Popen(
+    start = partial(
+        subprocess.Popen,
         plan.command,
         stdin=None if plan.inherit_stdin else subprocess.DEVNULL,
         stdout=out,
         stderr=errors,
         env=_environment(plan),
         close_fds=False,  # descriptors that the caller passes reach the training, as without trainmon
-        start_new_session=True,
-        preexec_fn=_adopt_terminal if plan.terminal is not None else None,  # no thread has been started yet
     )
+    if plan.terminal is not None:  # only the leader of a session can adopt a terminal
+        child = start(start_new_session=True, preexec_fn=_adopt_terminal).pid  # no thread has been started yet
+    else:
+        child = start(start_new_session=True).pid if plan.leads else group.start_member(start)
     os.close(out)
     if isinstance(errors, int) and errors >= 0:
         os.close(errors)
@@ -164,7 +169,7 @@ def _adopt_terminal() -> None:
 
 def _write_identity(run: Path, pid: int) -> None:
     identity = rundir.read_json(run / rundir.IDENTITY) or {}
-    identity.update(pid=pid, start_ticks=rundir.start_ticks(pid), boot_id=rundir.boot_id())
+    identity.update(pid=pid, group=os.getpgid(pid), start_ticks=rundir.start_ticks(pid), boot_id=rundir.boot_id())
     with contextlib.suppress(OSError):  # a full disk must not leave the training without its supervisor
         rundir.write_json(run / rundir.IDENTITY, identity)
 
@@ -187,7 +192,7 @@ def _leave_terminal(run: Path) -> None:
         os.nice(5)  # where cores are short, the training has priority
 
 
-def _record_until_end(plan: Plan, child: subprocess.Popen[bytes], master: int | None) -> None:
+def _record_until_end(plan: Plan, child: int, master: int | None) -> None:
     """Record until the training has ended, then record its exit."""
     over = threading.Event()
     writer = _writer(plan.run)
@@ -196,7 +201,7 @@ def _record_until_end(plan: Plan, child: subprocess.Popen[bytes], master: int | 
             events.Note(producer="", seq=0, t=time.monotonic(), text=plan.warning, level="warning", code="tied")
         )
     relay = Relay(plan.run, writer.note_unpublished) if writer is not None else None
-    recording = threading.Thread(target=_record, args=(plan.run, writer, child.pid, over), daemon=True)
+    recording = threading.Thread(target=_record, args=(plan.run, writer, child, over), daemon=True)
     recording.start()
     threading.Thread(target=_prune, args=(writer, over), daemon=True).start()
     merge = output.Merge.of(plan.run) if plan.apart else None
@@ -221,15 +226,15 @@ def _record_until_end(plan: Plan, child: subprocess.Popen[bytes], master: int | 
             log.unlink()
 
 
-def _await_end(child: subprocess.Popen[bytes]) -> int:
+def _await_end(child: int) -> int:
     """Wait for the training's end. Return its return code.
 
     The training is not reaped, so that the front still learns how it ended if the supervisor is killed before it has
     recorded the exit.
     """
     if not hasattr(os, "waitid"):
-        return child.wait()
-    ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     assert ended is not None  # None is possible only with WNOHANG
     return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 

@@ -98,6 +98,7 @@ _IDENTITY: dict[str, Callable[[Any], Any]] = {
     "imported_at": _moment,
     "started_monotonic": _amount,
     "pid": _whole,
+    "group": _whole,
     "start_ticks": _whole,
     "price": _amount,
     "expect_tps": _amount,

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tests.signals import send_signal
+from tests.signals import send_group_signal, send_signal
 
 from .conftest import TRAINMON, State, wait_for
 
@@ -61,7 +61,7 @@ def test_a_worker_of_the_program_prints_line_by_line_too(state: State) -> None:
     )
     pid, terminal = on_terminal(state, sys.executable, "-c", PRINTS.format(then=then))
     assert b"worker" in read_until(terminal, b"worker")
-    os.killpg(state.pid(state.only), signal.SIGKILL)
+    send_group_signal(state.pid(state.only), signal.SIGKILL)
     read_until(terminal, b"more:")
     os.waitpid(pid, 0)
     os.close(terminal)

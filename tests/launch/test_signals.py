@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.signals import send_signal
+from tests.signals import send_group_signal, send_signal
 
 from .conftest import State, python, wait_for
 
@@ -103,7 +103,7 @@ def test_a_signal_sent_to_trainmon_reaches_the_program_alone(state: State, numbe
     wait_for(lambda: state.runs() and (state.only / "stdout.log").read_text().count("ready") == 2)
     send_signal(front.pid, number)
     assert signals_of(state) == [number]
-    os.killpg(state.pid(state.only), signal.SIGKILL)
+    send_group_signal(state.pid(state.only), signal.SIGKILL)
     front.wait(30)
 
 
@@ -117,7 +117,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_whole_process_group(state: State) -> N
     wait_for(lambda: state.runs() and (state.only / "console.log").read_text().count("ready") == 2)
     os.write(terminal, b"\x03")
     wait_for(lambda: (state.only / "console.log").read_text().count(f"got {signal.SIGINT.value}") == 2)
-    os.killpg(state.pid(state.only), signal.SIGKILL)
+    send_group_signal(state.pid(state.only), signal.SIGKILL)
     os.close(terminal)
     os.waitpid(pid, 0)
 

@@ -120,7 +120,7 @@ def join(job: Job, rank: int, restart: int, make: Callable[[], Path]) -> Path:
             known = {"run": str(run), "claims": {}}
             _forget_old(directory)
         pid = os.getpid()
-        known["claims"][str(rank)] = [restart, pid, rundir.start_ticks(pid)]
+        known["claims"][str(rank)] = [restart, pid, rundir.start_ticks(pid), rundir.pid_namespace()]
         with contextlib.suppress(OSError):  # the disk is full: later ranks find nothing
             rundir.write_json(record, known)
         return run
@@ -162,4 +162,6 @@ def _restart(claim: Any) -> int:
 
 
 def _is_alive(claim: Any) -> bool:
-    return isinstance(claim, list) and len(claim) == 3 and rundir.process_alive(claim[1], claim[2], None)
+    if not isinstance(claim, list) or len(claim) not in (3, 4):  # three: of an earlier version
+        return False
+    return claim[3:] in ([], [rundir.pid_namespace()]) and rundir.process_alive(claim[1], claim[2], None)

@@ -33,6 +33,7 @@ SOCKETS = Path("/tmp")  # whatever TMPDIR says: a socket's path is limited
 
 IDENTITY = "run.json"
 EXIT = "exit.json"
+STOP_REQUEST = "stop.json"  # asks whoever records the run to stop it; removed as that begins
 STOPPED = "stopped.json"  # present where somebody has asked trainmon to stop the run
 MAX_JSON_BYTES = 1 << 24  # of a file that holds one mapping
 CONSOLE = "console.log"
@@ -188,6 +189,7 @@ def new_run(name: str, **identity: Any) -> Path:
         "started": time.time(),
         "started_monotonic": time.monotonic(),
         "boot_id": boot_id(),
+        "pid_namespace": pid_namespace(),
     }
     known.update(identity)
     write_json(path / IDENTITY, known)
@@ -316,8 +318,7 @@ def _locked(path: Path) -> Optional[Kept]:
     except OSError:
         file.close()
         raise
-    owner = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "boot_id": boot_id()}
-    content = json.dumps(owner).encode()
+    content = json.dumps(process_identity(os.getpid())).encode()
     with contextlib.suppress(OSError):  # on a full disk it is a lock nevertheless
         os.pwrite(handle, content, 0)  # over what the last owner left: the file is never seen empty
         os.ftruncate(handle, len(content))
@@ -335,19 +336,29 @@ def lock_held(path: Union[str, Path]) -> bool:
     except BlockingIOError:
         return True
     except OSError:  # a file system without locks: the process's own identity decides
-        owner = read_json(path) or {}
-        return process_alive(owner.get("pid"), owner.get("start_ticks"), owner.get("boot_id"))
+        return identity_alive(read_json(path) or {})
     finally:
         os.close(handle)
     return False
 
 
 def run_alive(run: Path) -> bool:
-    """Return whether a process of this run's training lives: one that holds a lock, or the launched one itself."""
+    """Return whether a process of this run's training lives: one that holds a lock, or the launched one itself.
+
+    A process of another PID namespace is not visible. Its supervisor is, by its lock, and lives as long.
+    """
     if ranks_alive(run):
         return True
     identity = read_json(run / IDENTITY) or {}
-    return process_alive(identity.get("pid"), identity.get("start_ticks"), identity.get("boot_id"))
+    if has_foreign_pids(identity):
+        return not (run / EXIT).exists() and recorder_alive(run)
+    return identity_alive(identity)
+
+
+def recorder_alive(run: Path) -> bool:
+    """Return whether anybody records the run. Never call it in a process that records it (see `lock_held`)."""
+    names = [name for name in _names(run) if name.startswith("node-") and name.endswith(".lock")]
+    return any(lock_held(f"{run}/{name}") for name in names)
 
 
 def ranks_alive(run: Path) -> bool:
@@ -358,6 +369,32 @@ def ranks_alive(run: Path) -> bool:
 def rank_locks(run: Path) -> List[str]:
     """Return the lock files of a run's training processes, as strings (see `_names`)."""
     return [f"{run}/{name}" for name in _names(run) if name.startswith("rank-") and name.endswith(".lock")]
+
+
+def process_identity(pid: int) -> Dict[str, Any]:
+    """Return what tells a process from any other, as it stands in `run.json` and in locks."""
+    return {"pid": pid, "start_ticks": start_ticks(pid), "boot_id": boot_id(), "pid_namespace": pid_namespace()}
+
+
+def identity_alive(known: Dict[str, Any]) -> bool:
+    """Return whether the process of a `process_identity` lives and is visible from here."""
+    if has_foreign_pids(known):
+        return False
+    return process_alive(known.get("pid"), known.get("start_ticks"), known.get("boot_id"))
+
+
+def has_foreign_pids(known: Dict[str, Any]) -> bool:
+    """Return whether a recorded pid counts in another PID namespace (another container): here it is somebody else."""
+    namespace = known.get("pid_namespace")
+    return isinstance(namespace, str) and namespace != pid_namespace()
+
+
+def pid_namespace() -> Optional[str]:
+    """Return the name of the namespace in which this process's pids count; None where the platform has none."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
 
 
 def process_alive(pid: Any, ticks: Any, boot: Any) -> bool:

@@ -12,12 +12,14 @@ import os
 import pwd
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from monitor.errors import UserError
 from monitor.running import group
 from monitor.runs import catalogue
 from trainhooks import rundir
@@ -112,6 +114,8 @@ def _user() -> str:
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 STOP_WAITS = (30.0, 30.0, 10.0)  # seconds after each signal; writing a last checkpoint takes a while
 ALIVE_CHECK_SECONDS = 0.1
+REQUEST_CHECK_SECONDS = 0.5  # between two looks for a request to stop
+REQUEST_PATIENCE = 10.0  # seconds until a recorder has seen a request, on a busy machine or a slow shared disk
 
 
 def stop_training(run: Path, say: Callable[[str], None], waits: tuple[float, float, float] = STOP_WAITS) -> bool:
@@ -123,8 +127,13 @@ def stop_training(run: Path, say: Callable[[str], None], waits: tuple[float, flo
 
     Returns:
         Whether the training has ended.
+
+    Raises:
+        UserError: it runs in another PID namespace, and nobody there can stop it.
     """
     began = time.monotonic()
+    if _is_out_of_sight(run):
+        return _ask_its_recorder(run, say, sum(waits))
     if not rundir.run_alive(run):
         lives = catalogue.lives(run)
         say(f"{run.name} runs on another machine; stop it there" if lives else f"{run.name} is not running")
@@ -148,6 +157,48 @@ def stop_training(run: Path, say: Callable[[str], None], waits: tuple[float, flo
             return True
     say(f"{run.name} still runs after {time.monotonic() - began:.1f} s, despite SIGKILL (stuck in the kernel?)")
     return False
+
+
+def _is_out_of_sight(run: Path) -> bool:
+    """Return whether the run lives in another PID namespace: another container that shares the state directory."""
+    foreign = rundir.has_foreign_pids(catalogue.identity(run)) and not catalogue.processes(run)
+    return foreign and rundir.run_alive(run)
+
+
+def _ask_its_recorder(run: Path, say: Callable[[str], None], seconds: float) -> bool:
+    """Ask whoever records the run where it runs to stop it, and wait so long. Return whether it has ended."""
+    where = f"{run.name} runs in another container (PID namespace)"
+    began = time.monotonic()
+    request = run / rundir.STOP_REQUEST
+    try:
+        if not rundir.recorder_alive(run):
+            raise UserError(f"{where}, and no trainmon there records it; stop it there")
+        rundir.write_json(request, {"asked": time.time()})
+    except OSError as error:
+        raise UserError(f"{where}, and cannot be asked to stop ({error.strerror}); stop it there") from None
+    say(f"{where}; its own trainmon was asked to stop it; waiting up to {seconds + REQUEST_PATIENCE:g} s")
+    while request.exists() and rundir.run_alive(run):
+        if time.monotonic() - began > REQUEST_PATIENCE:
+            request.unlink(missing_ok=True)  # it must not stop the training later
+            raise UserError(f"{where}, and its trainmon does not answer; stop it there: trainmon stop {run.name}")
+        time.sleep(ALIVE_CHECK_SECONDS)
+    if not _ended_within(run, seconds):
+        say(f"{run.name} still runs after {time.monotonic() - began:.1f} s; stop it there")
+        return False
+    say(f"{run.name} ended after {time.monotonic() - began:.1f} s")
+    return True
+
+
+def obey_requests(run: Path, over: threading.Event) -> None:
+    """Stop the training when somebody asks by a file who cannot signal it. For those who record it, in a thread."""
+    request = run / rundir.STOP_REQUEST
+    while not over.wait(REQUEST_CHECK_SECONDS):
+        if request.exists():
+            try:
+                request.unlink()
+                stop_training(run, lambda line: None)
+            except (OSError, UserError):  # the directory is being removed, or was made read-only
+                return
 
 
 def _send(run: Path, process: catalogue.Process, number: signal.Signals) -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from monitor import memory_tuning
 from monitor.hooks_reach import NOT_LOADED
-from monitor.running import command, output
+from monitor.running import command, lifetime, output
 from monitor.running.journal_writer import Writer
 from monitor.running.relay import Relay
 from monitor.runs import catalogue
@@ -195,6 +195,8 @@ def ensure(run: Path) -> None:
     with contextlib.suppress(OSError):
         if run.stat().st_uid != os.getuid():
             return
+    if rundir.has_foreign_pids(catalogue.identity(run)):  # nothing of its processes is visible from here
+        return
     if not rundir.run_alive(run) or rundir.lock_held(rundir.recorder_lock(run)):
         return
     subprocess.Popen(
@@ -232,7 +234,10 @@ def main(path: str) -> None:
 
     recorder = Recorder(run, writer, lambda: [process.pid for process in catalogue.processes(run)])
     reading = Watch(run)
+    over = threading.Event()
+    threading.Thread(target=lifetime.obey_requests, args=(run, over), daemon=True).start()
     recorder.record(ended)
+    over.set()
     room.close()
     output.release_preallocated(output.output_files(run))
     if merge is not None:

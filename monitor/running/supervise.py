@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from monitor.errors import UserError
-from monitor.running import group, inherited, output, recorder
+from monitor.running import group, inherited, lifetime, output, recorder
 from monitor.running.command import NOT_EXECUTABLE, NOT_FOUND
 from monitor.running.journal_writer import Writer
 from monitor.running.relay import Relay
@@ -169,7 +169,7 @@ def _adopt_terminal() -> None:
 
 def _write_identity(run: Path, pid: int) -> None:
     identity = rundir.read_json(run / rundir.IDENTITY) or {}
-    identity.update(pid=pid, group=os.getpgid(pid), start_ticks=rundir.start_ticks(pid), boot_id=rundir.boot_id())
+    identity.update(rundir.process_identity(pid), group=os.getpgid(pid))
     with contextlib.suppress(OSError):  # a full disk must not leave the training without its supervisor
         rundir.write_json(run / rundir.IDENTITY, identity)
 
@@ -203,6 +203,7 @@ def _record_until_end(plan: Plan, child: int, master: int | None) -> None:
     relay = Relay(plan.run, writer.note_unpublished) if writer is not None else None
     recording = threading.Thread(target=_record, args=(plan.run, writer, child, over), daemon=True)
     recording.start()
+    threading.Thread(target=lifetime.obey_requests, args=(plan.run, over), daemon=True).start()
     threading.Thread(target=_prune, args=(writer, over), daemon=True).start()
     merge = output.Merge.of(plan.run) if plan.apart else None
     moving = threading.Thread(target=_move_output, args=(plan.run, merge, master, over), daemon=True)

@@ -93,6 +93,7 @@ _IDENTITY: dict[str, Callable[[Any], Any]] = {
     "cwd": _long_text,
     "version": _text,
     "boot_id": _text,
+    "pid_namespace": _text,
     "imported_from": _long_text,
     "started": _moment,
     "imported_at": _moment,
@@ -304,7 +305,7 @@ def _is_alive_elsewhere(path: Path) -> bool:
 
 
 def processes(path: Path) -> list[Process]:
-    """Return the training's live processes on this machine: the launched one, else those that hold locks."""
+    """Return the training's live processes that are visible here: the launched one, else those that hold locks."""
     launched = _process(identity(path))
     if launched is not None and launched.alive():
         return [launched]
@@ -314,6 +315,8 @@ def processes(path: Path) -> list[Process]:
 
 def _process(known: dict[str, Any]) -> Process | None:
     pid = known.get("pid")
+    if rundir.has_foreign_pids(known):
+        return None
     return Process(pid, known.get("start_ticks"), known.get("boot_id")) if isinstance(pid, int) and pid > 1 else None
 
 

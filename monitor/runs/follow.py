@@ -105,7 +105,8 @@ class Run:
         if alive != self._alive:
             self._alive, self._fully_read, self._last_change = alive, False, now
         self._stopped = not alive and (self.path / rundir.STOPPED).exists()
-        is_silent = self._alive and self._is_local() and not (self.state.hooked or self.state.main.stepped)
+        has_pids = self._is_local() and not rundir.has_foreign_pids(self._identity)
+        is_silent = self._alive and has_pids and not (self.state.hooked or self.state.main.stepped)
         self._starting = starting(self.path) if is_silent else ()
         if not self._alive and self.state.ending is None:
             ended = ending(self.path)

@@ -201,7 +201,9 @@ def pressure(resource: str) -> float | None:
 def _trainers(run: Path) -> Set[int]:
     """Return the processes that report to the run, including ended ones."""
     owners = (rundir.read_json(lock) or {} for lock in rundir.rank_locks(run))
-    return {owner["pid"] for owner in owners if isinstance(owner.get("pid"), int)}
+    return {
+        owner["pid"] for owner in owners if isinstance(owner.get("pid"), int) and not rundir.has_foreign_pids(owner)
+    }
 
 
 def _free(directory: str) -> int | None:

@@ -242,7 +242,7 @@ def stop(context: click.Context, run: str) -> None:
     "phase, a span, startup, between_steps or teardown; repeatable.",
 )
 def report(run: str | None, form: str | None, assumptions: tuple[str, ...]) -> None:
-    """Print a report of a run. RUN can also be a journal file."""
+    """Print a report of a run. RUN can also be a journal file; RUN#2 is the second training of its command."""
     from monitor import settings
     from monitor.reports import comparison, listings, run_text
 
@@ -269,7 +269,8 @@ def _view(named: str | None, measured: bool = True) -> View:
         return recorded(Path(named))
     if named and ("/" in named or named.endswith(".jsonl")) and not os.path.exists(named):
         raise UserError(f"{named}: no such file; `trainmon ls` lists the runs")
-    return load(catalogue.resolve(named), measured)
+    path, chosen = catalogue.resolve_training(named)
+    return load(path, measured, chosen)
 
 
 @click.command()

@@ -139,6 +139,7 @@ class Run:
     source: str | None = None  # of the steps: hooks | native | console; None while there is none
     imported: bool = False  # made from a log, after the fact
     recording: bool = False  # read from a recording's file
+    trainings: str | None = None  # one line, where several ran under the command; the report is of one of them
 
 
 @dataclass(slots=True)

@@ -74,6 +74,7 @@ def summary(report: Report) -> list[tuple[str, str]]:
     whole, recent = speed(report.throughput), speed(report.throughput.recent)
     rows = [
         ("Command", clean(shlex.join(run.command), 2000) if run.command else UNKNOWN),
+        *([("Trainings", clean(run.trainings))] if run.trainings else []),
         ("Where", f"{where}{when}" + (f", {run.ranks} ranks" if run.ranks > 1 else "")),
         ("Outcome", outcome(report)),
         ("Progress", progress(report)),
@@ -358,8 +359,10 @@ def screen(view: View) -> str:
 
 
 def short(report: Report) -> str:
-    """Return the summary of an ended run: at most eight lines."""
+    """Return the summary of an ended run: at most nine lines."""
     lines = [f"trainmon: {clean(report.run.name or '')} {outcome(report)}".replace("  ", " ")]
+    if report.run.trainings:
+        lines.append(f"  {clean(report.run.trainings)}")
     if report.progress.steps_done:
         rates = speed(report.throughput)
         lines.append(f"  {progress(report)}" + (f"; {rates}" if rates else ""))

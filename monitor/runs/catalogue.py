@@ -235,6 +235,21 @@ def resolve(text: str | None) -> Path:
     raise UserError(f"no run named '{text}'; `trainmon ls` lists the runs")
 
 
+def resolve_training(text: str | None) -> tuple[Path, int | None]:
+    """Return the run that a text names, and the place of one training of it: RUN#2 is the second of its command.
+
+    Raises:
+        UserError: no run matches, or more than one.
+    """
+    name, mark, number = (text or "").rpartition("#")
+    try:
+        return resolve(text), None
+    except UserError:
+        if not mark or not (number.isascii() and number.isdigit()) or not 0 < len(number) < 6 or int(number) < 1:
+            raise
+    return resolve(name), int(number) - 1
+
+
 # The state of a run
 
 

@@ -25,6 +25,7 @@ from monitor.model.view import FindingChange, PreviousRun, View, curves, details
 from monitor.model.wall_time import RunContext
 from monitor.runs import caches, catalogue, product_store
 from monitor.runs.catalogue import ending, identity
+from monitor.sources import streams
 from monitor.sources.run_directory import POLL, RunDirectory
 from monitor.sources.tail_file import Console, LineTimestamps, Open, starting
 from monitor.step_columns import StepBatch
@@ -41,17 +42,21 @@ TICK = 1.0  # seconds of the run's own time from one view to the next at most: c
 RESTING_FRAME = 5.0  # seconds between two views of a run that ended some time ago, and how long ago that is
 RESTING_POLL = 0.5  # seconds between two readings of such a run
 FIRST_PAINT = 0.5  # seconds in which a long history is not read, so that the first screen appears quickly
+SEVERAL = "several-trainings"  # the code of the alert that says so
 PERIODIC = (Pulse, Frames, Gpu, Host, GpuTime)  # frequent events, shown at the next tick
 
 
 class Run:
     """One run, read from its sources: `advance` folds new events, `view` returns the current view."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, chosen: int | None = None) -> None:
+        """
+        Args:
+            chosen: the place of the training to show, where several ran under the run's command.
+        """
         self.path = path
-        self.source = RunDirectory(path)
-        self.state = caches.recall_state(self.source) or RunState()
-        self._kept = self.source.bytes_read()
+        self._chosen = chosen
+        self._open_source()
         self._console = Console(path / rundir.CONSOLE)
         self._arrivals = LineTimestamps()
         self._identity: dict[str, Any] = {}
@@ -72,9 +77,22 @@ class Run:
         self.before: Side | None = None  # the run to compare with, once one was found
         self._whole: View | None = None  # the last view with findings, curves and details of its own
 
+    def _open_source(self) -> None:
+        """Read from the begin, or from where an earlier reader left its state."""
+        self.source = RunDirectory(self.path, self._chosen)
+        self.source.find_journals()
+        # A kept state is of all journals that there were: where several trainings ran, of more than one.
+        recalled = None if self.source.streams else caches.recall_state(self.source)
+        self.state = recalled or RunState()
+        self._kept = self.source.bytes_read()
+
     def advance(self, seconds: float = SLICE) -> bool:
         """Fold new events for about `seconds`. Return whether more can be read now."""
         until = time.monotonic() + seconds
+        if self.source.is_stale:  # another training leads
+            self.source.close()
+            self._open_source()
+            self._whole, self._measured, self.before, self._fully_read = None, False, None, False
         while batch := self.source.poll_batches():
             self._last_change = time.monotonic()
             for event in batch:
@@ -82,7 +100,7 @@ class Run:
             self.has_news = self.has_news or any(map(self._is_news, batch))
             if time.monotonic() > until:
                 return True
-        if self.source.bytes_read() - self._kept >= caches.MIN_JOURNAL_BYTES:
+        if self.source.bytes_read() - self._kept >= caches.MIN_JOURNAL_BYTES and len(self.source.streams) < 2:
             self._kept = self.source.bytes_read()
             caches.keep_state(self.source, self.state)
         return False
@@ -152,6 +170,7 @@ class Run:
         times = self._arrivals.of(len(console), seen, time.monotonic())
         current = picture(self.state, context, self.before, None if whole else self._whole)
         self._whole = current if current.report.outcome.state == "running" else None
+        self._tell_trainings(current)
         if self._bounds is not None:
             steps = self.state.main.step_seconds.digested().quantiles
             current.report.speed_classes = counted(steps.bins, steps.zeros, STEP, self._bounds)
@@ -166,6 +185,15 @@ class Run:
             finding_changes=self._finding_changes(current, loading is not None),
             previous_run=None if self.before is None else _earlier(self.before, current.report),
         )
+
+    def _tell_trainings(self, view: View) -> None:
+        """Say in the report and on the screen that several trainings ran, of which this is one."""
+        line = streams.told(self.source.streams, self.source.shown)
+        view.report.run.trainings = line
+        if line is not None:
+            since = self.source.streams[1].first.hello.wall or None
+            others = [row for row in view.report.alerts if row.code != SEVERAL]  # an earlier view's list may be reused
+            view.report.alerts = [*others, Alert(since, SEVERAL, line)]
 
     def _finding_changes(self, view: View, loading: bool) -> tuple[FindingChange, ...]:
         """Return the findings that changed since the last view; add all changes so far to the report's alerts."""
@@ -233,18 +261,25 @@ def picture(state: RunState, context: RunContext, before: Side | None = None, la
     )
 
 
-def load(path: Path, measured: bool = True) -> View:
+def load(path: Path, measured: bool = True, chosen: int | None = None) -> View:
     """Return the view of a run, with its journals read once to their current ends.
 
     Args:
         measured: also compare with the last comparable run of the same command.
+        chosen: the place of the training to show, where several ran under the command.
+
+    Raises:
+        UserError: there is no such training.
     """
-    run = Run(path)
+    run = Run(path, chosen)
     try:
+        if chosen is not None and chosen >= max(1, len(run.source.streams)):
+            raise UserError(f"{path.name}: trainings are numbered from 1 to {max(1, len(run.source.streams))}")
         while run.advance(1.0):
             pass
         view = run.view()
-        caches.keep_figures(path, _side(view))
+        if chosen is None:
+            caches.keep_figures(path, _side(view))
         if measured and view.report.progress.steps_done >= caches.MIN_BASELINE_STEPS:
             run.before = caches.baseline_run(path, view.report, _figures)
             view = run.view() if run.before is not None else view

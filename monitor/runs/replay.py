@@ -23,6 +23,7 @@ from monitor.runs import product_store
 from monitor.runs.caches import decoder_of, encoded
 from monitor.runs.catalogue import identity, resolve
 from monitor.runs.follow import SLICE, picture
+from monitor.sources import streams
 from monitor.sources.journal_reader import Recording
 from trainhooks import rundir
 from trainhooks.events import clean
@@ -264,7 +265,7 @@ def open_player(named: str | None) -> Player:
         files, lives = [path], False
     else:
         path = resolve(named)
-        files, known, lives = rundir.journals(path), identity(path), rundir.run_alive(path)
+        files, known, lives = streams.of_leading(rundir.journals(path)), identity(path), rundir.run_alive(path)
     try:
         recording = Recording(files)
     except OSError as error:

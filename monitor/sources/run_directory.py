@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from monitor import step_columns
+from monitor.sources import streams
 from monitor.sources.decode import UNKNOWN, decode, numbered
 from monitor.sources.journal_reader import CHUNK, JournalPosition, JournalTail, Sequencer, batches
 from monitor.sources.sockets import Subscriber
@@ -44,8 +45,17 @@ class Position:
 class RunDirectory:
     """Read the events of a run. `poll` returns new events, each once and in its producer's order."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, chosen: int | None = None) -> None:
+        """
+        Args:
+            chosen: the place of the training to read, where several ran under the command; None: the leading one.
+        """
         self.path = path
+        self.streams: list[streams.Stream] = []  # empty while there is no more than one training process
+        self.shown = 0  # the place of the one that is read
+        self.is_stale = False  # whether another training leads now: what was read has to be dropped
+        self._chosen = chosen
+        self._journals: list[Path] = []  # at the last search
         self.unreadable = 0  # lines that leave no gap in their producer's numbers; a gap counts as missing
         self._sequencer = Sequencer()
         self._tails: dict[Path, JournalTail] = {}
@@ -130,10 +140,27 @@ class RunDirectory:
         if now - self._scanned < RESCAN:
             return
         self._scanned = now
-        new = [path for path in rundir.journals(self.path) if path not in self._tails]
+        wanted = self._of_one_training([path for path in rundir.journals(self.path) if streams.begun(path)])
+        self.is_stale = self.is_stale or not set(self._tails) <= set(wanted)
+        new = [path for path in wanted if path not in self._tails]
         for path in sorted(new, key=_by_rank):
             self._tails[path] = JournalTail(path)
         self._subscriber.connect()
+
+    def _of_one_training(self, journals: list[Path]) -> list[Path]:
+        """Return the journals of the training that is shown, with the recorder's."""
+        if not streams.several(journals):
+            return journals
+        if journals != self._journals:
+            self._journals, self.streams = journals, streams.streams(journals)
+        if len(self.streams) > 1:
+            self.shown = streams.lead(self.streams) if self._chosen is None else self._chosen
+        return streams.of_one(journals, self.streams, self.shown)
+
+    def find_journals(self) -> None:
+        """Search for journals now."""
+        self.rescan()
+        self._scan()
 
     def rescan(self) -> None:
         """Search for new journals in the next poll, regardless of when that was last done."""

@@ -140,8 +140,10 @@ class RunDirectory:
         if now - self._scanned < RESCAN:
             return
         self._scanned = now
-        wanted = self._of_one_training([path for path in rundir.journals(self.path) if streams.begun(path)])
-        self.is_stale = self.is_stale or not set(self._tails) <= set(wanted)
+        journals = [path for path in rundir.journals(self.path) if streams.begun(path)]
+        wanted = self._of_one_training(journals)
+        strangers = set(journals).difference(wanted)  # journals that are gone, with their run, are none
+        self.is_stale = self.is_stale or not strangers.isdisjoint(self._tails)
         new = [path for path in wanted if path not in self._tails]
         for path in sorted(new, key=_by_rank):
             self._tails[path] = JournalTail(path)
@@ -161,6 +163,7 @@ class RunDirectory:
         """Search for journals now."""
         self.rescan()
         self._scan()
+        self.rescan()  # the first poll searches itself
 
     def rescan(self) -> None:
         """Search for new journals in the next poll, regardless of when that was last done."""

@@ -74,7 +74,7 @@ class Stream:
         joint = life.hello.world_size == self.first.hello.world_size
         before = self.of_rank.get(life.hello.rank)
         if before is None:
-            return (joint and life.hello.world_size > 1) or life.hello.restart > 0
+            return joint or life.hello.restart > 0  # strangers are all of rank 0
         if life.hello.restart > before.hello.restart:
             return True
         # Run again after a crash, as a shell's loop does: the same command, and never two at once.

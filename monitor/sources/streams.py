@@ -67,14 +67,17 @@ class Stream:
         """Return its program and pid, for a person."""
         return f"{clean(self.first.hello.name or '') or 'a program'} (pid {self.first.hello.pid or 'unknown'})"
 
+    def has_name_of(self, life: Life) -> bool:
+        return life.hello.name == self.first.hello.name
+
     def takes(self, life: Life) -> bool:
         """Return whether a process belongs to this training: another rank of the job, or one started again."""
-        if life.hello.name != self.first.hello.name:
-            return False
         joint = life.hello.world_size == self.first.hello.world_size
         before = self.of_rank.get(life.hello.rank)
         if before is None:
-            return joint or life.hello.restart > 0  # strangers are all of rank 0
+            return joint or (self.has_name_of(life) and life.hello.restart > 0)  # strangers are all of rank 0
+        if not self.has_name_of(life):
+            return False
         if life.hello.restart > before.hello.restart:
             return True
         # Run again after a crash, as a shell's loop does: the same command, and never two at once.
@@ -86,7 +89,9 @@ def streams(journals: list[Path]) -> list[Stream]:
     lives = [life for life in map(_life, journals) if life is not None]
     found: list[Stream] = []
     for life in sorted(lives, key=lambda life: (life.hello.t, life.hello.rank, life.path.name)):
-        own = next((stream for stream in reversed(found) if stream.takes(life)), None)
+        takers = [stream for stream in reversed(found) if stream.takes(life)]
+        # The ranks of a job can be of several programs; of two jobs at once, each has its own.
+        own = next((stream for stream in takers if stream.has_name_of(life)), takers[0] if takers else None)
         if own is None and len(found) < MAX_STREAMS:
             own = Stream(life)
             found.append(own)

@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.harmless.compare import PYTHON, SCRIPTS, Program
+
+# Times in logs, and progress bars, which are drawn when enough time has passed.
+TIMES = re.compile(rb"'\w*(_time|runtime|_per_second)': '?[\d.e+-]+'?|\d+:\d\d:\d\d.*it/s|USDT:.*")
+BARS = re.compile(rb"^.*\d+%\|.*\n|^\s*(\x1b\[A)?\s*\n", re.MULTILINE)
+# What docs/harmless.md says that a program can see: our frame in a traceback, and the reading of a loss in a profile.
+OUR_FRAME = re.compile(
+    rb'  File "[^"]*module\.py", line \d+, in _wrapped_call_impl\n[^\n]*\n'
+    rb'(  File "[^"]*fast_path\.py", line \d+, in called\n[^\n]*\n)?'
+)
+LOSS_READ = re.compile(rb"\('aten::(item|_local_scalar_dense)', \d+\), ")
+
+
+def masked(output: bytes) -> bytes:
+    """Return the output without times, and without the three things that are documented to differ."""
+    return LOSS_READ.sub(b"", OUR_FRAME.sub(b"", BARS.sub(b"", TIMES.sub(b"TIME", output.replace(b"\r", b"\n")))))
+
 
 TORCHRUN = (PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
@@ -42,7 +60,8 @@ net = Net()
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
 for _ in range(8):
     net(torch.randn(2, 4)).sum().backward(); optimizer.step(); optimizer.zero_grad()
-print(sorted(net.__dict__), sorted(optimizer.__dict__), sorted(optimizer.state_dict()))
+own = '_compiled_call_impl'  # torch's place for another call; docs/harmless.md says that it is used
+print(sorted(net.__dict__.keys() - {own}), sorted(optimizer.__dict__), sorted(optimizer.state_dict()))
 print(inspect.signature(net.forward), net.forward.__doc__, inspect.signature(type(net).__call__), net)
 print(len(net._forward_hooks), len(net._forward_pre_hooks), len(net._backward_hooks))
 print(len(optimizer._optimizer_step_post_hooks), len(optimizer._optimizer_step_pre_hooks))
@@ -52,7 +71,7 @@ print(inspect.signature(optimizer.step))
 print(inspect.getsource(torch.Tensor.item) if hasattr(torch.Tensor.item, '__code__') else torch.Tensor.item)
 twin = copy.deepcopy(net); pickled = pickle.loads(pickle.dumps(net))
 print(all(torch.equal(a, b) for a, b in zip(net.parameters(), twin.parameters())))
-print(sorted(twin.__dict__) == sorted(net.__dict__), sorted(pickled.__dict__) == sorted(net.__dict__))
+print(sorted(twin.__dict__), sorted(pickled.__dict__))
 print(len(pickle.dumps(net)), len(pickle.dumps(optimizer)), pickle.dumps(torch.save))
 print(torch.jit.script(net.layer).code, torch.fx.symbolic_trace(net).code)
 def called(w): return torch.func.functional_call(net, {'layer.weight': w}, (torch.ones(1, 4),)).sum()
@@ -163,7 +182,9 @@ SCRIPTED: tuple[tuple[tuple[str, ...], bool, bool], ...] = (
 
 
 def _training(name: str, text: str, memory: bool = False, short: bool = True) -> Program:
-    return Program(name, "training", (PYTHON, "train.py"), files={"train.py": text}, memory=memory, short=short)
+    return Program(
+        name, "training", (PYTHON, "train.py"), files={"train.py": text}, memory=memory, short=short, masked=masked
+    )
 
 
 TRAININGS = (
@@ -177,7 +198,14 @@ TRAININGS = (
     _training("export and a whole model saved", EXPORTED, short=False),
     _training("a checkpoint at SIGTERM, with workers", TERMINATED),
     *(
-        Program(" ".join(words), "training", (PYTHON, str(SCRIPTS / words[0]), *words[1:]), memory=memory, short=short)
+        Program(
+            " ".join(words),
+            "training",
+            (PYTHON, str(SCRIPTS / words[0]), *words[1:]),
+            memory=memory,
+            short=short,
+            masked=masked,
+        )
         for words, memory, short in SCRIPTED
     ),
     Program("ddp.py under torchrun", "training", (*TORCHRUN, str(SCRIPTS / "ddp.py")), memory=True, short=False),

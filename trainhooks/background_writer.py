@@ -252,19 +252,20 @@ class BackgroundWriter:
             if error is not None:
                 assembler.drop_held()
             assembler.release_held()
-            self._send(assembler.events)
-        self._send(self._device_times.take())
+            self._stamp(assembler.events)
+        self._stamp(self._device_times.take())
         clock = self._device.status
         if clock != self._sent_facts.get("device_clock"):
-            self._send([to_dict(Facts(producer="", seq=0, t=monotonic_seconds(), facts={"device_clock": clock}))])
-        self._send(self._frames())
+            self._stamp([to_dict(Facts(producer="", seq=0, t=monotonic_seconds(), facts={"device_clock": clock}))])
+        self._stamp(self._frames())
         bye = Bye(producer="", seq=0, t=monotonic_seconds())
         if error is not None:
             bye.error = clean(facts.masked(f"{type(error).__name__}: {error}"[:MAX_TEXT]), 512)
         bye.dropped = self._dropped + self._process.lost
         if self._journal is not None:
             bye.dropped += self._journal.dropped + self._journal.waiting_lines
-        self._send([to_dict(bye)])
+        self._stamp([to_dict(bye)])
+        self._write()  # once: the end of the program waits for it, and a disk may be slow
 
     def _close(self) -> None:
         self._device_times.watch(False)

@@ -8,7 +8,6 @@ import time
 import pytest
 
 from monitor.reports.run_text import summary
-from trainhooks import rundir
 from trainhooks.session import MAX_PART_SECONDS
 
 from .conftest import Told, Trainings
@@ -120,11 +119,6 @@ def test_a_disk_that_hangs_delays_the_exit_by_a_fraction_of_a_second(train: Trai
     )
     assert time.time() - float(told.out) < MAX_PART_SECONDS + 5, "the machine may be busy, but 60 s are not waited for"
     assert len(cut_off(told)) == 1
-
-
-def test_the_socket_of_a_program_that_left_is_removed(train: Trainings) -> None:
-    told = train(LAST + "os._exit(0)")
-    assert not rundir.socket_path(told.events[0]["producer"]).exists()
 
 
 def test_what_was_replaced_is_saved_copied_and_inspected_as_before(train: Trainings) -> None:

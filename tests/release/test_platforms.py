@@ -14,6 +14,7 @@ from tests.versions.environments import ROOT
 # Names that macOS has not, and what guards their use.
 GUARDED = {
     ("trainhooks/facts.py", "sched_getaffinity"): "AttributeError is caught",
+    ("monitor/running/inherited.py", "F_SETSIG"): "AttributeError is caught",
     ("monitor/sources/process_tree.py", "io_counters"): "within `attempt`",
     ("monitor/sources/host.py", "steal"): "within `attempt`",
     ("monitor/running/launch.py", "waitid"): "behind `_subreaper`, which is Linux's",

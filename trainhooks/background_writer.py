@@ -257,15 +257,14 @@ class BackgroundWriter:
         clock = self._device.status
         if clock != self._sent_facts.get("device_clock"):
             self._stamp([to_dict(Facts(producer="", seq=0, t=monotonic_seconds(), facts={"device_clock": clock}))])
-        self._stamp(self._frames())
+        self._send(self._frames())  # with all the above: the end of the program waits, and a disk may be slow
         bye = Bye(producer="", seq=0, t=monotonic_seconds())
         if error is not None:
             bye.error = clean(facts.masked(f"{type(error).__name__}: {error}"[:MAX_TEXT]), 512)
         bye.dropped = self._dropped + self._process.lost
         if self._journal is not None:
             bye.dropped += self._journal.dropped + self._journal.waiting_lines
-        self._stamp([to_dict(bye)])
-        self._write()  # once: the end of the program waits for it, and a disk may be slow
+        self._send([to_dict(bye)])  # by itself: it says what became of the lines before it
 
     def _close(self) -> None:
         self._device_times.watch(False)

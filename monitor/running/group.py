@@ -22,6 +22,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 Start = Callable[..., "subprocess.Popen[Any]"]
 
+# Kept for good: where a Popen is dropped, it takes the exit status of a child that has ended, and nobody sees it.
+_started: list[subprocess.Popen[Any]] = []
+
 
 def leads() -> bool:
     """Return whether this process leads its group: then the program would, too, in its place."""
@@ -38,6 +41,16 @@ def become_subreaper(wanted: bool = True) -> bool:
         return False
 
 
+def start_leader(start: Start, **options: Any) -> int:
+    """Start a child that leads a session of its own. Return its pid.
+
+    Raises:
+        OSError: the program cannot be started.
+    """
+    _started.append(start(start_new_session=True, **options))
+    return _started[-1].pid
+
+
 def start_member(start: Start) -> int:
     """Start a child in a new session whose leader it is not. Return its pid.
 
@@ -51,7 +64,7 @@ def start_member(start: Start) -> int:
         OSError: the program cannot be started.
     """
     if not become_subreaper():
-        return start(start_new_session=True).pid
+        return start_leader(start)
     reading, writing = os.pipe()
     try:
         try:

@@ -137,9 +137,9 @@ def _start(plan: Plan) -> tuple[int, int | None]:
         close_fds=False,  # descriptors that the caller passes reach the training, as without trainmon
     )
     if plan.terminal is not None:  # only the leader of a session can adopt a terminal
-        child = start(start_new_session=True, preexec_fn=_adopt_terminal).pid  # no thread has been started yet
+        child = group.start_leader(start, preexec_fn=_adopt_terminal)  # no thread has been started yet
     else:
-        child = start(start_new_session=True).pid if plan.leads else group.start_member(start)
+        child = group.start_leader(start) if plan.leads else group.start_member(start)
     os.close(out)
     if isinstance(errors, int) and errors >= 0:
         os.close(errors)

@@ -222,7 +222,7 @@ def test_the_program_keeps_its_environment_and_has_no_stdin(state: State) -> Non
 
 def test_a_dumb_terminal_gets_no_dashboard(state: State) -> None:
     code, told = finished(dashboard(state, "detach", "sh", "-c", "echo plain; exit 6", term="dumb"))
-    assert code == 6
+    assert code == 6, told
     assert told.startswith("plain\r\ntrainmon: sh failed (exit code 6)")
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from monitor.running import group
 from tests.signals import send_signal
 
 from .conftest import ROOT, TRAINMON, State, python, wait_for
@@ -104,3 +107,11 @@ def test_ctrl_z_and_a_dead_supervisor_leave_it_alive(state: State) -> None:
     wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] in "SR")
     send_signal(pid, signal.SIGKILL)
     assert front.wait(30) == 128 + signal.SIGKILL
+
+
+def test_the_exit_status_of_a_program_that_ended_at_once_is_kept() -> None:
+    """A Popen that is dropped takes it."""
+    pid = group.start_leader(partial(subprocess.Popen, ["sh", "-c", "exit 6"]))
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    gc.collect()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 6

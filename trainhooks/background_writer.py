@@ -17,7 +17,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
-from trainhooks import facts, jobs, rundir
+from trainhooks import facts, jobs, process_identity, rundir
 from trainhooks.assembler import Assembler
 from trainhooks.batch_assembler import BatchAssembler
 from trainhooks.device_lane import DeviceLane
@@ -85,6 +85,7 @@ class BackgroundWriter:
         self._notifier: Optional[Notifier] = None
         self._unwritten: List[bytes] = []  # encoded lines
         self._unwritten_lines = 0
+        self.batches_written = 0  # or refused by the disk
         self._next_pulse = 0.0
         self._sampler = Sampler()
         self._passes = 0
@@ -136,7 +137,7 @@ class BackgroundWriter:
         )
         for name, value in ranks.items():
             setattr(hello, name, value)
-        hello.process_started = rundir.started_monotonic(os.getpid())
+        hello.process_started = process_identity.started_monotonic(os.getpid())
         hello.name = facts.program_name()
         hello.facts = facts.process_facts()
         self._sent_facts["versions"] = hello.facts["versions"]
@@ -202,6 +203,7 @@ class BackgroundWriter:
         self._unwritten, self._unwritten_lines = [], 0
         if self._journal is not None:
             self._journal.append(batch, lines)
+        self.batches_written += 1
         if self._notifier is not None:
             self._notifier.send(batch)
 
@@ -330,7 +332,7 @@ def _join_or_make_run(lanes: List[Lane], ranks: Dict[str, int]) -> Optional[Path
     pid = os.getpid() if job is None else job.launcher  # of a process that lives as long as the run
     known: Dict[str, Any] = {"command": facts.masked_argv(getattr(sys, "orig_argv", None) or sys.argv)}
     if pid is not None:
-        known.update(pid=pid, start_ticks=rundir.start_ticks(pid))
+        known.update(pid=pid, start_ticks=process_identity.start_ticks(pid))
 
     def make() -> Path:
         return rundir.new_run(_early_name(lanes) or program, **known)

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
-from trainhooks import rundir
+from trainhooks import process_identity, rundir
 
 MAX_LOCK_WAIT = 2.0  # seconds; what is done under the lock takes milliseconds
 LOCK_RETRY = 0.02  # seconds
@@ -58,10 +58,10 @@ class Job:
             if alone or mark not in environment or not environment.get(names[0]):
                 continue
             launcher = _ancestor_without(mark) if mark == ELASTIC else None
-            known = [rundir.boot_id() or "", str(rundir.runs_dir()), program, mark]
+            known = [process_identity.boot_id() or "", str(rundir.runs_dir()), program, mark]
             known += [environment.get(name, "") for name in names]
             if launcher is not None:
-                known += [str(launcher), str(rundir.start_ticks(launcher))]
+                known += [str(launcher), str(process_identity.start_ticks(launcher))]
             key = hashlib.sha256("\0".join(known).encode("utf-8", "replace")).hexdigest()[:16]
             return cls(key, mark == ELASTIC, launcher)
         return None
@@ -88,7 +88,7 @@ def _ancestor_without(variable: str) -> Optional[int]:
                     return pid
         except OSError:  # no /proc, or another user's: the parent will do
             return pid
-        parent = rundir.parent(pid)
+        parent = process_identity.parent(pid)
         if parent is None:
             return None
         pid = parent
@@ -120,7 +120,7 @@ def join(job: Job, rank: int, restart: int, make: Callable[[], Path]) -> Path:
             known = {"run": str(run), "claims": {}}
             _forget_old(directory)
         pid = os.getpid()
-        known["claims"][str(rank)] = [restart, pid, rundir.start_ticks(pid), rundir.pid_namespace()]
+        known["claims"][str(rank)] = [restart, pid, process_identity.start_ticks(pid), process_identity.pid_namespace()]
         with contextlib.suppress(OSError):  # the disk is full: later ranks find nothing
             rundir.write_json(record, known)
         return run
@@ -164,4 +164,6 @@ def _restart(claim: Any) -> int:
 def _is_alive(claim: Any) -> bool:
     if not isinstance(claim, list) or len(claim) not in (3, 4):  # three: of an earlier version
         return False
-    return claim[3:] in ([], [rundir.pid_namespace()]) and rundir.process_alive(claim[1], claim[2], None)
+    return claim[3:] in ([], [process_identity.pid_namespace()]) and process_identity.process_alive(
+        claim[1], claim[2], None
+    )

@@ -1,4 +1,4 @@
-"""Paths, locks and liveness: the place of runs and sockets, and which processes live. The monitor uses it too.
+"""Paths, locks and liveness: the place of runs and sockets, and which runs live. The monitor uses it too.
 
 ``<state>/runs/<id>/`` (mode 0700) holds ``run.json`` (identity), ``rank-<n>-<producer>.jsonl`` and ``.lock`` for
 each training process, ``node-<host>.jsonl`` from the recorder, ``console.log`` and ``exit.json``.
@@ -21,6 +21,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Union
 
+from trainhooks import process_identity
 from trainhooks.descriptors import Kept
 
 STATE_VARIABLE = "TRAINMON_DIR"  # where runs live
@@ -188,8 +189,8 @@ def new_run(name: str, **identity: Any) -> Path:
         "host": socket.gethostname(),
         "started": time.time(),
         "started_monotonic": time.monotonic(),
-        "boot_id": boot_id(),
-        "pid_namespace": pid_namespace(),
+        "boot_id": process_identity.boot_id(),
+        "pid_namespace": process_identity.pid_namespace(),
     }
     known.update(identity)
     write_json(path / IDENTITY, known)
@@ -318,7 +319,7 @@ def _locked(path: Path) -> Optional[Kept]:
     except OSError:
         file.close()
         raise
-    content = json.dumps(process_identity(os.getpid())).encode()
+    content = json.dumps(process_identity.identity_of(os.getpid())).encode()
     with contextlib.suppress(OSError):  # on a full disk it is a lock nevertheless
         os.pwrite(handle, content, 0)  # over what the last owner left: the file is never seen empty
         os.ftruncate(handle, len(content))
@@ -336,7 +337,7 @@ def lock_held(path: Union[str, Path]) -> bool:
     except BlockingIOError:
         return True
     except OSError:  # a file system without locks: the process's own identity decides
-        return identity_alive(read_json(path) or {})
+        return process_identity.identity_alive(read_json(path) or {})
     finally:
         os.close(handle)
     return False
@@ -350,9 +351,9 @@ def run_alive(run: Path) -> bool:
     if ranks_alive(run):
         return True
     identity = read_json(run / IDENTITY) or {}
-    if has_foreign_pids(identity):
+    if process_identity.has_foreign_pids(identity):
         return not (run / EXIT).exists() and recorder_alive(run)
-    return identity_alive(identity)
+    return process_identity.identity_alive(identity)
 
 
 def recorder_alive(run: Path) -> bool:
@@ -369,89 +370,3 @@ def ranks_alive(run: Path) -> bool:
 def rank_locks(run: Path) -> List[str]:
     """Return the lock files of a run's training processes, as strings (see `_names`)."""
     return [f"{run}/{name}" for name in _names(run) if name.startswith("rank-") and name.endswith(".lock")]
-
-
-def process_identity(pid: int) -> Dict[str, Any]:
-    """Return what tells a process from any other, as it stands in `run.json` and in locks."""
-    return {"pid": pid, "start_ticks": start_ticks(pid), "boot_id": boot_id(), "pid_namespace": pid_namespace()}
-
-
-def identity_alive(known: Dict[str, Any]) -> bool:
-    """Return whether the process of a `process_identity` lives and is visible from here."""
-    if has_foreign_pids(known):
-        return False
-    return process_alive(known.get("pid"), known.get("start_ticks"), known.get("boot_id"))
-
-
-def has_foreign_pids(known: Dict[str, Any]) -> bool:
-    """Return whether a recorded pid counts in another PID namespace (another container): here it is somebody else."""
-    namespace = known.get("pid_namespace")
-    return isinstance(namespace, str) and namespace != pid_namespace()
-
-
-def pid_namespace() -> Optional[str]:
-    """Return the name of the namespace in which this process's pids count; None where the platform has none."""
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return None
-
-
-def process_alive(pid: Any, ticks: Any, boot: Any) -> bool:
-    """Return whether exactly this process lives: same pid, same start, same boot, and not a zombie."""
-    if not isinstance(pid, int) or pid <= 0 or (boot and boot != boot_id()):
-        return False
-    fields = _proc_stat(pid)
-    if fields is not None:
-        return fields[0] not in "ZX" and (ticks is None or int(fields[19]) == ticks)
-    if sys.platform.startswith("linux"):
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def boot_id() -> Optional[str]:
-    """Return an id that changes at each boot; None where the platform has none."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as source:
-            return source.read().strip()
-    except OSError:
-        return None
-
-
-def start_ticks(pid: int) -> Optional[int]:
-    """Return when a process started, in clock ticks since boot; None where unknown."""
-    fields = _proc_stat(pid)
-    return int(fields[19]) if fields else None
-
-
-def parent(pid: int) -> Optional[int]:
-    """Return the pid of a process's parent; None where unknown."""
-    fields = _proc_stat(pid)
-    return int(fields[1]) if fields else None
-
-
-def started_monotonic(pid: int) -> Optional[float]:
-    """Return when a process started, on the monotonic clock; None where unknown."""
-    ticks = start_ticks(pid)
-    if ticks is None or not hasattr(time, "CLOCK_BOOTTIME"):
-        return None
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    return time.monotonic() - max(0.0, age)
-
-
-def _proc_stat(pid: int) -> Optional[List[str]]:
-    """Return the fields of /proc/<pid>/stat from the state on; None where there are none.
-
-    The name before them may hold spaces and brackets.
-    """
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as source:
-            return source.read().decode("ascii", "replace").rpartition(")")[2].split()
-    except OSError:
-        return None

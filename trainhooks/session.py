@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
 from trainhooks import cuda, deferred, exits, gc_pauses
 from trainhooks.device_lane import DeviceLane
@@ -21,6 +21,8 @@ MAX_PART_SECONDS = 0.5  # that `os._exit` or an exec waits for what is pending: 
 PART_POLL_SECONDS = 0.001
 DEBUG_VARIABLE = "TRAINMON_DEBUG"  # set, it shows the background thread's own errors
 
+if TYPE_CHECKING:
+    from trainhooks.background_writer import BackgroundWriter
 
 Put = Callable[[Tuple[Any, ...]], None]
 
@@ -68,7 +70,7 @@ class Session:
     def __init__(self, forked: bool = False) -> None:
         self.lanes: List[Lane] = []
         self.started = False
-        self.recording = False
+        self.writer: Optional[BackgroundWriter] = None  # once it records
         self.over = False
         self.explicit = False
         self.forked = forked
@@ -135,9 +137,9 @@ class Session:
         self.stop.set()
         until = monotonic_seconds() + MAX_EXIT_WAIT
         while thread.is_alive() and monotonic_seconds() < until:
-            before = self._waiting()
+            before = self._progress()
             thread.join(MAX_EXIT_STALL)
-            if self.recording and self._waiting() == before:
+            if self.writer is not None and self._progress() == before:
                 return
 
     def part(self, goes_on: bool, error: Optional[BaseException]) -> None:
@@ -158,9 +160,10 @@ class Session:
         self.handed_over = True
         return self.goes_on
 
-    def _waiting(self) -> int:
-        """Return the number of entries that are not assembled yet."""
-        return sum(len(lane.entries) for lane in list(self.lanes))
+    def _progress(self) -> Tuple[int, int]:
+        """Return how many entries are not assembled yet, and how many batches were written."""
+        written = self.writer.batches_written if self.writer is not None else 0
+        return sum(len(lane.entries) for lane in list(self.lanes)), written
 
 
 def _record(session: Session) -> None:
@@ -172,7 +175,7 @@ def _record(session: Session) -> None:
 
             writer = BackgroundWriter(session.lanes, session.stop.wait, lambda: session.error, session.parted, device)
         writer.open(session.group)
-        session.recording = True
+        session.writer = writer
         writer.run()
     except Exception:  # whatever goes wrong here must not reach the training
         if os.environ.get(DEBUG_VARIABLE):

@@ -24,7 +24,7 @@ from monitor import __version__
 from monitor.running import command, group, inherited, lifetime, output, recorder, supervise
 from monitor.running.command import CannotRecord, CannotRun
 from monitor.running.journal_writer import Writer
-from trainhooks import rundir
+from trainhooks import process_identity, rundir
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -96,7 +96,7 @@ class Front:
         self._subreaper = subreaper
         self._witness = witness
         self._sent_to_supervisor: list[tuple[int, float]] = []  # signals, and when they reached it
-        self._start_ticks = rundir.start_ticks(pid)
+        self._start_ticks = process_identity.start_ticks(pid)
         self.was_terminated = False  # by SIGTERM: exit, too, when the training has ended
         self._statuses: dict[int, int] = {}  # of children that were reaped: pid -> wait status
         self._alone = False  # the supervisor died before the training
@@ -119,7 +119,7 @@ class Front:
         What a terminal sends goes to the training's process group, everything else to the program alone, which decides
         about its workers. A signal that its sender has sent to all processes has reached the program already.
         """
-        if not rundir.process_alive(self.pid, self._start_ticks, None):
+        if not process_identity.process_alive(self.pid, self._start_ticks, None):
             return False
         if number in TERMINAL_SIGNALS and _in_foreground():
             self.signal_group(number)
@@ -130,7 +130,7 @@ class Front:
 
     def signal_group(self, number: int) -> None:
         """Send a signal to the program and its workers, if they still run."""
-        if rundir.process_alive(self.pid, self._start_ticks, None):
+        if process_identity.process_alive(self.pid, self._start_ticks, None):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(os.getpgid(self.pid), number)
 
@@ -187,7 +187,7 @@ class Front:
             self._replace_recorder()
         if self.pid in self._statuses:
             return self._write_end(os.waitstatus_to_exitcode(self._statuses[self.pid]))
-        if not rundir.process_alive(self.pid, self._start_ticks, None) and not self._awaits_reaping():
+        if not process_identity.process_alive(self.pid, self._start_ticks, None) and not self._awaits_reaping():
             return Ended(None, None)
         return None
 

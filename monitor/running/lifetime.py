@@ -22,7 +22,7 @@ from pathlib import Path
 from monitor.errors import UserError
 from monitor.running import group
 from monitor.runs import catalogue
-from trainhooks import rundir
+from trainhooks import process_identity, rundir
 
 # As in systemd: a file in a later directory replaces one of the same name; settings of all files are combined.
 LOGIND = ("/usr/lib/systemd", "/run/systemd", "/etc/systemd")
@@ -161,7 +161,7 @@ def stop_training(run: Path, say: Callable[[str], None], waits: tuple[float, flo
 
 def _is_out_of_sight(run: Path) -> bool:
     """Return whether the run lives in another PID namespace: another container that shares the state directory."""
-    foreign = rundir.has_foreign_pids(catalogue.identity(run)) and not catalogue.processes(run)
+    foreign = process_identity.has_foreign_pids(catalogue.identity(run)) and not catalogue.processes(run)
     return foreign and rundir.run_alive(run)
 
 

@@ -24,7 +24,7 @@ from monitor.running import command, lifetime, output
 from monitor.running.journal_writer import Writer
 from monitor.running.relay import Relay
 from monitor.runs import catalogue
-from trainhooks import events, rundir
+from trainhooks import events, process_identity, rundir
 
 if TYPE_CHECKING:
     from monitor.sources.host import HostSource
@@ -195,7 +195,7 @@ def ensure(run: Path) -> None:
     with contextlib.suppress(OSError):
         if run.stat().st_uid != os.getuid():
             return
-    if rundir.has_foreign_pids(catalogue.identity(run)):  # nothing of its processes is visible from here
+    if process_identity.has_foreign_pids(catalogue.identity(run)):  # nothing of its processes is visible from here
         return
     if not rundir.run_alive(run) or rundir.lock_held(rundir.recorder_lock(run)):
         return

@@ -29,7 +29,7 @@ from monitor.running import group, inherited, lifetime, output, recorder
 from monitor.running.command import NOT_EXECUTABLE, NOT_FOUND
 from monitor.running.journal_writer import Writer
 from monitor.running.relay import Relay
-from trainhooks import events, rundir
+from trainhooks import events, process_identity, rundir
 
 LOG = "supervisor.log"
 MERGE_SECONDS = 0.1
@@ -169,7 +169,7 @@ def _adopt_terminal() -> None:
 
 def _write_identity(run: Path, pid: int) -> None:
     identity = rundir.read_json(run / rundir.IDENTITY) or {}
-    identity.update(rundir.process_identity(pid), group=os.getpgid(pid))
+    identity.update(process_identity.identity_of(pid), group=os.getpgid(pid))
     with contextlib.suppress(OSError):  # a full disk must not leave the training without its supervisor
         rundir.write_json(run / rundir.IDENTITY, identity)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from monitor.errors import UserError
 from monitor.sources.decode import decode, tidy_facts
-from trainhooks import rundir
+from trainhooks import process_identity, rundir
 from trainhooks.events import MAX_INTEGER, MAX_NAME, MAX_TEXT, Bye, Event, Facts, Hello, Step, clean
 
 # The small files of a run, `run.json` and `exit.json`.
@@ -153,7 +153,7 @@ class Process:
     boot_id: str | None
 
     def alive(self) -> bool:
-        return rundir.process_alive(self.pid, self.start_ticks, self.boot_id)
+        return process_identity.process_alive(self.pid, self.start_ticks, self.boot_id)
 
 
 # Listing runs
@@ -330,7 +330,7 @@ def processes(path: Path) -> list[Process]:
 
 def _process(known: dict[str, Any]) -> Process | None:
     pid = known.get("pid")
-    if rundir.has_foreign_pids(known):
+    if process_identity.has_foreign_pids(known):
         return None
     return Process(pid, known.get("start_ticks"), known.get("boot_id")) if isinstance(pid, int) and pid > 1 else None
 

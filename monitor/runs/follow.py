@@ -29,7 +29,7 @@ from monitor.sources import streams
 from monitor.sources.run_directory import POLL, RunDirectory
 from monitor.sources.tail_file import Console, LineTimestamps, Open, starting
 from monitor.step_columns import StepBatch
-from trainhooks import rundir
+from trainhooks import process_identity, rundir
 from trainhooks.events import Event, Frames, Gpu, GpuTime, Host, Pulse
 
 LIVENESS = 1.0  # seconds between two checks whether the training is alive
@@ -123,7 +123,7 @@ class Run:
         if alive != self._alive:
             self._alive, self._fully_read, self._last_change = alive, False, now
         self._stopped = not alive and (self.path / rundir.STOPPED).exists()
-        has_pids = self._is_local() and not rundir.has_foreign_pids(self._identity)
+        has_pids = self._is_local() and not process_identity.has_foreign_pids(self._identity)
         is_silent = self._alive and has_pids and not (self.state.hooked or self.state.main.stepped)
         self._starting = starting(self.path) if is_silent else ()
         if not self._alive and self.state.ending is None:
@@ -148,7 +148,7 @@ class Run:
         return last
 
     def _is_local(self) -> bool:
-        return self._identity.get("boot_id") in (None, "", rundir.boot_id())
+        return self._identity.get("boot_id") in (None, "", process_identity.boot_id())
 
     def rests(self) -> bool:
         """Return whether the run ended and has not changed for `RESTING_FRAME`: its view stays the same."""

@@ -14,7 +14,7 @@ import psutil
 
 from monitor.sources.polling import Rate, attempt, text_of
 from monitor.sources.process_tree import Tree
-from trainhooks import events, rundir
+from trainhooks import events, process_identity, rundir
 from trainhooks.events import MAX_INTEGER
 
 # The limits of the training's control group, version 1 or 2. Both "no limit" and "unknown" are None.
@@ -202,7 +202,9 @@ def _trainers(run: Path) -> Set[int]:
     """Return the processes that report to the run, including ended ones."""
     owners = (rundir.read_json(lock) or {} for lock in rundir.rank_locks(run))
     return {
-        owner["pid"] for owner in owners if isinstance(owner.get("pid"), int) and not rundir.has_foreign_pids(owner)
+        owner["pid"]
+        for owner in owners
+        if isinstance(owner.get("pid"), int) and not process_identity.has_foreign_pids(owner)
     }
 
 

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import deque
 from pathlib import Path
 
-from trainhooks import rundir
+from trainhooks import process_identity, rundir
 from trainhooks.auto.imports import MAX_STARTING, STARTING
 from trainhooks.events import MAX_NAME, MAX_TEXT, clean
 from trainhooks.lane_entries import NANOSECOND
@@ -209,7 +209,9 @@ def starting(run: Path) -> Open:
             lines = source.read(2 * MAX_STARTING)
     except OSError:
         return ()
-    living = [stack for pid, stack in stacks(lines).items() if stack and rundir.process_alive(pid, None, None)]
+    living = [
+        stack for pid, stack in stacks(lines).items() if stack and process_identity.process_alive(pid, None, None)
+    ]
     longest = min(living, key=lambda stack: stack[0][1], default=[])
     return tuple(longest)
 

@@ -7,7 +7,7 @@ import math
 import time
 from pathlib import Path
 
-from trainhooks import rundir
+from trainhooks import process_identity, rundir
 
 PHASES = ("data", "generation", "log_probs", "execution", "training")
 
@@ -19,7 +19,7 @@ def write_run(runs: Path, steps: int, ended: bool = True) -> Path:
     begin = time.monotonic() - 0.25 * steps - 10
     wall = time.time() - 0.25 * steps - 10
     identity = {"id": run.name, "name": "bench", "started": wall, "started_monotonic": begin}
-    rundir.write_json(run / rundir.IDENTITY, {**identity, "boot_id": rundir.boot_id()})
+    rundir.write_json(run / rundir.IDENTITY, {**identity, "boot_id": process_identity.boot_id()})
     with open(rundir.rank_journal(run, 0, "bench000"), "w", encoding="ascii") as out:
         hello = {"kind": "hello", "protocol": 1, "wall": wall, "process_started": begin, "name": "bench", "rank": 0}
         out.write(json.dumps({**hello, "producer": "bench000", "seq": 0, "t": begin}) + "\n")

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.e2e.conftest import ROOT, Box
 from tests.faults.catalogue import Result
 from tests.signals import send_signal
-from trainhooks import rundir
+from trainhooks import process_identity, rundir
 
 HERE = Path(__file__).parent
 PATIENCE = 60.0  # seconds; a limit against hanging on a busy box, no claim about speed
@@ -92,7 +92,7 @@ def recorder_of(run: Path) -> int:
         return 0
     owner = rundir.read_json(lock) or {}
     # Who takes a lock writes its pid into it a moment later: until then the file tells of the last one, who is dead.
-    living = rundir.process_alive(owner.get("pid"), owner.get("start_ticks"), owner.get("boot_id"))
+    living = process_identity.process_alive(owner.get("pid"), owner.get("start_ticks"), owner.get("boot_id"))
     return int(owner["pid"]) if living else 0
 
 

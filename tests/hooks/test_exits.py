@@ -116,7 +116,7 @@ def test_the_exit_waits_for_a_slow_disk_that_makes_progress(train: Trainings) ->
         """
         from trainhooks.background_writer import BackgroundWriter
         write = BackgroundWriter._write
-        BackgroundWriter._write = lambda self: (sleep(0.25), write(self))
+        BackgroundWriter._write = lambda self: (sleep(0.4), write(self))
         for _ in th.steps(range(20_000)): pass
         """
     )

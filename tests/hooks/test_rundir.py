@@ -13,7 +13,7 @@ import platformdirs
 import pytest
 
 from tests.signals import send_signal
-from trainhooks import rundir
+from trainhooks import process_identity, rundir
 
 from .conftest import Trainings, wait_for
 
@@ -154,7 +154,7 @@ def test_a_lock_lives_as_long_as_its_process(tmp_path: Path) -> None:
             assert not rundir.lock_held(path)
             assert not rundir.run_alive(tmp_path)
             if worker:
-                assert rundir.process_alive(worker, rundir.start_ticks(worker), None)
+                assert process_identity.process_alive(worker, process_identity.start_ticks(worker), None)
         finally:
             holder.kill()
             if worker:
@@ -176,18 +176,18 @@ def test_a_training_is_alive_while_it_lives(train: Trainings) -> None:
 
 
 def test_exactly_this_process_is_alive() -> None:
-    me, ticks, boot = os.getpid(), rundir.start_ticks(os.getpid()), rundir.boot_id()
-    assert rundir.process_alive(me, ticks, boot)
-    assert not rundir.process_alive(me, (ticks or 0) + 1, boot), "the pid was used again"
-    assert not rundir.process_alive(me, ticks, "another-boot")
+    me, ticks, boot = os.getpid(), process_identity.start_ticks(os.getpid()), process_identity.boot_id()
+    assert process_identity.process_alive(me, ticks, boot)
+    assert not process_identity.process_alive(me, (ticks or 0) + 1, boot), "the pid was used again"
+    assert not process_identity.process_alive(me, ticks, "another-boot")
     for odd in (None, 0, -1, "1", 2**31 - 1):
-        assert not rundir.process_alive(odd, None, None)
+        assert not process_identity.process_alive(odd, None, None)
 
 
 def test_a_zombie_is_dead() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
-    ticks = rundir.start_ticks(child.pid)
-    wait_for(lambda: not rundir.process_alive(child.pid, ticks, rundir.boot_id()))
+    ticks = process_identity.start_ticks(child.pid)
+    wait_for(lambda: not process_identity.process_alive(child.pid, ticks, process_identity.boot_id()))
     child.wait()
 
 
@@ -195,7 +195,7 @@ def test_the_start_of_a_process_is_on_the_monotonic_clock() -> None:
     before = time.monotonic()
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     after = time.monotonic()
-    started = rundir.started_monotonic(child.pid)
+    started = process_identity.started_monotonic(child.pid)
     child.communicate(b"\n")
     assert started is not None
     tick = 1 / os.sysconf("SC_CLK_TCK")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.signals import send_group_signal, send_signal
-from trainhooks import rundir
+from trainhooks import process_identity, rundir
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINMON = [sys.executable, "-m", "monitor"]
@@ -77,7 +77,7 @@ class State:
         """The pid of whoever records the run; 0 while nobody does."""
         lock = next(iter(run.glob("node-*.lock")), None)
         owner = (lock and rundir.read_json(lock)) or {}
-        living = rundir.process_alive(owner.get("pid"), owner.get("start_ticks"), owner.get("boot_id"))
+        living = process_identity.process_alive(owner.get("pid"), owner.get("start_ticks"), owner.get("boot_id"))
         return int(owner["pid"]) if living else 0
 
     def strike(self, run: Path, number: signal.Signals) -> int:
@@ -96,7 +96,7 @@ def state(tmp_path: Path) -> Iterator[State]:
     yield made
     for run in made.runs():
         identity = rundir.read_json(run / rundir.IDENTITY) or {}
-        if rundir.process_alive(identity.get("pid"), identity.get("start_ticks"), identity.get("boot_id")):
+        if process_identity.process_alive(identity.get("pid"), identity.get("start_ticks"), identity.get("boot_id")):
             with contextlib.suppress(OSError):
                 send_group_signal(identity["pid"], signal.SIGKILL)
         if recorder := made.supervisor(run):

@@ -19,7 +19,7 @@ from monitor.diagnosis.explain import CODES
 from monitor.running import lifetime
 from monitor.runs import retention
 from tests.signals import send_group_signal, send_signal
-from trainhooks import rundir
+from trainhooks import process_identity, rundir
 
 from .conftest import ROOT, TRAINMON, State, python, wait_for
 
@@ -106,7 +106,7 @@ def talking(state: State, count: Path) -> tuple[int, int]:
 
 def alive(state: State) -> bool:
     identity = rundir.read_json(state.only / rundir.IDENTITY) or {}
-    return rundir.process_alive(identity["pid"], identity["start_ticks"], identity["boot_id"])
+    return process_identity.process_alive(identity["pid"], identity["start_ticks"], identity["boot_id"])
 
 
 def stands_still(count: Path) -> bool:

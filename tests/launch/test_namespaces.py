@@ -16,7 +16,7 @@ from monitor.errors import UserError
 from monitor.running.lifetime import stop_training
 from monitor.runs import catalogue
 from tests.signals import send_signal
-from trainhooks import rundir
+from trainhooks import process_identity, rundir
 
 from .conftest import ROOT, TRAINMON, State, python, wait_for
 
@@ -56,7 +56,7 @@ def elsewhere(state: State) -> Iterator[subprocess.Popen[bytes]]:
 
 def test_a_run_of_another_namespace_is_running(state: State, elsewhere: subprocess.Popen[bytes]) -> None:
     known = rundir.read_json(state.only / rundir.IDENTITY) or {}
-    assert known["pid_namespace"] != rundir.pid_namespace() == os.readlink("/proc/self/ns/pid")
+    assert known["pid_namespace"] != process_identity.pid_namespace() == os.readlink("/proc/self/ns/pid")
     assert catalogue.state(state.only) == ("running", None, None)
     assert catalogue.processes(state.only) == []
     assert b"running" in state.call("ls").stdout
@@ -101,7 +101,7 @@ def _descends(pid: int, ancestor: int) -> bool:
     while pid > 1:
         if pid == ancestor:
             return True
-        pid = rundir.parent(pid) or 0
+        pid = process_identity.parent(pid) or 0
     return False
 
 
@@ -115,7 +115,7 @@ def test_a_pid_of_another_namespace_is_never_signaled(tmp_path: Path) -> None:
     """The same number, start and boot, in another namespace: it is somebody else here."""
     bystander = subprocess.Popen(["sleep", "60"])
     try:
-        known = {**rundir.process_identity(bystander.pid), "pid_namespace": "pid:[1]", "group": bystander.pid}
+        known = {**process_identity.identity_of(bystander.pid), "pid_namespace": "pid:[1]", "group": bystander.pid}
         rundir.write_json(tmp_path / rundir.IDENTITY, known)
         assert catalogue.processes(tmp_path) == [] and not rundir.run_alive(tmp_path)
         said: list[str] = []

@@ -11,7 +11,7 @@ import pytest
 from monitor.errors import UserError
 from monitor.running.command import run_name
 from monitor.runs import catalogue
-from trainhooks import rundir
+from trainhooks import process_identity, rundir
 
 from .conftest import State, python
 
@@ -78,8 +78,15 @@ def test_states(here: Path, ended: object, farewell: dict[str, str] | None, expe
 
 
 def test_a_living_process_is_a_running_run(here: Path) -> None:
-    made("a", "a", 1.0, pid=os.getpid(), start_ticks=rundir.start_ticks(os.getpid()), boot_id=rundir.boot_id())
-    made("b", "b", 2.0, pid=os.getpid(), start_ticks=1, boot_id=rundir.boot_id())
+    made(
+        "a",
+        "a",
+        1.0,
+        pid=os.getpid(),
+        start_ticks=process_identity.start_ticks(os.getpid()),
+        boot_id=process_identity.boot_id(),
+    )
+    made("b", "b", 2.0, pid=os.getpid(), start_ticks=1, boot_id=process_identity.boot_id())
     assert [entry.id for entry in catalogue.live_runs()] == ["a"]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from monitor.running.lifetime import stop_training
-from trainhooks import rundir
+from trainhooks import process_identity, rundir
 
 from .conftest import State, python, wait_for
 
@@ -54,7 +54,7 @@ def test_the_verb(state: State) -> None:
 def test_another_process_with_the_same_pid_is_left_alone(tmp_path: Path) -> None:
     bystander = subprocess.Popen(["sleep", "60"])
     try:
-        ticks = rundir.start_ticks(bystander.pid)
+        ticks = process_identity.start_ticks(bystander.pid)
         rundir.write_json(tmp_path / "run.json", {"pid": bystander.pid, "start_ticks": (ticks or 0) - 1})
         said: list[str] = []
         assert stop_training(tmp_path, said.append, SHORT)
@@ -69,7 +69,9 @@ def test_a_process_that_leads_no_group_is_signaled_alone(tmp_path: Path) -> None
     """A training that nobody launched may share its group with the shell it was started from."""
     training = subprocess.Popen(["sleep", "60"])
     assert os.getpgid(training.pid) == os.getpgid(0)
-    rundir.write_json(tmp_path / "run.json", {"pid": training.pid, "start_ticks": rundir.start_ticks(training.pid)})
+    rundir.write_json(
+        tmp_path / "run.json", {"pid": training.pid, "start_ticks": process_identity.start_ticks(training.pid)}
+    )
     assert stop_training(tmp_path, lambda _: None, SHORT)
     assert training.wait(10) == -signal.SIGINT
 

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from tests.signals import send_signal
-from trainhooks import rundir
+from trainhooks import process_identity, rundir
 
 from .conftest import ROOT, TRAINMON, State, python, wait_for
 
@@ -161,7 +161,7 @@ def test_the_recorder_of_a_run_without_a_launcher(state: State) -> None:
     training = subprocess.Popen(["sleep", "60"])
     try:
         os.environ[rundir.STATE_VARIABLE] = str(state.path)
-        ticks = rundir.start_ticks(training.pid)
+        ticks = process_identity.start_ticks(training.pid)
         run = rundir.new_run("bare", pid=training.pid, start_ticks=ticks, command=["sleep"])
     finally:
         del os.environ[rundir.STATE_VARIABLE]

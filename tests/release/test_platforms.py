@@ -59,12 +59,12 @@ for package in (monitor, trainhooks):
 from pathlib import Path
 from monitor.sources.amdgpu import AmdSource
 from monitor.sources.host import HostSource
-from trainhooks import facts, rundir
+from trainhooks import process_identity, facts, rundir
 host = HostSource(Path(sys.argv[1]))
 reading = host.read([os.getpid()], time.monotonic())
 sys.platform = "darwin"
-print(AmdSource().read(0.0), rundir.boot_id(), rundir.start_ticks(os.getpid()))
-print(rundir.process_alive(os.getpid(), None, None), rundir.process_alive(2**30, None, None))
+print(AmdSource().read(0.0), process_identity.boot_id(), process_identity.start_ticks(os.getpid()))
+print(process_identity.process_alive(os.getpid(), None, None), process_identity.process_alive(2**30, None, None))
 """
 
 

@@ -21,7 +21,7 @@ from monitor.running.lifetime import stop_training
 from monitor.runs import catalogue
 from tests.launch.conftest import ROOT, State, python, wait_for
 from tests.signals import send_group_signal
-from trainhooks import rundir
+from trainhooks import process_identity, rundir
 
 NOBODY = 65534
 TRAINING = """
@@ -253,7 +253,7 @@ def test_another_user_s_run_cannot_have_a_process_stopped(tmp_path: Path, monkey
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
     victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        ticks = rundir.start_ticks(victim.pid)
+        ticks = process_identity.start_ticks(victim.pid)
         run = rundir.new_run("evil", pid=victim.pid, start_ticks=ticks)
         os.chown(run, NOBODY, -1)
         told: list[str] = []
@@ -280,7 +280,7 @@ def test_nothing_is_written_into_another_user_s_run(tmp_path: Path, monkeypatch:
     from monitor.running import recorder
 
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
-    run = rundir.new_run("evil", pid=os.getpid(), start_ticks=rundir.start_ticks(os.getpid()))
+    run = rundir.new_run("evil", pid=os.getpid(), start_ticks=process_identity.start_ticks(os.getpid()))
     os.chown(run, NOBODY, -1)
     before = sorted(run.iterdir())
     recorder.ensure(run)

@@ -22,7 +22,7 @@ from monitor.sources.journal_reader import MAX_HELD, JournalTail, Sequencer
 from monitor.sources.run_directory import RunDirectory
 from monitor.sources.tail_file import CHUNK, Console
 from tests.model.conftest import around
-from trainhooks import rundir
+from trainhooks import process_identity, rundir
 from trainhooks.events import MAX_LINE, MAX_METRICS, OVERFLOW, Event, Facts, Gpu, Hello, Metrics, Note, Span, Step
 
 MIB = 1 << 20
@@ -231,7 +231,7 @@ def test_a_pid_that_another_process_has_now_is_not_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
-    me, ticks = os.getpid(), rundir.start_ticks(os.getpid())
+    me, ticks = os.getpid(), process_identity.start_ticks(os.getpid())
     assert catalogue.state(rundir.new_run("mine", pid=me, start_ticks=ticks))[0] == "running"
     for other in ({"start_ticks": (ticks or 0) - 1}, {"start_ticks": ticks, "boot_id": "another"}):
         run = rundir.new_run("reused", pid=me, **other)

@@ -252,6 +252,6 @@ def breathe() -> None:
         return
     for _ in range(500):
         time.sleep(0.005)
-        if here.recording and not any(lane.entries for lane in list(here.lanes)):
+        if here.writer is not None and not any(lane.entries for lane in list(here.lanes)):
             break
     time.sleep(0.06)  # one pass more, for what came of it

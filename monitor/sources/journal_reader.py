@@ -213,6 +213,9 @@ class Sequencer:
         sequence = self._producers.get(event.producer)
         return sequence is not None and event.seq < sequence.expected
 
+    def knows(self, producer: str) -> bool:
+        return producer in self._producers
+
     def expected(self) -> dict[str, int]:
         """Return the number of the next event of each producer, for `go_on`."""
         return {producer: sequence.expected for producer, sequence in self._producers.items()}

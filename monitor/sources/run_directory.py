@@ -56,6 +56,7 @@ class RunDirectory:
         self.is_stale = False  # whether another training leads now: what was read has to be dropped
         self._chosen = chosen
         self._journals: list[Path] = []  # at the last search
+        self._strangers: set[str] = set()  # producers that published, and whose journals decide whether they count
         self.unreadable = 0  # lines that leave no gap in their producer's numbers; a gap counts as missing
         self._sequencer = Sequencer()
         self._tails: dict[Path, JournalTail] = {}
@@ -181,10 +182,27 @@ class RunDirectory:
         """Return published lines that are not in the journal; usually none."""
         lines = [line for line in batch.split(b"\n") if line]
         newest = decode(lines[-1]) if lines else None
-        if isinstance(newest, Event) and self._sequencer.is_behind(newest):
+        if isinstance(newest, Event) and (self._sequencer.is_behind(newest) or self._is_strange(newest.producer)):
             return
         for line in lines:
             self._take(line, out)
+
+    def _is_strange(self, producer: str) -> bool:
+        """Return whether a frame is of a training that is not shown, or of one whose journal was not looked at yet.
+
+        All trainings of a run publish at one socket. A journal that is empty, on a full disk, decides nothing.
+        """
+        if self._sequencer.knows(producer):
+            return False
+        if len(self.streams) > 1:  # the output's reader, too: all trainings wrote to it
+            return True
+        ending = f"-{producer}.jsonl"
+        if producer not in self._strangers and any(
+            path.name.endswith(ending) and streams.begun(path) for path in rundir.journals(self.path)
+        ):
+            self._strangers.add(producer)
+            self.rescan()
+        return producer in self._strangers
 
     def position(self) -> Position:
         offsets = {tail.path.name: tail.offset for tail in self._tails.values()}

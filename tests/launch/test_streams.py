@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from monitor.model.view import View
 from monitor.runs.follow import Run, load
 from tests.signals import send_group_signal
 
@@ -107,6 +108,43 @@ def test_ranks_of_one_job_are_one_training(state: State, tmp_path: Path) -> None
     assert state.run(*torchrun, str(script), "10", "0.02").returncode == 0
     known = reported(state)
     assert known["run"]["trainings"] is None and figures(known) == (10, 2)
+
+
+# A training of one phase, without torch; what it publishes reaches a viewer before its journal is searched for.
+PHASE = """
+import time, trainhooks as th
+for _ in th.steps(range(4000)):
+    with th.phase("{phase}"):
+        time.sleep(0.02)
+"""
+
+
+def test_while_both_run_no_step_of_the_other_is_shown(state: State, tmp_path: Path) -> None:
+    for phase in ("generation", "training"):
+        (tmp_path / f"{phase}.py").write_text(PHASE.format(phase=phase))
+    one, other = (f"{sys.executable} {tmp_path / phase}.py" for phase in ("generation", "training"))
+    front = state.start("sh", "-c", f"{one} & sleep 1.5; {other} & wait")
+    followed = Run(state.only)
+
+    def look() -> View:
+        followed.source.wait(0.02)
+        while followed.advance():
+            pass
+        return followed.view()
+
+    def phases(view: View) -> set[str]:
+        return {phase.name for phase in view.report.phases} & {"generation", "training"}
+
+    try:
+        wait_for(lambda: look().report.run.trainings is not None)
+        steps = look().report.progress.steps_done
+        wait_for(lambda: look().report.progress.steps_done > steps + 40)
+        assert phases(look()) == {"generation"}
+        assert followed.source.missing == 0
+    finally:
+        followed.close()
+        send_group_signal(state.pid(state.only), signal.SIGKILL)
+        front.wait(30)
 
 
 def test_while_they_run_the_first_is_shown_then_the_one_that_is_left(state: State, scripts: dict[str, str]) -> None:

@@ -13,6 +13,7 @@ from monitor.commands import help, runs
 from monitor.commands.run import run
 from monitor.commands.showing import can_draw
 from monitor.errors import UserError, complain
+from monitor.running import exec_state
 from trainhooks.rundir import UnsafeDirectory
 
 COMMANDS = (
@@ -62,6 +63,7 @@ def _open_closed_streams() -> None:
             os.fstat(handle)
         except OSError:
             nothing = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            exec_state.were_closed.append(handle)
             setattr(sys, name, os.fdopen(nothing, "w" if handle else "r"))
 
 

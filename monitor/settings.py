@@ -121,7 +121,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "run": ("price", "expect_tps", "gpu_clock", "gpu_delay"),
     "screen": ("theme", "low_bandwidth", "ascii"),
     "alerts": ("bell", "command"),
-    "retention": ("runs", "gib", "automatic"),
+    "retention": ("runs", "gib", "run_gib", "automatic"),
     "speed": ("fast", "slow"),
     "keys": tuple(DEFAULT),
 }

@@ -61,7 +61,11 @@ class Journal:
 
     def _write(self, file: Kept, data: bytes) -> bool:
         done = 0
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         try:
+            # A program may let the signal of a file that is too large end it, as a shell's programs do.
+            if limit != resource.RLIM_INFINITY and os.fstat(file.number).st_size + len(data) > limit:
+                return False
             while done < len(data):  # a disk that fills up takes a part and refuses the rest
                 if done and not file.is_ours():
                     return False

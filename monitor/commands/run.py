@@ -110,8 +110,10 @@ def run(
 
 def _run(command: list[str], options: Options, alerting: Alerting, low_bandwidth: bool) -> int:
     from monitor.running.command import CannotRecord, CannotRun, check_executable
+    from monitor.running.exec_state import drop_coerced_locale
     from monitor.running.launch import start
 
+    drop_coerced_locale()
     try:
         check_executable(command)
         front = start(command, options)
@@ -122,6 +124,8 @@ def _run(command: list[str], options: Options, alerting: Alerting, low_bandwidth
         return _become(command)
     if front.tie is not None and not front.stays and os.isatty(2):
         say(f"trainmon: {front.tie.text}")
+    if not front.records_output:
+        complain("the output is not recorded: the size of files is limited (ulimit -f)")
     try:
         alerting.start(front.run)
     except UserError as error:

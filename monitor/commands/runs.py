@@ -350,6 +350,9 @@ def prune(context: click.Context, dry_run: bool, keep: int | None, keep_gib: flo
 
     This also happens whenever a run starts, to runs that were not modified for a day. Set the limits in config.toml:
     under [retention] the keys runs = 400, gib = 20, automatic = true.
+
+    A live run keeps itself within run_gib, by default a tenth of the free space and 4 GiB at most: its older output and
+    its older single steps are removed from disk while it goes on. Its totals and curves keep them.
     """
     from monitor.runs import retention
     from monitor.units import size

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from operator import add
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from monitor import step_columns
 from monitor.step_columns import Floats, Integers
@@ -60,6 +61,12 @@ def _summary(values: Sequence[float], total: float) -> Summary:
 def _mean(count: int, total: float, low: float, high: float) -> float:
     """Return the mean, within `low` and `high` even where the sum overflows; nan without values."""
     return max(low, min(high, total / count)) if count else _NAN
+
+
+def _joined(join: Callable[[Any, Any], Any], column: Floats | Integers, first: int) -> Iterator[Any]:
+    """Yield a column with its neighbors joined in pairs, from `first` on; what has no partner stays as it is."""
+    pairs = map(join, column[first::2], column[first + 1 :: 2])
+    return chain(column[:first], pairs, column[-1:] if (len(column) - first) % 2 else ())
 
 
 @dataclass(slots=True)
@@ -174,7 +181,7 @@ class Series:
 
     def _halve(self) -> None:
         """Join buckets in pairs: half as many of twice the width."""
-        if len(self.index) == MAX_BUCKETS and self.index[0] % 2 == 0 and self._full():
+        if self._full():
             self._halve_pairs()
             return
         old = (self.index, self.count, self.total, self.low, self.high)
@@ -199,11 +206,12 @@ class Series:
     def _halve_pairs(self) -> None:
         """Do the same faster, where all buckets to be joined are next to each other."""
         self.width *= 2
+        first = self.index[0] % 2  # 1: the first bucket has no partner, as steps begin at 1
         self.index = Integers(range(self.index[0] // 2, self.index[-1] // 2 + 1))
-        self.count = Integers(map(add, self.count[::2], self.count[1::2]))
-        self.total = Floats(map(add, self.total[::2], self.total[1::2]))
-        self.low = Floats(map(min, self.low[::2], self.low[1::2]))
-        self.high = Floats(map(max, self.high[::2], self.high[1::2]))
+        self.count = Integers(_joined(add, self.count, first))
+        self.total = Floats(_joined(add, self.total, first))
+        self.low = Floats(_joined(min, self.low, first))
+        self.high = Floats(_joined(max, self.high, first))
         self.mean = Floats(map(_mean, self.count, self.total, self.low, self.high))
 
     def curve(self) -> Curve:

@@ -63,6 +63,17 @@ def check_executable(command: Sequence[str]) -> None:
     raise CannotRun(f"{program}: not executable{hint}", NOT_EXECUTABLE)
 
 
+def for_shell(command: Sequence[str]) -> list[str] | None:
+    """Return the command line by which a shell runs a script that has no `#!`; None if the program is no text."""
+    program = command[0] if os.sep in command[0] else shutil.which(command[0])
+    try:
+        with open(program or "", "rb") as file:
+            is_text = b"\0" not in file.read(256)
+    except OSError:
+        return None
+    return ["/bin/sh", str(program), *command[1:]] if is_text else None
+
+
 # The run's name
 
 _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed"}

@@ -41,17 +41,21 @@ def become_subreaper(wanted: bool = True) -> bool:
         return False
 
 
-def start_leader(start: Start, **options: Any) -> int:
+def start_leader(start: Start, begin: Callable[[], None] | None = None) -> int:
     """Start a child that leads a session of its own. Return its pid.
+
+    Args:
+        start: calls `subprocess.Popen` with what it is given.
+        begin: is called in the child before the program begins. No other thread may run then.
 
     Raises:
         OSError: the program cannot be started.
     """
-    _started.append(start(start_new_session=True, **options))
+    _started.append(start(start_new_session=True, preexec_fn=begin))
     return _started[-1].pid
 
 
-def start_member(start: Start) -> int:
+def start_member(start: Start, begin: Callable[[], None] | None = None) -> int:
     """Start a child in a new session whose leader it is not. Return its pid.
 
     The process that makes the session ends before the program begins, and the child becomes this process's own. A
@@ -59,16 +63,17 @@ def start_member(start: Start) -> int:
 
     Args:
         start: calls `subprocess.Popen` with what it is given. No other thread may run.
+        begin: is called in the child before the program begins.
 
     Raises:
         OSError: the program cannot be started.
     """
     if not become_subreaper():
-        return start_leader(start)
+        return start_leader(start, begin)
     reading, writing = os.pipe()
     try:
         try:
-            leader = start(preexec_fn=lambda: _leave_leader(writing))
+            leader = start(preexec_fn=lambda: _leave_leader(writing, begin))
         except subprocess.SubprocessError:  # what failed in the forked process has lost its number
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
         leader.wait()
@@ -85,7 +90,7 @@ def start_member(start: Start) -> int:
     return int(told)
 
 
-def _leave_leader(writing: int) -> None:
+def _leave_leader(writing: int, begin: Callable[[], None] | None) -> None:
     """Make a session, and go on in a child that is a plain member of it."""
     os.setsid()
     leader = os.getpid()
@@ -94,6 +99,8 @@ def _leave_leader(writing: int) -> None:
     os.write(writing, b"%d" % os.getpid())
     while os.getppid() == leader:  # the program must not see its parent change: some take that for its death
         time.sleep(ADOPTION_CHECK_SECONDS)
+    if begin is not None:
+        begin()
 
 
 def of_training(pid: int, started: int | None) -> int | None:

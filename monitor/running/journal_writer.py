@@ -44,6 +44,10 @@ class Writer:
         text = events.clean(text)
         self.write(events.Note(producer="", seq=0, t=time.monotonic(), text=text, code="unpublished"))
 
+    def note_budget(self, text: str) -> None:
+        """Write a note that older parts of the run's files are freed."""
+        self.write(events.Note(producer="", seq=0, t=time.monotonic(), text=text, code="disk-budget"))
+
     def write(self, *batch: events.Event) -> None:
         """Number the events and write them. Never raises: writing to a full disk is tried again."""
         with self._lock:

@@ -10,29 +10,30 @@ import contextlib
 import errno
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from monitor import __version__
 from monitor.running import command, group, inherited, lifetime, output, recorder, supervise
 from monitor.running.command import CannotRecord, CannotRun
+from monitor.running.exec_state import ExecState
 from monitor.running.journal_writer import Writer
 from trainhooks import process_identity, rundir
-
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends these to a whole process group
 SAME_SIGNAL_SECONDS = 0.3  # between the arrivals of one signal at several processes, on a busy machine, too
 WITNESS_BYTES = 64 * supervise.SIGNAL_TIME.size  # read at once: whole rows, as each is written whole
 
-MIN_FREE_BYTES = 1 << 20  # on the disk of the runs: with less, the next prints of the program would fail
+# Errors that say what is short for two more processes, or for a longer environment.
+SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.E2BIG)
 
 GROWING_SECONDS = 0.02  # between two copies of output that grows
 QUIET_SECONDS = 0.04  # between two copies of output that does not grow
@@ -97,6 +98,7 @@ class Front:
         self._witness = witness
         self._sent_to_supervisor: list[tuple[int, float]] = []  # signals, and when they reached it
         self._start_ticks = process_identity.start_ticks(pid)
+        self.records_output = True
         self.was_terminated = False  # by SIGTERM: exit, too, when the training has ended
         self._statuses: dict[int, int] = {}  # of children that were reaped: pid -> wait status
         self._alone = False  # the supervisor died before the training
@@ -152,7 +154,8 @@ class Front:
                 while any(copy.step() for copy in self._copies):
                     pass
                 return ended
-            time.sleep(GROWING_SECONDS if any(moved) else QUIET_SECONDS)
+            if not any(copy.is_behind for copy in self._copies):
+                time.sleep(GROWING_SECONDS if any(moved) else QUIET_SECONDS)
 
     def wait(self) -> Ended:
         """Wait for the training's end without showing its output."""
@@ -248,22 +251,28 @@ def start(words: list[str], options: Options) -> Front:
         CannotRun: the system refuses to start it.
         CannotRecord: its run directory cannot be created, or the system is out of processes or descriptors.
     """
-    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # otherwise the kernel discards exit codes
     # A signal that arrives before the handlers are set stays pending, instead of killing only the front.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, supervise.FORWARDED)
+    state = ExecState.take()
     tie = lifetime.lifetime_limit()
     try:
-        _check_room()
-        plan, copies, witness = _prepared(words, options, set(mask), tie)
+        output.check_room(rundir.runs_dir())
+        plan, copies, witness = _prepared(words, options, set(mask), tie, state)
         subreaper = group.become_subreaper()  # a training whose supervisor dies keeps its exit code
-        supervisor, pid = _fork(plan)
+        supervisor, pid = _fork_program(plan)
     except OSError as error:  # the program has not been started
+        group.become_subreaper(False)  # what replaces this process would keep that
+        state.restore()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        hint = "" if isinstance(error, rundir.UnsafeDirectory) else "; set TRAINMON_DIR to a writable directory"
+        is_directory = not isinstance(error, rundir.UnsafeDirectory) and error.errno not in SHORTAGES
+        hint = "; set TRAINMON_DIR to a writable directory" if is_directory else ""
         raise CannotRecord(f"not recorded: {error}{hint}") from None
     os.close(plan.witness)
     front = Front(plan.run, supervisor, pid, copies, subreaper, tie, witness)
+    if plan.direct:
+        front.records_output = False
+        if inherited.is_pipe(1):  # its reader waits for the last writer, which is the program
+            inherited.release_standard(1)
     _forward_signals(front, hangup=front.stays or not options.dashboard)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if plan.inherit_stdin:
@@ -274,11 +283,20 @@ def start(words: list[str], options: Options) -> Front:
 
 
 def _prepared(
-    words: list[str], options: Options, mask: set[signal.Signals | int], tie: lifetime.LifetimeLimit | None
+    words: list[str],
+    options: Options,
+    mask: set[signal.Signals | int],
+    tie: lifetime.LifetimeLimit | None,
+    state: ExecState,
 ) -> tuple[supervise.Plan, list[output.Copy], int]:
     """Make the run's directory, its output files and the pipe for signals; return what both processes need."""
     run = _new_run(words, options)
-    one_stream = options.dashboard or options.pty or _same_file(1, 2)
+    # A file would take no more than the limit, and the next print would fail or end the program: a terminal takes all.
+    is_limited = resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
+    pty = options.pty or (is_limited and options.dashboard)
+    direct = is_limited and not pty
+    one_stream = options.dashboard or pty or _same_file(1, 2)
+    copied = output.Copied()
     witness, told = os.pipe()
     os.set_blocking(witness, False)
     os.set_blocking(told, False)
@@ -286,30 +304,26 @@ def _prepared(
         run=run,
         command=words,
         environment={**os.environ, **_gpu_environment(options)},
-        apart=not one_stream,
+        apart=not (one_stream or direct),
+        direct=direct,
         read_live=options.dashboard or os.isatty(1),
         inherit_stdin=not options.dashboard and not os.isatty(0),
-        terminal=_terminal_size() if options.pty else None,
+        terminal=_terminal_size() if pty else None,
         leads=group.leads(),
         signal_mask=mask,
+        state=state,
         warning=tie.text if tie is not None and options.dashboard else None,
         witness=told,
+        front=os.getpid(),
+        copied=copied,
     )
-    names = [rundir.CONSOLE] if one_stream else [output.STDOUT, output.STDERR]
+    names = () if direct else (rundir.CONSOLE,) if one_stream else output.STREAMS
     for name in names:
         os.close(output.open_append(run / name))
     # stderr gets the report at the end, and so does stdout where it is the same.
     shown = [] if options.dashboard else list(enumerate(names))
-    copies = [output.Copy(run / name, 1 + place, alone=name == output.STDOUT) for place, name in shown]
+    copies = [output.Copy(run / name, 1 + place, copied, alone=name == output.STDOUT) for place, name in shown]
     return plan, copies, witness
-
-
-def _check_room() -> None:
-    """Raise OSError if the program's output, which goes to a file of the run, would soon find no space."""
-    runs = rundir.runs_dir()
-    disk = os.statvfs(next(path for path in (runs, *runs.parents) if path.exists()))
-    if disk.f_bavail * disk.f_frsize < MIN_FREE_BYTES:
-        raise OSError(errno.ENOSPC, f"less than {MIN_FREE_BYTES >> 20} MiB are free", str(runs))
 
 
 def _new_run(words: list[str], options: Options) -> Path:
@@ -337,6 +351,34 @@ def _directory() -> str | None:
         return None
 
 
+class _NotStarted(CannotRun):
+    def __init__(self, message: str, code: int, number: int) -> None:
+        super().__init__(message, code)
+        self.errno = number
+
+
+def _fork_program(plan: supervise.Plan) -> tuple[int, int]:
+    """Start the training as `_fork` does. A script without `#!` is given to the shell, as execvp(3) does.
+
+    Raises:
+        OSError: something is short for trainmon's own processes, which the program may not need.
+        CannotRun: the program cannot be started.
+    """
+    try:
+        try:
+            return _fork(plan)
+        except _NotStarted as refused:
+            words = command.for_shell(plan.command) if refused.errno == errno.ENOEXEC else None
+            if words is None:
+                raise
+            return _fork(replace(plan, command=words))
+    except _NotStarted as error:
+        shutil.rmtree(plan.run, ignore_errors=True)  # new, and still empty
+        if error.errno in SHORTAGES:
+            raise OSError(error.errno, os.strerror(error.errno)) from None
+        raise
+
+
 def _fork(plan: supervise.Plan) -> tuple[int, int]:
     """Fork the supervisor and wait until it has started the training. Return the pids of both."""
     reading, writing = os.pipe()
@@ -354,13 +396,14 @@ def _fork(plan: supervise.Plan) -> tuple[int, int]:
         os.waitpid(supervisor, 0)
         if not answer:
             raise CannotRun(f"the supervisor died before it started the training; see the logs in {plan.run}", 1)
-        shutil.rmtree(plan.run, ignore_errors=True)  # new, and still empty
-        raise CannotRun(message["error"], message["code"])
+        raise _NotStarted(message["error"], message["code"], message["errno"])
     return supervisor, message["pid"]
 
 
 def _forward_signals(front: Front, hangup: bool) -> None:
     def forward(number: int, _frame: object) -> None:
+        if number == signal.SIGXCPU and _is_over_time():
+            return  # this process's own limit, not the training's
         front.was_terminated |= number == signal.SIGTERM
         if not front.forward(number) and (ended := front.poll()) is not None:
             raise SystemExit(ended.status)  # only output is left to copy, and its reader may be blocked
@@ -375,13 +418,19 @@ def _forward_signals(front: Front, hangup: bool) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
         front.signal_group(signal.SIGCONT)  # the shell has continued this process
 
-    handlers: dict[signal.Signals, Callable[[int, object], None]] = dict.fromkeys(FORWARDED, forward)
+    handlers: dict[int, Callable[[int, object], None]] = dict.fromkeys(supervise.FORWARDED, forward)
     handlers[signal.SIGTSTP] = pause
     if hangup:
         handlers[signal.SIGHUP] = detach
     for number, handler in handlers.items():
         if signal.getsignal(number) is not signal.SIG_IGN:  # ignored by nohup and by shells for background jobs
             signal.signal(number, handler)
+
+
+def _is_over_time() -> bool:
+    """Return whether this process has used the processor time that it may use (ulimit -t)."""
+    limit = resource.getrlimit(resource.RLIMIT_CPU)[0]
+    return limit != resource.RLIM_INFINITY and time.process_time() >= limit
 
 
 def _in_foreground() -> bool:

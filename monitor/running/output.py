@@ -6,15 +6,13 @@ The training never writes to a pipe or terminal that a trainmon process must rea
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import errno
+import mmap
 import os
 import select
 import struct
-import sys
 import time
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from monitor.running import inherited
 from monitor.sources.tail_file import TailedFile
@@ -22,10 +20,20 @@ from trainhooks import rundir
 
 STDOUT = "stdout.log"  # only while the two streams are separate; both are merged into the console file
 STDERR = "stderr.log"
+STREAMS = (STDOUT, STDERR)
+OUTPUT = (rundir.CONSOLE, *STREAMS)
 
+MIN_FREE_BYTES = 1 << 20  # on the disk of the runs: with less, the next prints of the program would fail
 CHUNK = 1 << 18
 WRITERS_SECONDS = 0.1  # between two looks whether the program has closed its output
 PARTIAL_SECONDS = 0.5  # that the merge waits for the rest of a line
+
+
+def check_room(runs: Path) -> None:
+    """Raise OSError if the program's output, which goes to a file below `runs`, would soon find no space."""
+    disk = os.statvfs(next(path for path in (runs, *runs.parents) if path.exists()))
+    if disk.f_bavail * disk.f_frsize < MIN_FREE_BYTES:
+        raise OSError(errno.ENOSPC, f"less than {MIN_FREE_BYTES >> 20} MiB are free", str(runs))
 
 
 def open_append(path: Path) -> int:
@@ -35,23 +43,47 @@ def open_append(path: Path) -> int:
 
 def output_files(run: Path) -> list[Path]:
     """Return the files that a training's output may go to."""
-    return [run / name for name in (rundir.CONSOLE, STDOUT, STDERR)]
+    return [run / name for name in OUTPUT]
+
+
+class Copied:
+    """How far the front has passed on each output file, in memory that it shares with the supervisor."""
+
+    _POSITION = struct.Struct("<Q")
+    GIVEN_UP = 2**63  # nothing of it is passed on, or nothing more: its reader is gone
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, len(OUTPUT) * self._POSITION.size)
+        for name in OUTPUT:
+            self.put(name, self.GIVEN_UP)
+
+    def put(self, name: str, position: int) -> None:
+        self._POSITION.pack_into(self._memory, OUTPUT.index(name) * self._POSITION.size, position)
+
+    def of(self, name: str) -> int:
+        position: int = self._POSITION.unpack_from(self._memory, OUTPUT.index(name) * self._POSITION.size)[0]
+        return position
 
 
 class Copy:
     """Copy a growing file to a descriptor, byte for byte, until its reader is gone."""
 
-    def __init__(self, source: Path, target: int, *, alone: bool = False) -> None:
+    def __init__(self, source: Path, target: int, copied: Copied | None = None, *, alone: bool = False) -> None:
         """
         Args:
+            copied: where to say how far it is.
             alone: whether nothing else is ever written to `target`. Where it is a pipe, it is then given up as soon as
                 no process can write to the file any more: its reader sees the end when the program closes its output.
         """
         self._source = TailedFile(source)
         self._target = target
+        self._copied = copied
+        if copied is not None:
+            copied.put(source.name, 0)
         self._open = True
         self._ends = alone and inherited.is_pipe(target) and inherited.tells_writers(source, self._source.handle)
         self._due = 0.0  # monotonic time of the next look for writers
+        self.is_behind = False  # whether there was more than is copied at once
 
     def step(self) -> bool:
         """Copy new output, up to a bound. Return whether there was any."""
@@ -59,11 +91,14 @@ class Copy:
             return False
         ended = self._ends and self._has_no_writer()  # before reading: what they wrote last is copied below
         data, _ = self._source.read(CHUNK)
+        self.is_behind = len(data) == CHUNK
         if data:
             self._open = _write_all(self._target, data)
         elif ended:
             self._open = False
             inherited.release_standard(self._target)
+        if self._copied is not None:
+            self._copied.put(self._source.name, self._source.offset if self._open else Copied.GIVEN_UP)
         return bool(data)
 
     def _has_no_writer(self) -> bool:
@@ -96,7 +131,7 @@ class Merge:
     def __init__(self, run: Path) -> None:
         self._run = run
         self._progress = run / ".merged"
-        self._sources = [TailedFile(run / name) for name in (STDOUT, STDERR)]
+        self._sources = [TailedFile(run / name) for name in STREAMS]
         self._waiting = [0.0, 0.0]  # monotonic time since when a partial line waits; 0: none waits
         with contextlib.suppress(OSError, struct.error):
             self._sources[0].offset, self._sources[1].offset = struct.unpack("<QQ", self._progress.read_bytes())
@@ -111,6 +146,10 @@ class Merge:
         except OSError:
             return None
 
+    def position(self, name: str) -> int:
+        """Return how much of this stream is in the console file."""
+        return self._sources[STREAMS.index(name)].offset
+
     def step(self, *, last: bool = False) -> bool:
         """Merge new output, up to a bound. Return whether there was any."""
         moved = [self._move(which, last) for which in (0, 1)]
@@ -122,7 +161,7 @@ class Merge:
             pass
         complete = all(source.size() <= source.offset for source in self._sources)
         if complete:  # otherwise the disk is full, and the two files are kept
-            for name in (STDOUT, STDERR, self._progress.name):
+            for name in (*STREAMS, self._progress.name):
                 with contextlib.suppress(OSError):
                     os.unlink(self._run / name)
 
@@ -161,81 +200,3 @@ def pump(master: int, console: int) -> None:
             return
         with contextlib.suppress(OSError):  # a full disk: keep reading, or the training would block
             os.write(console, data)
-
-
-# Disk space preallocated for a training's output.
-#
-# A training's output goes to a file. On a full disk its next print would fail and could end it, which a terminal would
-# not do. So some blocks are reserved beyond the end of the file.
-
-PREALLOCATED_BYTES = 8 << 20  # bytes per file: a day of one line per second
-MAX_FREE_SHARE = 16  # at most 1/16 of the free space: the reserve itself must not fill the disk
-
-_KEEP_SIZE = 1
-
-
-class Preallocation:
-    """Reserve disk space for growing files. Does nothing where the system has no fallocate."""
-
-    def __init__(self, paths: Iterable[Path]) -> None:
-        self._allocate = _fallocate()
-        self._until: dict[int, int] = {}  # descriptor -> offset up to which space is reserved
-        self._paths: dict[int, Path] = {}
-        for path in paths:
-            with contextlib.suppress(OSError):  # for reading: an end of the output shows by its last writer's close
-                handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                self._until[handle], self._paths[handle] = 0, path
-
-    def step(self) -> None:
-        """Reserve more where half is used. Never raises: the reserve is optional."""
-        for handle, until in self._until.items():
-            with contextlib.suppress(OSError):
-                size = os.fstat(handle).st_size
-                # Beyond the upper bound the file was emptied since, which released the reserve.
-                if size + PREALLOCATED_BYTES // 2 <= until <= size + PREALLOCATED_BYTES:
-                    continue
-                disk = os.fstatvfs(handle)
-                ahead = min(PREALLOCATED_BYTES, disk.f_bavail * disk.f_frsize // MAX_FREE_SHARE)
-                if ahead and self._reserve(self._paths[handle], size, ahead):
-                    self._until[handle] = size + ahead
-
-    def _reserve(self, path: Path, size: int, ahead: int) -> bool:
-        if self._allocate is None:
-            return False
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            return self._allocate(handle, _KEEP_SIZE, size, ahead) == 0
-        finally:
-            os.close(handle)
-
-    def close(self) -> None:
-        for handle in self._until:
-            os.close(handle)
-        self._until, self._paths = {}, {}
-
-
-def release_preallocated(paths: Iterable[Path]) -> None:
-    """Release the reserved space of files that no longer grow.
-
-    Called when the training has ended. A worker that outlived it and prints between the two calls below loses that
-    print; keeping the blocks of every run forever would be worse.
-    """
-    for path in paths:
-        with contextlib.suppress(OSError):
-            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                os.ftruncate(handle, os.fstat(handle).st_size)
-            finally:
-                os.close(handle)
-
-
-def _fallocate() -> Callable[[int, int, int, int], int] | None:
-    """Return the system's fallocate, or None. Python's posix_fallocate would make the file longer."""
-    if not sys.platform.startswith("linux"):
-        return None
-    try:
-        function: Any = ctypes.CDLL(None, use_errno=True).fallocate
-    except (OSError, AttributeError):
-        return None
-    function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-    return function  # type: ignore[no-any-return]

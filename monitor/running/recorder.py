@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from monitor import memory_tuning
 from monitor.hooks_reach import NOT_LOADED
-from monitor.running import command, lifetime, output
+from monitor.running import command, disk_space, lifetime, output
 from monitor.running.journal_writer import Writer
 from monitor.running.relay import Relay
 from monitor.runs import catalogue
@@ -220,10 +220,12 @@ def main(path: str) -> None:
     writer = Writer(run)
     relay = Relay(run, writer.note_unpublished)
     merge = output.Merge.of(run)  # left by a supervisor that died
-    room = output.Preallocation(output.output_files(run))
+    room = disk_space.Preallocation(output.output_files(run))
+    budget = disk_space.DiskBudget(run, writer.note_budget)
 
     def ended(seconds: float) -> bool:
         room.step()
+        budget.step()
         if merge is not None:
             merge.step()
         time.sleep(seconds)
@@ -239,7 +241,7 @@ def main(path: str) -> None:
     recorder.record(ended)
     over.set()
     room.close()
-    output.release_preallocated(output.output_files(run))
+    disk_space.release_preallocated(output.output_files(run))
     if merge is not None:
         merge.finish()
     reading.finish()

@@ -19,14 +19,16 @@ import termios
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import NoReturn
 
 from monitor.errors import UserError
-from monitor.running import group, inherited, lifetime, output, recorder
+from monitor.running import disk_space, group, inherited, lifetime, output, recorder
 from monitor.running.command import NOT_EXECUTABLE, NOT_FOUND
+from monitor.running.exec_state import ExecState
 from monitor.running.journal_writer import Writer
 from monitor.running.relay import Relay
 from trainhooks import events, process_identity, rundir
@@ -38,7 +40,14 @@ PATIENCE = 2.0  # seconds to wait for the last reading of a driver that may hang
 # Signals that terminals, session managers and people send to all of trainmon's processes. They must not end the
 # recording of a running training; the front passes on those that are meant for the training.
 SIGNAL_TIME = struct.Struct("<Bd")  # what the supervisor tells the front of a signal: its number, time.monotonic()
-IGNORED_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+# Beyond the common ones: schedulers send SIGXCPU, SIGPWR and real-time signals, people SIGABRT to see a stack.
+_NAMES = ("INT", "TERM", "QUIT", "USR1", "USR2", "ABRT", "ALRM", "VTALRM", "PROF", "IO", "PWR", "XCPU")
+_REAL_TIME = range(getattr(signal, "SIGRTMIN", 0), getattr(signal, "SIGRTMAX", -1) + 1)
+FORWARDED: tuple[int, ...] = (
+    *(int(getattr(signal, f"SIG{name}")) for name in _NAMES if hasattr(signal, f"SIG{name}")),
+    *_REAL_TIME,
+)
+IGNORED_SIGNALS = (signal.SIGHUP, *FORWARDED)
 
 
 @dataclass(frozen=True)
@@ -49,20 +58,25 @@ class Plan:
     command: list[str]
     environment: dict[str, str]
     apart: bool = False  # stdout and stderr in separate files
+    direct: bool = False  # the caller's own stdout and stderr, in no file
     read_live: bool = False  # whether somebody reads the output as it comes, on a terminal or the dashboard
     inherit_stdin: bool = False
     terminal: tuple[int, int] | None = None  # columns and rows of a pseudo-terminal
     leads: bool = True  # whether the program leads its process group, as it would without trainmon
     signal_mask: set[signal.Signals | int] = field(default_factory=set)  # of the training
+    state: ExecState = field(default_factory=ExecState)  # what else the training would have had from its caller
     warning: str | None = None  # to show to the user
     witness: int = -1  # the end of a pipe to the front, for the signals that reach the supervisor
+    front: int = 0  # its pid
+    copied: output.Copied | None = None  # what the front has passed on of the output
 
 
 def main(plan: Plan, ready: int) -> NoReturn:
     """Run the supervisor in the process forked for it. Never returns.
 
     Args:
-        ready: descriptor for one line of JSON: the training's `pid`, or `error` and exit `code` if it cannot start.
+        ready: descriptor for one line of JSON: the training's `pid`, or `error`, exit `code` and `errno` if it cannot
+            start.
     """
     try:
         os.setsid()
@@ -76,8 +90,9 @@ def main(plan: Plan, ready: int) -> NoReturn:
         try:
             child, master = _start(plan)
         except OSError as error:
-            _say(ready, _refusal(plan.command[0], error))
+            _say(ready, {**_refusal(plan.command[0], error), "errno": error.errno})
         else:
+            inherited.release()  # at once: the program may close its own, and take a lock that our copies hold
             _write_identity(plan.run, child)
             _say(ready, {"pid": child})
             _leave_terminal(plan.run)
@@ -119,30 +134,36 @@ def _refusal(program: str, error: OSError) -> dict[str, object]:
 def _start(plan: Plan) -> tuple[int, int | None]:
     """Start the training. Return its pid with the master end of its pseudo-terminal, if it has one."""
     master: int | None = None
-    errors: int | IO[bytes] = subprocess.STDOUT
+    out: int | None = None
+    errors: int | None = subprocess.STDOUT
     if plan.terminal is not None:
         master, out = _open_terminal(*plan.terminal)
     elif plan.apart:
         out = output.open_append(plan.run / output.STDOUT)
         errors = output.open_append(plan.run / output.STDERR)
+    elif plan.direct:
+        errors = None
     else:
         out = output.open_append(plan.run / rundir.CONSOLE)
+    closed = plan.state.closed if plan.terminal is None else ()
     start = partial(
         subprocess.Popen,
         plan.command,
         stdin=None if plan.inherit_stdin else subprocess.DEVNULL,
-        stdout=out,
-        stderr=errors,
+        # What stands for a closed one in this process is closed by the exec.
+        stdout=None if 1 in closed else out,
+        stderr=None if 2 in closed else out if errors == subprocess.STDOUT else errors,
         env=_environment(plan),
         close_fds=False,  # descriptors that the caller passes reach the training, as without trainmon
     )
     if plan.terminal is not None:  # only the leader of a session can adopt a terminal
-        child = group.start_leader(start, preexec_fn=_adopt_terminal)  # no thread has been started yet
+        child = group.start_leader(start, lambda: _adopt_terminal(plan.state))  # no thread has been started yet
     else:
-        child = group.start_leader(start) if plan.leads else group.start_member(start)
-    os.close(out)
-    if isinstance(errors, int) and errors >= 0:
-        os.close(errors)
+        begin = plan.state.restore if plan.state.is_special else None
+        child = group.start_leader(start, begin) if plan.leads else group.start_member(start, begin)
+    for written in (out, errors):
+        if written is not None and written >= 0:
+            os.close(written)
     return child, master
 
 
@@ -163,8 +184,9 @@ def _open_terminal(columns: int, rows: int) -> tuple[int, int]:
     return master, terminal
 
 
-def _adopt_terminal() -> None:
+def _adopt_terminal(state: ExecState) -> None:
     fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+    state.restore()
 
 
 def _write_identity(run: Path, pid: int) -> None:
@@ -178,7 +200,7 @@ def _write_identity(run: Path, pid: int) -> None:
 
 
 def _leave_terminal(run: Path) -> None:
-    """Release the caller's terminal, pipes and working directory, so that nobody waits for us to close them."""
+    """Release the caller's terminal, streams and working directory, so that nobody waits for us to close them."""
     devnull = os.open(os.devnull, os.O_RDWR)
     try:
         log = output.open_append(run / LOG)
@@ -186,7 +208,6 @@ def _leave_terminal(run: Path) -> None:
         log = devnull
     for target, source in ((0, devnull), (1, devnull), (2, log)):
         os.dup2(source, target)
-    inherited.release()
     os.chdir("/")
     with contextlib.suppress(OSError):
         os.nice(5)  # where cores are short, the training has priority
@@ -206,6 +227,8 @@ def _record_until_end(plan: Plan, child: int, master: int | None) -> None:
     threading.Thread(target=lifetime.obey_requests, args=(plan.run, over), daemon=True).start()
     threading.Thread(target=_prune, args=(writer, over), daemon=True).start()
     merge = output.Merge.of(plan.run) if plan.apart else None
+    budget = disk_space.DiskBudget(plan.run, _told(writer), partial(_copied, plan, merge))
+    threading.Thread(target=_keep_within, args=(budget, over), daemon=True).start()
     moving = threading.Thread(target=_move_output, args=(plan.run, merge, master, over), daemon=True)
     moving.start()
     reading = recorder.Watch(plan.run)
@@ -270,13 +293,30 @@ def _prune(writer: Writer | None, over: threading.Event) -> None:
             traceback.print_exc()
 
 
+def _keep_within(budget: disk_space.DiskBudget, over: threading.Event) -> None:
+    while not over.wait(disk_space.LOW_CHECK_SECONDS):
+        budget.step()
+
+
+def _told(writer: Writer | None) -> Callable[[str], None]:
+    return writer.note_budget if writer is not None else lambda _: None
+
+
+def _copied(plan: Plan, merge: output.Merge | None, name: str, respects_front: bool) -> int:
+    """Return how much of an output file is in the console file and, if the front lives, was passed on."""
+    merged = merge.position(name) if merge is not None and name in output.STREAMS else output.Copied.GIVEN_UP
+    if plan.copied is None or not respects_front or os.getppid() != plan.front:
+        return merged
+    return min(merged, plan.copied.of(name))
+
+
 def _move_output(run: Path, merge: output.Merge | None, master: int | None, over: threading.Event) -> None:
     """Move the training's output into the console file; where it writes that itself, only reserve disk space."""
     if master is not None:
         output.pump(master, output.open_append(run / rundir.CONSOLE))
         return
     written = output.output_files(run)
-    room = output.Preallocation(written)
+    room = disk_space.Preallocation(written)
     while True:
         room.step()
         while merge is not None and merge.step() and not over.is_set():
@@ -284,4 +324,4 @@ def _move_output(run: Path, merge: output.Merge | None, master: int | None, over
         if over.wait(MERGE_SECONDS):
             break
     room.close()
-    output.release_preallocated(written)
+    disk_space.release_preallocated(written)

@@ -28,6 +28,7 @@ from monitor.model.state import RunState
 from monitor.runs import catalogue
 from monitor.runs.catalogue import identity
 from monitor.sources.run_directory import Position, RunDirectory
+from monitor.sources.sparse_files import FREED
 from monitor.step_columns import Floats, Integers
 from trainhooks import rundir
 
@@ -38,15 +39,21 @@ def type_checksum(of: type) -> str:
     return f"{__version__} {zlib.crc32(repr(msgspec.inspect.type_info(of)).encode()):08x}"
 
 
-def write_cache(path: Path, content: bytes | bytearray) -> None:
-    """Write a cache atomically. Failure is ignored; nothing is written into another user's directory."""
+def write_cache(path: Path, content: bytes | bytearray) -> bool:
+    """Write a cache atomically. Return whether it was written: never into another user's directory."""
     with contextlib.suppress(OSError):
         if path.parent.stat().st_uid != os.getuid():
-            return
+            return False
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as out:
-            out.write(content)
-        os.replace(temporary, path)
+        try:
+            with os.fdopen(handle, "wb") as out:
+                out.write(content)
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+            raise
+        return True
+    return False
 
 
 # The folded state.
@@ -100,11 +107,17 @@ class _KeptState(msgspec.Struct):
 _state_decoder = decoder_of(_KeptState)
 
 
-def keep_state(source: RunDirectory, state: RunState) -> None:
-    """Cache the state with its position in the journals."""
+def keep_state(source: RunDirectory, state: RunState) -> bool:
+    """Cache the state with its position in the journals. Return whether it was written.
+
+    Where a part of the journals is freed, the cache has what was in it: one that was made without it must not take its
+    place.
+    """
+    if source.has_gap:
+        return False
     position = source.position()
     heads = {name: _head(source.path / name, offset) for name, offset in position.offsets.items()}
-    write_cache(source.path / STATE_CACHE, encoded(_KeptState(type_checksum(RunState), heads, position, state)))
+    return write_cache(source.path / STATE_CACHE, encoded(_KeptState(type_checksum(RunState), heads, position, state)))
 
 
 def recall_state(source: RunDirectory) -> RunState | None:
@@ -114,7 +127,7 @@ def recall_state(source: RunDirectory) -> RunState | None:
     except (OSError, ValueError, RecursionError):
         return None
     fits = kept.shape == type_checksum(RunState) and all(
-        _head(source.path / name, offset) == kept.heads.get(name) and _size(source.path / name) >= offset
+        _head(source.path / name, offset) == kept.heads.get(name) and _continues(source.path / name, offset)
         for name, offset in kept.position.offsets.items()
     )
     if not fits:
@@ -131,12 +144,14 @@ def _head(path: Path, upto: int) -> int | None:
         return None
 
 
-def _size(path: Path) -> int:
-    """Return the size of a file in bytes; 0 where it does not exist."""
+def _continues(path: Path, offset: int) -> bool:
+    """Return whether a journal can be read on from there: it is long enough, and what follows was not freed."""
     try:
-        return path.stat().st_size
+        with open(path, "rb", opener=rundir.at_once) as source:
+            long_enough = os.fstat(source.fileno()).st_size >= offset
+            return long_enough and os.pread(source.fileno(), 1, offset) != FREED
     except OSError:
-        return 0
+        return not offset
 
 
 # The figures of finished runs, and the run to compare with: the last comparable one of the same command.

@@ -5,6 +5,7 @@ This happens when a run starts, beyond the limits below, and only to runs that w
     [retention]
     runs = 400          # number of runs to keep
     gib = 20            # their total size
+    run_gib = 4         # the size of a run that is live: older output and steps are freed; default: by the free space
     automatic = true    # false: only `trainmon prune` removes anything
 """
 
@@ -27,6 +28,7 @@ from trainhooks import rundir
 # A year of daily runs, or a few weeks of large ones; journals are about 300 bytes a step.
 KEEP_RUNS = 400
 KEEP_BYTES = 20 * 2**30
+MIN_RUN_BYTES = 2**26  # a live run keeps some ten thousand steps and a while of output
 GONE = ".removed-"
 PIN = "pinned"  # a file of this name in a run's directory keeps it forever
 MIN_AGE = 24 * 3600.0  # seconds since the last write to a run's files before it may be removed automatically
@@ -45,11 +47,12 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Which runs may stay."""
+    """Which runs may stay, and how large one may grow."""
 
     runs: int = KEEP_RUNS
     size: int = KEEP_BYTES
     automatic: bool = True
+    run: int | None = None  # bytes of a live run; None: by the free space
 
 
 def limits() -> Limits:
@@ -69,7 +72,10 @@ def limits() -> Limits:
         raise UserError(f"{source}: retention.gib must be a size in GiB, 0 or more")
     if not isinstance(automatic, bool):
         raise UserError(f"{source}: retention.automatic must be true or false")
-    return Limits(number, int(gib * 2**30), automatic)
+    run_gib = given.get("run_gib")
+    if run_gib is not None and (type(run_gib) not in (int, float) or not MIN_RUN_BYTES <= run_gib * 2**30 < 2**60):
+        raise UserError(f"{source}: retention.run_gib must be a size in GiB, {MIN_RUN_BYTES / 2**30:g} or more")
+    return Limits(number, int(gib * 2**30), automatic, None if run_gib is None else int(run_gib * 2**30))
 
 
 def surplus(stored: list[Stored], keep_runs: int = KEEP_RUNS, keep_bytes: int = KEEP_BYTES) -> list[Stored]:
@@ -183,7 +189,7 @@ def _files(path: Path) -> tuple[int, float]:
         with os.scandir(path) as entries:
             for entry in entries:
                 status = entry.stat(follow_symlinks=False)
-                total += status.st_size
+                total += min(status.st_size, status.st_blocks * 512)  # less where its older part was freed
                 newest = max(newest, status.st_mtime)
     except OSError:
         return total, time.time()  # its age is unknown, so treat it as new

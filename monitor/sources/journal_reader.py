@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from monitor.sources.decode import Unknown, decode
+from monitor.sources.sparse_files import FREED, after_freed
 from trainhooks import rundir
 from trainhooks.events import MAX_INTEGER, MAX_LINE, Event, Hello
 
@@ -22,11 +23,17 @@ BATCH = 1 << 18  # bytes decoded at once: the objects made of them fit the cache
 
 
 class JournalTail:
-    """Read a file's whole lines from `offset` on. A partial last line is read once it is complete."""
+    """Read a file's whole lines from `offset` on. A partial last line is read once it is complete.
+
+    Attributes:
+        offset: bytes returned so far, line ends included.
+        has_gap: whether lines were skipped that had been freed; the reader resets it.
+    """
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self.path = path
-        self.offset = offset  # bytes returned so far, line ends included
+        self.offset = offset
+        self.has_gap = False
 
     def size(self) -> int:
         """Return the current size of the file in bytes; 0 where it cannot be read."""
@@ -51,9 +58,16 @@ class JournalTail:
                 source.seek(self.offset)
                 # Not always a whole chunk: Python allocates the requested size, several times per second.
                 data = source.read(min(CHUNK, there))
+                if data.startswith(FREED):
+                    self.has_gap = True
+                    self.offset = after_freed(source.fileno(), self.offset)
+                    source.seek(self.offset)
+                    data = source.read(CHUNK)
         except OSError:
             return b""
-        end = data.rfind(b"\n") + 1
+        freed = data.find(FREED)
+        end = data.rfind(b"\n", 0, freed) + 1 if freed > 0 else 0
+        end = end or data.rfind(b"\n") + 1
         if end == 0:
             # Longer than any valid line: its start is returned, and counts as one unreadable line.
             if len(data) <= MAX_LINE:
@@ -69,7 +83,7 @@ class JournalTail:
             return 0
         source.seek(self.offset - 1)
         last = source.read(1)
-        while last and last != b"\n" and (data := source.read(BATCH)):
+        while last and last not in (b"\n", FREED) and (data := source.read(BATCH)):
             end = data.find(b"\n") + 1
             self.offset += end or len(data)
             last = b"\n" if end else data[-1:]
@@ -208,6 +222,17 @@ class Sequencer:
                     return events
         return [due for event in events for due in self.push(event)]
 
+    def jump_to(self, event: Any) -> None:
+        """Wait for no event of this one's producer before it: they are gone, and count as missing."""
+        sequence = self._producers.setdefault(event.producer, _Sequence())
+        if event.seq > sequence.expected:
+            gone = [seq for seq in sequence.held if seq < event.seq]
+            for seq in gone:
+                del sequence.held[seq]
+            self._held -= len(gone)
+            self.missing += event.seq - sequence.expected
+            sequence.expected = event.seq
+
     def is_behind(self, event: Event) -> bool:
         """Return whether this event, or one after it, was already returned."""
         sequence = self._producers.get(event.producer)
@@ -334,6 +359,10 @@ class Recording:
         with open(path, "rb") as source:
             offset = 0
             while line := source.readline(MAX_LINE + 1):
+                if line.startswith(FREED):  # its numbers are missing
+                    offset = after_freed(source.fileno(), offset)
+                    source.seek(offset)
+                    continue
                 try:
                     header = _line.decode(line)
                     fits = line.endswith(b"\n") and 0 <= header.seq <= MAX_INTEGER and -1e12 < header.t < 1e12

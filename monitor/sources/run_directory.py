@@ -57,6 +57,7 @@ class RunDirectory:
         self._chosen = chosen
         self._journals: list[Path] = []  # at the last search
         self._strangers: set[str] = set()  # producers that published, and whose journals decide whether they count
+        self.has_gap = False  # whether older events of what was read are freed: they count as missing
         self.unreadable = 0  # lines that leave no gap in their producer's numbers; a gap counts as missing
         self._sequencer = Sequencer()
         self._tails: dict[Path, JournalTail] = {}
@@ -112,7 +113,11 @@ class RunDirectory:
             while (not some or tail.offset + CHUNK <= end) and (block := tail.block()):
                 schema = self._schemas.setdefault(path, StepSchema())
                 for batch in batches(block):
-                    due = form(self._sequencer.push_all(self._known(path, schema.read(batch, numbered))))
+                    known = self._known(path, schema.read(batch, numbered))
+                    if tail.has_gap and known:
+                        tail.has_gap, self.has_gap = False, True
+                        self._sequencer.jump_to(known[0])
+                    due = form(self._sequencer.push_all(known))
                     some = some or bool(due)
                     yield from due
             if some:

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import deque
 from pathlib import Path
 
+from monitor.sources.sparse_files import FREED, next_data
 from trainhooks import process_identity, rundir
 from trainhooks.auto.imports import MAX_STARTING, STARTING
 from trainhooks.events import MAX_NAME, MAX_TEXT, clean
@@ -33,7 +34,7 @@ class FilePosition:
         self._before = b""  # what was read last, up to `offset`
 
     def peek(self, handle: int, most: int) -> bytes:
-        """Return new bytes, `most` at most; they are returned again until `take`.
+        """Return new bytes, `most` at most; they are returned again until `take`. A freed part is skipped.
 
         Raises:
             OSError: the disk fails.
@@ -41,7 +42,11 @@ class FilePosition:
         if os.fstat(handle).st_size < self.offset:
             self.offset, self._before = 0, b""
         known = self._before
-        data = os.pread(handle, len(known) + most, self.offset - len(known))
+        begin = self.offset - len(known)
+        data = os.pread(handle, len(known) + most, begin)
+        if data.startswith(FREED) and (kept := next_data(handle, begin)) > begin:
+            self.offset, self._before, known = max(self.offset, kept), b"", b""
+            data = os.pread(handle, most, self.offset)
         if not data.startswith(known):  # overwritten: lines that differ are new
             first_change = next((at for at, byte in enumerate(known) if data[at : at + 1] != bytes([byte])), len(known))
             kept = known.rfind(b"\n", 0, first_change) + 1

@@ -63,12 +63,12 @@ def fold_speed(steps: int = 50_000) -> dict[str, float]:
 
 
 def diagnosis(times: int = 20) -> dict[str, float]:
-    """What the rules cost while a run lives, once a view: on the recordings of the demos, and on a long run."""
+    """What the rules cost while a run lives, once a whole view: on the recordings of the demos, and on a long run."""
     from monitor.diagnosis.diagnose import diagnose, to_try, verdict
     from monitor.diagnosis.rule import Evidence
     from monitor.model.summary import open_work, report
     from monitor.model.wall_time import RunContext
-    from monitor.runs.follow import FRAME
+    from monitor.runs.follow import WHOLE_FRAME
     from monitor.runs.replay import open_player
 
     dearest = 0.0
@@ -86,7 +86,7 @@ def diagnosis(times: int = 20) -> dict[str, float]:
                 to_try(evidence, found)
                 verdict(found, evidence)
             dearest = max(dearest, (time.process_time() - begin) / times)
-    return {"one diagnosis, ms": 1e3 * dearest, "live, % of a core": 100 * dearest / FRAME}
+    return {"one diagnosis, ms": 1e3 * dearest, "live, % of a core": 100 * dearest / WHOLE_FRAME}
 
 
 def first_paint(sizes: tuple[int, ...] = (10_000, 1_000_000)) -> dict[str, float]:

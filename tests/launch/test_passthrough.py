@@ -128,7 +128,7 @@ def test_closed_descriptors_do_no_harm(state: State) -> None:
 
     ended = state.run("sh", "-c", "echo out; echo err >&2; exit 5", capture_output=False, stdin=None, preexec_fn=close)
     assert ended.returncode == 5
-    assert sorted((state.only / "console.log").read_bytes().split()) == [b"err", b"out"]
+    assert (state.only / "console.log").read_bytes() == b""  # they are closed for the program, too
     json.loads((state.only / "run.json").read_bytes())
 
 
@@ -150,7 +150,7 @@ def test_what_cannot_run_ends_in_one_line(state: State, command: list[str], code
     assert not state.runs()
 
 
-@pytest.mark.parametrize(("text", "code"), [("#!/no/such/interpreter\n", 127), ("echo no first line\n", 126)])
+@pytest.mark.parametrize(("text", "code"), [("#!/no/such/interpreter\n", 127), ("\0no script\n", 126)])
 def test_what_the_system_refuses_ends_in_one_line(state: State, tmp_path: Path, text: str, code: int) -> None:
     script = tmp_path / "script"
     script.write_text(text)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.running import output, recorder
+from monitor.running import disk_space, recorder
 from trainhooks import rundir
 
 
@@ -19,32 +19,32 @@ def kept(path: Path) -> int:
 def test_room_is_kept_ahead_and_given_back(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_bytes(b"x" * 10_000)
-    room = output.Preallocation([path, tmp_path / "missing"])
+    room = disk_space.Preallocation([path, tmp_path / "missing"])
     room.step()
-    if kept(path) < output.PREALLOCATED_BYTES // 2:
+    if kept(path) < disk_space.PREALLOCATED_BYTES // 2:
         pytest.skip("LOUD: this file system sets nothing aside")
     assert path.read_bytes() == b"x" * 10_000
     with path.open("ab") as out:
-        out.write(b"y" * (output.PREALLOCATED_BYTES - 20_000))
+        out.write(b"y" * (disk_space.PREALLOCATED_BYTES - 20_000))
     room.step()
-    assert kept(path) > output.PREALLOCATED_BYTES // 2
+    assert kept(path) > disk_space.PREALLOCATED_BYTES // 2
     room.close()
-    output.release_preallocated([path, tmp_path / "missing"])
+    disk_space.release_preallocated([path, tmp_path / "missing"])
     assert kept(path) <= 4096
-    assert path.stat().st_size == 10_000 + output.PREALLOCATED_BYTES - 20_000
+    assert path.stat().st_size == 10_000 + disk_space.PREALLOCATED_BYTES - 20_000
 
 
 def test_room_is_kept_anew_for_a_file_that_was_emptied(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_bytes(b"x" * 100_000)
-    room = output.Preallocation([path])
+    room = disk_space.Preallocation([path])
     room.step()
-    if kept(path) < output.PREALLOCATED_BYTES // 2:
+    if kept(path) < disk_space.PREALLOCATED_BYTES // 2:
         pytest.skip("LOUD: this file system sets nothing aside")
     path.write_bytes(b"anew\n")
     assert kept(path) <= 4096
     room.step()
-    assert kept(path) > output.PREALLOCATED_BYTES // 2
+    assert kept(path) > disk_space.PREALLOCATED_BYTES // 2
     room.close()
 
 

@@ -180,6 +180,7 @@ def _facts(state: RunState, facts: Facts, producer: Producer) -> None:
         # After a restart, the process's first step says where it begins.
         if facts.start_step is not None and not rank_state.begins_again and not rank_state.restarts:
             rank_state.start_step = facts.start_step
+        rank_state.passes.take(facts.facts, rank_state.steps_ok + sum(rank_state.skipped.values()))
     if producer.source == "console":
         state.facts = _updated(facts.facts, state.facts)
         return

@@ -166,6 +166,17 @@ class Progress:
     cost_total: float | None = None
     restarts: int = 0  # elastic restarts after which steps went on
     steps_again: int = 0  # steps repeated after these; they count once in the other figures
+    epoch: int | None = None  # the pass over the loader of a plain loop, from 1
+    epochs_total: int | None = None  # by the program's arguments
+    batch: int | None = None  # of that pass
+    batches: int | None = None
+
+    def place(self) -> str:
+        """Return `epoch 2 of 3, batch 18 of 25`; empty where passes over the data are unknown."""
+        if self.epoch is None or self.batch is None:
+            return ""
+        of = f" of {self.epochs_total:,}" if self.epochs_total else ""
+        return f"epoch {self.epoch:,}{of}, batch {self.batch:,} of {self.batches:,}"
 
 
 @dataclass(slots=True)

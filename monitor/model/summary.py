@@ -171,6 +171,10 @@ def _progress(state: RunState, context: RunContext, outcome: Outcome, wall: Wall
         elapsed_seconds=wall.total,
     )
     progress.restarts, progress.steps_again = main.restarts, main.steps_again
+    position = main.passes.position(ok + skipped, main.latest)
+    if position is not None:
+        progress.epoch, progress.epochs_total = main.passes.number, main.passes.epochs
+        progress.batch, progress.batches = position
     if total:
         progress.fraction = min(1.0, done / total)
     if outcome.state == "running" and total is not None:
@@ -195,8 +199,12 @@ def _time_left(main: RankState, steps: int, now: float) -> tuple[float, float, f
 
 def _total(state: RunState) -> int | None:
     """Return the planned steps, by the source of the main figures, else by a rank without steps; None: unknown."""
-    if state.main.total_steps is not None:
-        return state.main.total_steps
+    main = state.main
+    if main.total_steps is not None:
+        return main.total_steps
+    planned = main.passes.total(main.steps_ok + sum(main.skipped.values()), main.latest)
+    if planned is not None:
+        return main.start_step + planned
     return next(
         (
             rank_state.total_steps

@@ -137,6 +137,8 @@ def progress(report: Report) -> str:
         return "no step measured"
     of = f" of {done.steps_total:,}" if done.steps_total else ""
     parts = [f"{done.steps_done:,}{of} steps" + (f" ({share(done.fraction)})" if done.fraction is not None else "")]
+    if (place := done.place()) and report.outcome.state == "running":
+        parts.append(place)
     if done.steps_skipped:
         parts.append(f"{done.steps_skipped:,} skipped")
     if done.restarts:

@@ -59,8 +59,8 @@ def test_a_pulse_says_where_a_long_phase_stands(train: Trainings) -> None:
 WRITING = """
 import json, tempfile
 file = tempfile.NamedTemporaryFile("w")
-rows = [float(i) for i in range(20000)]
-until = time.monotonic() + 3  # some thirty looks, however quick the machine is
+rows = [float(i) for i in range(200_000)]  # some 50 ms: a look waits for 5 ms until Python gives way
+until = time.monotonic() + 3
 for _ in th.steps(iter(lambda: time.monotonic() < until, False)):
     with th.phase("forward"):
         time.sleep(0.002)

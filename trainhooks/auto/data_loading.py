@@ -6,8 +6,10 @@ from threading import get_ident
 from typing import Any, Dict, List, Optional
 
 from trainhooks import cuda
+from trainhooks.auto import batch_parts, unseen
 from trainhooks.auto.fast_path import Counts
 from trainhooks.auto.instrumentation import framework, harmless, override, put_facts
+from trainhooks.auto.plan import passes
 from trainhooks.auto.step_tracker import StepTracker
 from trainhooks.lane_entries import host_clock
 
@@ -41,14 +43,19 @@ def watch_loaders(dataloader: Any, torch: Any, tracker: StepTracker) -> None:
     def slow_next(iterator: Any) -> Any:
         nonlocal inside
         if not is_ours():
-            return fetch(iterator)
+            try:
+                return fetch(iterator)
+            except BaseException as error:
+                unseen.in_traceback(error)
+                raise
         inside = True
         try:
             fast_path.leave()
             tracker.fetch_begins(id(iterator), host_clock())
             batch = fetch(iterator)
-        except BaseException:
+        except BaseException as error:
             fetch_fails(iterator)
+            unseen.in_traceback(error)
             raise
         finally:
             inside = False
@@ -67,8 +74,13 @@ def watch_loaders(dataloader: Any, torch: Any, tracker: StepTracker) -> None:
         fast_path.leave()
         if tracker.optimizers.none_stepped:
             harmless(_put_settings, self)
+        if tracker.grads_wanted() and not framework.open_evaluations:
+            harmless(passes.begins, self)
         try:
             return make(self)
+        except BaseException as error:
+            unseen.in_traceback(error)
+            raise
         finally:
             tracker.iterator_made()
 
@@ -101,6 +113,8 @@ class BatchCounter:
 
     def counts(self, batch: Any) -> Optional[Counts]:
         """Return the counts of a batch (a tensor, a tuple or list, a mapping); None if unknown."""
+        if cuda.modes_active():  # the program's mode would see each reading of a shape
+            return None
         tensor = self._tensor
         item = batch if type(batch) is tensor else batch[0] if type(batch) in SEQUENCES and batch else batch
         if type(item) is tensor and item.dtype not in self._ids:  # the frequent cases first
@@ -109,23 +123,28 @@ class BatchCounter:
                 if shape[0] != self._last[2]:
                     self._last = (None, None, shape[0])
                 return self._last
-        if isinstance(batch, self._tensor):
+        if self._is_readable(batch):
             return self._of_tensor(batch)
-        if isinstance(batch, (tuple, list)):
-            for item in batch[:MAX_ITEMS]:
-                if isinstance(item, self._tensor):
+        items = batch_parts.items(batch, MAX_ITEMS)
+        if items is not None:
+            for item in items:
+                if self._is_readable(item):
                     return self._of_tensor(item)
-                if isinstance(item, dict):
+                if issubclass(type(item), dict):
                     return self.counts(item)
             return None
-        if hasattr(batch, "keys") and hasattr(batch, "get"):
-            return self._of_mapping(batch)
-        return None
+        table = batch_parts.table(batch)
+        return None if table is None else self._of_mapping(table)
+
+    def _is_readable(self, item: Any) -> bool:
+        return batch_parts.is_readable(type(item), self._tensor)
 
     def model_inputs(self, inputs: Any) -> Optional[Counts]:
         """Return the counts of a model's inputs; None for a row of numbers, which may be one sample or many."""
         first = inputs[0] if isinstance(inputs, tuple) and inputs else None
-        if isinstance(first, self._tensor) and first.dim() == 1 and first.is_floating_point():
+        if cuda.modes_active():
+            return None
+        if first is not None and self._is_readable(first) and first.dim() == 1 and first.is_floating_point():
             return None
         return self.counts(inputs)
 
@@ -137,17 +156,17 @@ class BatchCounter:
 
     def _of_mapping(self, batch: Any) -> Optional[Counts]:
         ids = batch.get("input_ids")
-        if isinstance(ids, self._tensor) and len(ids.shape) == 2:
+        if self._is_readable(ids) and len(ids.shape) == 2:
             rows, columns = ids.shape
             mask = batch.get("attention_mask")
-            if isinstance(mask, self._tensor) and mask.shape == ids.shape and mask.dtype in self._masks:
+            if self._is_readable(mask) and mask.shape == ids.shape and mask.dtype in self._masks:
                 if mask.is_cpu:
                     return int(mask.count_nonzero()), rows * columns, rows
                 return None, rows * columns, rows  # the padding is known only on the device
             return rows * columns, None, rows
         for name in list(batch.keys())[:MAX_ITEMS]:
             item = batch.get(name)
-            if isinstance(item, self._tensor) and item.shape:
+            if self._is_readable(item) and item.shape:
                 return None, None, item.shape[0]
         return None
 
@@ -160,7 +179,7 @@ class BatchBytes:
         self._left = MAX_BATCHES
 
     def count(self, batch: Any) -> None:
-        if self._left:
+        if self._left and not cuda.modes_active():
             self._left -= 1
             harmless(self._put, batch)
 
@@ -182,14 +201,21 @@ class BatchBytes:
 
     def _collect(self, value: Any, found: List[Any], depth: int) -> None:
         """Collect the host tensors among the first items of a batch into `found`."""
-        if isinstance(value, self._torch.Tensor):
+        if batch_parts.is_readable(type(value), self._torch.Tensor):
             if not value.is_cuda and value.device.type == "cpu":
                 found.append(value)
-        elif depth and isinstance(value, (list, tuple)):
-            for item in value[:MAX_TENSORS]:
+            return
+        items, table = batch_parts.items(value, MAX_TENSORS), batch_parts.table(value)
+        if depth and items is not None:
+            for item in items:
                 self._collect(item, found, depth - 1)
-        elif depth and hasattr(value, "keys") and hasattr(value, "get"):
-            for name in list(value.keys())[:MAX_TENSORS]:
-                self._collect(value.get(name), found, depth - 1)
-        elif depth and type(value).__module__ not in ("builtins", "numpy"):
-            self._collect(list(vars(value).values()) if hasattr(value, "__dict__") else None, found, depth - 1)
+        elif depth and table is not None:
+            for name in list(table.keys())[:MAX_TENSORS]:
+                self._collect(table.get(name), found, depth - 1)
+        elif depth and _has_plain_attributes(type(value)):
+            self._collect(list(vars(value).values()), found, depth - 1)
+
+
+def _has_plain_attributes(kind: Any) -> bool:
+    """Return whether the attributes of a class are read without a call of the program's."""
+    return kind.__dictoffset__ != 0 and kind.__getattribute__ is object.__getattribute__

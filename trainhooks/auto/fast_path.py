@@ -17,6 +17,7 @@ from threading import get_ident
 from typing import Any, Callable, Optional, Tuple
 
 from trainhooks import deferred, session
+from trainhooks.auto import unseen
 from trainhooks.auto.instrumentation import framework
 from trainhooks.lane_entries import SPAN, STANDARD, Lane, host_clock
 from trainhooks.signal_errors import pass_on
@@ -282,8 +283,9 @@ class FastPath:
                 return slow_next(iterator)
             try:
                 batch = fetch(iterator)
-            except BaseException:
+            except BaseException as error:
                 fetch_fails(iterator)
+                unseen.in_traceback(error)
                 raise
             fetched(iterator, batch)
             return batch
@@ -337,15 +339,22 @@ class FastPath:
                 self._forward_began = host_clock()
                 self._stage = IN_FORWARD
                 calls.calls += 1
-                result = module._call_impl(*args, **kwargs)
+                try:
+                    result = module._call_impl(*args, **kwargs)
+                except BaseException as error:
+                    unseen.in_traceback(error)
+                    raise
                 if self._stage == IN_FORWARD:
                     self._stage = AFTER_FORWARD
                 return result
             call = begins(module, args, kwargs)
-            if call is None:
-                return module._call_impl(*args, **kwargs)
-            result = call(*args, **kwargs)
-            tracker.forward_ends()
+            try:
+                result = (call or module._call_impl)(*args, **kwargs)
+            except BaseException as error:
+                unseen.in_traceback(error)
+                raise
+            if call is not None:
+                tracker.forward_ends()
             return result
 
         return called
@@ -374,9 +383,16 @@ class FastPath:
                 self._backward_began = host_clock()
                 self._stage = IN_BACKWARD
             elif not begins(loss):
-                return run(*args, **kwargs)
+                try:
+                    return run(*args, **kwargs)
+                except BaseException as error:
+                    unseen.in_traceback(error)
+                    raise
             try:
                 return run(*args, **kwargs)
+            except BaseException as error:
+                unseen.in_traceback(error)
+                raise
             finally:
                 if self._stage == IN_BACKWARD:
                     self._backward_ended = host_clock()

@@ -1,16 +1,14 @@
 """Import hooks: load the adapter of a framework when a program imports that framework.
 
 Every interpreter under `trainmon run` executes this file at its start, by its path. So it imports only what an
-interpreter loads anyway, and nothing else of `trainhooks` before a training library shows up.
+interpreter loads anyway, and nothing else of `trainhooks` before a training library shows up. Not even `__future__` or
+`importlib.machinery`: a program that forgot to import such a module would work here, and fail elsewhere.
 """
-
-from __future__ import annotations
 
 import os
 import sys
+from _frozen_importlib_external import PathFinder
 from _thread import get_ident
-from importlib.machinery import PathFinder
-from itertools import islice
 from time import monotonic_ns, time
 
 TYPE_CHECKING = False
@@ -34,6 +32,8 @@ LARGE = frozenset((
     "wandb", "cv2", "tensorflow", "jax", "keras", "sklearn", "scipy", "pandas",
 ))
 # fmt: on
+_IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
+
 SPAN = 6  # as in `lane_entries`, which is loaded only with a training library
 
 # In the run's directory: imports of processes that have not announced themselves, one line each for begin and end.
@@ -46,14 +46,14 @@ _MARK = os.path.join("auto", "bootstrap", "sitecustomize.py")  # only trainmon's
 OWN_TRAINHOOKS = "own-trainhooks"  # the note's code, and its journal's name
 MAX_DIRECTORIES = 100  # searched for Python files: a few milliseconds on a slow disk
 
-_adapters: set[str] = set()  # packages that have an adapter which is not loaded yet
-_waiting: dict[str, list[Hook]] = {}  # by the module that they wait for
+_adapters: "set[str]" = set()  # packages that have an adapter which is not loaded yet
+_waiting: "dict[str, list[Hook]]" = {}  # by the module that they wait for
 _installed = False
 _loading = False  # an adapter is being imported
 _shadowed = False  # the program has a module `trainhooks` of its own
-_searches: set[tuple[int, str]] = set()  # under way, by thread and module
-_early: list[tuple[Any, ...]] = []  # imports before there is a lane
-_put: Callable[[tuple[Any, ...]], None] = _early.append
+_searches: "set[tuple[int, str]]" = set()  # under way, by thread and module
+_early: "list[tuple[Any, ...]]" = []  # imports before there is a lane
+_put: "Callable[[tuple[Any, ...]], None]" = _early.append
 _main_thread = get_ident()
 
 
@@ -73,13 +73,13 @@ def install() -> None:
     sys.meta_path.insert(0, FINDER)
 
 
-def when_imported(module: str) -> Callable[[Hook], Hook]:
+def when_imported(module: str) -> "Callable[[Hook], Hook]":
     """Have the decorated function called with `module` after its import, or after that of the adapter if it is later.
 
     What the function raises is swallowed, unless TRAINMON_DEBUG is set.
     """
 
-    def register(hook: Hook) -> Hook:
+    def register(hook: "Hook") -> "Hook":
         _waiting.setdefault(module, []).append(hook)
         if not _loading:  # else the rest of the adapter, which the function may call, is not there yet
             _call_hooks()
@@ -97,7 +97,7 @@ def _call_hooks() -> None:
                 _guarded(hook, module)
 
 
-def put_through(put: Callable[[tuple[Any, ...]], None]) -> None:
+def put_through(put: "Callable[[tuple[Any, ...]], None]") -> None:
     """Put the spans of imports through `put` from here on, beginning with those so far."""
     global _put
     for entry in _early:
@@ -119,7 +119,7 @@ def _load_adapter(package: str) -> None:
     _call_hooks()
 
 
-def _guarded(function: Callable[[Any], Any], argument: Any) -> None:
+def _guarded(function: "Callable[[Any], Any]", argument: "Any") -> None:
     """Call `function(argument)` and swallow errors: an unknown version of a framework may only cost readings."""
     try:
         function(argument)
@@ -150,7 +150,7 @@ def _is_shadowed() -> bool:
     return True
 
 
-def _find_foreign() -> Optional[str]:
+def _find_foreign() -> "Optional[str]":
     """Return the path of the program's own `trainhooks`; None if it has none."""
     search = (get_ident(), "trainhooks")
     if search in _searches:  # by a finder that asks all others, or that holds ours
@@ -167,7 +167,7 @@ def _find_foreign() -> Optional[str]:
     return None
 
 
-def _foreign_path(spec: Optional[ModuleSpec]) -> Optional[str]:
+def _foreign_path(spec: "Optional[ModuleSpec]") -> "Optional[str]":
     """Return the path of a module `trainhooks` that is no version of ours; None for ours, and for no module."""
     if spec is None:
         return None
@@ -181,8 +181,12 @@ def _foreign_path(spec: Optional[ModuleSpec]) -> Optional[str]:
 
 def _holds_modules(directory: str) -> bool:
     """Return whether there are Python files in or below a directory, within the first MAX_DIRECTORIES."""
-    walked = islice(os.walk(directory), MAX_DIRECTORIES)
-    return any(name.endswith(".py") for _, _, names in walked for name in names)
+    for count, (_, _, names) in enumerate(os.walk(directory)):
+        if count == MAX_DIRECTORIES:
+            break
+        if any(name.endswith(".py") for name in names):
+            return True
+    return False
 
 
 def _note_shadowed(path: str) -> None:
@@ -213,7 +217,7 @@ class Home:
     """Find the launcher's `trainhooks`, unless the program has a module of that name. Asked before other finders."""
 
     @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+    def find_spec(name: str, path: "Any" = None, target: "Any" = None) -> "Optional[ModuleSpec]":
         return PathFinder.find_spec(name, [_HOME]) if name == "trainhooks" and not _is_shadowed() else None
 
 
@@ -241,7 +245,7 @@ def _show(name: str) -> bool:
 class _Finder:
     """Find nothing itself: let the other finders find a watched module, and run our hooks after it."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Optional[ModuleSpec]":
         if name not in _waiting and name not in LARGE:
             return None
         search = (get_ident(), name)
@@ -256,7 +260,7 @@ class _Finder:
             _watch(spec)
         return spec
 
-    def _find(self, name: str, path: Any, target: Any) -> Optional[ModuleSpec]:
+    def _find(self, name: str, path: "Any", target: "Any") -> "Optional[ModuleSpec]":
         """Return what the finders behind this one find: those before it have been asked, and may be asking it."""
         finders: list[Any] = list(sys.meta_path)
         own = next((index for index, finder in enumerate(finders) if finder is self), -1)  # -1: another holds it
@@ -268,7 +272,7 @@ class _Finder:
         return None
 
 
-def _watch(spec: ModuleSpec) -> None:
+def _watch(spec: "ModuleSpec") -> None:
     """Have our hooks run after the module of `spec`."""
     loader: Any = spec.loader
     own = getattr(loader, "__dict__", {})
@@ -276,14 +280,15 @@ def _watch(spec: ModuleSpec) -> None:
         spec.loader = _Loader(loader)  # type: ignore[assignment]
         return
 
-    def exec_module(module: ModuleType) -> None:
+    def exec_module(module: "ModuleType") -> None:
         own.pop("exec_module", None)  # the module may look at its loader
         _execute(loader, module)
 
+    _unseen(exec_module)
     loader.exec_module = exec_module  # it keeps its class, which tools look at
 
 
-def _execute(loader: Any, module: ModuleType) -> None:
+def _execute(loader: "Any", module: "ModuleType") -> None:
     """Execute a module by its own loader, and then our hooks."""
     name = module.__name__
     if name in _adapters:  # before its submodules are imported, which the adapter's hooks wait for
@@ -303,16 +308,27 @@ def _execute(loader: Any, module: ModuleType) -> None:
         _guarded(hook, module)
 
 
+def _unseen(function: "Callable[..., Any]") -> None:
+    """Have Python leave a function out of tracebacks and of the counting of a warning's `stacklevel`.
+
+    It knows the import system's own frames by the name of their file. With others between them, it shows them all.
+    """
+    function.__code__ = function.__code__.replace(co_filename=_IMPORT_SYSTEM)
+
+
+_unseen(_execute)
+
+
 class _Loader:
     """The module's own loader, followed by our hooks. It removes itself before the module can see it."""
 
-    def __init__(self, theirs: Any) -> None:
+    def __init__(self, theirs: "Any") -> None:
         self._theirs = theirs
 
-    def create_module(self, spec: ModuleSpec) -> Any:
+    def create_module(self, spec: "ModuleSpec") -> "Any":
         return self._theirs.create_module(spec)
 
-    def exec_module(self, module: ModuleType) -> None:
+    def exec_module(self, module: "ModuleType") -> None:
         if getattr(module, "__loader__", None) is self:
             module.__loader__ = self._theirs
         spec: Any = module.__spec__
@@ -320,7 +336,9 @@ class _Loader:
             spec.loader = self._theirs
         _execute(self._theirs, module)
 
-    def __getattr__(self, name: str) -> Any:
+    _unseen(exec_module)
+
+    def __getattr__(self, name: str) -> "Any":
         if name == "_theirs":  # in a copy that is being made
             raise AttributeError(name)
         return getattr(self._theirs, name)

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any, Callable, Dict, List, Optional, TypeVar
 
 from trainhooks import deferred, session
+from trainhooks.auto import unseen
 from trainhooks.lane_entries import FACTS, LOG, NO_PHASE, SPAN, host_clock
 from trainhooks.lane_entries import FORWARD as FORWARD_PHASE
 from trainhooks.signal_errors import pass_on
@@ -25,6 +26,7 @@ class FrameworkState:
 
     Attributes:
         tracker: the `StepTracker` of this process; None until torch has been imported.
+        plans: the framework has told of its training, and knows how long it is.
         logs_loss: the framework logs the loss itself, so the loss that backward starts from is not logged.
         counts_batches: the adapter says when a fetched batch is used (`batch_used`); it is counted then.
         open_evaluations: evaluations that a framework reported and that are open now: fetches in them make no step.
@@ -33,10 +35,13 @@ class FrameworkState:
         prefetched_batches: how many batches a framework may fetch before it uses the first of them.
     """
 
-    __slots__ = ("counts_batches", "logs_loss", "open_evaluations", "open_phases", "prefetched_batches", "tracker")
+    __slots__ = (
+        "counts_batches", "logs_loss", "open_evaluations", "open_phases", "plans", "prefetched_batches", "tracker",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.tracker: Optional[Any] = None
+        self.plans = False
         self.logs_loss = False
         self.counts_batches = False
         self.open_evaluations = 0
@@ -88,6 +93,8 @@ class Section:
         self._count_open(-1)
         if self._put is not None:
             self._put((None, host_clock()))
+        if value is not None:
+            unseen.in_traceback(value)
 
     def _count_open(self, change: int) -> None:
         if self._name == EVAL:
@@ -124,6 +131,7 @@ def training_begins(**known: Any) -> None:
 
     Without this call a process stays silent until its first steps show that it trains.
     """
+    framework.plans = True
     session.quiet_put()((FACTS, {name: value for name, value in known.items() if value is not None}))
     session.announce()
 
@@ -152,7 +160,7 @@ def training_ended() -> None:
     tracker = _tracker()
     if tracker is not None:
         tracker.pending_batches.clear()
-    framework.logs_loss = framework.counts_batches = False
+    framework.plans = framework.logs_loss = framework.counts_batches = False
 
 
 def _tracker() -> Any:
@@ -187,7 +195,9 @@ def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable
     if not callable(original):
         return False
     if not hasattr(original, MARK):
-        ours = functools.wraps(original)(make(original))
+        ours: Any = make(original)
+        ours.__code__ = unseen.passed_over(ours.__code__)
+        functools.update_wrapper(ours, original)
         setattr(ours, MARK, True)
         _put(owner, name, original, ours if kind is None else kind(ours))
     return True

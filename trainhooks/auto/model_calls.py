@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 from trainhooks.auto import program_facts
 from trainhooks.auto.data_loading import BatchCounter
 from trainhooks.auto.instrumentation import put_facts
+from trainhooks.auto.module_parts import parameters
 from trainhooks.auto.op_inspection import inspection
 from trainhooks.auto.step_tracker import StepTracker
 from trainhooks.lane_entries import host_clock
@@ -88,7 +89,7 @@ class TrainedModels:
     def _is_known(self, optimizer: Any) -> bool:
         """Return whether all its parameters are those of models that were searched for at an optimizer's step."""
         modules = [self._followed[key]() for key in self._wrapped]
-        held = {id(parameter) for module in modules if module is not None for parameter in module.parameters()}
+        held = {id(parameter) for module in modules if module is not None for parameter in parameters(module)}
         return bool(held) and all(id(one) in held for group in optimizer.param_groups for one in group["params"])
 
     def _follow(self, module: Any) -> None:

@@ -13,13 +13,17 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from trainhooks import cuda
+from trainhooks.auto import batch_parts, unseen
 from trainhooks.auto.instrumentation import harmless, put_facts
+from trainhooks.auto.module_parts import parameters, parts
 from trainhooks.auto.op_census import Census
+from trainhooks.auto.unseen import passed_over
 from trainhooks.signal_errors import pass_on
 
 VARIABLE = "TRAINMON_OPS"  # 0: no census
 _MODULE, _FUNCTION = type(sys), type(harmless)
 MAX_REPLACEMENT_FRAMES = 5  # between a function that replaces torch's and the call of torch's
+MAX_INPUTS = 64  # items of a list that are searched
 INSPECTED_CALL = 2  # of the training calls of one model
 _INPUTS = ("input_ids", "inputs_embeds", "pixel_values", "input_features", "input_values")
 # With overridden functions these modules do not take their fast path of evaluation, which pads differently.
@@ -92,7 +96,7 @@ class OpInspection:
             return ""  # autocast imports the former under a mode; without the latter a compiler would trace it
         if type(module).__name__ == "DataParallel":
             return "DataParallel: its replicas run in threads of their own"
-        for part in module.modules():
+        for part in parts(module):
             if isinstance(part, torch.jit.ScriptModule):
                 return "scripted: its operations are not seen"
             if not part.training and type(part).__name__ in _FAST_PATHS:
@@ -106,6 +110,9 @@ class OpInspection:
                 return module._call_impl(*args, **kwargs)
             try:
                 result = module._call_impl(*args, **kwargs)
+            except BaseException as error:  # our frames are also between those of torch
+                error.__traceback__ = unseen.trimmed(error.__traceback__)
+                raise
             finally:
                 harmless(active.leave)
             harmless(active.census.returned, result)
@@ -127,6 +134,8 @@ class OpInspection:
         put_facts(ops=facts)
 
 
+# Not all of this file: `_suppress_repeated_warnings` counts on the frame of `_call`.
+OpInspection._with_census.__code__ = passed_over(OpInspection._with_census.__code__)
 inspection = OpInspection()
 
 
@@ -247,8 +256,8 @@ def _uses_dynamo(torch: Any, module: Any) -> bool:
         return False
     if sum(utils.counters["frames"].values()) if "frames" in utils.counters else 0:
         return True
-    for part in module.modules():
-        if "_orig_mod" in part._modules:
+    for part in parts(module):
+        if "_orig_mod" in (vars(part).get("_modules") or {}):
             return True
         call = vars(part).get("_compiled_call_impl")
         if call is not None and not str(getattr(call, "__module__", "")).startswith("trainhooks"):
@@ -258,12 +267,12 @@ def _uses_dynamo(torch: Any, module: Any) -> bool:
 
 def _holds(module: Any, keys: Set[int]) -> bool:
     """Return whether all modules of these ids are the module or parts of it (called before it was wrapped)."""
-    return keys <= {id(part) for part in module.modules()}
+    return keys <= {id(part) for part in parts(module)}
 
 
 def _sharded(module: Any) -> Optional[str]:
     """Return why the inspected weights may be shards; None if they are whole."""
-    for parameter in module.parameters():
+    for parameter in parameters(module):
         if type(parameter).__name__ == "FlatParameter":
             return "the parameters are sharded (FSDP)"
         if getattr(parameter, "ds_numel", None) is not None:
@@ -286,12 +295,10 @@ def inputs(torch: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[st
 
 def _leading(torch: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Iterator[Any]:
     """Yield the tensors among the inputs, known names of main inputs first."""
-    first = args[0] if args else None
-    table: Any = first if hasattr(first, "keys") and hasattr(first, "get") else kwargs
-    for name in _INPUTS:
-        if isinstance(table.get(name), torch.Tensor):
-            yield table[name]
-    flat = [item for value in args for item in (value if isinstance(value, (tuple, list)) else (value,))]
-    for value in (*flat, *(table[name] for name in list(table.keys()))):
-        if isinstance(value, torch.Tensor):
+    first = batch_parts.table(args[0]) if args else None
+    table: Any = kwargs if first is None else first
+    named = [table.get(name) for name in _INPUTS]
+    flat = [item for value in args for item in (batch_parts.items(value, MAX_INPUTS) or (value,))]
+    for value in (*named, *flat, *(table.get(name) for name in list(table.keys()))):
+        if batch_parts.is_readable(type(value), torch.Tensor):
             yield value

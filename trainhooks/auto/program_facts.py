@@ -11,6 +11,8 @@ from typing import Any, Dict, List, Optional
 
 from trainhooks import session
 from trainhooks.auto.instrumentation import harmless, put_facts
+from trainhooks.auto.module_parts import parameters, parts, stored
+from trainhooks.auto.plan import is_planned, passes, planned
 from trainhooks.events import clean
 from trainhooks.lane_entries import FACTS, NANOSECOND, SPAN, host_clock
 
@@ -62,7 +64,7 @@ def model_facts(model: Any) -> Dict[str, Any]:
     known.is_model_recorded = True
     inner = unwrapped(model)
     facts: Dict[str, Any] = {"class": type(inner).__name__, **_parameters(inner)}
-    config = getattr(inner, "config", None)
+    config = stored(inner, "config")
     if config is not None:
         attention = getattr(config, "_attn_implementation", None)
         if attention is not None:
@@ -79,7 +81,7 @@ def model_facts(model: Any) -> Dict[str, Any]:
     if peft is not None:
         facts["peft"] = peft
     # transformers' own property for this warns in some versions, which a user would see.
-    if any(vars(module).get("gradient_checkpointing") for module in inner.modules()):
+    if any(vars(module).get("gradient_checkpointing") for module in parts(inner)):
         facts["gradient_checkpointing"] = True
     return facts
 
@@ -102,7 +104,7 @@ def _parameters(model: Any) -> Dict[str, Any]:
     total = trainable = 0
     sharded = False
     dtypes: Dict[str, int] = {}
-    for parameter in model.parameters():
+    for parameter in parameters(model):
         size = parameter.numel()
         if type(parameter).__name__ == "FlatParameter" or getattr(parameter, "ds_numel", None) is not None:
             return {}
@@ -116,14 +118,14 @@ def _parameters(model: Any) -> Dict[str, Any]:
 
 
 def _quantization(model: Any, config: Any) -> Optional[str]:
-    method = getattr(model, "quantization_method", None) or getattr(
+    method = stored(model, "quantization_method") or getattr(
         getattr(config, "quantization_config", None), "quant_method", None
     )
     return None if method is None else str(getattr(method, "value", method))
 
 
 def _peft(model: Any) -> Optional[str]:
-    adapters = getattr(model, "peft_config", None)
+    adapters = stored(model, "peft_config")
     if not isinstance(adapters, dict) or not adapters:
         return None
     kind = getattr(next(iter(adapters.values())), "peft_type", None)
@@ -140,6 +142,7 @@ def trains(module: Any) -> None:
 
 def optimizer_steps(optimizer: Any) -> None:
     """Record optimizer, precision and model, at the first step of an optimizer."""
+    harmless(passes.training_steps)
     facts = harmless(_setup, optimizer)
     if facts:
         put_facts(**facts)
@@ -151,6 +154,9 @@ def _setup(optimizer: Any) -> Dict[str, Any]:
         return {}
     known.optimizer_size = found["parameters"]
     facts: Dict[str, Any] = {"optimizer": found, "autocast": known.autocast}
+    bounds = None if is_planned() else harmless(planned)
+    if bounds:
+        facts["plan"] = bounds
     module = known.model() if known.model is not None else None
     if module is not None and not known.is_model_recorded:
         facts["model"] = model_facts(module)

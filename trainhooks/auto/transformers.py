@@ -13,6 +13,7 @@ import weakref
 from typing import Any, Dict, Optional, Tuple
 
 from trainhooks.auto import imports
+from trainhooks.auto.batch_parts import length
 from trainhooks.auto.instrumentation import framework, harmless, put_metrics, training_begins, training_ended
 from trainhooks.auto.program_facts import model_facts
 
@@ -82,7 +83,7 @@ def _facts(state: Any, kwargs: Dict[str, Any]) -> Dict[str, Any]:
 
 def _samples(loader: Any) -> Optional[int]:
     dataset: Any = getattr(loader, "dataset", None)
-    return len(dataset) if hasattr(dataset, "__len__") else None
+    return length(dataset)
 
 
 _classes: Dict[str, type] = {}

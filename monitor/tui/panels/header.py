@@ -302,6 +302,8 @@ def _progress(view: View, width: int) -> Row:
     tail: Row = []
     if progress.fraction is not None:
         tail += [(f"  {units.share(progress.fraction)}", "text bold")]
+    if (place := progress.place()) and view.report.outcome.state == "running":
+        tail += [("    ", "text"), (place, "text")]
     notes = skipped(progress)
     if notes:
         tail += [("    ", "text"), *notes]

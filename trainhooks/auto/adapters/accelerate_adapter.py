@@ -8,6 +8,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any, Callable, Dict
 
+from trainhooks.auto import unseen
 from trainhooks.auto.imports import when_imported
 from trainhooks.auto.instrumentation import framework, harmless, put_facts, replace, timed
 
@@ -25,7 +26,11 @@ def wrap_accelerator(module: ModuleType) -> None:
 
 def _init(original: Callable[..., Any]) -> Callable[..., Any]:
     def ours(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
+        try:
+            original(self, *args, **kwargs)
+        except BaseException as error:
+            unseen.in_traceback(error)
+            raise
         found = harmless(settings, self)
         if found:
             put_facts(accelerate=found)
@@ -37,7 +42,11 @@ def _prepare_data_loader(original: Callable[..., Any]) -> Callable[..., Any]:
     def ours(*args: Any, **kwargs: Any) -> Any:
         # Its loaders fetch one batch ahead to detect the last one.
         framework.prefetched_batches = max(framework.prefetched_batches, 1)
-        return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            unseen.in_traceback(error)
+            raise
 
     return ours
 

@@ -10,6 +10,8 @@ import sys
 from types import ModuleType
 from typing import Any, Callable, Dict, Optional
 
+from trainhooks.auto import unseen
+from trainhooks.auto.batch_parts import length
 from trainhooks.auto.imports import when_imported
 from trainhooks.auto.instrumentation import (
     EVAL,
@@ -66,7 +68,11 @@ def _call_callback_hooks(original: Function) -> Function:
             batch_used()
         elif hook_name == "on_train_end":
             training_ended()
-        return original(trainer, hook_name, *args, **kwargs)
+        try:
+            return original(trainer, hook_name, *args, **kwargs)
+        except BaseException as error:
+            unseen.in_traceback(error)
+            raise
 
     return ours
 
@@ -78,7 +84,11 @@ def _call_strategy_hook(original: Function) -> Function:
         elif hook_name == TO_DEVICE and trainer.strategy.root_device.type != "cpu":
             with phase(phase_name(hook_name) or hook_name):
                 return original(trainer, hook_name, *args, **kwargs)
-        return original(trainer, hook_name, *args, **kwargs)
+        try:
+            return original(trainer, hook_name, *args, **kwargs)
+        except BaseException as error:
+            unseen.in_traceback(error)
+            raise
 
     return ours
 
@@ -138,6 +148,7 @@ def _facts(trainer: Any) -> Dict[str, Any]:
     if trainer.max_epochs is not None and trainer.max_epochs > 0:
         facts["epochs"] = trainer.max_epochs
     dataset: Any = getattr(loader, "dataset", None)
-    if hasattr(dataset, "__len__"):
-        facts["dataset"] = {"train_samples": len(dataset)}
+    samples = length(dataset)
+    if samples is not None:
+        facts["dataset"] = {"train_samples": samples}
     return facts

@@ -16,10 +16,12 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from trainhooks import api, cuda, deferred, device_lane, device_sampling, session
 from trainhooks.auto import (
+    batch_parts,
     data_loading,
     fast_path,
     imports,
     model_calls,
+    module_parts,
     op_attention,
     op_census,
     op_flops,
@@ -27,6 +29,7 @@ from trainhooks.auto import (
     open_step,
     program_facts,
     step_tracker,
+    unseen,
 )
 from trainhooks.auto.imports import when_imported
 from trainhooks.auto.instrumentation import framework, override, span, timed
@@ -35,18 +38,25 @@ from trainhooks.lane_entries import host_clock
 
 Check = Callable[[], bool]
 
-_AUTO = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+OWN_HANDLE = -1  # the id of our hooks of all optimizers; torch's begin at 0
+
 # Modules that run on the training thread and must not become part of a compiled graph.
 _NOT_COMPILED = (
-    sys.modules[__name__], step_tracker, open_step, fast_path, open_step, data_loading, model_calls,
-    program_facts, op_attention, op_census, op_flops, op_inspection, op_census,
+    sys.modules[__name__], step_tracker, open_step, fast_path, data_loading, model_calls,
+    module_parts, batch_parts, unseen, program_facts, op_attention, op_census, op_flops, op_inspection, op_census,
     api, session, deferred, device_lane, cuda, device_sampling,
 )  # fmt: skip
+
+
+# Modules whose functions call the program's: warnings pass over them.
+_WRAPPING = (sys.modules[__name__], fast_path, data_loading, model_calls, program_facts)
 
 
 @when_imported("torch")
 def install(torch: Any) -> None:
     """Install the hooks in torch, once it has been imported."""
+    for module in _WRAPPING:
+        unseen.by_warnings(module)  # before any of them makes its wrappers
     tracker = framework.tracker = StepTracker(torch.is_grad_enabled)
     is_traced, is_compiling = _compilers(torch)
     _wrap_gradients(torch, tracker, is_traced, is_compiling)
@@ -126,6 +136,9 @@ def _wrap_gradients(torch: Any, tracker: StepTracker, is_traced: Check, is_compi
         tracker.gradient_begins(host_clock())
         try:
             return run_grad(*args, **kwargs)
+        except BaseException as error:
+            unseen.in_traceback(error)
+            raise
         finally:
             tracker.backward_ends(host_clock())
 
@@ -140,7 +153,11 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, is_traced: Check, is_comp
     models = model_calls.TrainedModels(torch, tracker)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **kwargs)
+        try:
+            init(self, *args, **kwargs)
+        except BaseException as error:
+            unseen.in_traceback(error)
+            raise
         try:
             if get_ident() == tracker.thread:
                 path.leave()
@@ -172,8 +189,17 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, is_traced: Check, is_comp
 
     override(module.Optimizer, "__init__", __init__)
     before, after = path.optimizer_hooks(is_traced, begins, ends)
-    module.register_optimizer_step_pre_hook(before)
-    module.register_optimizer_step_post_hook(after)
+    _register(module.register_optimizer_step_pre_hook, module, "_global_optimizer_pre_hooks", before)
+    _register(module.register_optimizer_step_post_hook, module, "_global_optimizer_post_hooks", after)
+
+
+def _register(register: Callable[..., Any], module: Any, place: str, hook: Callable[..., Any]) -> None:
+    """Register a hook of all optimizers under an id of our own: torch counts ids up, and programs may look at them."""
+    handle = register(hook)
+    hooks, key = getattr(module, place, {}), getattr(handle, "id", OWN_HANDLE)
+    if hooks.get(key) is hook and type(handle).next_id == key + 1:
+        hooks[OWN_HANDLE] = hooks.pop(key)
+        type(handle).next_id = key
 
 
 def _wrap_scaler(torch: Any, tracker: StepTracker, is_compiling: Check) -> None:
@@ -189,8 +215,9 @@ def _wrap_scaler(torch: Any, tracker: StepTracker, is_compiling: Check) -> None:
         tracker.scaler_begins(key, host_clock())
         try:
             result = run(self, optimizer, *args, **kwargs)
-        except BaseException:
+        except BaseException as error:
             tracker.nested.clear()
+            unseen.in_traceback(error)
             raise
         tracker.scaler_ends(key, optimizer, tracker.entered > before, host_clock())
         return result
@@ -268,11 +295,15 @@ def _time_cuda_start(torch: Any, tracker: StepTracker) -> None:
 
     @functools.wraps(start)
     def _lazy_init() -> None:
-        if get_ident() != tracker.thread or module.is_initialized():
-            start()
-            return
-        with span("cuda init"):
-            start()
+        try:
+            if get_ident() != tracker.thread or module.is_initialized():
+                start()
+                return
+            with span("cuda init"):
+                start()
+        except BaseException as error:
+            unseen.in_traceback(error)
+            raise
         module._lazy_init = start
 
     module._lazy_init = _lazy_init
@@ -284,10 +315,14 @@ def _time_moves(torch: Any, tracker: StepTracker) -> None:
     def timed_move(move: Callable[..., Any], is_to_gpu: Callable[[Any, Any], bool]) -> Callable[..., Any]:
         @functools.wraps(move)
         def ours(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if tracker.announced or get_ident() != tracker.thread or not is_to_gpu(args, kwargs):
-                return move(self, *args, **kwargs)
-            with span("model to GPU"):
-                return move(self, *args, **kwargs)
+            try:
+                if tracker.announced or get_ident() != tracker.thread or not is_to_gpu(args, kwargs):
+                    return move(self, *args, **kwargs)
+                with span("model to GPU"):
+                    return move(self, *args, **kwargs)
+            except BaseException as error:
+                unseen.in_traceback(error)
+                raise
 
         return ours
 
@@ -340,26 +375,15 @@ def _trim_tracebacks() -> None:
     @functools.wraps(theirs)  # its name as well, by which it is pickled
     def trimmed_hook(kind: Any, error: Any, trace: Optional[TracebackType]) -> None:
         try:
-            trace = _trimmed(trace)
+            trace = unseen.trimmed(trace)
             seen = set()
             cause = error
             while cause is not None and id(cause) not in seen:
                 seen.add(id(cause))
-                cause.__traceback__ = _trimmed(cause.__traceback__)
+                cause.__traceback__ = unseen.trimmed(cause.__traceback__)
                 cause = cause.__cause__ or cause.__context__
         except Exception:  # an exception of a foreign class is shown untrimmed
             pass
         theirs(kind, error, trace)
 
     sys.excepthook = trimmed_hook
-
-
-def _trimmed(trace: Optional[TracebackType]) -> Optional[TracebackType]:
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_AUTO):
-        trace = trace.tb_next
-    entry = trace
-    while entry is not None:
-        while entry.tb_next is not None and entry.tb_next.tb_frame.f_code.co_filename.startswith(_AUTO):
-            entry.tb_next = entry.tb_next.tb_next
-        entry = entry.tb_next
-    return trace

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from trainhooks import facts, rundir, session
 from trainhooks.auto import transformers as callback
+from trainhooks.auto import unseen
 from trainhooks.auto.imports import when_imported
 from trainhooks.auto.instrumentation import EVAL, batch_used, harmless, phase, replace, span, timed
 from trainhooks.lane_entries import AGGREGATE
@@ -57,7 +58,11 @@ def _training_step(original: Function) -> Function:
 
     def ours(*args: Any, **kwargs: Any) -> Any:
         batch_used()
-        return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            unseen.in_traceback(error)
+            raise
 
     return ours
 

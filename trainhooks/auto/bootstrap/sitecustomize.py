@@ -7,11 +7,10 @@ Other tools start in the same way, and each runs the sitecustomize that it hides
 theirs, in any order, and the one of another installation of trainmon as well.
 """
 
-from __future__ import annotations
-
 import os
 import sys
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from _frozen_importlib import ModuleSpec
+from _frozen_importlib_external import SourceFileLoader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def _print_by_line(run: str) -> None:
             sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
 
-def _load(name: str, path: str) -> Any:
+def _load(name: str, path: str) -> "Any":
     loader = SourceFileLoader(name, path)
     module = type(sys)(name)
     module.__spec__ = ModuleSpec(name, loader, origin=path)
@@ -82,13 +81,13 @@ def _run_hidden() -> None:
             sys.modules[_NAME] = module
 
 
-def _is_ours(module: Any) -> bool:
+def _is_ours(module: "Any") -> bool:
     """Return whether a module stands for this file; if not, another tool has executed this file in its own name."""
     origin = getattr(getattr(module, "__spec__", None), "origin", None) or ""
     return os.path.realpath(os.path.dirname(origin)) == os.path.realpath(_HERE)
 
 
-def _running() -> Iterator[str]:
+def _running() -> "Iterator[str]":
     """Return the directories of all files of this name that are being run."""
     frame: Any = sys._getframe(1)
     while frame is not None:

@@ -1,0 +1,85 @@
+"""Passes over the training's loader, and the planned steps that follow from them and the program's arguments. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from trainhooks.events import MAX_INTEGER, Step
+
+FETCH = "data"  # the phase whose count is the batches of a step
+LATEST = 9  # steps by which the batches a step are known
+
+
+@dataclass(slots=True)
+class Passes:
+    """What a producer reported of the passes and the plan; steps are those done since it began."""
+
+    number: int = 0  # of the newest pass, from 1
+    batches: int | None = None  # of a pass
+    began: int = 0  # steps done before the newest pass
+    measured: float | None = None  # steps of a whole pass
+    epochs: int | None = None  # planned
+    steps: int | None = None  # planned
+
+    def take(self, facts: dict[str, Any], done: int) -> None:
+        """Take the facts `passes` and `plan`, reported after `done` steps."""
+        plan, passes = facts.get("plan"), facts.get("passes")
+        if isinstance(plan, dict):
+            self.epochs, self.steps = _count(plan.get("epochs")), _count(plan.get("steps"))
+        number = _count(passes.get("number")) if isinstance(passes, dict) else None
+        if number is None or not isinstance(passes, dict):
+            return
+        if self.number and number > self.number:
+            self.measured = (done - self.began) / (number - self.number)
+        elif number < self.number:  # of another process, or another loop over the same loader
+            self.measured = None
+        # The first pass is reported in the first step, once that has shown which loader is the training's.
+        self.began = done - 1 if number == 1 and done == 1 else done
+        self.number, self.batches = number, _count(passes.get("batches"))
+
+    def position(self, done: int, latest: Sequence[Step]) -> tuple[int, int] | None:
+        """Return the batch within the newest pass, and the batches of a pass; None where that is unknown."""
+        a_step = _batches_a_step(latest)
+        if not self.number or self.batches is None or a_step is None or not self._fits(a_step):
+            return None
+        return min(self.batches, round((done - self.began) * a_step)), self.batches
+
+    def total(self, done: int, latest: Sequence[Step]) -> int | None:
+        """Return the planned steps; None where they are unknown, or what was done contradicts the plan."""
+        a_step = _batches_a_step(latest)
+        total = None
+        if self.steps is not None and a_step in (None, 1):  # with several batches a step, it may count either
+            total = self.steps
+        elif self.epochs is not None and 0 < self.number <= self.epochs:
+            a_pass = self._steps_a_pass(a_step)
+            total = None if a_pass is None else self.epochs * a_pass
+        return total if total is not None and total >= done else None
+
+    def _steps_a_pass(self, a_step: float | None) -> int | None:
+        expected = None if self.batches is None or a_step is None else math.ceil(self.batches / a_step)
+        if self.measured is None:
+            return expected
+        # A pass may be reported while its last step is still open.
+        if expected is not None and abs(expected - self.measured) <= 1:
+            return expected
+        return round(self.measured) or None
+
+    def _fits(self, a_step: float) -> bool:
+        """Return whether the passes so far had as many steps as their batches make."""
+        assert self.batches is not None
+        return self.measured is None or abs(math.ceil(self.batches / a_step) - self.measured) <= 1
+
+
+def _batches_a_step(latest: Sequence[Step]) -> float | None:
+    counts = [
+        times for step in latest[-LATEST:] if step.thread is None for name, _, _, times in step.phases if name == FETCH
+    ]
+    return median(counts) if counts else None
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and 0 < value <= MAX_INTEGER else None

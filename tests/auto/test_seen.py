@@ -1,0 +1,21 @@
+"""What a program sees of its model, its batches and its own stack is what it sees without trainmon."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from .watched import both
+
+
+@pytest.mark.parametrize("kind", ["methods", "batches", "places", "tracebacks", "imports", "modes", "handles"])
+def test_nothing_differs_for_the_program(tmp_path: Path, kind: str) -> None:
+    if kind in ("tracebacks", "imports") and sys.version_info < (3, 11):
+        pytest.skip("a bare `raise` restores the traceback up to Python 3.10")
+    both(tmp_path, "seen.py", kind)
+
+
+def test_no_tensor_of_ours_lives_on(tmp_path: Path) -> None:
+    both(tmp_path, "seen.py", "living")

@@ -7,7 +7,7 @@ DEMO := $(VENV)/demo
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-throttle demo-sft demo-sweep demo-ddp demo-cpp demo-replay test test-long lint check snapshots zoo faults harmless soak gpu-check fuzz bench versions manual clean
+.PHONY: help setup demo demo-throttle demo-sft demo-sweep demo-ddp demo-cpp demo-replay test test-long lint check snapshots zoo faults harmless probes soak gpu-check fuzz bench versions manual clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -79,6 +79,11 @@ faults: $(READY)  ## Inject every known fault and print its effect on training a
 # Some eight minutes. `make harmless WORDS="exit output"` takes families or parts of names.
 harmless: $(READY)  ## Run over a hundred programs bare and under trainmon; list differences (SHORT=1: quickly)
 	$(BIN)/python -m tests.harmless $(if $(SHORT),--short) $(if $(LIST),--table $(LIST)) $(WORDS)
+
+# Some ten minutes; writes the tables of docs/probes-system.md and docs/probes-torch.md.
+probes: $(READY)  ## Ask hundreds of small questions of a program, bare and under trainmon; write the tables
+	$(BIN)/python -m tests.harmless --probes system --table docs/probes-system.md
+	$(BIN)/python -m tests.harmless --probes torch --table docs/probes-torch.md
 
 MINUTES ?= 10
 soak: $(READY)  ## Run MINUTES=10 under random faults: losses, memory over time, frame times

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "auto" / "scripts"
 MEASURED = Path(__file__).with_name("measured.py")
 PYTHON = sys.executable
+LIVING = Path(__file__).with_name("living.py")
 COMMAND = str(Path(PYTHON).with_name("trainmon"))
 LIMIT = 240.0  # seconds, against hanging
 MORE_BYTES, MORE_SHARE = 5 << 20, 0.02  # peak memory that watching may add
@@ -47,6 +48,7 @@ class Program:
     needs: tuple[str, ...] = ()  # commands that must be on the machine
     memory: bool = False  # whether its peak memory is compared
     short: bool = True  # whether it is in the short form
+    ends: int | None = None  # the exit code of a program that must come to its end, else its question is not asked
     masked: Callable[[bytes], bytes] = _same  # takes times and process ids out of the output
 
 
@@ -73,6 +75,8 @@ class Compared:
     def differences(self) -> list[str]:
         bare, watched = self.bare, self.watched
         found = []
+        if self.program.ends not in (None, bare.code):
+            found.append(f"bare exit code {bare.code}, meant {self.program.ends}: {bare.err[-200:]!r}")
         if bare.code != watched.code:
             found.append(f"exit code {bare.code}, watched {watched.code}")
         for name, one, other in (("stdout", bare.out, watched.out), ("stderr", bare.err, watched.err)):

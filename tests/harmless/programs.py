@@ -237,6 +237,7 @@ def _places() -> list[Program]:
         _python("32 descriptors", "place", LIMITS, setup="ulimit -n 32"),
         _python("a 64 kB stack", "place", LIMITS, setup="ulimit -s 512"),
         _python("files up to 8 MB", "place", "open('big', 'wb').write(bytes(1 << 20))", setup="ulimit -f 16384"),
+        _python("files up to 100 kB, a megabyte printed", "place", "print('x' * 1_000_000)", setup="ulimit -f 200"),
         Program(
             "a directory that is gone", "place", (PYTHON, "-c", "print(1)"), setup="mkdir gone; cd gone; rmdir ../gone"
         ),

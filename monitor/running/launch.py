@@ -252,7 +252,7 @@ def start(words: list[str], options: Options) -> Front:
         CannotRecord: its run directory cannot be created, or the system is out of processes or descriptors.
     """
     # A signal that arrives before the handlers are set stays pending, instead of killing only the front.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, supervise.FORWARDED)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*supervise.FORWARDED, signal.SIGTSTP))
     state = ExecState.take()
     tie = lifetime.lifetime_limit()
     try:

@@ -81,7 +81,6 @@ class Passes:
 
     def __init__(self) -> None:
         self._loader: Optional["weakref.ReferenceType[Any]"] = None
-        self._sampler: Optional["weakref.ReferenceType[Any]"] = None  # its iterator holds it, and not the loader
         self._shape: Tuple[Any, ...] = ()
         self._batches: Optional[int] = None
         self._number = 0
@@ -92,11 +91,8 @@ class Passes:
         known = self._loader() if self._loader is not None else None
         if self._reported is None:
             self._number = self._number + 1 if loader is known else 1
-            self._loader, self._sampler, self._shape = (
-                weakref.ref(loader),
-                weakref.ref(_sampler(loader)),
-                _shape(loader),
-            )
+            self._loader, self._shape = weakref.ref(loader), _shape(loader)
+            self._batches = _length(_sampler(loader))
             return
         if loader is not known:
             # A loader that is made anew for each epoch is the same one.
@@ -109,11 +105,8 @@ class Passes:
 
     def training_steps(self) -> None:
         """Report the pass that is under way, at the first step: from then on the training's loader is known."""
-        sampler = self._sampler() if self._sampler is not None else None
-        if sampler is None or self._reported is not None or is_planned():
-            return
-        self._batches = _length(sampler)
-        self._report()
+        if self._number and self._reported is None and not is_planned():
+            self._report()
 
     def _report(self) -> None:
         self._reported = time.monotonic()
@@ -141,7 +134,7 @@ def _sampler(loader: Any) -> Any:
 def _length(sampler: Any) -> Optional[int]:
     """Return the batches of a pass; None where that is unknown, or where a sampler of the program would be asked.
 
-    The length of the data set is asked once more here: torch's own samplers ask for it at the begin of each pass.
+    The length of the data set is asked once more here, when torch's own samplers ask for it: at the begin of a pass.
     """
     owners = (type(sampler), type(getattr(sampler, "sampler", sampler)))
     if any(owner.__module__.partition(".")[0] != "torch" for owner in owners):

@@ -124,8 +124,8 @@ def _run(command: list[str], options: Options, alerting: Alerting, low_bandwidth
         return _become(command)
     if front.tie is not None and not front.stays and os.isatty(2):
         say(f"trainmon: {front.tie.text}")
-    if not front.records_output:
-        complain("the output is not recorded: the size of files is limited (ulimit -f)")
+    if front.unrecorded is not None:
+        complain(f"the output is not recorded: {front.unrecorded}")
     try:
         alerting.start(front.run)
     except UserError as error:
@@ -133,6 +133,10 @@ def _run(command: list[str], options: Options, alerting: Alerting, low_bandwidth
     if options.dashboard:
         return _run_with_dashboard(front, alerting, low_bandwidth)
     ended = front.passthrough()
+    if front.lost_output:
+        from monitor.units import size
+
+        complain(f"{size(front.lost_output)} of the output were not passed on: the disk was full")
     _end_report(front.run, ended)
     return ended.status
 

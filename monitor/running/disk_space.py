@@ -8,6 +8,7 @@ of its output and of its journals is freed while it runs, so that it does not fi
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import subprocess
 import time
@@ -82,9 +83,8 @@ MOST_BUDGET = 4 << 30  # some 14 million steps
 LEAST_BUDGET = 64 << 20
 LOW_FREE = 256 << 20  # bytes left on the disk, below which a run keeps no more than LOW_BUDGET of its own files
 LOW_BUDGET = 16 << 20
-LEAST_FREE = (
-    2 * PREALLOCATED_BYTES
-)  # below it, output is freed that is not passed on yet: the program's prints go first
+# Bytes left, below which output is freed that is not passed on yet, as the program's next prints go first.
+LEAST_FREE = 32 << 20
 OUTPUT_SHARE = 4  # 1/4 of the budget is for the output, the rest for the journals
 HEAD_BYTES = 1 << 20  # of the output that stay: what the program printed of its arguments
 STREAM_BYTES = 32 << 20  # of each stream that are kept twice: the reader of metrics may be as far behind
@@ -92,6 +92,8 @@ BEHIND_BYTES = 1 << 20  # before a position that was passed on: its reader compa
 FREED_AT_ONCE = 8 << 20  # bytes: less is not worth a system call
 CHECK_SECONDS = 1.0
 LOW_CHECK_SECONDS = 0.1  # on a disk with little space
+LEAST_CHECK_SECONDS = 0.005
+CHECKS_UNTIL_FULL = 8  # at least, at the speed at which the output grows
 RETRY_SECONDS = 10.0  # between two compactions; twice as long after each that left too much: nothing can be freed
 RENEWED_BYTES = 32 << 20  # of the journals between two renewals of the cached state: half a second of reading
 BLOCK = 1 << 12  # whole blocks are freed, so that no line is half zero bytes
@@ -115,27 +117,29 @@ class DiskBudget:
         self._most: int | None = None  # bytes, from the first time that the run takes LEAST_BUDGET
         self._freed_until: dict[str, int] = {}
         self._due = 0.0
+        self._checked, self._written = 0.0, 0  # when, and the bytes of output then
         self._compaction: subprocess.Popen[bytes] | None = None
         self._next_compaction = 0.0
         self._pause = RETRY_SECONDS
         self._told = False
         self._cached = 0  # bytes of the journals when the cache was last renewed
 
-    def step(self) -> None:
-        """Check once a second, or more often on a disk with little space. Never raises.
+    def step(self) -> float:
+        """Check once a second, or more often where the disk could soon be full. Never raises.
 
         Where a file system cannot free a part of a file, its files stay as they are.
+
+        Returns:
+            Seconds until the next check is due.
         """
         now = time.monotonic()
         if now < self._due:
-            return
-        self._due = now + CHECK_SECONDS
+            return self._due - now
+        pause = CHECK_SECONDS
         with contextlib.suppress(OSError):
-            disk = os.statvfs(self._run)
-            free = disk.f_bavail * disk.f_frsize
+            free = output.free_bytes(self._run)
             is_low, is_full = free < LOW_FREE, free < LEAST_FREE
-            if is_low:
-                self._due = now + LOW_CHECK_SECONDS
+            pause = min(LOW_CHECK_SECONDS if is_low else CHECK_SECONDS, self._until_full(free, now) / CHECKS_UNTIL_FULL)
             self._free_streams(BEHIND_BYTES if is_low else STREAM_BYTES, not is_full)
             self._keep_state()
             used = sum(sparse_files.used_bytes(path) for path in self._files())
@@ -143,6 +147,16 @@ class DiskBudget:
             if used > most:
                 self._free_console(most // OUTPUT_SHARE, not is_full)
                 self._free_journals(most - most // OUTPUT_SHARE, now)
+        pause = max(LEAST_CHECK_SECONDS, pause)
+        self._due = now + pause
+        return pause
+
+    def _until_full(self, free: int, now: float) -> float:
+        """Return the seconds in which the output fills the disk at its present speed."""
+        written = sum(map(sparse_files.size, output.output_files(self._run)))
+        grown, seconds = written - self._written, now - self._checked
+        is_first, self._checked, self._written = not self._checked, now, written
+        return math.inf if is_first or grown <= 0 else free * seconds / grown
 
     def _files(self) -> list[Path]:
         return [*output.output_files(self._run), *rundir.journals(self._run)]
@@ -160,7 +174,8 @@ class DiskBudget:
         if self._copied is None:
             return
         for name in output.STREAMS:
-            self._free(self._run / name, 0, self._copied(name, waits) - behind)
+            end = min(sparse_files.size(self._run / name), self._copied(name, waits))
+            self._free(self._run / name, 0, end - behind)
 
     def _free_console(self, most: int, waits: bool) -> None:
         """Free the middle of the console file, so that its head and its newest lines are left."""
@@ -183,7 +198,7 @@ class DiskBudget:
 
     def _keep_state(self) -> None:
         """Renew the cache of the state as the journals grow, so that a reader never has to begin at their start."""
-        size = sum(path.stat().st_size for path in rundir.journals(self._run))
+        size = sum(map(sparse_files.size, rundir.journals(self._run)))
         if size < self._cached + RENEWED_BYTES or self._compacts():
             return
         self._cached = size

@@ -98,7 +98,7 @@ class Front:
         self._witness = witness
         self._sent_to_supervisor: list[tuple[int, float]] = []  # signals, and when they reached it
         self._start_ticks = process_identity.start_ticks(pid)
-        self.records_output = True
+        self.unrecorded: str | None = None  # why the output is not recorded
         self.was_terminated = False  # by SIGTERM: exit, too, when the training has ended
         self._statuses: dict[int, int] = {}  # of children that were reaped: pid -> wait status
         self._alone = False  # the supervisor died before the training
@@ -156,6 +156,11 @@ class Front:
                 return ended
             if not any(copy.is_behind for copy in self._copies):
                 time.sleep(GROWING_SECONDS if any(moved) else QUIET_SECONDS)
+
+    @property
+    def lost_output(self) -> int:
+        """Return the bytes of output that were not passed on, since the disk was full."""
+        return sum(copy.lost for copy in self._copies)
 
     def wait(self) -> Ended:
         """Wait for the training's end without showing its output."""
@@ -269,10 +274,9 @@ def start(words: list[str], options: Options) -> Front:
         raise CannotRecord(f"not recorded: {error}{hint}") from None
     os.close(plan.witness)
     front = Front(plan.run, supervisor, pid, copies, subreaper, tie, witness)
-    if plan.direct:
-        front.records_output = False
-        if inherited.is_pipe(1):  # its reader waits for the last writer, which is the program
-            inherited.release_standard(1)
+    front.unrecorded = plan.unrecorded
+    if plan.unrecorded is not None and inherited.is_pipe(1):
+        inherited.release_standard(1)  # its reader waits for the last writer, which is the program
     _forward_signals(front, hangup=front.stays or not options.dashboard)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if plan.inherit_stdin:
@@ -291,10 +295,10 @@ def _prepared(
 ) -> tuple[supervise.Plan, list[output.Copy], int]:
     """Make the run's directory, its output files and the pipe for signals; return what both processes need."""
     run = _new_run(words, options)
-    # A file would take no more than the limit, and the next print would fail or end the program: a terminal takes all.
-    is_limited = resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
-    pty = options.pty or (is_limited and options.dashboard)
-    direct = is_limited and not pty
+    # A file would take no more than that, and the next print would fail or end the program: a terminal takes all.
+    unrecorded = output.limit(run)
+    pty = options.pty or (unrecorded is not None and options.dashboard)
+    unrecorded = None if pty else unrecorded
     one_stream = options.dashboard or pty or _same_file(1, 2)
     copied = output.Copied()
     witness, told = os.pipe()
@@ -304,8 +308,8 @@ def _prepared(
         run=run,
         command=words,
         environment={**os.environ, **_gpu_environment(options)},
-        apart=not (one_stream or direct),
-        direct=direct,
+        apart=not one_stream and unrecorded is None,
+        unrecorded=unrecorded,
         read_live=options.dashboard or os.isatty(1),
         inherit_stdin=not options.dashboard and not os.isatty(0),
         terminal=_terminal_size() if pty else None,
@@ -317,7 +321,7 @@ def _prepared(
         front=os.getpid(),
         copied=copied,
     )
-    names = () if direct else (rundir.CONSOLE,) if one_stream else output.STREAMS
+    names = () if unrecorded else (rundir.CONSOLE,) if one_stream else output.STREAMS
     for name in names:
         os.close(output.open_append(run / name))
     # stderr gets the report at the end, and so does stdout where it is the same.

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import mmap
 import os
+import resource
 import select
 import struct
 import time
@@ -23,17 +24,36 @@ STDERR = "stderr.log"
 STREAMS = (STDOUT, STDERR)
 OUTPUT = (rundir.CONSOLE, *STREAMS)
 
-MIN_FREE_BYTES = 1 << 20  # on the disk of the runs: with less, the next prints of the program would fail
+MIN_FREE_BYTES = 1 << 20  # on the disk of the runs: with less, nothing is recorded
+MIN_OUTPUT_BYTES = 64 << 20  # with less, prints could fill the disk faster than older ones are freed, and then fail
 CHUNK = 1 << 18
 WRITERS_SECONDS = 0.1  # between two looks whether the program has closed its output
 PARTIAL_SECONDS = 0.5  # that the merge waits for the rest of a line
 
 
 def check_room(runs: Path) -> None:
-    """Raise OSError if the program's output, which goes to a file below `runs`, would soon find no space."""
-    disk = os.statvfs(next(path for path in (runs, *runs.parents) if path.exists()))
-    if disk.f_bavail * disk.f_frsize < MIN_FREE_BYTES:
+    """Raise OSError if there is no space for a run below `runs`."""
+    if free_bytes(next(path for path in (runs, *runs.parents) if path.exists())) < MIN_FREE_BYTES:
         raise OSError(errno.ENOSPC, f"less than {MIN_FREE_BYTES >> 20} MiB are free", str(runs))
+
+
+def free_bytes(path: Path) -> int:
+    """Return the bytes that are free on the disk of a file.
+
+    Raises:
+        OSError: the file does not exist.
+    """
+    disk = os.statvfs(path)
+    return disk.f_bavail * disk.f_frsize
+
+
+def limit(run: Path) -> str | None:
+    """Return why the program's output must not go to files of a run; None if it may."""
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+        return "the size of files is limited (ulimit -f)"
+    if free_bytes(run) < MIN_OUTPUT_BYTES:
+        return f"less than {MIN_OUTPUT_BYTES >> 20} MiB are free on its disk"
+    return None
 
 
 def open_append(path: Path) -> int:
@@ -84,6 +104,11 @@ class Copy:
         self._ends = alone and inherited.is_pipe(target) and inherited.tells_writers(source, self._source.handle)
         self._due = 0.0  # monotonic time of the next look for writers
         self.is_behind = False  # whether there was more than is copied at once
+
+    @property
+    def lost(self) -> int:
+        """Return the bytes that were not copied: on a full disk they were freed before."""
+        return self._source.skipped
 
     def step(self) -> bool:
         """Copy new output, up to a bound. Return whether there was any."""

@@ -58,7 +58,7 @@ class Plan:
     command: list[str]
     environment: dict[str, str]
     apart: bool = False  # stdout and stderr in separate files
-    direct: bool = False  # the caller's own stdout and stderr, in no file
+    unrecorded: str | None = None  # why the output goes to the caller's own stdout and stderr, and to no file
     read_live: bool = False  # whether somebody reads the output as it comes, on a terminal or the dashboard
     inherit_stdin: bool = False
     terminal: tuple[int, int] | None = None  # columns and rows of a pseudo-terminal
@@ -141,7 +141,7 @@ def _start(plan: Plan) -> tuple[int, int | None]:
     elif plan.apart:
         out = output.open_append(plan.run / output.STDOUT)
         errors = output.open_append(plan.run / output.STDERR)
-    elif plan.direct:
+    elif plan.unrecorded is not None:
         errors = None
     else:
         out = output.open_append(plan.run / rundir.CONSOLE)
@@ -294,18 +294,24 @@ def _prune(writer: Writer | None, over: threading.Event) -> None:
 
 
 def _keep_within(budget: disk_space.DiskBudget, over: threading.Event) -> None:
-    while not over.wait(disk_space.LOW_CHECK_SECONDS):
-        budget.step()
+    while not over.wait(budget.step()):
+        pass
 
 
 def _told(writer: Writer | None) -> Callable[[str], None]:
     return writer.note_budget if writer is not None else lambda _: None
 
 
-def _copied(plan: Plan, merge: output.Merge | None, name: str, respects_front: bool) -> int:
-    """Return how much of an output file is in the console file and, if the front lives, was passed on."""
+def _copied(plan: Plan, merge: output.Merge | None, name: str, waits: bool) -> int:
+    """Return how much of an output file may be freed: what is in the console file and, if the front lives, passed on.
+
+    Args:
+        waits: whether there is the space to wait for both; if not, all of it may be freed.
+    """
+    if not waits:
+        return output.Copied.GIVEN_UP
     merged = merge.position(name) if merge is not None and name in output.STREAMS else output.Copied.GIVEN_UP
-    if plan.copied is None or not respects_front or os.getppid() != plan.front:
+    if plan.copied is None or os.getppid() != plan.front:
         return merged
     return min(merged, plan.copied.of(name))
 

@@ -50,6 +50,14 @@ def used_bytes(path: os.PathLike[str]) -> int:
         return 0
 
 
+def size(path: os.PathLike[str]) -> int:
+    """Return the size of a file in bytes, freed parts included; 0 where it does not exist."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
 def after_freed(handle: int, offset: int) -> int:
     """Return where the zero bytes end that begin at `offset`: the begin of what was kept, or the end of the file.
 

@@ -31,6 +31,7 @@ class FilePosition:
 
     def __init__(self, offset: int = 0) -> None:
         self.offset = offset
+        self.skipped = 0  # bytes that were freed before they were read
         self._before = b""  # what was read last, up to `offset`
 
     def peek(self, handle: int, most: int) -> bytes:
@@ -45,6 +46,7 @@ class FilePosition:
         begin = self.offset - len(known)
         data = os.pread(handle, len(known) + most, begin)
         if data.startswith(FREED) and (kept := next_data(handle, begin)) > begin:
+            self.skipped += max(0, kept - self.offset)
             self.offset, self._before, known = max(self.offset, kept), b"", b""
             data = os.pread(handle, most, self.offset)
         if not data.startswith(known):  # overwritten: lines that differ are new

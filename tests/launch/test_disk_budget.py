@@ -139,11 +139,13 @@ def test_output_is_freed_while_the_program_prints_and_passes_on_whole(state: Sta
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 96 MiB."""
-    place = tmp_path / "disk"
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A disk of 96 MiB, or of another size."""
+    place, size = tmp_path / "disk", getattr(request, "param", "96m")
     place.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "none", str(place)], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(place)], capture_output=True
+    ).returncode:
         pytest.skip("LOUD: no tmpfs can be mounted here (not root?)")
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
@@ -162,6 +164,32 @@ def test_a_program_that_prints_more_than_the_disk_holds_ends_well(small_disk: Pa
         )
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "passed").stat().st_size == 60_000 * 4096 + 4
+
+
+def test_prints_that_are_faster_than_their_reader_do_not_fail_on_a_small_disk(small_disk: Path, tmp_path: Path) -> None:
+    """What no longer had a place is said to be missing."""
+    state = State(small_disk / "state")
+    (tmp_path / "go").touch()
+    with open(tmp_path / "passed", "wb") as passed:
+        ended = state.run(
+            *python(CHATTY.format(lines=60_000, go=str(tmp_path / "go"))),
+            capture_output=False,
+            stdout=passed,
+            stderr=subprocess.PIPE,
+        )
+    assert ended.returncode == 0, ended.stderr
+    whole = (tmp_path / "passed").stat().st_size == 60_000 * 4096 + 4
+    assert whole != (b"of the output were not passed on: the disk was full" in ended.stderr)
+
+
+@pytest.mark.parametrize("small_disk", ["40m"], indirect=True)
+def test_on_a_disk_that_is_too_small_for_output_it_is_passed_on_unrecorded(small_disk: Path, tmp_path: Path) -> None:
+    state = State(small_disk / "state")
+    (tmp_path / "go").touch()
+    ended = state.run(*python(CHATTY.format(lines=20_000, go=str(tmp_path / "go"))))
+    assert ended.returncode == 0, ended.stderr
+    assert len(ended.stdout) == 20_000 * 4096 + 4
+    assert ended.stderr.startswith(b"trainmon: the output is not recorded: less than 64 MiB are free on its disk\n")
 
 
 def test_output_is_passed_on_unrecorded_where_files_are_limited(state: State) -> None:

@@ -15,7 +15,12 @@ INITIAL_ENVIRONMENT = "/proc/self/environ"  # as the caller gave it
 COERCED = "LC_CTYPE"  # Python sets it where the locale is C (PEP 538)
 SOON = 1e-6  # seconds: for a timer that has run out meanwhile; 0 would turn it off
 
-_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+# The timers, and what they send.
+_TIMERS = {
+    signal.ITIMER_REAL: signal.SIGALRM,
+    signal.ITIMER_VIRTUAL: signal.SIGVTALRM,
+    signal.ITIMER_PROF: signal.SIGPROF,
+}
 
 were_closed: list[int] = []  # standard streams that were closed when this process started, and are open now
 
@@ -49,6 +54,9 @@ class ExecState:
         if self.ignores_children:
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         for which, left, interval in self.timers:
+            # One that runs out before the exec ends the process as it would end the program. A handler would take it.
+            if signal.getsignal(_TIMERS[which]) is not signal.SIG_IGN:
+                signal.signal(_TIMERS[which], signal.SIG_DFL)
             passed = time.monotonic() - self.taken if which == signal.ITIMER_REAL else 0.0
             signal.setitimer(which, max(SOON, left - passed), interval)
 

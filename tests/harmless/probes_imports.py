@@ -195,7 +195,7 @@ print(type(__loader__), __spec__.loader is __loader__, sorted(vars(__loader__)),
     bash(
         "import",
         "a zipapp",
-        "$PY -m zipapp src -o app.pyz -p $PY && ./app.pyz && $PY app.pyz a",
+        "touch -d @1000000000 src/*; $PY -m zipapp src -o app.pyz -p $PY && ./app.pyz && $PY app.pyz a",
         files={"src/__main__.py": "import sys, part; print(sys.argv[1:], part.x, __name__)", "src/part.py": "x = 2"},
     ),
     bash(

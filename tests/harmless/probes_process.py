@@ -162,7 +162,7 @@ PROBES = (
     _process(
         "/proc/self/status: signals, capabilities, groups, seccomp",
         """
-        keep = 'Umask Uid Gid Groups NStgid Sig Shd Cap NoNew Seccomp Cpus_a Mems_a Threads Speculation THP Tracer'
+        keep = 'Umask Uid Gid Groups NStgid SigP SigB SigI SigC Shd Cap NoNew Seccomp Cpus_a Mems_a Threads Speculation THP Tracer'
         for line in open('/proc/self/status'):
             if line.startswith(tuple(keep.split())) and 'NStgid' not in line: print(line, end='')
         """,

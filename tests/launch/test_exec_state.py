@@ -58,6 +58,22 @@ def test_the_program_starts_as_it_would_alone(state: State, tmp_path: Path, case
     assert bare == watched
 
 
+RUN_OUT = """
+import os, signal, time
+from monitor.running.exec_state import ExecState
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 0.01)
+state = ExecState.take()
+time.sleep(0.05)
+state.restore()
+os.execvp("sleep", ["sleep", "5"])
+"""
+
+
+def test_an_alarm_that_has_run_out_meanwhile_ends_the_program() -> None:
+    assert subprocess.run(python(RUN_OUT), cwd=ROOT).returncode == -signal.SIGALRM
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_is_closed_for_the_program(state: State, tmp_path: Path, closed: str) -> None:
     seen = []

@@ -162,9 +162,9 @@ PROBES = (
     _process(
         "/proc/self/status: signals, capabilities, groups, seccomp",
         """
-        keep = 'Umask Uid Gid Groups NStgid SigP SigB SigI SigC Shd Cap NoNew Seccomp Cpus_a Mems_a Threads Speculation THP Tracer'
+        keep = 'Umask Uid Gid Groups SigP SigB SigI SigC Shd Cap NoNew Seccomp Cpus_a Mems_a Threads Spec THP Tracer'
         for line in open('/proc/self/status'):
-            if line.startswith(tuple(keep.split())) and 'NStgid' not in line: print(line, end='')
+            if line.startswith(tuple(keep.split())): print(line, end='')
         """,
     ),
     _process(

@@ -143,8 +143,8 @@ PROBES = (
     ),
     _signal(
         "an alarm that was set before the start",
-        "import signal, time\nprint(signal.getitimer(0)[0] > 0, flush=True); time.sleep(9); print('not stopped')",
-        setup="""exec perl -e 'alarm 2; exec @ARGV' "$@" """,
+        "import signal, time\nprint(signal.getitimer(0)[0] > 0, flush=True); time.sleep(60); print('not stopped')",
+        setup="""exec perl -e 'alarm 9; exec @ARGV' "$@" """,
     ),
     _signal(
         "signals that were blocked",

@@ -31,7 +31,7 @@ def padding_waste(evidence: Evidence) -> Finding | None:
     if waste < MIN_PADDING_SHARE or _is_of_outliers(evidence):
         return None
     rows = [row for name in PADDED_PHASES if (row := evidence.phase(name)) is not None]
-    seconds = sum(row.mean * row.count for row in rows)
+    seconds = sum(row.recurring for row in rows)
     if evidence.host_only:  # when the GPU computed is unknown: all the time, at most
         seconds = evidence.report.wall.stepping
     lost = waste * evidence.of_wall(seconds)
@@ -211,7 +211,7 @@ def duplicate_forward(evidence: Evidence) -> Finding | None:
         evidence=lines,
         advice="Reuse the first output: compute metrics from the outputs behind the loss. Run gradient-free code under"
         " torch.no_grad().",
-        lost_fraction=min(0.5, evidence.of_wall(part * row.mean * row.count)) if row is not None and known else None,
+        lost_fraction=min(0.5, evidence.of_wall(part * row.recurring)) if row is not None and known else None,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 
 from monitor.diagnosis import hardware
-from monitor.diagnosis.rule import MIN_STEPS, Evidence, Family, Suppress, rule, single_wait
+from monitor.diagnosis.rule import MIN_STEPS, Evidence, Family, Suppress, rule
 from monitor.model import operations
 from monitor.model.report import Device, Finding
 from monitor.units import duration, percent, plural, share, size
@@ -214,9 +214,10 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
     if not isinstance(cpus, int) or workers <= MAX_WORKERS_PER_CORE * cpus:
         return None
     data = evidence.phase("data")
-    first_wait = single_wait(data) * data.mean * data.count if data is not None else 0.0  # for the first batch
+    first_wait = data.once if data is not None else 0.0  # for the first batch
     startup = (evidence.report.wall.startup or 0.0) + first_wait
-    part = data.share * (1 - single_wait(data)) if data is not None else 0.0
+    total = data.mean * data.count if data is not None else 0.0
+    part = data.share * data.recurring / total if data is not None and total else 0.0
     waits = evidence.enough() and part >= MIN_DATA_SHARE
     if not waits and startup < MIN_STARTUP_SECONDS:
         return None

@@ -292,7 +292,7 @@ def checkpointing_unneeded(evidence: Evidence) -> Finding | None:
     if not has_checkpointing(evidence) or memory is None or backward is None or backward.count < MIN_STEPS:
         return None
     used, total, kind = memory
-    recomputed = RECOMPUTED_SHARE * backward.mean * backward.count
+    recomputed = RECOMPUTED_SHARE * backward.recurring
     if 1 - used / total < MIN_UNUSED_SHARE or evidence.of_loop(recomputed) < MIN_RECOMPUTED_SHARE:
         return None
     # On a GPU the host's clock says nothing of the two: it waits wherever it next needs a result.

@@ -55,6 +55,10 @@ class Evidence:
             return False
         return wall.last_step - wall.warm >= MIN_LONG_SECONDS
 
+    def enough_of(self, count: int) -> bool:
+        """Return whether so many steps showed something: `MIN_STEPS`, or most of a few long ones."""
+        return count >= MIN_STEPS or (2 * count >= self.steps and self.enough())
+
     @property
     def is_running(self) -> bool:
         return self.report.outcome.state == "running"

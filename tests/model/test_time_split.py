@@ -163,3 +163,43 @@ def test_what_follows_the_last_step_makes_no_step_faster() -> None:
     )
     assert projected is not None
     assert (projected.faster, projected.saved_seconds) == (1.0, pytest.approx(12.0))
+
+
+# A few long steps show as much as many short ones; the verdict is about the whole loop.
+
+
+def long_steps(fields: dict[str, float], **usual: float) -> Story:
+    told = Story()
+    for _ in range(10):
+        told.step_with({"metrics": fields}, **(usual or {"forward": 20.0, "backward": 40.0}))
+    return told.bye()
+
+
+def test_a_run_of_ten_minutes_in_ten_steps_gets_findings() -> None:
+    assert codes(long_steps({"reward": 0.25, "loss": 0.0})) == ["reward-flat"]
+    assert codes(long_steps({"loss": 2.3})) == ["loss-flat"]
+    assert codes(long_steps({}, data=30.0, forward=30.0)) == ["input-bound"]
+
+
+def rewarded(loss: float, **more: float) -> Story:
+    told = Story()
+    for number in range(33):
+        told.step_with({"metrics": {"reward": number % 5, "loss": loss, **more}}, forward=0.1, backward=0.2)
+    return told.bye()
+
+
+def test_a_loss_of_exactly_zero_is_a_finding_beside_any_reward() -> None:
+    assert codes(rewarded(0.0)) == ["loss-flat"]
+    assert codes(rewarded(0.1)) == []
+
+
+def test_a_loss_that_is_rounded_to_zero_is_none_where_gradients_flow() -> None:
+    assert codes(rewarded(0.0, grad_norm=0.3)) == []
+
+
+def test_the_verdict_is_about_the_loop_where_much_of_it_lies_outside_the_steps() -> None:
+    told = Story().span("load model", 5.0)
+    for _ in range(30):
+        told.span("generation", 3.0).step(forward=0.1, backward=0.15, other=0.05).wait(0.7)
+    _, verdict = judged(told.bye(), alive=False)
+    assert verdict.title.startswith("75% of the time since the first step is generation; steps take 7.5%")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from monitor.diagnosis.rule import BETWEEN_STEPS, MIN_STEPS, Evidence, Family, Suppress, rule
+from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.host_limits import crowded
 from monitor.model import operations
 from monitor.model.operations import activity
@@ -89,7 +89,7 @@ MAX_BURST_MEDIAN = 0.5  # of the mean wait: where the median is less, waits come
 def input_bound(evidence: Evidence) -> Finding | None:
     """Find steps that wait for their data."""
     row = evidence.phase("data")
-    if row is None or (row.count < MIN_STEPS and (2 * row.count < evidence.steps or not evidence.enough())):
+    if row is None or not evidence.enough_of(row.count):
         return None
     if evidence.host_only and max(evidence.idle_most or 0.0, evidence.idle_least) < MIN_INPUT_SHARE:
         return None  # the host's wait costs nothing while the GPU works

@@ -9,10 +9,10 @@ from pkgutil import iter_modules
 from typing import Any
 
 from monitor.diagnosis import hardware, rules
-from monitor.diagnosis.rule import MIN_STEPS, MOST, Evidence, Family, Rule, gpu_evidence, registered
+from monitor.diagnosis.rule import BETWEEN_STEPS, MIN_STEPS, MOST, Evidence, Family, Rule, gpu_evidence, registered
 from monitor.diagnosis.rules import kernels, memory
 from monitor.model.device_use import bound_in_words, busy_in_words
-from monitor.model.pace import recoverable
+from monitor.model.pace import SINCE, recoverable
 from monitor.model.report import Finding, Suggestion
 from monitor.model.state import ours
 from monitor.model.view import FindingChange
@@ -138,6 +138,7 @@ NO_STEPS = "nothing-reports"
 MAX_KINDS, MAX_PHASES = 4, 3  # named in one line; the screens have tables of all
 MIN_SHOWN_SHARE = 0.01  # of step time
 MIN_JUDGED_STEPS = 5
+MIN_OUTSIDE_SHARE = 0.30  # of the time since the first step: with less outside the steps, their phases tell the whole
 
 
 def verdict(findings: list[Finding], evidence: Evidence) -> Finding:
@@ -175,14 +176,39 @@ def _where_the_time_goes(evidence: Evidence, no_findings: bool) -> Finding:
     bound = bound[:1].upper() + bound[1:]
     if bound and evidence.host_only:
         return _line(f"{bound}; GPU phases unknown, host clock only", _busy(evidence))
+    outside = _outside_the_steps(evidence)
+    if outside is not None:
+        outside.title += _nothing_found(evidence) if no_findings else ""
+        return outside
     slowest = max(report.phases, key=lambda row: row.share)
     name = "time in no named phase" if slowest.name == OTHER else slowest.name
     title = f"{share(slowest.share)} of {'GPU' if bound else 'step'} time is {name}, {duration(slowest.mean)} per step"
     if bound:
         title = f"{bound}: {title}"
     if no_findings:
-        title += "; no bottleneck found" if evidence.steps >= MIN_STEPS else f"; most findings need {MIN_STEPS} steps"
+        title += _nothing_found(evidence)
     return _line(title, _details(evidence, slowest.name))
+
+
+def _nothing_found(evidence: Evidence) -> str:
+    return "; no bottleneck found" if evidence.enough() else f"; most findings need {MIN_STEPS} steps"
+
+
+def _outside_the_steps(evidence: Evidence) -> Finding | None:
+    """Return where the time goes in a loop that spends much of it outside the steps."""
+    wall = evidence.report.wall
+    loop, inside = wall.stepping, wall.steps
+    if not loop or inside > (1 - MIN_OUTSIDE_SHARE) * loop:
+        return None
+    parts = {f"{row.name} (in steps)": row.mean * row.count for row in evidence.report.phases if row.name != OTHER}
+    parts["steps, in no named phase"] = max(0.0, inside - sum(parts.values()))
+    parts |= {BETWEEN_STEPS: wall.between_steps, **wall.in_loop}
+    (name, seconds), *others = sorted(parts.items(), key=lambda row: -row[1])
+    rest = [f"{other} {share(some / loop)}" for other, some in others if some >= MIN_SHOWN_SHARE * loop]
+    return _line(
+        f"{share(seconds / loop)} of the time {SINCE} is {name}; steps take {share(inside / loop)}",
+        [f"then {', '.join(rest[:MAX_PHASES])}", *_busy(evidence)] if rest else _busy(evidence),
+    )
 
 
 def _details(evidence: Evidence, slowest: str) -> list[str]:
@@ -270,7 +296,7 @@ Ranked = tuple[float, Suggestion]  # a rough possible gain as a share of the tim
 
 def to_try(evidence: Evidence, findings: list[Finding]) -> list[Suggestion]:
     """Return the suggestions, the most promising first, without those that a finding already makes."""
-    if evidence.steps < MIN_STEPS or evidence.report.run.source != "hooks":
+    if not evidence.enough() or evidence.report.run.source != "hooks":
         return []
     codes = {finding.code for finding in findings}
     rows = [row for make, beside in _TRIALS if not codes & set(beside) and (row := make(evidence)) is not None]
@@ -364,7 +390,7 @@ def _logging(evidence: Evidence) -> Ranked | None:
 
 def _grouping(evidence: Evidence) -> Ranked | None:
     main = evidence.state.main
-    if main.padded_steps < MIN_STEPS or not main.padded_tokens:
+    if not evidence.enough_of(main.padded_steps) or not main.padded_tokens:
         return None
     waste = 1 - main.unpadded_tokens / main.padded_tokens
     if waste < MIN_PADDING_SHARE:

@@ -14,6 +14,7 @@ from monitor.model.state import RunState
 from monitor.model.step_intervals import Timelines
 from monitor.model.throttle_events import MAX_MISSED
 from monitor.model.throttle_watch import MIN_CLOCK_DROP, GpuWatch, ThrottleEvent, Throttles, throttle_events
+from monitor.model.time_split import once_in
 from monitor.model.view import OpenWork
 from monitor.units import share
 
@@ -53,6 +54,10 @@ class Evidence:
         if self.steps < MIN_LONG_STEPS or wall.warm is None or wall.last_step is None:
             return False
         return wall.last_step - wall.warm >= MIN_LONG_SECONDS
+
+    def enough_of(self, count: int) -> bool:
+        """Return whether so many steps showed something: `MIN_STEPS`, or most of a few long ones."""
+        return count >= MIN_STEPS or (2 * count >= self.steps and self.enough())
 
     @property
     def is_running(self) -> bool:
@@ -112,9 +117,15 @@ class Evidence:
         return seconds / self.report.wall.stepping if self.report.wall.stepping else 0.0
 
     def named(self, *names: str) -> float:
-        """Return the seconds in phases and spans of these names, in steps and outside of them."""
-        in_steps = sum(row.mean * row.count for row in self.report.phases if row.name in names)
-        return in_steps + sum(seconds for name, seconds in self.report.wall.spans.items() if name in names)
+        """Return the seconds in phases and spans of these names, in steps and outside of them, without one-offs."""
+        in_steps = sum(row.recurring for row in self.report.phases if row.name in names)
+        return in_steps + sum(seconds for name, seconds in self.report.wall.in_loop.items() if name in names)
+
+    @property
+    def between(self) -> float:
+        """Return the seconds outside all steps and spans, without one-offs."""
+        once = sum(once_in(self.state.main.gaps.digested().quantiles, ()))
+        return max(0.0, self.report.wall.between_steps - once)
 
     # Facts of the program and its framework
 
@@ -157,16 +168,6 @@ class Evidence:
         total = sum(samples.values())
         most = sorted(samples.items(), key=lambda row: -row[1])[:MAX_PLACES]
         return [f"{share(count / total)} of it at {place}" for place, count in most if count >= MIN_PLACE_SHARE * total]
-
-
-# A single wait that is most of all waiting is not typical of the steps, however large its share of a short run.
-MIN_ONE_WAIT_SHARE = 0.6
-
-
-def single_wait(row: PhaseRow) -> float:
-    """Return the share of all waiting in one single wait where that is most of it: starting workers, a first shard."""
-    total = row.mean * row.count
-    return row.max / total if total > 0.0 and MIN_ONE_WAIT_SHARE * total <= row.max <= total else 0.0
 
 
 def _search(facts: dict[str, Any], name: str, depth: int = 3) -> Any:

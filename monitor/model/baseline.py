@@ -145,6 +145,11 @@ class Baseline:
         return {name: median(row.get(name, 0.0) for row in self.phases) for name in names}
 
 
+def slow_limit(durations: Sequence[float]) -> float:
+    """Return from how many seconds on steps of these durations are slow; `durations` is not empty."""
+    return Baseline(durations=list(durations))._limit()
+
+
 def _limit_of(typical: float, deviation: float, habit: float) -> float:
     spread = MAD_TO_SIGMA * deviation
     return max(

@@ -10,10 +10,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from itertools import pairwise
+from statistics import fmean, pstdev, stdev
 from typing import Any
 
-from monitor.model.baseline import MAD_TO_SIGMA
+from monitor.model.baseline import slow_limit
 from monitor.model.flops import StepWork, heaviness, work_of
 from monitor.model.report import Report
 from monitor.model.series import Curve
@@ -224,8 +225,8 @@ def _plain(option: str) -> str:
 
 WARM_UP_SHARE = 0.1  # of a run's buckets, the first ones, left out: compilation, caches, autotuning
 MIN_BUCKETS = 8  # buckets of steps on each side, before anything is said about noise
-SIGMAS = 3.0  # standard errors of the difference of the medians: by chance more in fewer than 3 of 1,000 comparisons
-MEDIAN_ERROR = 1.2533  # the standard error of a median, over that of a mean
+SIGMAS = 3.0  # standard errors of the difference: by chance more in fewer than 3 of 1,000 comparisons
+STRETCHES = 8  # parts of a run, whose means show how much the machine itself varied
 MAX_WORK_DIFFERENCE = 0.01  # tokens or samples a step that differ by more are different work
 
 HOST_ONLY = "host clock only"  # of a run on a GPU
@@ -313,27 +314,41 @@ def _settled(curve: Curve) -> list[float]:
 
 
 def _typical(curve: Curve) -> float | None:
+    """Return the mean without slow steps, as for the phases: a median would hide what every tenth step takes longer."""
+    values = _usual(curve)
+    return fmean(values) if values else None
+
+
+def _usual(curve: Curve) -> list[float]:
     values = _settled(curve)
-    return median(values) if values else None
+    limit = slow_limit(values) if len(values) >= MIN_BUCKETS else math.inf
+    return [value for value in values if value <= limit]
 
 
 def _noise(before: Curve, after: Curve) -> tuple[bool | None, str]:
-    """Return whether the medians differ by more than noise (None: too few steps), and the test in words."""
-    one, two = _settled(before), _settled(after)
+    """Return whether the typical steps differ by more than noise (None: too few steps), and the test in words."""
+    one, two = _usual(before), _usual(after)
     if min(len(one), len(two)) < MIN_BUCKETS:
         return None, "too few steps to judge"
     error = math.hypot(_error(one), _error(two))
-    difference = abs(median(two) - median(one))
+    difference = abs(fmean(two) - fmean(one))
     beyond = difference > SIGMAS * error and difference > 0
     sigmas = f"{difference / error:.1f}" if error else "many"
     verdict = "significant" if beyond else "not significant"
-    return beyond, f"{verdict} ({sigmas} sigma, threshold {SIGMAS:g})"
+    varied = " and ".join(share(pstdev(_stretches(values)) / (fmean(values) or 1.0)) for values in (one, two))
+    return beyond, f"{verdict} ({sigmas} sigma, threshold {SIGMAS:g}); stretches of one run vary by {varied}"
 
 
 def _error(values: list[float]) -> float:
-    typical = median(values)
-    sigma = MAD_TO_SIGMA * median([abs(value - typical) for value in values])
-    return MEDIAN_ERROR * sigma / math.sqrt(len(values))
+    """Return the standard error of the mean: by single steps, or by stretches where neighbors come and go."""
+    stretches = _stretches(values)
+    return max(stdev(rows) / math.sqrt(len(rows)) for rows in (values, stretches))
+
+
+def _stretches(values: list[float]) -> list[float]:
+    """Return the means of consecutive parts of a run, of about equal length."""
+    edges = [at * len(values) // STRETCHES for at in range(STRETCHES + 1)]
+    return [fmean(values[first:end]) for first, end in pairwise(edges)]
 
 
 def _common(one: StepWork, two: StepWork) -> tuple[str, tuple[float, float]]:
@@ -358,7 +373,9 @@ def skipped_share(report: Report) -> float:
 
 
 def _phases(one: Report, two: Report, amounts: tuple[float, float]) -> list[PhaseChange]:
-    """Return the mean of each phase over all steps and its part of the difference; the largest part first.
+    """Return each phase's mean over all steps, one-offs and slow steps left out, and its part of the difference.
+
+    The largest part comes first.
 
     Args:
         amounts: the work a step of both runs: the difference is that of the time for the same work.
@@ -388,7 +405,7 @@ def _clock(report: Report) -> str:
 
 def _means(report: Report) -> dict[str, float]:
     steps = report.progress.steps_ok + report.progress.steps_skipped
-    return {row.name: row.mean * row.count / steps for row in report.phases} if steps else {}
+    return {row.name: row.habit / steps for row in report.phases} if steps else {}
 
 
 def _wall(one: Report, two: Report) -> dict[str, tuple[float | None, float | None]]:

@@ -20,6 +20,7 @@ from trainhooks.events import Span
 MIN_MARK_SECONDS = 0.5  # between two marks: finer ones would not change what is shown
 RECENT_SECONDS = 30.0
 RECENT_STEPS = 10  # minimum of a recent rate, however long the steps take
+MIN_RATE_STEPS = 2  # a single step, often a first one, is no rate
 MAX_MARKS = 256
 SINCE = "since the first step"  # the time base of every speed and gain, unless stated otherwise
 
@@ -92,11 +93,15 @@ class Pace:
         (before, few, *_), (after, more, *_) = self.whole[at - 1 : at + 1]
         return few + (more - few) * (t - before) / (after - before)
 
-    def whole_run(self) -> Rates:
-        """Return the rates from the first step's begin to the last step's end, pauses included."""
+    def whole_run(self, loop: float = math.inf) -> Rates:
+        """Return the rates from the first step's begin to the last step's end, pauses included.
+
+        Args:
+            loop: when the loop began, where that was before its first step.
+        """
         if self.start is None or self.end is None:
             return Rates()
-        return self._rates((self.start, 0, 0, 0))
+        return self._rates((min(loop, self.start), 0, 0, 0))
 
     def recent_rates(self) -> Rates:
         """Return the rates over the last half minute, or the last ten steps where those took longer."""
@@ -121,7 +126,7 @@ class Pace:
         assert self.end is not None
         seconds = self.end - since[0]
         steps, tokens, samples = self.steps - since[1], self.tokens - since[2], self.samples - since[3]
-        if seconds <= 0 or steps <= 0:
+        if seconds <= 0 or steps <= 0 or self.steps < MIN_RATE_STEPS:
             return Rates()
         return Rates(
             steps_per_second=steps / seconds,
@@ -324,7 +329,7 @@ class UnknownPart(Exception):
 def parts(report: Report) -> dict[str, float]:
     """Return the seconds of each part that may be asked about: phases, spans, and the rest of the wall time."""
     seconds_of = {row.name: row.mean * row.count for row in report.phases}
-    for name, seconds in report.wall.spans.items():
+    for name, seconds in report.wall.in_loop.items():
         seconds_of[name] = seconds_of.get(name, 0.0) + seconds
     for name, known in ((STARTUP, report.wall.startup), (BETWEEN, report.wall.between_steps)):
         seconds_of[name] = known or 0.0
@@ -356,7 +361,7 @@ def without(report: Report, finding: Finding) -> WhatIf | None:
     if not lost or not total or lost >= 1.0:
         return None
     seconds = lost * total
-    once = seconds if finding.code in _ONCE else 0.0
+    once = seconds if finding.code in _ONCE else min(seconds, finding.once_fraction * total)
     return _without(report, seconds - once, once, {})
 
 

@@ -219,6 +219,9 @@ class Wall:
     spans: dict[str, float] = field(default_factory=dict)
     between_steps: float = 0.0
     teardown: float = 0.0
+    # Seconds of `spans` that follow the last step of a run that has ended, and occurred in no loop before: a final
+    # test, a benchmark, an export.
+    afterwards: dict[str, float] = field(default_factory=dict)
 
     @property
     def parts(self) -> list[tuple[str, float]]:
@@ -230,7 +233,12 @@ class Wall:
     @property
     def stepping(self) -> float:
         """Return the seconds from the first step's begin to the last one's end: the base of the speed since then."""
-        return self.steps + sum(self.spans.values()) + self.between_steps
+        return self.steps + sum(self.in_loop.values()) + self.between_steps
+
+    @property
+    def in_loop(self) -> dict[str, float]:
+        """Return the seconds of the spans without what follows the training."""
+        return {name: max(0.0, seconds - self.afterwards.get(name, 0.0)) for name, seconds in self.spans.items()}
 
 
 @dataclass(slots=True)
@@ -251,6 +259,18 @@ class PhaseRow:
     count: int = 0  # steps in which it occurs
     busy_least: float | None = None
     gpu_seconds: float | None = None  # the mean by the device's clock, in rows of either clock
+    once: float = 0.0  # seconds of one-offs beyond the typical ones, in all steps together: a first step, a compilation
+    episodes: float = 0.0  # likewise, in slow steps that come again at no regular distance
+
+    @property
+    def recurring(self) -> float:
+        """Return the seconds in all steps together, one-offs left out."""
+        return max(0.0, self.mean * self.count - self.once)
+
+    @property
+    def habit(self) -> float:
+        """Return the seconds in all steps together that the run's rhythm takes: no one-offs, no slow steps."""
+        return max(0.0, self.recurring - self.episodes)
 
 
 @dataclass(slots=True)
@@ -375,6 +395,7 @@ class Finding:
     evidence: list[str] = field(default_factory=list)
     advice: str = ""
     lost_fraction: float | None = None  # share of wall time that fixing it can gain at most
+    once_fraction: float = 0.0  # the part of it that follows the last step: fixing it makes no step faster
     steps: list[int] = field(default_factory=list)
     culprit: str | None = None  # the phase that it points at
     over: bool = False  # the cause is gone: fixing it gains nothing for the remaining steps

@@ -254,6 +254,15 @@ class Quantiles:
             bins[bin_] = bins.get(bin_, 0) + upto - at
             at = upto
 
+    def largest(self, count: int) -> list[float]:
+        """Return the `count` largest numbers, the largest first, each as the middle of its bin."""
+        rows: list[float] = []
+        for bin_ in sorted(self.bins, reverse=True):
+            if len(rows) >= count:
+                break
+            rows += [math.exp((bin_ + 0.5) * _LOG_STEP)] * min(self.bins[bin_], count - len(rows))
+        return rows + [0.0] * min(self.zeros, count - len(rows))
+
     def at(self, *shares: float) -> list[float]:
         """Return the values below which these shares of the numbers lie; 0.0 where there are none."""
         total = self.zeros + sum(self.bins.values())

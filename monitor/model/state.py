@@ -13,7 +13,7 @@ from monitor.model.pace import Pace
 from monitor.model.passes import Passes
 from monitor.model.rank_waits import RankStats
 from monitor.model.report import SlowStep
-from monitor.model.series import Column, Durations, comes_by_itself
+from monitor.model.series import Column, Durations, Spread, comes_by_itself
 from monitor.model.step_intervals import SpanAttribution, Timelines
 from monitor.model.throttle_watch import Throttles
 from trainhooks.events import Gpu, GpuTime, Host, Pulse, Span, Step
@@ -152,6 +152,8 @@ def _bare(uuid: str) -> str:
 
 HISTORY = 240  # host and GPU readings kept for the small curves: four minutes at one a second
 MAX_SLOW_STEPS = 200
+MAX_OPENING = 16  # first steps kept one by one: compiling, autotuning and filling caches takes some of them
+MAX_EARLY = 32  # spans before the first step kept one by one: those of a loop's first pass
 MAX_LATEST = 512  # newest steps, which screens show one by one
 MAX_MARKS = 400  # spans kept for the timeline, which has hardly more columns
 MAX_ALERTS = 500
@@ -197,7 +199,9 @@ class WallClock:
     steps: float = 0.0  # seconds in steps
     startup: dict[str, float] = field(default_factory=dict)  # spans before the first step
     startup_ends: list[tuple[float, float]] = field(default_factory=list)  # when each of the latest ended; its own time
+    early: list[Span] = field(default_factory=list)  # the latest spans before it: an RL loop may begin with one
     spans: dict[str, float] = field(default_factory=dict)  # spans after it, own time outside steps
+    trailing: dict[str, float] = field(default_factory=dict)  # of these, the spans after the last step
     since_last_step: float = 0.0  # own time of spans after the last step
 
 
@@ -225,6 +229,8 @@ class RankState:
     skips: list[tuple[int, str]] = field(default_factory=list)  # the latest: index and reason
     last_index: int = 0
     step_seconds: Durations = field(default_factory=Durations)
+    gaps: Spread = field(default_factory=Spread)  # between steps, in no span; a gap of 0 is left out
+    opening: list[Step] = field(default_factory=list)  # the first steps
     phases: dict[str, PhaseStats] = field(default_factory=dict)
     device: DeviceLane = field(default_factory=DeviceLane)  # what the device took over them
     tokens: Column = field(default_factory=Column)  # tokens a step, where they are counted

@@ -13,7 +13,17 @@ from monitor import step_columns
 from monitor.model.baseline import OTHER_KINDS, Baseline, StepKind
 from monitor.model.report import SlowStep
 from monitor.model.series import Column
-from monitor.model.state import MAX_ALERTS, MAX_LATEST, MAX_MARKS, MAX_SLOW_STEPS, AlertRow, PhaseStats, RankState
+from monitor.model.state import (
+    MAX_ALERTS,
+    MAX_EARLY,
+    MAX_LATEST,
+    MAX_MARKS,
+    MAX_OPENING,
+    MAX_SLOW_STEPS,
+    AlertRow,
+    PhaseStats,
+    RankState,
+)
 from monitor.model.step_intervals import ROUNDING, SpanPiece, seconds_in_steps
 from monitor.step_columns import Parts, StepBatch, append_all, columns_of, known, parts_of, rows_of
 from trainhooks.events import MAX_METRICS, OVERFLOW, Frames, Span, Step
@@ -49,6 +59,8 @@ def take_steps(rank_state: RankState, batch: StepBatch, restart: int) -> None:
     if first.duration > 0.0:  # 0 means unknown: a console step without a time is only counted
         if first.thread is None:
             _step_times(rank_state, batch)
+        if len(rank_state.opening) < MAX_OPENING:
+            rank_state.opening += batch.steps(0, MAX_OPENING - len(rank_state.opening))
         groups = parts_of(batch)
         rank_state.step_seconds.extend(batch.index, batch.duration)
         _phases(rank_state.phases, groups, batch.index)
@@ -132,14 +144,19 @@ def _step_times(rank_state: RankState, batch: StepBatch) -> None:
         wall.warm, wall.warming = float(ends[at - 1]), wall.warming - at
     wall.last_step = last if wall.last_step is None else max(before, last)
     wall.steps = step_columns.total(batch.duration, wall.steps)
+    befores = step_columns.before(ends, before)  # when the step before ended
+    gaps = step_columns.minus(starts, befores)
+    gaps[0] -= wall.since_last_step
+    rank_state.gaps.extend(batch.index, gaps)
     wall.since_last_step = 0.0
+    if wall.trailing:
+        wall.trailing = {}
     times = step_columns.as_list(ends)
     rank_state.timelines.extend(StepKind.of(batch.first), step_columns.as_list(starts), times, batch.index)
     rank_state.pace.extend(first, times, _amounts(batch.tokens, batch), _amounts(batch.samples, batch))
     if batch.rare:
         _rare(rank_state, batch)
     if batch.tokens is not None:
-        befores = step_columns.before(ends, before)  # when the step before ended
         if step_columns.exceeds(befores, starts):  # some overlap: two processes of one rank
             starts, ends = step_columns.as_list(starts), times
             befores = list(map(min, accumulate(step_columns.as_list(befores), max), starts))
@@ -289,12 +306,15 @@ def take_span(rank_state: RankState, span: Span) -> None:
         if own > 0:
             count(wall.startup, span.name, MAX_PHASES, own)
         wall.startup_ends.append((end, own))
+        wall.early = [*wall.early[1 - MAX_EARLY :], span]
         if len(wall.startup_ends) > MAX_ENDS:
             del wall.startup_ends[0]
         return
     _mark(rank_state, span)
     if own > 0:
-        count(wall.spans, span.name, MAX_PHASES, own)
+        name = count(wall.spans, span.name, MAX_PHASES, own)
+        if wall.last_step is not None and span.start >= wall.last_step:
+            count(wall.trailing, name, MAX_PHASES, own)
         # A span around the last steps has a part of its own time before their end.
         elapsed = end - (wall.last_step or 0.0)
         wall.since_last_step = max(wall.since_last_step, min(wall.since_last_step + own, elapsed))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import fields
 
 from monitor.gpu_lines import reasons_in_words
-from monitor.model import mfu, wall_time
+from monitor.model import mfu, time_split, wall_time
 from monitor.model.baseline import StepKind
 from monitor.model.device_use import device_use, over_steps, phase_rows, tells_phases, uses_device
 from monitor.model.gpu_activity import Range
@@ -60,7 +60,7 @@ def report(state: RunState, context: RunContext) -> Report:
     wall = wall_time.wall(state, context, outcome)
     main, comparison = state.main, compare(state.ranks)
     progress = _progress(state, context, outcome, wall)
-    device, host_phases = device_use(state), _phases(main)
+    device, host_phases = device_use(state), _phases(state)
     typical = _device_ranks(state)
     throughput, straggler = _throughput(state, context, outcome), _straggler(state, comparison, typical)
     if device is not None:
@@ -217,7 +217,7 @@ def _total(state: RunState) -> int | None:
 
 def _throughput(state: RunState, context: RunContext, outcome: Outcome) -> Throughput:
     pace = state.main.pace
-    whole = pace.whole_run()
+    whole = pace.whole_run(wall_time.first_cycle(state.main)[0])
     throughput = Throughput(**{f.name: getattr(whole, f.name) for f in fields(Rates)}, recent=pace.recent_rates())
     mfu.fill(throughput, state, outcome.state == "running")
     throughput.recent_seconds, throughput.recent_steps = pace.recent_span() or (None, None)
@@ -228,9 +228,13 @@ def _throughput(state: RunState, context: RunContext, outcome: Outcome) -> Throu
     return throughput
 
 
-def _phases(main: RankState) -> list[PhaseRow]:
+def _phases(state: RunState) -> list[PhaseRow]:
     """Return the phases in the order they first occurred, `other` last; their shares of all step time add up to 1."""
+    main = state.main
     columns = {name: stats.seconds.digested() for name, stats in main.phases.items()}
+    opening = [time_split.phases_of(step) for step in main.opening]
+    slow = [] if uses_device(state) else time_split.episodes(main.slow_steps)  # a full queue makes a host's step long
+    beyond = time_split.in_episodes(slow, main.slow_count * len(slow) // max(1, len(main.slow_steps)))
     whole = sum(column.sum for column in columns.values())
     rows = []
     for name, column in columns.items():
@@ -247,6 +251,9 @@ def _phases(main: RankState) -> list[PhaseRow]:
             clock=main.phases[name].clock,
             count=column.count,
         )
+        early, rare = time_split.once_in(column.quantiles, [phases.get(name, 0.0) for phases in opening])
+        row.once = min(early + rare, column.sum)
+        row.episodes = max(0.0, min(beyond.get(name, 0.0) - rare, column.sum - row.once))  # a single one is rare, too
         figures = main.device.whole.phases.get(name)
         row.gpu_seconds = figures.total / figures.steps if figures is not None and figures.steps else None
         rows.append(row)
@@ -255,7 +262,9 @@ def _phases(main: RankState) -> list[PhaseRow]:
 
 def slow_steps(state: RunState) -> list[SlowStep]:
     """Return the slow steps, by the device's clock where one is used: on the host's, a full queue makes a step long."""
-    return list(state.main.device.slow_steps if uses_device(state) else state.main.slow_steps)
+    if uses_device(state):
+        return list(state.main.device.slow_steps)
+    return [*time_split.first_slow_steps(state.main), *time_split.episodes(state.main.slow_steps)]
 
 
 def _metric(column: Column) -> MetricRow:

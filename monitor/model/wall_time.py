@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ from monitor.model.device_use import MIN_READINGS, READING_SECONDS
 from monitor.model.gpu_activity import Range
 from monitor.model.peaks import Products
 from monitor.model.report import NamedSeconds, Outcome, OutsideRow, Wall
-from monitor.model.state import UNKNOWN_SOURCE, Producer, RankState, RunState, ours
+from monitor.model.state import MAX_MARKS, UNKNOWN_SOURCE, Producer, RankState, RunState, ours
 from monitor.model.step_folding import RESTART
 from monitor.step_columns import OTHER
 
@@ -101,12 +102,14 @@ def wall(state: RunState, context: RunContext, outcome: Outcome) -> Wall:
         if untimed or (main.source == "console" and main.metrics):
             return Wall(total)  # the training reported, but no step's time: its begin is unknown
         return Wall(total=total, startup=total)
-    startup = max(0.0, raw.first_step - started)
-    claimed = raw.steps + sum(raw.spans.values())
+    loop, first_pass = first_cycle(main)
+    startup = max(0.0, loop - started)
+    spans = {name: seconds + first_pass.get(name, 0.0) for name, seconds in raw.spans.items()}
+    claimed = raw.steps + sum(spans.values())
     # Two processes of one rank may add up to more than the elapsed time: scale the parts down.
     scale = min(1.0, (total - startup) / claimed) if claimed > 0 else 1.0
     steps = scale * raw.steps
-    spans = {name: scale * seconds for name, seconds in raw.spans.items()}
+    spans = {name: scale * seconds for name, seconds in spans.items()}
     rest = max(0.0, total - startup - scale * claimed)
     teardown = max(0.0, min(rest, end - raw.last_step - raw.since_last_step))
     runs = outcome.state == "running"
@@ -120,8 +123,50 @@ def wall(state: RunState, context: RunContext, outcome: Outcome) -> Wall:
         # The run goes on: another step may be open after the last one.
         teardown = 0.0 if runs else min(teardown, max(0.0, end - until))
     return Wall(
-        total=total, startup=startup, steps=steps, spans=spans, between_steps=rest - teardown, teardown=teardown
+        total=total,
+        startup=startup,
+        steps=steps,
+        spans=spans,
+        between_steps=rest - teardown,
+        teardown=teardown,
+        afterwards={} if runs else _afterwards(main, spans),
     )
+
+
+MIN_CYCLE_SHARE = 0.5  # of the steps are preceded by a span of this name: it is a part of the loop
+
+
+def first_cycle(main: RankState) -> tuple[float, dict[str, float]]:
+    """Return when the loop began, and the own seconds of the spans between that and the first step.
+
+    A loop that generates, then trains, has begun before its first step. Only spans count that come again and again
+    between later steps; without steps the loop begins at infinity.
+    """
+    begin, steps = main.wall.first_step, main.step_seconds.count + len(main.step_seconds.values)
+    if begin is None:
+        return math.inf, {}
+    times = Counter(mark.name for mark in main.marks if mark.own_seconds > 0.0)
+    least = max(1.0, MIN_CYCLE_SHARE * min(steps - 1, MAX_MARKS // 2))
+    spans: dict[str, float] = {}
+    for span in reversed(main.wall.early):
+        if times[span.name] < least:
+            break
+        begin = min(begin, span.start)
+        spans[span.name] = spans.get(span.name, 0.0) + span.own_seconds
+    return begin, spans
+
+
+def _afterwards(main: RankState, spans: dict[str, float]) -> dict[str, float]:
+    """Return the seconds that follow the last step, beyond the longest span of that name between the steps."""
+    last = main.wall.last_step or 0.0
+    usual: dict[str, float] = {}
+    for mark in main.marks:
+        if mark.start < last:
+            usual[mark.name] = max(usual.get(mark.name, 0.0), mark.own_seconds)
+    rows = {
+        name: min(seconds, spans.get(name, 0.0)) - usual.get(name, 0.0) for name, seconds in main.wall.trailing.items()
+    }
+    return {name: seconds for name, seconds in rows.items() if seconds > 0.0}
 
 
 def _broke_off(main: RankState) -> bool:
@@ -175,6 +220,10 @@ def startup(state: RunState, context: RunContext, known: Wall, outcome: Outcome)
     parts = dict(main.wall.startup)
     if main.source == "console" and not parts and state.hooked:  # the program's own start, before its lines are read
         parts = dict(state.hooked[min(state.hooked)].wall.startup)
+    for name, seconds in first_cycle(main)[1].items():
+        parts[name] = max(0.0, parts.get(name, 0.0) - seconds)
+        if not parts[name]:
+            del parts[name]
     if known.startup is None:
         return [NamedSeconds(name, seconds) for name, seconds in parts.items()]
     unnamed = known.startup - sum(parts.values())

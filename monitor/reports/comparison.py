@@ -54,6 +54,8 @@ def verdict(row: Comparison) -> str:
         words = f"{ratio:.2f}x {'slower' if row.slower > 1 else 'faster'}"
         if row.more_than_noise is False:
             words += " (within noise)"
+        elif row.more_than_noise is None:
+            words += " (unproven: too few steps)"
     words += "" if row.per == "step" else f" per {row.per}"
     first = row.phases[0] if row.phases else None
     if row.more_than_noise and first is not None and first.explains is not None and first.explains > 0.3:
@@ -63,7 +65,7 @@ def verdict(row: Comparison) -> str:
 
 def _speeds(row: Comparison) -> list[str]:
     before, after = row.step_seconds
-    lines = [f"  typical step (median)  {duration(before)} → {duration(after)}  {row.noise}"]
+    lines = [f"  typical step (mean)  {duration(before)} → {duration(after)}  {row.noise}"]
     for name, unit in (("tokens_per_second", "tok/s"), ("samples_per_second", "samples/s")):
         one, two = getattr(row, name)
         if one is not None or two is not None:

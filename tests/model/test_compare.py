@@ -58,6 +58,41 @@ def test_warm_up_does_not_count() -> None:
 def test_few_steps_are_not_enough() -> None:
     told = compared(steady(4), steady(4, data=0.2))
     assert told.more_than_noise is None and "too few steps" in told.noise
+    assert "unproven" in comparison.verdict(told)
+
+
+def in_quarters(*forward: float) -> Story:
+    """A run on a machine whose neighbors come and go."""
+    told = Story()
+    for seconds in forward:
+        for _ in range(50):
+            told.step(forward=seconds * (1 + 0.02 * noise.random()))
+    return told
+
+
+def test_a_machine_that_changes_its_speed_proves_little() -> None:
+    told = compared(in_quarters(0.1, 0.16, 0.1, 0.16), in_quarters(0.1, 0.16, 0.16, 0.16))
+    assert told.more_than_noise is False and "vary by" in told.noise
+
+
+def test_what_every_eighth_step_takes_longer_counts_in_ratio_and_parts_alike() -> None:
+    one, two = Story(), Story()
+    for number in range(240):
+        one.step(forward=0.1)
+        two.step(forward=0.1, **({"reward": 0.4} if number % 8 == 7 else {}))
+    told = compared(one, two)
+    assert told.slower == pytest.approx(1.5, rel=0.03)
+    assert (told.phases[0].name, told.phases[0].explains) == ("reward", pytest.approx(1.0))
+
+
+def test_a_single_long_step_changes_neither_ratio_nor_parts() -> None:
+    one, two = Story(), Story()
+    for number in range(240):
+        one.step(forward=0.1, data=0.001)
+        two.step(forward=0.12, data=30.0 if number == 100 else 0.001)
+    told = compared(one, two)
+    assert told.slower == pytest.approx(1.2, rel=0.03)
+    assert told.phases[0].name == "forward"
 
 
 def test_other_work_is_compared_by_the_token() -> None:

@@ -179,7 +179,7 @@ INNOCENT = {
     ],
     "loss-flat": [
         lambda: logged(20, loss=lambda i: 2.3),
-        lambda: logged(60, loss=lambda i: 0.0, reward=lambda i: i / 60),  # GRPO
+        lambda: logged(60, loss=lambda i: 0.0, reward=lambda i: i / 60, grad_norm=lambda i: 0.1),  # GRPO, rounded
         lambda: logged(60, loss=lambda i: 2.3 + 0.001 * noise.random()),
     ],
     "recompiling": [

@@ -51,7 +51,10 @@ CHECKPOINTS = {"model": {"class": "M", "gradient_checkpointing": True}}
             "per_device_train_batch_size=2 → 4 with gradient_accumulation_steps=8 → 4",
         ),
         (lambda: on_gpu(autocast="bfloat16"), "torch.optim.AdamW(..., fused=True)"),
-        (lambda: facts(healthy(40).span("checkpoint", 0.3), config={"save_steps": 5}), "save_steps=5"),
+        (
+            lambda: facts(healthy(40).span("checkpoint", 0.3).step(forward=0.1), config={"save_steps": 5}),
+            "save_steps=5",
+        ),
         (lambda: padded(0.25), "group_by_length"),
         (lambda: on_cpu(loader={"dataloader_pin_memory": True}), "leave out pin_memory=True"),
         (lambda: on_cpu(config={"tf32": True}), "leave out tf32=True"),
@@ -74,7 +77,7 @@ def test_what_may_help(told: object, says: str) -> None:
     ("told", "says"),
     [
         (lambda: healthy(), ""),
-        (lambda: on_gpu(n=10), ""),  # too few steps
+        (lambda: on_gpu(n=4), ""),  # too few steps
         (lambda: on_gpu(busy=10.0, n=40), "precision"),  # no faster kernel helps
         (lambda: on_gpu(), "precision"),  # a finding says it
         (lambda: on_gpu(allocator={"peak_allocated": 70 * GIB}, autocast="bfloat16", **BATCH), "batch_size"),

@@ -24,14 +24,14 @@ LATE_LAUNCHES = Suppress(("launch-bound", "small-batch"), if_most=True)
 def padding_waste(evidence: Evidence) -> Finding | None:
     """Find batches of which a large part is padding."""
     main = evidence.state.main
-    if main.padded_steps < MIN_STEPS or not main.padded_tokens:
+    if not evidence.enough_of(main.padded_steps) or not main.padded_tokens:
         return None
     padding = main.padded_tokens - main.unpadded_tokens
     waste = padding / main.padded_tokens
     if waste < MIN_PADDING_SHARE or _is_of_outliers(evidence):
         return None
     rows = [row for name in PADDED_PHASES if (row := evidence.phase(name)) is not None]
-    seconds = sum(row.mean * row.count for row in rows)
+    seconds = sum(row.recurring for row in rows)
     if evidence.host_only:  # when the GPU computed is unknown: all the time, at most
         seconds = evidence.report.wall.stepping
     lost = waste * evidence.of_wall(seconds)
@@ -183,6 +183,7 @@ def _add(total: Bin, row: Bin) -> None:
 
 
 MIN_FORWARD_CALLS = 32  # of the model that were watched
+MIN_LONG_CALLS = 8  # the same in a run of a few long steps: two of four calls are no chance
 # Of the calls: half of them where each step repeats one. A tenth is a loop that checks its training now and then.
 MIN_REPEATED_SHARE = 0.25
 
@@ -194,7 +195,7 @@ def duplicate_forward(evidence: Evidence) -> Finding | None:
     repeated, calls = facts.get("repeated"), facts.get("calls")
     if not isinstance(repeated, int) or not isinstance(calls, int):
         return None
-    if evidence.steps < MIN_STEPS or calls < MIN_FORWARD_CALLS:
+    if not evidence.enough() or calls < (MIN_FORWARD_CALLS if evidence.steps >= MIN_STEPS else MIN_LONG_CALLS):
         return None
     part = min(0.5, repeated / calls)
     if part < MIN_REPEATED_SHARE:
@@ -211,7 +212,7 @@ def duplicate_forward(evidence: Evidence) -> Finding | None:
         evidence=lines,
         advice="Reuse the first output: compute metrics from the outputs behind the loss. Run gradient-free code under"
         " torch.no_grad().",
-        lost_fraction=min(0.5, evidence.of_wall(part * row.mean * row.count)) if row is not None and known else None,
+        lost_fraction=min(0.5, evidence.of_wall(part * row.recurring)) if row is not None and known else None,
     )
 
 
@@ -229,7 +230,7 @@ MIN_COMPUTING_SHARE = 0.30  # of the time since the first step, in forward and b
 def sequential_batching(evidence: Evidence) -> Finding | None:
     """Find many calls of the model per step with one sample each, though more would fit."""
     main = evidence.state.main
-    if main.called_often < MIN_STEPS or main.called_singly < MIN_SINGLE_STEPS_SHARE * main.called_often:
+    if not evidence.enough_of(main.called_often) or main.called_singly < MIN_SINGLE_STEPS_SHARE * main.called_often:
         return None
     done = main.steps_ok + sum(main.skipped.values())
     samples = main.pace.samples / main.pace.steps if main.pace.steps else 0.0

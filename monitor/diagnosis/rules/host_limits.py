@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 
 from monitor.diagnosis import hardware
-from monitor.diagnosis.rule import MIN_STEPS, Evidence, Family, Suppress, rule, single_wait
+from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
 from monitor.model import operations
 from monitor.model.report import Device, Finding
 from monitor.units import duration, percent, plural, share, size
@@ -45,7 +45,7 @@ def cpu_starved(evidence: Evidence) -> Finding | None:
 def _quota(evidence: Evidence) -> Finding | None:
     """Find a container's CPU limit that the training uses in full and that stops its threads."""
     readings = [row for row in _readings(evidence) if row.cpu_limit and row.cpu_throttled is not None]
-    if evidence.steps < MIN_STEPS or len(readings) < MIN_READINGS:
+    if not evidence.enough() or len(readings) < MIN_READINGS:
         return None
     limit = readings[-1].cpu_limit or 0.0
     used = median((row.tree_cpu or 0.0) / 100.0 for row in readings)
@@ -67,7 +67,7 @@ def _quota(evidence: Evidence) -> Finding | None:
 def _neighbors(evidence: Evidence) -> Finding | None:
     """Find other programs that hold the cores."""
     readings, cores = _readings(evidence), evidence.report.host.cores
-    if evidence.steps < MIN_STEPS or len(readings) < MIN_INFO_READINGS or not cores:
+    if not evidence.enough() or len(readings) < MIN_INFO_READINGS or not cores:
         return None
     starved = [row for row in readings if _is_crowded(row, cores)]
     if len(starved) < MIN_READINGS_SHARE * len(readings):
@@ -214,9 +214,10 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
     if not isinstance(cpus, int) or workers <= MAX_WORKERS_PER_CORE * cpus:
         return None
     data = evidence.phase("data")
-    first_wait = single_wait(data) * data.mean * data.count if data is not None else 0.0  # for the first batch
+    first_wait = data.once if data is not None else 0.0  # for the first batch
     startup = (evidence.report.wall.startup or 0.0) + first_wait
-    part = data.share * (1 - single_wait(data)) if data is not None else 0.0
+    total = data.mean * data.count if data is not None else 0.0
+    part = data.share * data.recurring / total if data is not None and total else 0.0
     waits = evidence.enough() and part >= MIN_DATA_SHARE
     if not waits and startup < MIN_STARTUP_SECONDS:
         return None

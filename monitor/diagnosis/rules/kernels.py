@@ -122,7 +122,7 @@ def unfused_optimizer(evidence: Evidence) -> Finding | None:
         title=f"Unfused optimizer: {kind} updates {tensors:,} tensors one by one, {share(row.share)} of step time",
         evidence=[f"{settings}, parameters on {where}", f"optimizer {duration(row.mean)} per step"],
         advice=f"Use {fused_setting(evidence, str(kind))}.",
-        lost_fraction=evidence.of_wall(row.mean * row.count),
+        lost_fraction=evidence.of_wall(row.recurring),
     )
 
 

@@ -14,6 +14,8 @@ from trainhooks.auto.vocabulary import REWARD_NAME, is_loss, is_reward
 MIN_REWARDS = 50  # logged values; a policy that never earns may need some tens of steps to find its first reward
 MIN_LOSSES = 30  # logged values; a loss that learns differs in the third digit long before
 MIN_DIGITS = 4  # of a printed loss; in the third digit it differs within tens of values, if it learns
+# Of steps that take long fewer values show as much: ten in five minutes differ, if anything is learned.
+MIN_LONG_VALUES, MIN_LONG_SECONDS = 10, 300.0
 SAME = 1e-9  # of its size: rounding of a constant
 
 
@@ -43,11 +45,11 @@ def nonfinite_loss(evidence: Evidence) -> Finding | None:
     return None
 
 
-@rule("reward-flat", Family.LEARNING)
+@rule("reward-flat", Family.LEARNING, suppresses=("loss-flat",))
 def reward_flat(evidence: Evidence) -> Finding | None:
     """Find a reward that never changes."""
     for name, row in _metrics(evidence, is_reward):
-        if _is_constant(row, MIN_REWARDS):
+        if _is_constant(evidence, row, MIN_REWARDS):
             return Finding(
                 code="reward-flat",
                 severity="warning",
@@ -62,10 +64,12 @@ def reward_flat(evidence: Evidence) -> Finding | None:
 @rule("loss-flat", Family.LEARNING)
 def loss_flat(evidence: Evidence) -> Finding | None:
     """Find a loss that never changes."""
-    if any(REWARD_NAME.search(name) for name in evidence.report.metrics):
-        return None  # the loss of a policy gradient says nothing by its size
+    # The loss of a policy gradient says nothing by its size, unless it is exactly 0 and so are the gradients.
+    is_policy = any(REWARD_NAME.search(name) for name in evidence.report.metrics)
     for name, row in _metrics(evidence, is_loss):
-        if _is_constant(row, MIN_LOSSES):
+        if is_policy and not _is_zero(evidence, row):
+            continue
+        if _is_constant(evidence, row, MIN_LOSSES):
             if evidence.report.run.source == "console" and _digits(row.last) < MIN_DIGITS:
                 continue  # printed with two decimals, a loss that learns slowly is constant, too
             return Finding(
@@ -73,14 +77,30 @@ def loss_flat(evidence: Evidence) -> Finding | None:
                 severity="warning",
                 title=f"Constant loss: {name} is {row.last} in all {row.count:,} steps",
                 evidence=[f"min {row.min}, max {row.max}"],
-                advice="Check that the optimizer holds the model's parameters, they require gradients, the learning"
+                advice=(ALL_ALIKE if is_policy else "")
+                + "Check that the optimizer holds the model's parameters, they require gradients, the learning"
                 " rate is not 0, and the loss depends on the model's output.",
             )
     return None
 
 
-def _is_constant(row: MetricRow, min_count: int) -> bool:
-    if row.count < min_count or row.nonfinite or row.min is None or row.max is None:
+ALL_ALIKE = "Check that rewards differ within a group and not all tokens are masked: else each advantage is 0. "
+
+
+def _is_zero(evidence: Evidence, row: MetricRow) -> bool:
+    """Return whether a loss is exactly 0 in all steps. Gradients that are not 0 show that it was rounded."""
+    gradients = evidence.report.metrics.get("grad_norm")
+    return row.min == row.max == 0.0 and (gradients is None or gradients.max == 0.0)
+
+
+def _is_constant(evidence: Evidence, row: MetricRow, min_count: int) -> bool:
+    is_long = evidence.report.wall.stepping >= MIN_LONG_SECONDS
+    if (
+        row.count < (MIN_LONG_VALUES if is_long and evidence.steps < min_count else min_count)
+        or row.nonfinite
+        or row.min is None
+        or row.max is None
+    ):
         return False
     return row.max - row.min <= SAME * max(abs(row.min), abs(row.max))
 

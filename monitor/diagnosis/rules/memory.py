@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from monitor.diagnosis import hardware
-from monitor.diagnosis.rule import COMPUTING, MIN_STEPS, Evidence, Family, Suppress, rule
+from monitor.diagnosis.rule import COMPUTING, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.user_settings import DELAYS_ALL_LAUNCHES
 from monitor.model.baseline import MIN_STRETCHES, Climb
 from monitor.model.report import Finding
@@ -289,10 +289,10 @@ def memory_headroom(evidence: Evidence) -> Finding | None:
 def checkpointing_unneeded(evidence: Evidence) -> Finding | None:
     """Find gradient checkpointing although there is memory for all activations."""
     memory, backward, forward = hardware.free_memory(evidence), evidence.phase("backward"), evidence.phase("forward")
-    if not has_checkpointing(evidence) or memory is None or backward is None or backward.count < MIN_STEPS:
+    if not has_checkpointing(evidence) or memory is None or backward is None or not evidence.enough_of(backward.count):
         return None
     used, total, kind = memory
-    recomputed = RECOMPUTED_SHARE * backward.mean * backward.count
+    recomputed = RECOMPUTED_SHARE * backward.recurring
     if 1 - used / total < MIN_UNUSED_SHARE or evidence.of_loop(recomputed) < MIN_RECOMPUTED_SHARE:
         return None
     # On a GPU the host's clock says nothing of the two: it waits wherever it next needs a result.

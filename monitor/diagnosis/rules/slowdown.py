@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from monitor.diagnosis.rule import BETWEEN_STEPS, MIN_STEPS, Evidence, Family, Suppress, rule
+from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.host_limits import MIN_READINGS_SHARE, contention_slowdown, cpu_starved, crowded
 from monitor.model.compare import (
     MAX_SKIPPED_DIFFERENCE,
@@ -357,7 +357,7 @@ def below_expected(evidence: Evidence) -> Finding | None:
     wanted, overall = throughput.expected_tokens_per_second, throughput.tokens_per_second
     recent = throughput.recent.tokens_per_second if evidence.is_running else None
     reached = max(overall or 0.0, recent or 0.0)  # a slow start does not make the run slow
-    if not wanted or not overall or evidence.steps < MIN_STEPS or reached >= MAX_EXPECTED_SHARE * wanted:
+    if not wanted or not overall or not evidence.enough() or reached >= MAX_EXPECTED_SHARE * wanted:
         return None
     recently = f"recently {rate(recent, 'tok/s')}; " if recent else ""
     return Finding(

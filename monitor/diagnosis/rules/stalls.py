@@ -9,6 +9,7 @@ from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, ru
 from monitor.diagnosis.rules.host_limits import crowded, crowded_then
 from monitor.hooks_reach import obstacle
 from monitor.model.report import Finding, SlowStep
+from monitor.model.time_split import episodes
 from monitor.units import age, duration, pace, plural, share
 
 MIN_STALL_RATIO = 10.0  # times the median: well beyond spikes that pass
@@ -140,10 +141,14 @@ def slow_steps(evidence: Evidence) -> Finding | None:
     """Find single steps far beyond the median that cost much together."""
     wall, main = evidence.report.wall, evidence.state.main
     source = main.device if evidence.device is not None else main  # on a GPU, by its own clock or not at all
-    if not source.slow_count or not wall.total:
+    slow = source.slow_steps if evidence.device is not None else episodes(source.slow_steps)
+    if not slow or not wall.total:
         return None
-    slow = source.slow_steps
-    lost = source.slow_excess / wall.total
+    kept = len(slow) / len(source.slow_steps)
+    number, excess = round(kept * source.slow_count), source.slow_excess
+    if kept < 1.0:  # the others come in the rhythm of the run; only the newest are kept one by one
+        excess = sum(step.seconds - step.baseline for step in slow) * source.slow_count / len(source.slow_steps)
+    lost = excess / wall.total
     culprit, times = Counter(step.culprit for step in slow).most_common(1)[0]
     repeats = _repeats(slow, culprit)
     if lost < (MIN_SLOW_SHARE if repeats else MIN_WARNING_SLOW_SHARE):
@@ -155,9 +160,9 @@ def slow_steps(evidence: Evidence) -> Finding | None:
     return Finding(
         code="slow-steps",
         severity="warning" if lost >= MIN_WARNING_SLOW_SHARE and repeats and crowd is None else "info",
-        title=f"{plural(source.slow_count, 'slow step', 'slow steps')}: at most {share(lost)} of wall time"
+        title=f"{plural(number, 'slow step', 'slow steps')}: at most {share(lost)} of wall time"
         + (f"; {culprit} grew most in {times:,} of {len(slow):,}" if culprit else ""),
-        evidence=[str(worst), f"{duration(source.slow_excess)} beyond the median in all", *([crowd] if crowd else [])],
+        evidence=[str(worst), f"{duration(excess)} beyond the median in all", *([crowd] if crowd else [])],
         advice=f"Check what {culprit or 'the program'} does in these steps: longer outputs, a time limit, a busy disk"
         " or host.",
         lost_fraction=lost if crowd is None else None,  # how much of it is the neighbors' is unknown

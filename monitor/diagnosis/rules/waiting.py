@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from monitor.diagnosis.rule import BETWEEN_STEPS, MIN_STEPS, Evidence, Family, Suppress, rule, single_wait
+from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.host_limits import crowded
 from monitor.model import operations
 from monitor.model.operations import activity
@@ -32,13 +32,13 @@ def has_phases(evidence: Evidence) -> bool:
 
 
 def unnamed_in_steps(evidence: Evidence) -> float:
-    """Return the seconds in steps and in no phase, where phases are known."""
+    """Return the seconds in steps and in no phase, where phases are known, as far as they are a habit."""
     row = evidence.phase(OTHER)
-    return row.mean * row.count if row is not None and has_phases(evidence) else 0.0
+    return row.habit if row is not None and has_phases(evidence) else 0.0
 
 
 def unnamed_seconds(evidence: Evidence) -> float:
-    return unnamed_in_steps(evidence) + evidence.report.wall.between_steps
+    return unnamed_in_steps(evidence) + evidence.between
 
 
 def sampled_seconds(evidence: Evidence, what: str) -> float:
@@ -89,13 +89,14 @@ MAX_BURST_MEDIAN = 0.5  # of the mean wait: where the median is less, waits come
 def input_bound(evidence: Evidence) -> Finding | None:
     """Find steps that wait for their data."""
     row = evidence.phase("data")
-    if row is None or (row.count < MIN_STEPS and (2 * row.count < evidence.steps or not evidence.enough())):
+    if row is None or not evidence.enough_of(row.count):
         return None
     if evidence.host_only and max(evidence.idle_most or 0.0, evidence.idle_least) < MIN_INPUT_SHARE:
         return None  # the host's wait costs nothing while the GPU works
-    repeated = 1 - single_wait(row)
+    total = row.mean * row.count
+    repeated = row.recurring / total if total else 0.0  # a first wait starts the workers and is no habit
     part, mean = row.share * repeated, row.mean * repeated
-    lost = evidence.of_wall(mean * row.count)
+    lost = evidence.of_wall(row.recurring)
     if part < MIN_INPUT_SHARE or lost < MIN_INPUT_SHARE / 2:  # else start-up or evaluation is what takes the time
         return None
     in_bursts = row.p50 < MAX_BURST_MEDIAN * mean
@@ -151,7 +152,7 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
     """Find much time in steps in no phase, where phases are known, or outside all steps."""
     if not evidence.enough() or not evidence.report.wall.total or evidence.host_only:
         return None
-    inside, outside = unnamed_in_steps(evidence), evidence.report.wall.between_steps
+    inside, outside = unnamed_in_steps(evidence), evidence.between
     named = sampled_activity(evidence)  # it has a rule of its own, with a limit of its own
     rest = 1 - named[1] / (inside + outside) if named is not None else 1.0
     # Of the time since the first step: a long start makes no habit smaller. Of a run that is mostly start-up half as
@@ -163,7 +164,8 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
     lines = []
     other = evidence.phase(OTHER)
     if other is not None and inside:
-        lines.append(f"in steps, in no phase: {duration(other.mean)} per step, {share(other.share)} of step time")
+        part = other.share * inside / (other.mean * other.count)
+        lines.append(f"in steps, in no phase: {duration(inside / other.count)} per step, {share(part)} of step time")
     lines.append(f"between steps: {duration(outside)}, {share(evidence.of_wall(outside))} of wall time")
     lines += evidence.places(*UNNAMED)
     where = " between steps" if outside > inside else ""
@@ -256,8 +258,11 @@ def _interruption(
     """
     what = activities[0]
     sampled = sampled_seconds(evidence, what)
-    seconds = evidence.named(*activities) + sampled
-    if not evidence.enough() or evidence.of_loop(seconds) < min_share:
+    wall = evidence.report.wall
+    late = sum(wall.afterwards.get(name, 0.0) for name in activities)  # after the last step
+    seconds = evidence.named(*activities) + sampled + late
+    part = seconds / (wall.stepping + late) if wall.stepping else 0.0
+    if not evidence.enough() or part < min_share:
         return None
     often = sampled or sum(span.name in activities for span in evidence.state.main.marks) >= MIN_TIMES
     often = often or any(row.name in activities and row.count >= MIN_TIMES for row in evidence.report.phases)
@@ -269,14 +274,16 @@ def _interruption(
             if _activity_share(evidence.stack_samples(*phases), what):
                 lines += evidence.places(*phases)
     else:
-        lines = [f"{duration(seconds)} in {what}, {duration(evidence.report.wall.steps)} in steps"]
+        lines = [f"{duration(seconds)} in {what}, {duration(wall.steps)} in steps"]
+    lines += [f"{duration(late)} of it after the last step"] if late else []
     return Finding(
         code=code,
         severity="warning",
-        title=f"{name}: {'about ' if sampled else ''}{share(evidence.of_loop(seconds))} of the time {SINCE}",
+        title=f"{name}: {'about ' if sampled else ''}{share(part)} of the time {SINCE}",
         evidence=lines,
         advice=advice,
         lost_fraction=evidence.of_wall(seconds),
+        once_fraction=evidence.of_wall(late),
     )
 
 

@@ -1,0 +1,148 @@
+"""Time split into what a run does once, now and then, and as a habit, so that each rule sees its own kind. Pure.
+
+The habit is what the rhythm of the run takes, regular long steps included. Episodes are slow steps that come again at
+no regular distance. One-offs are the first steps (compilation, autotuning, workers that start) and single values far
+beyond all others: a mean over the steps would spread them over steps that never had them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+
+from monitor.model.baseline import MIN_BASELINE_STEPS, Baseline, StepKind
+from monitor.model.report import SlowStep
+from monitor.model.series import STEP, Quantiles
+from monitor.model.state import RankState
+from monitor.step_columns import OTHER
+from trainhooks.events import Step
+
+MAX_ONCE = 2  # values: what comes once or twice may be chance, and from the third time on it is a habit of the run
+# Times the next longest value, or the typical one for the first steps: the tail of usual values is closer together.
+MIN_ONCE_RATIO = 3.0
+MIN_VALUES = 5  # in which the phase occurs: of fewer, one may be a third of what is usual
+
+MIN_RHYTHM = 4  # slow steps, before their distances are called regular
+MIN_EVEN_SHARE = 0.8  # of the distances are the same: a step that waits for a core now and then breaks no rhythm
+MAX_UNEVEN = 0.05  # of the distance, at least one step: epochs differ by a batch
+
+
+def phases_of(step: Step) -> dict[str, float]:
+    """Return the seconds of a step's phases, with the time in no phase as `other`."""
+    seconds: dict[str, float] = {}
+    for name, took, _, _ in step.phases:
+        seconds[name] = seconds.get(name, 0.0) + took
+    seconds[OTHER] = max(0.0, step.duration - sum(seconds.values()))
+    return seconds
+
+
+def once_in(values: Quantiles, first: Sequence[float]) -> tuple[float, float]:
+    """Return the seconds beyond the median in the first steps, and in single values far beyond all others.
+
+    Args:
+        values: the seconds of one part of the time, step by step.
+        first: those of the run's first steps, in order; 0 where a step has none.
+    """
+    count = values.zeros + sum(values.bins.values())
+    if count < MIN_VALUES:
+        return 0.0, 0.0
+    typical = values.at(0.5)[0]
+    opening = []
+    for seconds in first:
+        if seconds < MIN_ONCE_RATIO * typical:
+            break
+        opening.append(seconds)
+    if 2 * len(opening) > count:
+        return 0.0, 0.0  # then they are what the run does
+    rare = _far_beyond(_without(values.largest(len(opening) + MAX_ONCE + 1), opening))
+    early, late = (sum(max(0.0, seconds - typical) for seconds in part) for part in (opening, rare))
+    return early, late
+
+
+def _without(longest: list[float], opening: Sequence[float]) -> list[float]:
+    """Return the longest values without those of the first steps; they are known to the width of a bin."""
+    for seconds in opening:
+        near = next((at for at, value in enumerate(longest) if seconds / STEP <= value <= seconds * STEP), None)
+        if near is not None:
+            del longest[near]
+    return longest
+
+
+def _far_beyond(longest: Sequence[float]) -> Sequence[float]:
+    """Return the first values of a falling list that lie far beyond all that follow, at most `MAX_ONCE`."""
+    for count in range(min(MAX_ONCE, len(longest) - 1), 0, -1):
+        if longest[count - 1] >= MIN_ONCE_RATIO * longest[count]:
+            return longest[:count]
+    return ()
+
+
+# Slow steps: of the first steps, by rhythm, and all others.
+
+
+def first_slow_steps(main: RankState) -> list[SlowStep]:
+    """Return the slow ones of the first steps, which no steps before them could judge."""
+    known = {slow.step for slow in main.slow_steps}
+    rows = []
+    for step in main.opening:
+        baseline = main.baselines.get(StepKind.of(step))
+        if baseline is None or len(baseline.durations) < MIN_BASELINE_STEPS or step.index in known:
+            continue
+        if step.duration >= MIN_ONCE_RATIO * baseline.typical() and step.duration > baseline.limit:
+            rows.append(_slow_step(step, baseline, main.rank))
+    return rows
+
+
+def _slow_step(step: Step, baseline: Baseline, rank: int) -> SlowStep:
+    phases, usual = phases_of(step), baseline.typical_phases()
+    return SlowStep(
+        step=step.index,
+        rank=rank,
+        seconds=step.duration,
+        baseline=baseline.typical(),
+        culprit=max(phases, key=lambda name: phases[name] - usual.get(name, 0.0)),
+        phases=phases,
+        usual_phases=usual,
+        role=step.role,
+        stage=step.stage,
+        ended=step.t,
+    )
+
+
+def episodes(slow: Sequence[SlowStep]) -> list[SlowStep]:
+    """Return the slow steps without those that come in a rhythm: every k-th step does something more.
+
+    A rollout, an evaluation or a print lies in no phase or in a phase that other steps lack. Where the step's own work
+    takes longer, it is slow, however regularly.
+    """
+    more: dict[str, list[SlowStep]] = {}
+    for step in slow:
+        if step.culprit == OTHER or not step.usual_phases.get(step.culprit):
+            more.setdefault(step.culprit, []).append(step)
+    rhythmic = {step.step for steps in more.values() if is_rhythm([row.step for row in steps]) for step in steps}
+    return [step for step in slow if step.step not in rhythmic]
+
+
+def is_rhythm(numbers: Sequence[int]) -> bool:
+    """Return whether steps of these numbers come at even distances."""
+    if len(numbers) < MIN_RHYTHM:
+        return False
+    gaps = [after - before for before, after in pairwise(sorted(numbers))]
+    every = median(gaps)
+    even = sum(abs(gap - every) <= max(1.0, MAX_UNEVEN * every) for gap in gaps)
+    return every > 1 and even >= MIN_EVEN_SHARE * len(gaps)
+
+
+def in_episodes(slow: Sequence[SlowStep], count: int) -> dict[str, float]:
+    """Return the seconds beyond the typical ones in slow steps, by phase.
+
+    Args:
+        count: of all slow steps; those that are no longer kept are taken to be like the others.
+    """
+    sums: dict[str, float] = {}
+    for step in slow:
+        for name, seconds in step.phases.items():
+            beyond = max(0.0, seconds - step.usual_phases.get(name, 0.0))
+            sums[name] = sums.get(name, 0.0) + beyond
+    scale = count / len(slow) if slow else 0.0
+    return {name: scale * seconds for name, seconds in sums.items()}

@@ -96,6 +96,26 @@ class Recorder:
         self._gpus.stop()
 
 
+class KernelKills:
+    """Count the processes that the kernel kills, out of memory, in the control group of a process."""
+
+    def __init__(self, pid: int) -> None:
+        from monitor.sources.host import Cgroup
+        from monitor.sources.polling import text_of
+
+        self._cgroup = Cgroup()
+        self._membership = text_of(f"/proc/{pid}/cgroup")  # it has none once it has ended
+        self._before = self._read()
+
+    def so_far(self) -> int | None:
+        """Return how many were killed since this was made; None where the system does not say."""
+        now = self._read()
+        return None if now is None or self._before is None else max(0, now - self._before)
+
+    def _read(self) -> int | None:
+        return None if self._membership is None else self._cgroup.oom_kills(self._membership)
+
+
 SPARE = ".exit"  # reserves the disk space of the exit file
 SPARE_BYTES = 4096
 
@@ -106,17 +126,19 @@ def spare(run: Path) -> None:
         out.write(b" " * SPARE_BYTES)
 
 
-def write_exit(run: Path, writer: Writer | None, returncode: int) -> None:
+def write_exit(run: Path, writer: Writer | None, returncode: int, oom_kills: int | None = None) -> None:
     """Record how the training ended. Only for the process that waited for it.
 
     Args:
         writer: None where the journal could not be opened.
         returncode: as in subprocess: negative for a signal.
+        oom_kills: processes that the kernel killed meanwhile, as in `events.Exit`.
     """
     code, by_signal = (returncode, None) if returncode >= 0 else (None, -returncode)
     ended, ended_monotonic = time.time(), time.monotonic()
     if writer is not None:
-        writer.write(events.Exit(producer="", seq=0, t=ended_monotonic, exit_code=code, signal=by_signal))
+        ended_by = {"exit_code": code, "signal": by_signal, "oom_kills": oom_kills}
+        writer.write(events.Exit(producer="", seq=0, t=ended_monotonic, **ended_by))
     known: dict[str, object] = {
         "exit_code": code,
         "signal": by_signal,

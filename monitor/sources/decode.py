@@ -278,6 +278,7 @@ def _tidy_note(note: events.Note) -> bool:
 
 def _tidy_bye(bye: events.Bye) -> bool:
     bye.error = None if bye.error is None else clean(bye.error)
+    bye.place = None if bye.place is None else clean(bye.place, events.MAX_NAME)
     return True
 
 

@@ -316,7 +316,7 @@ def _remember(history: list[Any], reading: Any) -> None:
 
 
 def _exit(state: RunState, exit_: Exit, _: Producer) -> None:
-    state.ending = Ending(exit_.exit_code, exit_.signal, exit_.t, exit_.oom_kills)
+    state.ending = Ending(exit_.exit_code, exit_.signal, exit_.t, exit_.error, exit_.place, exit_.oom_kills)
 
 
 _FOLDS: dict[type, Callable[[RunState, Any, Any], None]] = {

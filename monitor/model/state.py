@@ -270,6 +270,8 @@ class Ending:
     exit_code: int | None = None
     signal: int | None = None
     t: float | None = None
+    error: str | None = None  # as the program printed it
+    place: str | None = None
     oom_kills: int | None = None  # by the kernel, of processes in the training's control group
 
 

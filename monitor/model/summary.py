@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import fields
 
+from monitor.console.last_words import RANK_ENDED
 from monitor.gpu_lines import reasons_in_words
 from monitor.model import mfu, wall_time
 from monitor.model.baseline import StepKind
@@ -149,8 +150,16 @@ def _outcome(state: RunState, context: RunContext) -> Outcome:
 
 
 def _first_error(state: RunState) -> tuple[str | None, str | None]:
-    """Return the error that ended the training first, and its place: the other ranks' errors follow from it."""
-    failed = [producer for producer in wall_time.newest(state) if producer.error]
+    """Return the error that ended the training first, and its place: the other ranks' errors follow from it.
+
+    What the program printed counts for processes that do not report, or not yet, or not any more.
+    """
+    processes, printed = wall_time.newest(state), state.ending.error if state.ending is not None else None
+    failed = [producer for producer in processes if producer.error]
+    if printed is not None and state.ending is not None and (not failed or printed.startswith(RANK_ENDED)):
+        # Those that took leave without an error have survived what they printed.
+        left = bool(processes) and all(producer.ended is not None for producer in processes)
+        return (None, None) if left and not failed else (printed, state.ending.place)
     if not failed:
         return None, None
     first = min(failed, key=lambda producer: ((producer.ended or 0.0) + producer.wall_offset, producer.rank))

@@ -27,6 +27,7 @@ from monitor.runs import catalogue
 from trainhooks import events, process_identity, rundir
 
 if TYPE_CHECKING:
+    from monitor.console.last_words import LastWords
     from monitor.sources.host import HostSource
 
 
@@ -126,6 +127,25 @@ def spare(run: Path) -> None:
         out.write(b" " * SPARE_BYTES)
 
 
+LAST_BYTES = 1 << 16  # of the output, in which the error that ended the program is looked for
+SENT_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # what was printed before is no cause
+
+
+def _last_words(run: Path, returncode: int) -> LastWords | None:
+    """Return the error that the program printed last, where it failed by itself."""
+    if returncode == 0 or -returncode in SENT_BY_OTHERS:
+        return None
+    from monitor.console.last_words import last_words
+
+    try:
+        with open(run / rundir.CONSOLE, "rb", opener=rundir.at_once) as console:
+            console.seek(max(0, os.fstat(console.fileno()).st_size - LAST_BYTES))
+            text = console.read(LAST_BYTES).decode(errors="replace")
+        return last_words(text, str((rundir.read_json(run / rundir.IDENTITY) or {}).get("cwd") or "/"))
+    except Exception:  # no output in a file, or one of a kind that nobody thought of; the exit is recorded without it
+        return None
+
+
 def write_exit(run: Path, writer: Writer | None, returncode: int, oom_kills: int | None = None) -> None:
     """Record how the training ended. Only for the process that waited for it.
 
@@ -137,8 +157,12 @@ def write_exit(run: Path, writer: Writer | None, returncode: int, oom_kills: int
     code, by_signal = (returncode, None) if returncode >= 0 else (None, -returncode)
     ended, ended_monotonic = time.time(), time.monotonic()
     if writer is not None:
-        ended_by = {"exit_code": code, "signal": by_signal, "oom_kills": oom_kills}
-        writer.write(events.Exit(producer="", seq=0, t=ended_monotonic, **ended_by))
+        exit_ = events.Exit(producer="", seq=0, t=ended_monotonic, exit_code=code, signal=by_signal)
+        exit_.oom_kills = oom_kills
+        words = _last_words(run, returncode)
+        if words is not None:
+            exit_.error, exit_.place = words.error, words.place
+        writer.write(exit_)
     known: dict[str, object] = {
         "exit_code": code,
         "signal": by_signal,

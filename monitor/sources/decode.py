@@ -282,6 +282,13 @@ def _tidy_bye(bye: events.Bye) -> bool:
     return True
 
 
+def _tidy_exit(exit_: events.Exit) -> bool:
+    exit_.error = None if exit_.error is None else clean(exit_.error)
+    exit_.place = None if exit_.place is None else clean(exit_.place, events.MAX_NAME)
+    exit_.oom_kills = _counted(exit_.oom_kills)
+    return True
+
+
 MAX_UNKNOWN = 100  # a reading has fewer fields
 
 
@@ -315,6 +322,7 @@ _TIDY: dict[type, Any] = {
     events.Frames: _tidy_frames,
     events.Note: _tidy_note,
     events.Bye: _tidy_bye,
+    events.Exit: _tidy_exit,
     events.Gpu: _tidy_gpu,
     events.Host: _tidy_host,
 }

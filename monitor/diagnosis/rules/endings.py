@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from signal import Signals
 
+from monitor.console.last_words import RANK_ENDED
 from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import Evidence, Family, rule
-from monitor.diagnosis.rules.memory import gpu_advice, host_advice, host_readings, process_lines
+from monitor.diagnosis.rules.memory import gpu_advice, host_advice, host_readings
 from monitor.diagnosis.rules.stalls import INTERRUPTED
 from monitor.model.report import Finding, Outcome
 from monitor.model.wall_time import STOPPED_BY_YOU
@@ -35,7 +36,7 @@ _OTHER_RANK = re.compile(
 
 
 # Before all others: it ended the run, and memory that only might run out has a finding of its own.
-@rule("out-of-memory", Family.PROGRESS, priority=0, suppresses=("oom-risk", "crashed"))
+@rule("out-of-memory", Family.PROGRESS, priority=0, suppresses=("oom-risk", "crashed", "nothing-reports"))
 def out_of_memory(evidence: Evidence) -> Finding | None:
     """Find a run that ended because memory ran out, by its error or by the kernel's OOM killer."""
     outcome = evidence.report.outcome
@@ -68,7 +69,9 @@ def _by_the_kernel(evidence: Evidence) -> Finding | None:
     kills = ending.oom_kills if ending is not None else None
     readings = host_readings(evidence.state.host[-LAST_READINGS:])
     is_full = bool(readings) and any(used >= MIN_KILLED_SHARE * limit for used, limit in readings)
+    by_kill = f"{RANK_ENDED}{signal_name(Signals.SIGKILL)}"
     killed = _fatal_signal(outcome) == Signals.SIGKILL or _killed_worker(outcome) == "Killed" or _has_vanished(evidence)
+    killed = killed or (outcome.error or "").startswith(by_kill)
     if not killed or not (kills or (is_full and kills is None and _fatal_signal(outcome) == Signals.SIGKILL)):
         return None
     lines = [f"{plural(kills, 'process', 'processes')} killed, by the count of its control group"] if kills else []
@@ -84,7 +87,7 @@ def _by_the_kernel(evidence: Evidence) -> Finding | None:
 
 
 # Before all others, likewise.
-@rule("crashed", Family.PROGRESS, priority=0)
+@rule("crashed", Family.PROGRESS, priority=0, suppresses=("nothing-reports",))
 def crashed(evidence: Evidence) -> Finding | None:
     """Find a run that ended by an exception or a fatal signal, and name the line."""
     outcome = evidence.report.outcome
@@ -100,8 +103,17 @@ def crashed(evidence: Evidence) -> Finding | None:
     return _without_a_word(evidence) if _has_vanished(evidence) else None
 
 
+RANK_ADVICE = (
+    "See what this rank printed last; python -X faulthandler names its Python line. The errors of other ranks follow"
+    " from it."
+)
+
+
 def _by_exception(evidence: Evidence, error: str) -> Finding:
+    """Report an error, by the hooks or as the program printed it."""
     outcome = evidence.report.outcome
+    if error.startswith(RANK_ENDED):
+        return _crash(f"Crashed: {error[:MAX_TYPE_LENGTH]}", [], evidence, RANK_ADVICE)
     kind, _, message = error.partition(":")
     kind = kind.rpartition(".")[2][:MAX_TYPE_LENGTH]
     where = f" at {outcome.place}" if outcome.place else f":{message[:MAX_TYPE_LENGTH]}" if message.strip() else ""
@@ -244,14 +256,15 @@ def _host_memory(evidence: Evidence) -> list[str]:
     readings = host_readings(evidence.state.host)
     if not readings:
         return []
-    used, limit = readings[-1]
-    lines = [f"{size_of(used, limit)} of host memory in use at the last reading"]
-    first = evidence.state.host[0].tree_rss
-    last = evidence.report.host.tree_rss
-    if first is not None and last is not None and last > first:
-        seconds = evidence.state.host[-1].t - evidence.state.host[0].t
-        return [*lines, f"training processes: {size(first)} → {size(last)} in the last {duration(seconds)}"]
-    return [*lines, *process_lines(evidence)]
+    used, limit = max(readings[-LAST_READINGS:])  # the last one may have been taken after its end
+    lines = [f"{size_of(used, limit)} of host memory in use at last"]
+    course = [(row.t, row.tree_rss) for row in evidence.state.host if row.tree_rss]
+    if not course:
+        return lines
+    (begin, first), (end, last) = course[0], course[-1]
+    if last > first:
+        return [*lines, f"training processes: {size(first)} → {size(last)} in the last {duration(end - begin)}"]
+    return [*lines, f"training processes: {size(last)}"]
 
 
 def _shared_memory(evidence: Evidence) -> list[str]:

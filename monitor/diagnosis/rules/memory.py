@@ -61,7 +61,7 @@ def _host_near_limit(evidence: Evidence) -> Finding | None:
     grown = used - recent[0][0]
     if min(recent)[0] < MAX_HOST_SHARE * limit or grown < MIN_GROWING_SHARE * limit or tree < used / 2:
         return None
-    lines = [f"{size(grown)} more than half a minute ago", *process_lines(evidence)]
+    lines = [f"{size(grown)} more than half a minute ago", *_process_lines(evidence)]
     title = f"Host memory almost full: {size_of(used, limit)} and growing"
     return _oom("warning", title, lines, host_advice(evidence))
 
@@ -71,7 +71,7 @@ def host_readings(readings: Sequence[Host]) -> list[tuple[int, int]]:
     return [limit for reading in readings if (limit := hardware.host_limit(reading)) is not None]
 
 
-def process_lines(evidence: Evidence) -> list[str]:
+def _process_lines(evidence: Evidence) -> list[str]:
     tree = evidence.report.host.tree_rss
     return [f"training processes use {size(tree)}"] if tree is not None else []
 

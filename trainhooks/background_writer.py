@@ -36,7 +36,7 @@ from trainhooks.events import (
     to_dict,
 )
 from trainhooks.facts import Devices, torch_flags
-from trainhooks.frames import Sampler
+from trainhooks.frames import Sampler, raised_at, said
 from trainhooks.journal import Journal, Notifier
 from trainhooks.lane_entries import FACTS, Lane, host_clock, monotonic_seconds
 from trainhooks.step_annotations import ProcessState
@@ -262,7 +262,9 @@ class BackgroundWriter:
         self._send(self._frames())  # with all the above: the end of the program waits, and a disk may be slow
         bye = Bye(producer="", seq=0, t=monotonic_seconds())
         if error is not None:
-            bye.error = clean(facts.masked(f"{type(error).__name__}: {error}"[:MAX_TEXT]), 512)
+            bye.error = clean(facts.masked(said(error)[:MAX_TEXT]), 512)
+            with contextlib.suppress(Exception):  # the source that it names may be gone or broken
+                bye.place = raised_at(error)
         bye.dropped = self._dropped + self._process.lost
         if self._journal is not None:
             bye.dropped += self._journal.dropped + self._journal.waiting_lines

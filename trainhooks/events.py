@@ -204,6 +204,7 @@ class Bye(Event):
 
     kind: ClassVar[str] = "bye"
     error: Optional[str] = None  # the exception that ended the program, if one did
+    place: Optional[str] = None  # the user's line that raised it
     dropped: int = 0
 
 
@@ -337,6 +338,9 @@ class Exit(Event):
     kind: ClassVar[str] = "exit"
     exit_code: Optional[int] = None
     signal: Optional[int] = None
+    error: Optional[str] = None  # what the program printed last of an error, where it failed
+    place: Optional[str] = None  # the user's line in it
+    oom_kills: Optional[int] = None  # processes of its control group that the kernel killed meanwhile, out of memory
 
 
 KINDS: Dict[str, type] = {

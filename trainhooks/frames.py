@@ -1,7 +1,8 @@
 """Sample the stack of the training thread, at most ten times a second.
 
 A sample names the user's own line for time that no phase explains. It costs some ten microseconds of the background
-thread and none of the training's own code. TRAINMON_FRAMES=0 turns sampling off.
+thread and none of the training's own code. TRAINMON_FRAMES=0 turns sampling off. The line that an exception came from
+is named in the same way.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import ast
 import linecache
 import os
+import re
 import sys
 import sysconfig
 from itertools import islice
 from types import CodeType, FrameType
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from trainhooks.events import MAX_NAME, clean
 
@@ -24,6 +26,7 @@ VARIABLE = "TRAINMON_FRAMES"
 FROM = ", from "
 MIN_LIBRARY_PLACE = 12  # characters; a shorter place is not recognized
 MAX_PLACES = 100  # between two reports; further ones are not counted
+MAX_RAISED = 2000  # frames of a traceback
 
 _calls: Dict[Tuple[str, int, str, int], Optional[str]] = {}  # by place: hashing a code object is slow
 
@@ -121,7 +124,7 @@ class Sampler:
     def sample(self, thread: int, phase: str) -> Optional[str]:
         """Count the thread's innermost user frame under `phase`, and return it."""
         # The frames are let go of before their source is read, which can take long on a slow disk.
-        positions = _positions(sys._current_frames().get(thread)) if self.wanted else None
+        positions = _positions(_standing(sys._current_frames().get(thread))) if self.wanted else None
         place = self._place(*positions) if positions is not None else None
         if place is not None:
             key = (phase, place)
@@ -168,23 +171,65 @@ class Sampler:
         return clean(f"{place} ({call}) in {function}" if call else f"{place} in {function}", MAX_NAME)
 
 
-def _positions(
-    frame: Optional[FrameType],
-) -> Tuple[Optional[Position], Optional[Position], Optional[Position]]:
-    """Return the innermost frame of the user's code, of a library that it called, and of all that it called."""
+# The innermost frame of the user's code, of a library that it called, and of all that it called.
+Positions = Tuple[Optional[Position], Optional[Position], Optional[Position]]
+
+
+def _positions(stack: Iterable[Position]) -> Positions:
+    """Return the positions that name a place in a stack, the innermost first."""
     innermost: Optional[Position] = None
     library: Optional[Position] = None
-    while frame is not None:
-        path = frame.f_code.co_filename
+    for position in stack:
+        path = position.code.co_filename
         if not path.startswith(_OWN):
             if _is_users(path):
-                return Position.of(frame), library, innermost
+                return position, library, innermost
             if innermost is None:
-                innermost = Position.of(frame)
+                innermost = position
             if library is None and _is_library(path):
-                library = Position.of(frame)
-        frame = frame.f_back
+                library = position
     return None, library, innermost
+
+
+def _standing(frame: Optional[FrameType]) -> Iterator[Position]:
+    """Yield the positions of a running thread, the innermost first."""
+    while frame is not None:
+        yield Position.of(frame)
+        frame = frame.f_back
+
+
+# Torch passes on what a worker process or a replica's thread raised as a text, with the traceback in the message.
+_PASSED_ON = re.compile(r"(?s)^(Caught \S+ in [^\n]{1,80})\nOriginal Traceback \(most recent call last\):\n(.*)")
+_FILE_LINE = re.compile(r'(?m)^  File "([^"\n]+)", line (\d+), in (\S+)$')
+
+
+def raised_at(error: BaseException) -> Optional[str]:
+    """Return the place that an exception came from, as `Sampler.sample` writes it; None where it has no traceback."""
+    found = _passed_on(error)
+    if found is not None:
+        rows = _FILE_LINE.findall(found[2])
+        path, line, function = next((row for row in reversed(rows) if _is_users(row[0])), ("", "", ""))
+        if path:
+            return clean(f"{_short(path)}:{line} in {function}", MAX_NAME)
+    stack: List[Position] = []
+    trace = error.__traceback__
+    while trace is not None and len(stack) < MAX_RAISED:
+        stack.append(Position(trace.tb_frame.f_code, trace.tb_lineno, trace.tb_lasti))
+        trace = trace.tb_next
+    return Sampler()._place(*_positions(reversed(stack))) if stack else None
+
+
+def said(error: BaseException) -> str:
+    """Return type and message of an exception; of one that torch passed on, what was raised and where."""
+    found = _passed_on(error)
+    if found is not None:
+        return f"{found[2].strip().rpartition(chr(10))[2]} ({found[1]})"
+    return f"{type(error).__name__}: {error}"
+
+
+def _passed_on(error: BaseException) -> "Optional[re.Match[str]]":
+    args = error.args
+    return _PASSED_ON.match(args[0]) if args and isinstance(args[0], str) else None
 
 
 def _is_library(path: str) -> bool:

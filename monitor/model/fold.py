@@ -277,7 +277,7 @@ def _note(state: RunState, note: Note, _: Producer) -> None:
 
 def _bye(state: RunState, bye: Bye, producer: Producer) -> None:
     producer.ended = bye.t
-    producer.error = bye.error
+    producer.error, producer.place = bye.error, bye.place
     producer.dropped = bye.dropped
     rank_state = _rank_state(state, producer)
     if rank_state is not None and producer.restart == rank_state.restart:
@@ -316,7 +316,7 @@ def _remember(history: list[Any], reading: Any) -> None:
 
 
 def _exit(state: RunState, exit_: Exit, _: Producer) -> None:
-    state.ending = Ending(exit_code=exit_.exit_code, signal=exit_.signal, t=exit_.t)
+    state.ending = Ending(exit_.exit_code, exit_.signal, exit_.t, exit_.error, exit_.place, exit_.oom_kills)
 
 
 _FOLDS: dict[type, Callable[[RunState, Any, Any], None]] = {

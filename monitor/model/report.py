@@ -148,6 +148,7 @@ class Outcome:
     exit_code: int | None = None
     signal: int | None = None
     error: str | None = None  # the exception that ended the program, where it is known
+    place: str | None = None  # the user's line that it came from
 
 
 @dataclass(slots=True)

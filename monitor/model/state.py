@@ -176,6 +176,7 @@ class Producer:
     restart: int = 0  # elastic restarts before this process
     ended: float | None = None
     error: str | None = None
+    place: str | None = None  # that the error came from
     dropped: int = 0
     devices: list[str] = field(default_factory=list)  # UUIDs of the GPUs that it uses
 
@@ -275,6 +276,9 @@ class Ending:
     exit_code: int | None = None
     signal: int | None = None
     t: float | None = None
+    error: str | None = None  # as the program printed it
+    place: str | None = None
+    oom_kills: int | None = None  # by the kernel, of processes in the training's control group
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import fields
 
+from monitor.console.last_words import RANK_ENDED
 from monitor.gpu_lines import reasons_in_words
 from monitor.model import mfu, time_split, wall_time
 from monitor.model.baseline import StepKind
@@ -129,22 +130,40 @@ def _outcome(state: RunState, context: RunContext) -> Outcome:
     if context.alive:  # also after the launched program's end, where a training goes on
         return Outcome("running")
     ending = state.ending
-    error = next((producer.error for producer in wall_time.newest(state) if producer.error), None)
+    error, place = _first_error(state)
     if context.stopped:
         code, number = (ending.exit_code, ending.signal or None) if ending is not None else (None, None)
         return Outcome("killed", code, number, wall_time.STOPPED_BY_YOU)
     if ending is not None and ending.signal:  # 0 is no signal
-        return Outcome(state="killed", exit_code=ending.exit_code, signal=ending.signal, error=error)
+        return Outcome("killed", ending.exit_code, ending.signal, error, place)
     if ending is not None and ending.exit_code is not None:
         return Outcome(
             state="finished" if ending.exit_code == 0 else "failed",
             exit_code=ending.exit_code,
             signal=None,
             error=error,
+            place=place,
         )
     if state.main.bye is not None:  # a regular end with an unknown exit code
-        return Outcome("failed" if error else "finished", error=error)
+        return Outcome("failed" if error else "finished", error=error, place=place)
     return Outcome("lost")
+
+
+def _first_error(state: RunState) -> tuple[str | None, str | None]:
+    """Return the error that ended the training first, and its place: the other ranks' errors follow from it.
+
+    What the program printed counts for processes that do not report, or not yet, or not any more.
+    """
+    processes, printed = wall_time.newest(state), state.ending.error if state.ending is not None else None
+    failed = [producer for producer in processes if producer.error]
+    if printed is not None and state.ending is not None and (not failed or printed.startswith(RANK_ENDED)):
+        # Those that took leave without an error have survived what they printed.
+        left = bool(processes) and all(producer.ended is not None for producer in processes)
+        return (None, None) if left and not failed else (printed, state.ending.place)
+    if not failed:
+        return None, None
+    first = min(failed, key=lambda producer: ((producer.ended or 0.0) + producer.wall_offset, producer.rank))
+    return first.error, first.place
 
 
 def _dropped(state: RunState, context: RunContext, outcome: Outcome) -> Dropped:

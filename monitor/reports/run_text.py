@@ -120,7 +120,8 @@ def outcome(report: Report) -> str:
         return f"lost{after}: process gone, outcome unknown"
     how = _how(report.outcome)
     error = f": {clean(report.outcome.error, 300)}" if report.outcome.error else ""
-    return f"{state}{f' ({how})' if how else ''}{after}{error}"
+    place = f", at {clean(report.outcome.place, 150)}" if report.outcome.place else ""
+    return f"{state}{f' ({how})' if how else ''}{after}{error}{place}"
 
 
 def _how(ended: Outcome) -> str:

@@ -27,6 +27,7 @@ from monitor.runs import catalogue
 from trainhooks import events, process_identity, rundir
 
 if TYPE_CHECKING:
+    from monitor.console.last_words import LastWords
     from monitor.sources.host import HostSource
 
 
@@ -96,6 +97,26 @@ class Recorder:
         self._gpus.stop()
 
 
+class KernelKills:
+    """Count the processes that the kernel kills, out of memory, in the control group of a process."""
+
+    def __init__(self, pid: int) -> None:
+        from monitor.sources.host import Cgroup
+        from monitor.sources.polling import text_of
+
+        self._cgroup = Cgroup()
+        self._membership = text_of(f"/proc/{pid}/cgroup")  # it has none once it has ended
+        self._before = self._read()
+
+    def so_far(self) -> int | None:
+        """Return how many were killed since this was made; None where the system does not say."""
+        now = self._read()
+        return None if now is None or self._before is None else max(0, now - self._before)
+
+    def _read(self) -> int | None:
+        return None if self._membership is None else self._cgroup.oom_kills(self._membership)
+
+
 SPARE = ".exit"  # reserves the disk space of the exit file
 SPARE_BYTES = 4096
 
@@ -106,17 +127,42 @@ def spare(run: Path) -> None:
         out.write(b" " * SPARE_BYTES)
 
 
-def write_exit(run: Path, writer: Writer | None, returncode: int) -> None:
+LAST_BYTES = 1 << 16  # of the output, in which the error that ended the program is looked for
+SENT_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # what was printed before is no cause
+
+
+def _last_words(run: Path, returncode: int) -> LastWords | None:
+    """Return the error that the program printed last, where it failed by itself."""
+    if returncode == 0 or -returncode in SENT_BY_OTHERS:
+        return None
+    from monitor.console.last_words import last_words
+
+    try:
+        with open(run / rundir.CONSOLE, "rb", opener=rundir.at_once) as console:
+            console.seek(max(0, os.fstat(console.fileno()).st_size - LAST_BYTES))
+            text = console.read(LAST_BYTES).decode(errors="replace")
+        return last_words(text, str((rundir.read_json(run / rundir.IDENTITY) or {}).get("cwd") or "/"))
+    except Exception:  # no output in a file, or one of a kind that nobody thought of; the exit is recorded without it
+        return None
+
+
+def write_exit(run: Path, writer: Writer | None, returncode: int, oom_kills: int | None = None) -> None:
     """Record how the training ended. Only for the process that waited for it.
 
     Args:
         writer: None where the journal could not be opened.
         returncode: as in subprocess: negative for a signal.
+        oom_kills: processes that the kernel killed meanwhile, as in `events.Exit`.
     """
     code, by_signal = (returncode, None) if returncode >= 0 else (None, -returncode)
     ended, ended_monotonic = time.time(), time.monotonic()
     if writer is not None:
-        writer.write(events.Exit(producer="", seq=0, t=ended_monotonic, exit_code=code, signal=by_signal))
+        exit_ = events.Exit(producer="", seq=0, t=ended_monotonic, exit_code=code, signal=by_signal)
+        exit_.oom_kills = oom_kills
+        words = _last_words(run, returncode)
+        if words is not None:
+            exit_.error, exit_.place = words.error, words.place
+        writer.write(exit_)
     known: dict[str, object] = {
         "exit_code": code,
         "signal": by_signal,

@@ -232,13 +232,14 @@ def _record_until_end(plan: Plan, child: int, master: int | None) -> None:
     moving = threading.Thread(target=_move_output, args=(plan.run, merge, master, over), daemon=True)
     moving.start()
     reading = recorder.Watch(plan.run)
+    kills = _kernel_kills(child)
     returncode = _await_end(child)
     over.set()
     moving.join(PATIENCE if master is not None else None)
     if merge is not None:
         merge.finish()
     reading.finish()
-    recorder.write_exit(plan.run, writer, returncode)
+    recorder.write_exit(plan.run, writer, returncode, kills.so_far() if kills is not None else None)
     recording.join(PATIENCE)
     if writer is not None:
         writer.close()
@@ -248,6 +249,14 @@ def _record_until_end(plan: Plan, child: int, master: int | None) -> None:
         log = plan.run / LOG
         if log.stat().st_size == 0:
             log.unlink()
+
+
+def _kernel_kills(child: int) -> recorder.KernelKills | None:
+    try:
+        return recorder.KernelKills(child)
+    except Exception:  # what it reads is the system's own; the end of the training is awaited without it
+        traceback.print_exc()
+        return None
 
 
 def _await_end(child: int) -> int:

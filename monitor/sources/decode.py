@@ -278,6 +278,14 @@ def _tidy_note(note: events.Note) -> bool:
 
 def _tidy_bye(bye: events.Bye) -> bool:
     bye.error = None if bye.error is None else clean(bye.error)
+    bye.place = None if bye.place is None else clean(bye.place, events.MAX_NAME)
+    return True
+
+
+def _tidy_exit(exit_: events.Exit) -> bool:
+    exit_.error = None if exit_.error is None else clean(exit_.error)
+    exit_.place = None if exit_.place is None else clean(exit_.place, events.MAX_NAME)
+    exit_.oom_kills = _counted(exit_.oom_kills)
     return True
 
 
@@ -314,6 +322,7 @@ _TIDY: dict[type, Any] = {
     events.Frames: _tidy_frames,
     events.Note: _tidy_note,
     events.Bye: _tidy_bye,
+    events.Exit: _tidy_exit,
     events.Gpu: _tidy_gpu,
     events.Host: _tidy_host,
 }

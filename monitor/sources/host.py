@@ -54,6 +54,18 @@ class Cgroup:
             self._read_separate(groups, limits, now)
         return limits
 
+    def oom_kills(self, membership: str) -> int | None:
+        """Return how many processes of a group the kernel has killed so far, out of memory; None where unknown.
+
+        A group's counter has its own processes and those of groups within, whatever limit or lack killed them.
+        """
+        groups = _groups(membership)
+        if os.path.exists(f"{self._root}/cgroup.controllers"):
+            group = next(_upwards(self._root, groups.get("", "/")))
+            return _row(f"{group}/memory.events", "oom_kill")
+        group = next(_upwards(self._mount("memory"), groups.get("memory", "/")))
+        return _row(f"{group}/memory.oom_control", "oom_kill")
+
     def _read_unified(self, mount: str, group: str, limits: Limits, now: float) -> None:
         """Read version 2: one tree; the narrowest limit of a group and its parents applies."""
         throttled = None

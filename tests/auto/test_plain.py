@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .watched import TORCHRUN, Watched, both, entered, phases
+from .watched import TORCHRUN, Watched, both, entered, phases, watched
 
 PARTS = {"data", "forward", "backward", "optimizer"}
 
@@ -153,6 +153,16 @@ def test_a_program_that_fails(tmp_path: Path, where: str, done: int) -> None:
     assert len(run.steps()) == done
     (bye,) = run.events("bye")
     assert bye["error"].split(":")[0] in ("ValueError", "RuntimeError", "OSError")
+    line = {"program": "34 in", "backward": "(loss.backward)", "data": "18 in __getitem__"}[where]
+    assert bye["place"].startswith("tests/auto/scripts/failing.py:") and line in bye["place"]
+    assert (run.report.findings[0].code, run.report.outcome.place) == ("crashed", bye["place"])
+
+
+def test_an_error_before_the_first_step_is_read_from_the_output(tmp_path: Path) -> None:
+    seen = watched(tmp_path, "-c", "def load(): raise KeyError('model')\nload()")
+    assert seen.code == 1 and not seen.journals
+    assert [finding.code for finding in seen.report.findings] == ["crashed"]
+    assert seen.report.outcome.error == "KeyError: 'model'"
 
 
 @pytest.mark.parametrize("way", ["torchrun", pytest.param("spawn", marks=pytest.mark.long)])

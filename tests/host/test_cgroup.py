@@ -79,3 +79,15 @@ def test_files_that_hold_something_else(tmp_path: Path, text: str) -> None:
 
 def test_no_control_groups(tmp_path: Path) -> None:
     assert Cgroup(tmp_path / "none").read(1, 0.0, "0::/\n") == Limits()
+
+
+def test_the_kernels_kills_are_counted_by_the_group_itself(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("memory\n")
+    (tmp_path / "job").mkdir()
+    assert Cgroup(tmp_path).oom_kills("0::/job\n") is None
+    (tmp_path / "job" / "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
+    assert Cgroup(tmp_path).oom_kills("0::/job\n") == 2
+    (tmp_path / "cgroup.controllers").unlink()
+    (tmp_path / "memory" / "job").mkdir(parents=True)
+    (tmp_path / "memory" / "job" / "memory.oom_control").write_text("oom_kill_disable 0\noom_kill 4\n")
+    assert Cgroup(tmp_path).oom_kills("4:memory:/job\n0::/\n") == 4

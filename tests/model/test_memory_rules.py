@@ -16,7 +16,7 @@ from .test_rules import codes, healthy
 @pytest.mark.parametrize("error", ["OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "MemoryError: "])
 def test_a_run_that_ended_without_memory(error: str) -> None:
     found, _ = judged(healthy().bye(error), alive=False)
-    assert (found[0].code, found[0].severity) == ("oom-risk", "critical")
+    assert (found[0].code, found[0].severity) == ("out-of-memory", "critical")
     assert error.strip() in found[0].evidence[0]
 
 
@@ -30,7 +30,7 @@ def test_a_kill_is_explained_by_a_full_machine_alone(used: float, fires: bool) -
     state.host[-1].memory_used = int(used * GIB)
     state.ending = Ending(-9, 9, state.last_event)
     found, _ = judged_state(state, alive=False)
-    assert ("oom-risk" in [finding.code for finding in found]) == fires
+    assert ("out-of-memory" in [finding.code for finding in found]) == fires
 
 
 def test_a_limit_counts_what_processes_hold_and_no_cached_files() -> None:

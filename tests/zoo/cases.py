@@ -81,7 +81,10 @@ SICK = (
     Case("sick_debug_profiler.py", "debug-settings"),
     Case("sick_sequential_generation.py", "sequential-generation"),
     Case("sick_memory_leak.py", "memory-leak"),
-    Case("sick_out_of_memory.py", "oom-risk", code=1, allowed={"memory-leak": "what fills it is never given back"}),
+    Case(
+        "sick_out_of_memory.py", "out-of-memory", code=1, allowed={"memory-leak": "what fills it is never given back"}
+    ),
+    Case("sick_crash_in_worker.py", "crashed", code=1),
     Case("sick_below_expected.py", "below-expected", options=("--expect-tps", "500000")),
     Case("sick_inconsistent_console.sh", "inconsistent-console"),
     Case("sick_training_on_cpu.py", "training-on-cpu", scene=IDLE_GPU),

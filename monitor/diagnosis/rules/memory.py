@@ -1,8 +1,7 @@
-"""Memory that ran out, is about to, grows without end, is fragmented, or is left unused. Pure."""
+"""Memory that is about to run out, grows without end, is fragmented, or is left unused. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from monitor.diagnosis import hardware
@@ -19,11 +18,7 @@ from trainhooks.events import Host
 MAX_TENSOR_SHARE = 0.95
 MIN_RETRIES = 4  # times that the allocator had to free its cache and start over; once may be a first long batch
 MAX_HOST_SHARE = 0.95  # of the memory that the training may use, in all recent readings
-MIN_KILLED_SHARE = 0.90  # likewise at the last reading before a SIGKILL: the last second may take the rest
 MIN_GROWING_SHARE = 0.01  # of it, within the readings kept: what does not grow may stay there for ever
-MAX_ERROR_LENGTH = 300  # characters
-SIGKILL = 9
-_OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemoryError|^MemoryError|can't allocate memory", re.IGNORECASE)
 
 # Memory that fills costs time as well: fresh pages in each step, retries, at last the disk. What gets slower with it
 # has that name.
@@ -33,30 +28,12 @@ FILLING_MEMORY = Suppress(("slow-drift",), culprits=(*COMPUTING, OTHER))
 # Before others: it ends the run.
 @rule("oom-risk", Family.MEMORY, priority=6, suppresses=(FILLING_MEMORY,))
 def oom_risk(evidence: Evidence) -> Finding | None:
-    """Find memory that ran out or is about to."""
-    return _ran_out(evidence) or _gpu_near_limit(evidence) or _host_near_limit(evidence)
+    """Find memory that is about to run out."""
+    return _gpu_near_limit(evidence) or _host_near_limit(evidence)
 
 
 def _oom(severity: str, title: str, lines: list[str], advice: str) -> Finding:
     return Finding(code="oom-risk", severity=severity, title=title, evidence=lines, advice=advice)
-
-
-def _ran_out(evidence: Evidence) -> Finding | None:
-    outcome = evidence.report.outcome
-    if outcome.error and _OUT_OF_MEMORY.search(outcome.error):
-        memory = hardware.gpu_memory(evidence)
-        peak = [f"peak GPU memory {size_of(*memory)}, as far as known"] if memory is not None else []
-        lines = [outcome.error[:MAX_ERROR_LENGTH], *peak]
-        return _oom("critical", "Out of memory: it ended the run", lines, _gpu_advice(evidence))
-    readings = _host_readings(evidence.state.host[-3:])
-    if outcome.signal != SIGKILL or not readings:
-        return None
-    used, limit = max(readings)
-    if used < MIN_KILLED_SHARE * limit:
-        return None
-    lines = [f"{size_of(used, limit)} in use at the last reading", *_process_lines(evidence)]
-    title = "Killed (SIGKILL) with host memory nearly full: probably by the kernel's OOM killer"
-    return _oom("critical", title, lines, _host_advice(evidence))
 
 
 def _gpu_near_limit(evidence: Evidence) -> Finding | None:
@@ -72,11 +49,11 @@ def _gpu_near_limit(evidence: Evidence) -> Finding | None:
     if retries:
         lines.append(f"allocator retries: at least {retries:,}")
     reason = f"peak {share(peak / total)}" if is_full else plural(retries, "allocator retry", "allocator retries")
-    return _oom("warning", f"GPU memory almost full: {reason}", lines, _gpu_advice(evidence))
+    return _oom("warning", f"GPU memory almost full: {reason}", lines, gpu_advice(evidence))
 
 
 def _host_near_limit(evidence: Evidence) -> Finding | None:
-    readings, tree = _host_readings(evidence.state.host), evidence.report.host.tree_rss
+    readings, tree = host_readings(evidence.state.host), evidence.report.host.tree_rss
     if len(readings) < hardware.READINGS or not evidence.enough() or tree is None:
         return None
     used, limit = readings[-1]
@@ -86,10 +63,10 @@ def _host_near_limit(evidence: Evidence) -> Finding | None:
         return None
     lines = [f"{size(grown)} more than half a minute ago", *_process_lines(evidence)]
     title = f"Host memory almost full: {size_of(used, limit)} and growing"
-    return _oom("warning", title, lines, _host_advice(evidence))
+    return _oom("warning", title, lines, host_advice(evidence))
 
 
-def _host_readings(readings: Sequence[Host]) -> list[tuple[int, int]]:
+def host_readings(readings: Sequence[Host]) -> list[tuple[int, int]]:
     """Return memory in use and its limit for each host reading that has them."""
     return [limit for reading in readings if (limit := hardware.host_limit(reading)) is not None]
 
@@ -99,7 +76,7 @@ def _process_lines(evidence: Evidence) -> list[str]:
     return [f"training processes use {size(tree)}"] if tree is not None else []
 
 
-def _gpu_advice(evidence: Evidence) -> str:
+def gpu_advice(evidence: Evidence) -> str:
     now = evidence.setting_now("per_device_train_batch_size", "batch_size")
     return (
         f"Use a smaller batch{now} with more accumulation, limit the longest sequences, or set"
@@ -107,7 +84,7 @@ def _gpu_advice(evidence: Evidence) -> str:
     )
 
 
-def _host_advice(evidence: Evidence) -> str:
+def host_advice(evidence: Evidence) -> str:
     now = evidence.setting_now("dataloader_num_workers", "num_workers")
     return f"Use fewer DataLoader workers{now}, memory-mapped instead of loaded data, smaller caches, or more memory."
 
@@ -216,7 +193,7 @@ def _host_leak(evidence: Evidence) -> Finding | None:
     if machine is None or machine.last - machine.first < MIN_MACHINE_GROWTH_SHARE * grown:
         return None
     lines, is_warning = [_growth_line(climb)], False
-    limits = _host_readings(evidence.state.host[-1:])
+    limits = host_readings(evidence.state.host[-1:])
     if limits:
         used, limit = limits[0]
         left = (limit - used) / climb.rate

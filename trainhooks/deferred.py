@@ -34,15 +34,16 @@ class StagingSlot(NamedTuple):
 class Deferred:
     """A number on its way from the device. `step` and `role` are set by the assembler.
 
-    Where it is not `wanted` any more, its slot is freed and nothing else.
+    Where it is not `wanted` any more, its slot is freed and nothing else. A `reader` is called with it as it arrives.
     """
 
-    __slots__ = ("name", "role", "slot", "step", "wanted")
+    __slots__ = ("name", "reader", "role", "slot", "step", "wanted")
 
     def __init__(self, name: str, slot: StagingSlot) -> None:
         self.name = name
         self.slot = slot
         self.wanted = True
+        self.reader: Optional[Callable[[float], None]] = None
         self.step: Optional[int] = None
         self.role: Optional[str] = None
 
@@ -152,6 +153,8 @@ def poll(put: Callable[[Tuple[Any, ...]], None]) -> None:
             slot = arrived.slot
             if arrived.wanted:
                 put((LATE, arrived, slot.host.item()))
+            elif arrived.reader is not None:
+                arrived.reader(slot.host.item())
             _free.setdefault(slot.kind, []).append(slot)
     except Exception as error:  # a device in error must show in the training's own calls, not here
         pass_on(error)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 IDLE_GPU = {"driver.count": "1", "gpu.utilization": "0", "gpu.memory_used": "700000000", "gpu.sm_clock": "345"}
+# Ways to train that are right, though they look like a fault: of `learning.py`.
+UNUSUAL = ("frozen_backbone", "frozen_norms", "by_hand", "by_data", "by_model", "accumulated", "assigned", "twice")
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,17 @@ SICK = (
     Case("sick_nonfinite_hf.py", "nonfinite-loss"),
     Case("sick_reward_flat_api.py", "reward-flat"),
     Case("sick_reward_flat_console.py", "reward-flat"),
-    Case("sick_loss_flat.py", "loss-flat"),
+    Case("sick_loss_flat.py", "weights-unchanged"),
     Case("sick_loss_flat_console.sh", "loss-flat"),
+    Case("sick_loss_diverging.py", "loss-diverging"),
+    Case("learning.py", "weights-unchanged", ("old_head",)),
+    Case("learning.py", "learning-rate-zero", ("no_rate",)),
+    Case("learning.py", "learning-rate-zero", ("short_schedule",)),
+    Case("learning.py", "gradients-kept", ("never_zeroed",)),
+    Case("learning.py", "eval-mode", ("eval_left_on",)),
+    Case("learning.py", "eval-gradients", ("eval_with_gradients",)),
+    Case("learning.py", "graph-retained", ("retained",)),
+    Case("sick_dense_embedding.py", "dense-embedding"),
     Case("sick_slow_steps.py", "slow-steps"),
     Case("sick_slow_drift_forward.py", "slow-drift"),
     Case("sick_slow_drift_history.py", "slow-drift", allowed={"unaccounted-time": "it grows between the steps"}),
@@ -135,6 +146,7 @@ WELL = (
     Case("well_curriculum.py", None),
     Case("well_folds.py", None),
     Case("well_talkative.py", None),
+    *(Case("learning.py", None, (kind,)) for kind in UNUSUAL),
     Case(
         "steady.py",
         None,

@@ -38,7 +38,9 @@ Call = Callable[..., Any]
     AFTER_OPTIMIZER,  # a GPU may still be working: the step ends with the next event
     BETWEEN_STEPS,
 ) = range(10)
-NEWS_INTERVAL = 1_000_000_000  # nanoseconds between two calls of the tracker's `on_step_end`, which rarely has news
+# Nanoseconds between two calls of the tracker's `on_step_end`, which rarely has news, and between checked steps: a part
+# of the time since the first such step, within these bounds, so that short runs are checked, too.
+MIN_INTERVAL, MAX_INTERVAL, INTERVAL_PART = 50_000_000, 1_000_000_000, 20
 
 # By stage: the open phase, and the attribute with the time when it (or the step) was entered.
 _OPEN: Tuple[Tuple[Optional[str], str], ...] = (
@@ -70,9 +72,9 @@ class FastPath:
     """
 
     __slots__ = (
-        "_backward_began", "_backward_ended", "_before_backward", "_began", "_counts", "_fetched", "_forward_began",
-        "_iterator", "_lane", "_last", "_loss", "_news_due", "_on_gpu", "_optimizer", "_optimizer_began",
-        "_optimizer_ended", "_put", "_stage", "_thread", "_tracker", "model", "replaying",
+        "_backward_began", "_backward_ended", "_before_backward", "_began", "_counts", "_fetched", "_first",
+        "_forward_began", "_iterator", "_lane", "_last", "_loss", "_news_due", "_on_gpu", "_optimizer",
+        "_optimizer_began", "_optimizer_ended", "_put", "_stage", "_thread", "_tracker", "model", "replaying",
     )  # fmt: skip
 
     def __init__(self, tracker: Any) -> None:
@@ -91,6 +93,7 @@ class FastPath:
         self._lane = lane
         self._put = lane.entries.append  # not the lane's `put`: a step that is timed on the device leaves this path
         self._news_due = self._iterator = 0
+        self._first = 0  # when a step ended here first
         self._optimizer: Optional[int] = None  # its id
         self._last: Optional[int] = None  # when the last step here ended; None: the tracker ended the last one
         self._before_backward = AFTER_FORWARD  # the stage from which a backward pass may begin
@@ -147,6 +150,7 @@ class FastPath:
             return
         if tracker.sees_model and self.model is None:
             return
+        tracker.checks.pause()
         self._optimizer = optimizer
         self._on_gpu = tracker.optimizers.only_on_cpu != optimizer
         self._before_backward = AFTER_FORWARD if tracker.sees_model else FETCHED
@@ -161,6 +165,8 @@ class FastPath:
         """
         if self._stage == AFTER_OPTIMIZER:
             self.end_step(self._optimizer_ended, t)
+            if self._stage == OFF:
+                return False
         device = session.device
         if device.watching and not device.skips_step(self._lane):
             self.leave()
@@ -192,9 +198,12 @@ class FastPath:
         self._last = t
         self._stage = BETWEEN_STEPS
         if t >= self._news_due:
-            self._news_due = t + NEWS_INTERVAL
+            self._first = self._first or t
+            self._news_due = t + min(MAX_INTERVAL, max(MIN_INTERVAL, (t - self._first) // INTERVAL_PART))
             if self._tracker.on_step_end is not None:
                 self._tracker.on_step_end(self._put, False)
+            self._tracker.checks.due()
+            self.leave()
 
     def stop(self) -> None:
         """Drop what is recorded here. Called from any thread."""
@@ -366,7 +375,8 @@ class FastPath:
             run: the original.
             tensor: torch.Tensor.
             is_traced: whether dynamo traces the program.
-            begins: called with the loss if this path does not apply; returns whether the tracker records the pass.
+            begins: called with the loss and all arguments if this path does not apply; returns whether the tracker
+                records the pass.
         """
         tracker = self._tracker
 
@@ -382,7 +392,7 @@ class FastPath:
                     self._loss = None
                 self._backward_began = host_clock()
                 self._stage = IN_BACKWARD
-            elif not begins(loss):
+            elif not begins(loss, args, kwargs):
                 try:
                     return run(*args, **kwargs)
                 except BaseException as error:

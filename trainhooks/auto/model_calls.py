@@ -202,6 +202,12 @@ class _ModelCalls:
         if self._torch.compiler.is_compiling():  # torch.export calls it, on tensors that hold nothing
             return None
         fast_path.leave()
+        modes = tracker.checks.modes
+        if not module.training:
+            if tracker.grads_wanted():
+                modes.called_in_eval(module)
+        elif modes.pending or not modes.seen_training:
+            tracker.checks.evaluation_over()
         call: Callable[..., Any] = module._call_impl
         forwards, began = tracker.forwards, tracker.began
         if tracker.forward_begins(module.training, host_clock()) and self._leads(self._key):

@@ -16,7 +16,8 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Set
 from trainhooks import cuda, deferred, session
 from trainhooks.auto import program_facts
 from trainhooks.auto.fast_path import Counts, FastPath
-from trainhooks.auto.instrumentation import framework
+from trainhooks.auto.instrumentation import framework, harmless
+from trainhooks.auto.update_checks import UpdateChecks
 from trainhooks.lane_entries import AUTOMATIC, CANCEL, COUNT, END, LOG, SKIP, SPAN, STEP, host_clock
 from trainhooks.signal_errors import pass_on
 
@@ -188,6 +189,7 @@ def _digest(parameter: Any) -> int:
 MIN_UNSEEN_UPDATES = 3  # updates after gradients without an optimizer's hook; from then on these are the steps
 OVERFLOW = "gradient overflow (loss scaler)"
 MAX_PENDING = 64  # counts of batches that were fetched and not yet used
+MIN_STREAK = 3  # steps in a row with model calls without gradients before them; from then on these belong to the step
 
 
 class OpenStep:
@@ -198,12 +200,12 @@ class OpenStep:
     """
 
     __slots__ = (  # more attributes than Python keeps together in an ordinary object
-        "announced", "backwards", "began", "call_counts", "calls_without_grad", "entered", "eval_iterator", "eval_last",
-        "evaluating", "exhausted", "fast_path", "fetched_again", "fetches", "forwards", "fresh", "grads_wanted",
-        "has_gradients", "in_backward", "in_forward", "iterator", "lane", "last", "loader_counts", "loss",
-        "manual_update", "many_backwards", "nested", "no_grad_seen", "no_grad_streak", "on_gpu", "on_step_end", "open",
-        "opened_by", "optimizers", "pending_batches", "put", "rollout_seen", "rollout_streak", "scaled", "sees_model",
-        "silent", "skips", "stepped", "stepped_at", "thread", "unseen_updates",
+        "announced", "backwards", "began", "call_counts", "calls_without_grad", "checks", "entered", "eval_iterator",
+        "eval_last", "evaluating", "exhausted", "fast_path", "fetched_again", "fetches", "forwards", "fresh",
+        "grads_wanted", "has_gradients", "in_backward", "in_forward", "iterator", "lane", "last", "loader_counts",
+        "loss", "manual_update", "many_backwards", "nested", "no_grad_seen", "no_grad_streak", "on_gpu", "on_step_end",
+        "open", "opened_by", "optimizers", "pending_batches", "put", "rollout_seen", "rollout_streak", "scaled",
+        "sees_model", "silent", "skips", "stepped", "stepped_at", "thread", "unseen_updates",
     )  # fmt: skip
 
     def __init__(self, grads_wanted: Callable[[], bool]) -> None:
@@ -218,6 +220,7 @@ class OpenStep:
 
     def reset(self) -> None:
         """Reset all state, for the calling thread: at first, and in a forked child."""
+        self.checks = UpdateChecks()
         self.lane = lane = session.own_lane()
         lane.follower = self  # in steps timed on the device, entries pass through the device lane
         self.put = lane.put
@@ -314,7 +317,8 @@ class OpenStep:
                 self._announce()
         if self.on_step_end is not None:
             self.on_step_end(put, False)
-        if self.announced:
+        self.checks.step_ended(self.no_grad_streak >= MIN_STREAK)
+        if self.announced and not self.checks.left:
             self.fast_path.arm()
 
     def cancel(self, t: int) -> None:
@@ -327,6 +331,7 @@ class OpenStep:
         if get_ident() != self.thread or not self.announced or self.silent:
             return
         self.fast_path.leave()
+        harmless(self.checks.finish)
         if self.evaluating:
             self._evaluation_ends(self.eval_last)
         elif self.open and (self.stepped or (self.unseen_updates and self.has_gradients)):

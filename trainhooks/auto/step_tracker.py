@@ -12,10 +12,9 @@ from typing import Any, Optional
 from trainhooks import deferred
 from trainhooks.auto.fast_path import Counts
 from trainhooks.auto.instrumentation import framework
-from trainhooks.auto.open_step import ManualUpdate, OpenStep
+from trainhooks.auto.open_step import MIN_STREAK, ManualUpdate, OpenStep
 from trainhooks.lane_entries import BACKWARD, COUNT, DATA, FORWARD, NO_PHASE, OPTIMIZER, PhaseMarker, host_clock
 
-MIN_STREAK = 3  # steps in a row with model calls without gradients before them; from then on these belong to the step
 MAX_ITERATOR_GAP = 1_000_000  # nanoseconds between the creation of an iterator and its first use, in a `for`
 MAX_NODES = 256  # nodes of a loss's graph that are searched for a parameter: the last layer's are near
 
@@ -219,6 +218,7 @@ class StepTracker(OpenStep):
         if not self._ensure_open(t):
             return
         self.put((BACKWARD, t))
+        self.checks.gradient_begins()
         if not self.has_gradients and self.optimizers.none_stepped:
             self.optimizers.parameters_changed()  # from here on
         self.has_gradients = True
@@ -232,6 +232,7 @@ class StepTracker(OpenStep):
 
     def backward_ends(self, t: int) -> None:
         self.in_backward = False
+        self.checks.backward_ends()
         if self.open:
             self.put((OPTIMIZER if self.nested else NO_PHASE, t))
             if self.manual_update is not None:

@@ -27,9 +27,12 @@ from trainhooks.auto import (
     op_flops,
     op_inspection,
     open_step,
+    pass_checks,
     program_facts,
+    sparse_rows,
     step_tracker,
     unseen,
+    update_checks,
 )
 from trainhooks.auto.imports import when_imported
 from trainhooks.auto.instrumentation import framework, override, span, timed
@@ -43,7 +46,8 @@ OWN_HANDLE = -1  # the id of our hooks of all optimizers; torch's begin at 0
 # Modules that run on the training thread and must not become part of a compiled graph.
 _NOT_COMPILED = (
     sys.modules[__name__], step_tracker, open_step, fast_path, data_loading, model_calls,
-    module_parts, batch_parts, unseen, program_facts, op_attention, op_census, op_flops, op_inspection, op_census,
+    module_parts, batch_parts, unseen, program_facts, op_attention, op_census, op_flops, op_inspection,
+    update_checks, pass_checks, sparse_rows,
     api, session, deferred, device_lane, cuda, device_sampling,
 )  # fmt: skip
 
@@ -120,12 +124,13 @@ def _wrap_gradients(torch: Any, tracker: StepTracker, is_traced: Check, is_compi
         path.leave()
         return True
 
-    def begins(loss: Any) -> bool:
+    def begins(loss: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
         if not is_ours():
             return False
         try:
             is_one = type(loss) is tensor and not cuda.modes_active() and loss.numel() == 1
             tracker.backward_begins(loss if is_one else None, host_clock())
+            tracker.checks.backward_begins(loss if is_one else None, args, kwargs)
         except Exception:  # a tensor of a foreign class may raise anything
             tracker.fail()
         return True
@@ -134,6 +139,7 @@ def _wrap_gradients(torch: Any, tracker: StepTracker, is_traced: Check, is_compi
         if is_traced() or not is_ours():
             return run_grad(*args, **kwargs)
         tracker.gradient_begins(host_clock())
+        tracker.checks.gradients_asked()
         try:
             return run_grad(*args, **kwargs)
         except BaseException as error:
@@ -174,6 +180,7 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, is_traced: Check, is_comp
             path.leave()
             if id(optimizer) not in models.settled:
                 models.settle(optimizer)
+            tracker.checks.optimizer_begins(optimizer)
             tracker.optimizer_begins(id(optimizer), host_clock())
         except Exception:  # as above
             tracker.fail()
@@ -183,6 +190,7 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, is_traced: Check, is_comp
             return
         try:
             path.leave()
+            tracker.checks.optimizer_ends(optimizer, program_facts.known.model)
             tracker.optimizer_ends(id(optimizer), optimizer, host_clock())
         except Exception:  # an optimizer of a foreign class may lack anything
             tracker.fail()

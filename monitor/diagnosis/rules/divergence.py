@@ -1,0 +1,81 @@
+"""A loss that grows instead of falling, long before it is NaN. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+from statistics import median
+
+from monitor.diagnosis.rule import Evidence, Family, rule
+from monitor.model.report import Finding
+from monitor.model.series import Column
+from trainhooks.auto.vocabulary import REWARD_NAME
+
+# The training's own loss. Others may grow by nature: a validation's by overfitting, a discriminator's, a part of a sum.
+MAIN_LOSS = re.compile(r"(?:train(?:ing)?[/_. ])?loss", re.IGNORECASE)
+PARTS = 10  # of the run, each with its median: one bad batch or a warm restart moves none of them
+MIN_VALUES = 200  # twenty a part
+# Against the first part: a loss above that of the untrained model twice over says that it is confidently wrong.
+MIN_ABOVE_START = 2.0
+MIN_ABOVE_LEAST = 3.0  # against the best part
+GROWING_PARTS = 5  # at the end, none clearly below the one before: a jump (a harder task, a restart) falls again
+MAX_FALL = 0.05  # of a part's median below the one before, for noise
+MIN_GROWTH = 1.5  # over these parts
+MAX_LONGER = 1.5  # tokens of a step against the start: of longer sequences a loss that is summed up grows by itself
+
+
+@rule("loss-diverging", Family.LEARNING, priority=1)
+def loss_diverging(evidence: Evidence) -> Finding | None:
+    """Find a training loss that keeps growing beyond where it began."""
+    metrics, updates = evidence.state.metrics, evidence.facts("updates")
+    if any(REWARD_NAME.search(name) for name in metrics) or updates.get("rollouts") or updates.get("optimizers"):
+        return None  # a policy's loss, a value's and two networks against each other say nothing by their size
+    if _grows_longer(evidence.state.main.tokens.digested()):
+        return None
+    for name, column in metrics.items():
+        if not MAIN_LOSS.fullmatch(name) or column.digested().count < MIN_VALUES or column.least <= 0.0:
+            continue
+        medians = _medians(column)
+        if medians is None or not _diverges(medians):
+            continue
+        least = min(medians)
+        return Finding(
+            code="loss-diverging",
+            severity="warning",
+            title=f"Diverging: {name} is {medians[-1]:.3g}, {medians[-1] / medians[0]:.1f}x that of the start",
+            evidence=[
+                f"median {medians[0]:.3g} in the first {PARTS}th of the run, {least:.3g} in the best,"
+                f" {medians[-1]:.3g} in the last",
+                f"growing over the last {GROWING_PARTS} of {PARTS} parts",
+            ],
+            advice="Stop it, go back to the best checkpoint, and lower the learning rate; clip gradients, warm up, and"
+            " check the last change of data or schedule.",
+        )
+    return None
+
+
+def _medians(column: Column) -> list[float] | None:
+    """Return the median of each part of the run; None where a part has no values."""
+    curve = column.series.curve()
+    if not curve.x or curve.end is None:
+        return None
+    first, width = curve.x[0], (curve.end - curve.x[0] + 1) / PARTS
+    parts: list[list[float]] = [[] for _ in range(PARTS)]
+    for x, mean in zip(curve.x, curve.mean, strict=True):
+        if math.isfinite(mean):
+            parts[min(PARTS - 1, int((x - first) / width))].append(mean)
+    return [median(part) for part in parts] if all(parts) else None
+
+
+def _diverges(medians: list[float]) -> bool:
+    last, ending = medians[-1], medians[-GROWING_PARTS:]
+    if last < MIN_ABOVE_START * medians[0] or last < MIN_ABOVE_LEAST * min(medians):
+        return False
+    steady = all(after >= (1.0 - MAX_FALL) * before for before, after in pairwise(ending))
+    return steady and last >= MIN_GROWTH * ending[0]
+
+
+def _grows_longer(tokens: Column) -> bool:
+    medians = _medians(tokens)
+    return medians is not None and medians[0] > 0 and medians[-1] > MAX_LONGER * medians[0]

@@ -1,0 +1,210 @@
+"""Steps that cannot train as they should, by what the hooks check of gradients, learning rates and modes. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from monitor.diagnosis.rule import Evidence, Family, rule
+from monitor.model.report import Finding
+from monitor.units import duration, plural, share, size
+
+# The hooks check the first steps and two in a row each second. Fewer steps than these may be a warm-up or a pause.
+MIN_CHECKED = 8
+MIN_KEPT_SHARE = 0.9  # of the checked steps: who keeps gradients on purpose clears them at times
+
+
+def _found(evidence: Evidence, name: str) -> dict[str, Any]:
+    """Return one table of what the hooks found; empty where they found nothing."""
+    table = evidence.facts("updates").get(name)
+    return table if isinstance(table, dict) else {}
+
+
+def _count(table: dict[str, Any], name: str = "steps") -> int:
+    value = table.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _number(table: dict[str, Any], name: str) -> float | None:
+    value = table.get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
+
+
+# A run that learns nothing or the wrong thing is worth less than a slow one: by their priority these come before what
+# only costs time.
+
+
+@rule("weights-unchanged", Family.LEARNING, priority=1, suppresses=("loss-flat",))
+def weights_unchanged(evidence: Evidence) -> Finding | None:
+    """Find optimizers whose parameters never get a gradient."""
+    found = _found(evidence, "no_gradient")
+    steps, parameters = _count(found), _count(found, "parameters")
+    if steps < MIN_CHECKED:
+        return None
+    frozen = _count(found, "frozen")
+    lines = [f"{plural(parameters, 'parameter', 'parameters')} in the optimizer, no gradient after backward"]
+    if frozen:
+        lines.append(f"{share(frozen / max(parameters, 1))} of them with requires_grad=False")
+    return Finding(
+        code="weights-unchanged",
+        severity="warning",
+        title=f"Weights never change: no gradient reaches the optimizer in all {steps:,} checked steps",
+        evidence=lines,
+        advice="Make the optimizer after the model is complete, from that model's parameters that require gradients;"
+        " look for detach(), no_grad() or a missing backward() between them and the loss.",
+    )
+
+
+# A schedule that reaches zero does so in its last steps; a tenth of the training without updates is no end of one.
+MIN_ZERO_SHARE = 0.10
+
+
+@rule("learning-rate-zero", Family.LEARNING, priority=1, suppresses=("loss-flat",))
+def learning_rate_zero(evidence: Evidence) -> Finding | None:
+    """Find a learning rate that is zero, from the start or long before the end."""
+    found = _found(evidence, "zero_rate")
+    steps, highest = _count(found), _number(found, "highest")
+    since, until = _number(found, "since"), _number(found, "until")
+    if steps < MIN_CHECKED or highest is None or since is None or until is None:
+        return None
+    advice = "Check the schedule: its total steps must be those of the run, counted as it is stepped (per batch or per"
+    advice += " epoch, after accumulation), and its warm-up must not begin at 0 for a whole epoch."
+    if highest == 0.0:
+        return Finding(
+            code="learning-rate-zero",
+            severity="warning",
+            title="Learning rate is 0: no step changes the model",
+            evidence=[f"0 in all parameter groups, in all {steps:,} checked steps"],
+            advice=advice,
+            lost_fraction=evidence.loop_share if not evidence.is_running else None,
+        )
+    passed = evidence.of_loop(until - since)
+    if passed < MIN_ZERO_SHARE:
+        return None
+    return Finding(
+        code="learning-rate-zero",
+        severity="warning",
+        title=f"Learning rate fell to 0 with {share(passed)} of the training still to come",
+        evidence=[
+            f"at most {highest:.3g} before, and 0 for {duration(until - since)}",
+            f"{steps:,} checked steps in a row",
+        ],
+        advice=advice,
+        lost_fraction=evidence.of_wall(until - since),
+    )
+
+
+@rule("gradients-kept", Family.LEARNING, priority=1)
+def gradients_kept(evidence: Evidence) -> Finding | None:
+    """Find gradients that are added up over all steps because nobody zeroes them."""
+    found = _found(evidence, "kept_gradients")
+    steps, checked = _count(found), _count(found, "checked")
+    if steps < MIN_CHECKED or steps < MIN_KEPT_SHARE * checked:
+        return None
+    return Finding(
+        code="gradients-kept",
+        severity="warning",
+        title="Gradients are never zeroed: each step adds to those of all steps before",
+        evidence=[f"kept over the optimizer's step in {steps:,} of {checked:,} checked steps"],
+        advice="Call optimizer.zero_grad() once per optimizer step: after step(), or before backward().",
+    )
+
+
+@rule("eval-mode", Family.LEARNING, priority=1)
+def eval_mode(evidence: Evidence) -> Finding | None:
+    """Find training steps with a model in evaluation mode."""
+    found = _found(evidence, "eval_mode")
+    steps, count = _count(found), _count(found, "count")
+    if steps < MIN_CHECKED or not count:
+        return None
+    modules = found.get("modules")
+    names = ", ".join(str(name) for name in modules) if isinstance(modules, list) else ""
+    was_on = found.get("trained") is True
+    return Finding(
+        code="eval-mode",
+        severity="warning" if was_on else "info",
+        title="eval() left on: the model trains in evaluation mode"
+        if was_on
+        else "The model trains in evaluation mode from the start",
+        evidence=[
+            f"{steps:,} checked steps in a row" + (", after steps in training mode" if was_on else ""),
+            f"without effect meanwhile: {plural(count, 'module', 'modules')} ({names})",
+        ],
+        advice="Call model.train() before each epoch, after each evaluation, and after from_pretrained(), which returns"
+        " a model in evaluation mode.",
+    )
+
+
+# An evaluation is rarer than steps. A loop that calls the model in evaluation mode before each step may use the result.
+MAX_EVALUATIONS_A_STEP = 0.5
+
+
+@rule("eval-gradients", Family.WAITING)
+def eval_gradients(evidence: Evidence) -> Finding | None:
+    """Find evaluations that record gradients and use none."""
+    found = _found(evidence, "eval_gradients")
+    calls, times = _count(found, "calls"), _count(found, "times")
+    if calls < MIN_CHECKED or times > MAX_EVALUATIONS_A_STEP * max(evidence.steps, 1):
+        return None
+    seconds = evidence.named("eval")
+    lines = [
+        f"{plural(calls, 'call', 'calls')} of the model in evaluation mode, without a backward pass",
+        "each keeps its activations as in training until its output is dropped",
+    ]
+    if seconds:
+        lines.append(f"evaluations take {duration(seconds)}, {share(evidence.of_wall(seconds))} of the run")
+    return Finding(
+        code="eval-gradients",
+        severity="warning",
+        title=f"Evaluation records gradients: {plural(times, 'time', 'times')} without torch.no_grad()",
+        evidence=lines,
+        advice="Evaluate under torch.no_grad() or torch.inference_mode(): less memory, so larger batches, and less"
+        " time. model.eval() does not turn gradients off.",
+    )
+
+
+@rule("graph-retained", Family.MEMORY)
+def graph_retained(evidence: Evidence) -> Finding | None:
+    """Find backward passes that keep their graph although no later pass uses it."""
+    steps = _count(_found(evidence, "retained"))
+    if steps < MIN_CHECKED:
+        return None
+    return Finding(
+        code="graph-retained",
+        severity="warning",
+        title="retain_graph=True for nothing: no later backward pass uses the graph",
+        evidence=[
+            f"{steps:,} of {steps:,} checked passes: the next one's graph had no node of theirs",
+            "activations stay in memory until the loss is dropped: through the next forward pass",
+        ],
+        advice="Leave out retain_graph=True; for two losses over one graph, add them up and call backward() once.",
+    )
+
+
+MIN_TABLE_SHARE = 0.5  # of the trained parameters: else most of the update is not the table's
+MAX_TOUCHED = 0.10  # of its rows have a gradient in a step
+MIN_UPDATE_SHARE = 0.20  # of step time in the optimizer: what a sparse update can save
+
+
+@rule("dense-embedding", Family.MODEL, suppresses=("unfused-optimizer",))
+def dense_embedding(evidence: Evidence) -> Finding | None:
+    """Find an embedding whose dense gradient is almost all zeros, where updating all of it takes much of the step."""
+    found, row = _found(evidence, "embedding"), evidence.phase("optimizer")
+    rows, elements, trained = (_count(found, name) for name in ("rows", "elements", "trained"))
+    touched = _number(found, "touched")
+    if row is None or touched is None or not trained or not evidence.enough() or evidence.host_only:
+        return None
+    part = min(1.0, elements / trained)
+    if part < MIN_TABLE_SHARE or touched > MAX_TOUCHED or row.share < MIN_UPDATE_SHARE:
+        return None
+    return Finding(
+        code="dense-embedding",
+        severity="warning",
+        title=f"Dense gradients of an embedding: {rows:,} rows updated, about {share(touched)} of them used in a step",
+        evidence=[
+            f"{share(part)} of the trained parameters; its gradient takes {size(4 * elements)} as fp32",
+            f"optimizer {share(row.share)} of step time, {duration(row.mean)} per step",
+        ],
+        advice="Use nn.Embedding(..., sparse=True) with torch.optim.SparseAdam, SGD or Adagrad for it, and the other"
+        " optimizer for the rest.",
+        lost_fraction=evidence.of_wall(row.mean * row.count) * part * (1.0 - touched),
+    )

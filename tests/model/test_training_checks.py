@@ -1,0 +1,154 @@
+"""What the hooks check of gradients, learning rates and modes, and a loss that diverges, as findings."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trainhooks.events import Facts
+
+from .conftest import Story, judged
+
+Told = Callable[[], Story]
+
+
+def steps(count: int = 100, **phases: float) -> Story:
+    story = Story()
+    for _ in range(count):
+        story.step(**(phases or {"forward": 0.1, "backward": 0.2, "optimizer": 0.02}))
+    return story
+
+
+def found(count: int = 100, **updates: Any) -> Told:
+    return lambda: steps(count).tell(Facts, facts={"updates": updates})
+
+
+def embedding(optimizer: float = 0.2, **changed: Any) -> Told:
+    table = {"rows": 200_000, "width": 64, "elements": 12_800_000, "trained": 13_000_000, "touched": 0.002, **changed}
+    story = steps(forward=0.1, backward=0.2, optimizer=optimizer).tell(Facts, facts={"updates": {"embedding": table}})
+    return lambda: story
+
+
+def losses(loss: Callable[[float], float], name: str = "loss", count: int = 600, **facts: Any) -> Told:
+    """A loss over the run from 0 to 1, with noise of a tenth."""
+
+    def told() -> Story:
+        noise, story = random.Random(3), Story()
+        if facts:
+            story.tell(Facts, facts={"updates": facts})
+        for i in range(count):
+            value = loss(i / count) * (1.0 + 0.1 * noise.random())
+            story.step_with({"metrics": {name: value}}, forward=0.1, backward=0.2)
+        return story
+
+    return told
+
+
+def longer() -> Story:
+    story = Story()
+    for i in range(600):
+        fields = {"metrics": {"loss": 1.0 + 0.01 * i}, "tokens": 100 + i}
+        story.step_with(fields, forward=0.1, backward=0.2)
+    return story
+
+
+def diverging(t: float) -> float:
+    return 2.0 - 2.0 * t if t < 0.4 else 1.2 * math.exp(4.0 * (t - 0.4))
+
+
+def restarts(t: float) -> float:
+    return 0.2 + 2.0 * (1.0 - (4.0 * t) % 1.0)
+
+
+def zero(since: float, until: float, highest: float = 1e-3) -> Told:
+    rate = {"steps": 30, "highest": highest, "since": since, "until": until}
+    return found(zero_rate=rate)
+
+
+SICK: dict[str, Told] = {
+    "weights-unchanged": found(no_gradient={"steps": 16, "parameters": 100, "frozen": 0}),
+    "learning-rate-zero": zero(0.0, 30.0, highest=0.0),
+    "gradients-kept": found(kept_gradients={"steps": 16, "checked": 17}),
+    "eval-mode": found(eval_mode={"steps": 16, "trained": True, "modules": ["Dropout"], "count": 2}),
+    "eval-gradients": found(eval_gradients={"calls": 96, "times": 6}),
+    "graph-retained": found(retained={"steps": 8}),
+    "dense-embedding": embedding(),
+    "loss-diverging": losses(diverging),
+}
+INNOCENT: dict[str, list[Told]] = {
+    "weights-unchanged": [found(), found(no_gradient={"steps": 4, "parameters": 100, "frozen": 100})],
+    "learning-rate-zero": [zero(30.0, 31.9), found(zero_rate={"steps": 3, "highest": 0.0, "since": 0.0, "until": 1.0})],
+    "gradients-kept": [
+        found(kept_gradients={"steps": 8, "checked": 32}),
+        found(kept_gradients={"steps": 4, "checked": 4}),
+    ],
+    "eval-mode": [
+        found(eval_mode={"steps": 0, "trained": True, "modules": ["Dropout"], "count": 2}),
+        found(eval_mode={"steps": 5, "trained": True, "modules": ["Dropout"], "count": 2}),
+    ],
+    "eval-gradients": [
+        found(eval_gradients={"calls": 200, "times": 100}),
+        found(eval_gradients={"calls": 4, "times": 2}),
+    ],
+    "graph-retained": [found(retained={"steps": 3}), found(retained="8")],
+    "dense-embedding": [embedding(touched=0.6), embedding(optimizer=0.02), embedding(elements=3_000_000)],
+    "loss-diverging": [
+        losses(lambda t: 2.0 * math.exp(-3.0 * t) + 0.3),
+        losses(restarts),
+        losses(lambda t: 0.5 if t < 0.5 else 4.0 - 2.0 * t),  # a harder task
+        losses(diverging, name="val_loss"),
+        losses(diverging, name="g_loss"),
+        losses(diverging, optimizers=2),
+        losses(diverging, rollouts=True),
+        losses(lambda t: diverging(t) - 1.3),  # negative at times
+        losses(diverging, count=100),
+        longer,
+    ],
+}
+
+
+@pytest.mark.parametrize("code", SICK)
+def test_it_fires_first_and_alone(code: str) -> None:
+    findings, _ = judged(SICK[code](), alive=False)
+    weighty = [finding for finding in findings if finding.severity != "info"]
+    assert [finding.code for finding in weighty] == [code]
+    assert weighty[0].evidence and weighty[0].advice
+    assert weighty[0].lost_fraction is None or 0.0 <= weighty[0].lost_fraction <= 1.0
+
+
+@pytest.mark.parametrize(("code", "case"), [(code, i) for code, cases in INNOCENT.items() for i in range(len(cases))])
+def test_it_is_silent_on_the_nearest_innocent_runs(code: str, case: int) -> None:
+    findings, _ = judged(INNOCENT[code][case](), alive=False)
+    assert code not in [finding.code for finding in findings]
+
+
+def test_a_model_that_was_never_in_training_mode_may_be_meant() -> None:
+    mode = {"steps": 64, "trained": False, "modules": ["Dropout"], "count": 2}
+    findings, _ = judged(found(eval_mode=mode)(), alive=False)
+    assert [(finding.code, finding.severity) for finding in findings] == [("eval-mode", "info")]
+
+
+def test_a_rate_that_fell_to_zero_costs_the_time_since() -> None:
+    findings, _ = judged(zero(8.0, 31.0)(), alive=False)
+    (finding,) = [finding for finding in findings if finding.code == "learning-rate-zero"]
+    assert finding.lost_fraction == pytest.approx(23.0 / 33.0, rel=0.05)
+
+
+def test_a_constant_loss_is_explained_by_weights_that_never_change() -> None:
+    story = Story()
+    for _ in range(60):
+        story.step_with({"metrics": {"loss": 2.3026}}, forward=0.1, backward=0.2)
+    assert [finding.code for finding in judged(story)[0]] == ["loss-flat"]
+    story.tell(Facts, facts={"updates": {"no_gradient": {"steps": 32, "parameters": 10, "frozen": 0}}})
+    assert [finding.code for finding in judged(story)[0]] == ["weights-unchanged"]
+
+
+@pytest.mark.parametrize("table", [None, "many", {"steps": "16"}, {"steps": True}, {"steps": -3}, []])
+def test_facts_of_another_shape_are_no_finding(table: object) -> None:
+    names = ("no_gradient", "zero_rate", "kept_gradients", "eval_mode", "eval_gradients", "retained", "embedding")
+    story = found(**dict.fromkeys(names, table))()
+    assert not judged(story, alive=False)[0]

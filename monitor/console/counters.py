@@ -1,4 +1,4 @@
-"""Decide which of the numbers in the output is the training's step, and follow it; follow its tokens and samples.
+"""Decide which of the numbers in the output is the training's step, and follow it.
 
 Steps are counted by what the program numbers, never by its lines. Several counters may run at once: an outer bar and
 an inner one, a bar and lines with numbers, an evaluation's. One is the training's; the others are ignored.
@@ -11,7 +11,6 @@ from typing import Any
 
 from monitor.console.bar_roles import NEARLY_COMPLETE, counts_epochs, names_training
 from monitor.console.reading import Reading
-from trainhooks.events import Number
 
 MAX_COUNTERS = 200
 MIN_READINGS_WITH_METRICS = 3  # of a counter, until it replaces one without metrics
@@ -20,7 +19,20 @@ MIN_READINGS_WITH_METRICS = 3  # of a counter, until it replaces one without met
 MAX_ADVANCE, MAX_ADVANCE_RATIO = 10_000, 100
 
 # The fields of the training's counter that a successor needs.
-_KEPT = ("key", "bar", "total", "base", "zero", "begun", "per_epoch", "epoch", "interval", "with_metrics", "last")
+_KEPT = (
+    "key",
+    "bar",
+    "total",
+    "base",
+    "member",
+    "zero",
+    "begun",
+    "per_epoch",
+    "epoch",
+    "interval",
+    "with_metrics",
+    "last",
+)
 
 
 @dataclass(slots=True)
@@ -32,6 +44,7 @@ class Counter:
     total: int | None = None
     last: int = 0  # steps done in this round
     base: int = 0  # steps done in earlier rounds
+    member: int = 0  # of these, steps of earlier trainings: a sweep counts its epochs anew
     row: int = 0
     zero: bool = False  # its first step is numbered 0
     begun: bool = False  # was read before: a bar drawn at 0 again does not begin then
@@ -71,6 +84,7 @@ class Counters:
     main: Counter | None = None
     epochs: int | None = None
     epoch: float | None = None
+    planned_epochs: int | None = None  # by a printed configuration
     announced: int | None = None  # a total that a line stated on its own
     inner: bool = False  # the last bar read was not the training's
     _all: dict[str, Counter] = field(default_factory=dict)
@@ -81,6 +95,10 @@ class Counters:
     _leap: int | None = None  # a number far ahead, not confirmed yet
     _late: int = 0  # epochs up to the first, when the next one shows that they are the steps
     _has_epoch_bar: bool = False
+    _first_named: float | None = None  # the lowest epoch
+    _fractional: bool = False  # epochs are named in parts: `epoch 1.25`
+    _epochs_from_zero: bool = False
+    _reached_total: bool = False  # a line gave its total as its number: numbers do not end before it
 
     def take(self, reading: Reading) -> Position | None:
         """Return the training's position by this reading; None where the reading has none."""
@@ -109,13 +127,56 @@ class Counters:
         main = self.main
         if main is None or main.total is None:
             return self.announced
-        if main.per_epoch:
-            if self.epochs:
-                return main.total * self.epochs
-            if self.epoch is not None:
-                return self.announced
-            return main.base + main.total if main.base else None
-        return main.base + main.total
+        if not main.per_epoch:
+            return main.base + main.total
+        epochs = self.all_epochs()
+        total = self.announced if epochs is None else main.member + main.total * epochs
+        if total is None and epochs is None and self.epoch is None and main.base:
+            total = main.base + main.total
+        return total if total is None or total >= main.position else None  # what was done contradicts it
+
+    def all_epochs(self) -> int | None:
+        """Return the epochs of the training; None where unknown: `Epoch 0/2` is the first of two or of three."""
+        stated, planned = self.epochs, self.planned_epochs
+        if stated is None or not self._epochs_from_zero:
+            return planned if stated is None and planned is not None and (self.epoch or 0) <= planned else stated
+        if self.epoch is not None and self.epoch >= stated:
+            return stated + 1
+        if planned in (stated, stated + 1):
+            return planned
+        main = self.main
+        counts_alike = main is not None and main.per_epoch and not main.bar and main.zero and bool(main.base)
+        return stated if counts_alike and not self._reached_total else None
+
+    def place(self, start: int) -> dict[str, int]:
+        """Return the position as it is printed: the steps since the first one of this run, and what else is known."""
+        main, total = self.main, self.total()
+        if main is None:
+            return {}
+        place: dict[str, int | None] = {"step": main.position - start}
+        place["total"] = None if total is None else total - start
+        epoch = None
+        if self.epoch is not None and not self._fractional:
+            epoch = int(self.epoch) + (1 if self._first_named == 0 else 0)
+        if not self.by_epochs:
+            place["epoch"], place["epochs"] = epoch, self.all_epochs()
+        else:
+            place["epoch"], place["epochs"] = main.last, self.all_epochs()
+        if main.per_epoch and main.total:
+            place["batch"], place["batches"] = main.last, main.total
+        return {name: value for name, value in place.items() if value is not None and value > 0}
+
+    def index_of(self, reading: Reading) -> int | None:
+        """Return the number, over the whole run, of the step that a reading names; None where it names none."""
+        main = self.main
+        if reading.step is None or main is None:
+            return reading.step
+        return main.base + reading.step + (1 if main.zero else 0)
+
+    @property
+    def unbegun(self) -> bool:
+        """Return whether nothing of the training was read yet."""
+        return self.main is None and self.epoch is None
 
     def at(self, reading: Reading) -> int | None:
         """Return the step that a line's values belong to, where the line does not advance the training."""
@@ -164,10 +225,15 @@ class Counters:
     # Epochs
 
     def _take_announced(self, reading: Reading) -> None:
+        if reading.planned_epochs:
+            self.planned_epochs = reading.planned_epochs
         if reading.epochs:
             self.epochs = reading.epochs
+            self._epochs_from_zero = self._epochs_from_zero or reading.epoch == 0
         if reading.epoch is not None:
             self.epoch = reading.epoch
+            first, self._fractional = self._first_named, self._fractional or reading.epoch != int(reading.epoch)
+            self._first_named = reading.epoch if first is None else min(first, reading.epoch)
         if reading.total is not None and reading.step is None and reading.family != "bar":
             self.announced = reading.total
 
@@ -188,11 +254,11 @@ class Counters:
             self._first_epoch = epoch
             return reading
         if self.main is None and first is not None:
-            self.main = self._all["epoch"] = Counter("epoch", bar=False, total=reading.epochs)
+            self.main = self._all["epoch"] = Counter("epoch", bar=False, total=self.all_epochs())
             self.main.zero = first == 0
             self.main.last = int(first) + (1 if self.main.zero else 0)
             self._late = self.main.last
-        return replace(reading, step=int(epoch), total=reading.epochs, key="epoch", epoch=None)
+        return replace(reading, step=int(epoch), total=self.all_epochs(), key="epoch", epoch=None)
 
     def _take_epochs(self, reading: Reading) -> None:
         self.epochs = reading.total or self.epochs
@@ -214,6 +280,8 @@ class Counters:
             counter = self._all[key] = Counter(key, reading.family == "bar")
         if not reading.completed and reading.step == 0:
             counter.zero = True
+        if not reading.completed and reading.total and reading.step == reading.total:
+            self._reached_total = True
         counter.total = reading.total or counter.total
         counter.row = reading.row
         counter.per_epoch = counter.per_epoch or reading.per_epoch or (counter.bar and self._has_epoch_bar)
@@ -229,6 +297,8 @@ class Counters:
             return True
         if main.key == "epoch":  # something finer than epochs
             return self._succeed(counter)
+        if counter.key == "head" and main.key == "step" and abs(main.last - counter.done(reading)) <= 1:
+            return True  # lines that begin with the number that others give as their step
         if main.total is not None and counter.total == main.total and main.bar != counter.bar:
             return True  # a bar and numbered lines that count the same
         if main.bar and not counter.bar and counter.total is None and abs(main.last - counter.done(reading)) <= 1:
@@ -320,6 +390,9 @@ class Counters:
             full = max(full, main.total)  # a smaller total does not reduce the steps done
         advance = full - main.last + done
         main.base += full
+        once = complete and self.epochs == 1 and not self._has_epoch_bar
+        if self.epoch is not None and known is not None and (self.epoch < known or (once and self.epoch == known)):
+            main.member = main.base  # epochs start over: another training
         main.last, main.per_epoch, main.epoch = done, main.per_epoch or new_epoch or reading.completed, self.epoch
         main.interval = max(1, done)
         self._first = 0
@@ -343,86 +416,3 @@ def _continues(over: Counter, counter: Counter) -> bool:
         return not counter.bar
     longer = counter.total is not None and over.total is not None and counter.total > over.total
     return longer or (_stem(counter) == _stem(over) and _stem(counter) != "bar ")
-
-
-# Tokens and samples per step and per second, from printed totals and rates.
-#
-# A rate averaged since the start hides the present one. It is recognized by the total and the elapsed time beside it,
-# or by its name, and replaced by the rate since the previous line.
-
-# Largest difference of a printed total from rate times elapsed time, as a share: all are rounded, and totals printed in
-# thousands or millions (`0.03M`) by up to a fifth.
-MAX_ROUNDING, MAX_SCALED_ROUNDING = 0.06, 0.2
-MIN_UNSCALED = 1e6  # smaller totals may have been printed in thousands or millions
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """The tokens or samples of the steps between two lines."""
-
-    per_step: int | None = None
-    whole: float | None = None
-    rate: float | None = None
-
-    def share(self, steps: int, step_seconds: float | None) -> int | None:
-        """Return the amount of one of these steps; None where unknown."""
-        if self.per_step is not None:
-            return self.per_step
-        if self.whole is not None:
-            return round(self.whole / steps)
-        return round(self.rate * step_seconds) if self.rate is not None and step_seconds else None
-
-
-@dataclass(slots=True)
-class AmountTracker:
-    """Follow the amount of tokens or of samples."""
-
-    what: str
-    _total: float | None = None
-    _averaged: tuple[float, float] | None = None  # total and elapsed time at the previous line, for an average
-
-    def take(self, reading: Reading, moved: bool) -> Amount:
-        """Return the amount since the previous reading; add its metrics to the reading."""
-        tokens = self.what == "tokens"
-        per_step = reading.tokens if tokens else reading.samples
-        total = reading.tokens_total if tokens else reading.samples_total
-        rate = reading.tokens_rate if tokens else reading.samples_rate
-        whole = None
-        if total is not None:
-            reading.metrics.setdefault(self.what, _number(total))
-        if rate is not None and self._is_average(reading, total, rate):
-            return self._of_average(reading, rate, per_step)
-        if rate is not None:
-            reading.metrics.setdefault(f"{self.what}_per_second", rate)
-        if total is not None and (moved or self._total is None):
-            whole = total - self._total if self._total is not None and total >= self._total else None
-            self._total = total
-        return Amount(per_step, whole, rate)
-
-    def _is_average(self, reading: Reading, total: float | None, rate: float) -> bool:
-        if reading.average:
-            return True
-        if total is None or reading.elapsed is None or total <= 0:
-            return False
-        rounding = MAX_SCALED_ROUNDING if total < MIN_UNSCALED else MAX_ROUNDING
-        return self._averaged is not None or abs(rate * reading.elapsed - total) <= rounding * total
-
-    def _of_average(self, reading: Reading, rate: float, per_step: int | None) -> Amount:
-        elapsed = reading.elapsed
-        if elapsed is None:
-            reading.metrics.setdefault(f"{self.what}_per_second_average", rate)
-            return Amount(per_step)
-        total = rate * elapsed
-        before, since = self._averaged or (0.0, 0.0)
-        if elapsed <= since:
-            return Amount(per_step)
-        self._averaged = (total, elapsed)
-        if total < before:
-            reading.impossible.append(f"{self.what}_per_second {(total - before) / (elapsed - since):.4g}")
-            return Amount(per_step)
-        reading.metrics[f"{self.what}_per_second"] = (total - before) / (elapsed - since)
-        return Amount(per_step, total - before)
-
-
-def _number(value: float) -> Number:
-    return int(value) if value == int(value) else value

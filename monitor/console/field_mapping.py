@@ -80,8 +80,9 @@ TOTAL = words(
 )
 _EPOCH = words("epoch epochs ep current_epoch episode")
 _STEP_TIME = words(
-    "dt step_time iter_time batch_time time/step time_per_step time_per_iteration time_per_iter sec/step s/step s/it "
-    "ms/step seconds_per_step sec/iter s/iter ms/iter elapsed_time_per_iteration iteration_time train_step_time "
+    "dt iter_dt step_time iter_time batch_time time/step time_per_step time_per_iteration time_per_iter sec/step "
+    "s/step s/it ms/batch ms/step seconds_per_step sec/iter s/iter ms/iter elapsed_time_per_iteration iteration_time "
+    "train_step_time "
     "step_time_s time/iteration duration took timing_s/step perf/time_per_step"
 )
 _ELAPSED = words(
@@ -129,7 +130,7 @@ _AT_MOST_100 = re.compile(r"mfu|hfu")
 _HINTS = {
     *(*LEARNING_SIGNALS, *LOWER_IS_BETTER, *HIGHER_IS_BETTER),
     *words("lr learn grad perpl kl entropy map precision recall fu tok sample r2 iou fid bits return ep_rew"),
-    *words("advantage success episode"),
+    *words("advantage success episode sps"),
     "'s l",
 }
 
@@ -137,7 +138,8 @@ _HINTS = {
 _TRAINING_WORDS = re.compile(
     r"loss|acc(?:uracy)?\b|reward|\blr\b|learning.?rate|\blearn:|grad.?norm|ppl|perplex|\bkl\b|entropy|\bf1\b|bleu|rouge|\bscore"
     r"|\bauc\b|\bmap\b|precision|recall|\bm[fh]?fu\b|tok(?:en)?s?(?:/|\sper\s|_per_)s|samples?/s|\bmse\b|\bmae\b|rmse"
-    r"|\br2\b|\biou\b|\bfid\b|\bwer\b|\bcer\b|bits.per|\bbpb\b|\breturn\b|ep_rew|advantage|success|episode|'s l[12]\b",
+    r"|\br2\b|\biou\b|\bfid\b|\bwer\b|\bcer\b|bits.per|\bbpb\b|\breturn\b|ep_rew|advantage|success|episode|\bsps\b"
+    r"|'s l[12]\b",
     re.IGNORECASE,
 )
 

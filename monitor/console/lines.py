@@ -189,7 +189,7 @@ _DAY_FIRST = re.compile(  # or the month first, as transformers has it: distingu
 )
 _TIME = re.compile(
     r"^\W{0,3}(?:[IWEF]\d{4} |[A-Z]{1,8}[: ]{1,3}|\d\d/\d\d )?(?P<h>[01]\d|2[0-3]):(?P<m>[0-5]\d):(?P<s>[0-5]\d)"
-    r"(?P<f>[.,]\d{1,9})?(?=[\s\]|-])(?P<glog>\s{1,8}\d{1,9}\s[\w./-]{1,80}:\d{1,6}\]|\s[\w.]{1,60}\]:)?"
+    r"(?P<f>[.,]\d{1,9})?(?=[\s\]|-])(?P<glog>\s{1,8}\d{1,20}\s[\w./-]{1,80}:\d{1,6}\]|\s[\w.]{1,60}\]:)?"
 )
 _LOGGER = re.compile(
     r"^[\s\-|:]{0,8}"

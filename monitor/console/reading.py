@@ -38,6 +38,7 @@ class Reading:
     unit: str | None = None  # what a bar counts
     epoch: float | None = None
     epochs: int | None = None
+    planned_epochs: int | None = None  # by a printed configuration
 
     metrics: dict[str, Number] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=dict)
@@ -61,7 +62,7 @@ class Reading:
     @property
     def useful(self) -> bool:
         """Return whether the line has any value."""
-        position = (self.step, self.fraction, self.epoch, self.elapsed, self.total, self.seconds)
+        position = (self.step, self.fraction, self.epoch, self.elapsed, self.total, self.seconds, self.planned_epochs)
         counts = (self.tokens, self.samples, self.tokens_total, self.samples_total, self.tokens_rate, self.samples_rate)
         has_values = bool(self.metrics or self.phases or self.reason or self.impossible or self.block or self.shares)
         return has_values or any(value is not None for value in (*position, *counts))

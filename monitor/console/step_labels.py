@@ -24,7 +24,8 @@ _EPOCH = re.compile(
     re.IGNORECASE,
 )
 _IN_EPOCH = re.compile(
-    r"(?:\[[ \t]{0,8}|^[ \t]{0,8}train(?:ing)?: (?=\d{1,7} \[))(?P<epoch>\d{1,7})(?:\]|(?<=\d)(?= ))"
+    r"(?:\[[ \t]{0,8}|^[ \t]{0,8}train(?:ing)?: (?=\d{1,7} \[))(?P<epoch>\d{1,7})(?:/(?P<epochs>\d{1,7}))?"
+    r"(?:\]|(?<=\d)(?= ))"
     r"[ \t]{0,4}\[[ \t]{0,8}(?P<step>\d{1,12})/(?P<total>\d{1,12})(?: \([ \d.]{1,6}%\))?\]",
     re.IGNORECASE,
 )
@@ -32,6 +33,11 @@ _BOTH = re.compile(r"\[[ \t]{0,8}(?P<epoch>\d{1,7}),[ \t]{1,12}(?P<step>\d{1,12}
 _FRACTION = re.compile(
     rf"[ \t|]{{0,12}}(?:\[[ \t|]{{1,12}}\]?)?[ \t]{{0,8}}"  # where an epoch was removed
     rf"(?:[\[(]|(?<=\|):[ \t])[ \t]{{0,8}}(?P<step>{_INT})[ \t]{{0,4}}/[ \t]{{0,4}}(?P<total>{_INT})[\])]?(?=[ \t:|,-])"
+)
+_COUNT_OF = re.compile(  # |   200/ 2983 batches |
+    rf"(?<![\w./,])(?P<step>{_INT})[ \t]{{0,4}}/[ \t]{{0,4}}(?P<total>{_INT}) "
+    r"(?P<word>batches|steps|iter(?:ation)?s|updates)\b",
+    re.IGNORECASE,
 )
 _TRAINING_VALUE = re.compile(
     r"(?:loss|reward|acc(?:uracy)?|ppl|perplexity|score)\w{0,20}[ \t]{0,4}[:=]?[ \t]{0,4}[-+]?\.?\d", re.IGNORECASE
@@ -42,9 +48,17 @@ _TOTALS = re.compile(
     rf"(?:[ \t]{{0,4}}[:=][ \t]{{0,4}}|[ \t])(?P<total>{_INT})(?![\w.])",
     re.IGNORECASE,
 )
+_EPOCHS = re.compile(
+    r"(?:(?<![A-Za-z0-9_])(?:(?:num|n|max|total)[_ ](?:train[_ ])?)?epochs['\"]?[ \t]{0,4}[:=][ \t]{0,4}"
+    r"(?P<epochs>\d{1,7})"
+    r"|\btrain(?:ing)? for (?P<of>\d{1,7}) epochs\b)(?![\w./%]|[ \t]?[/:])",
+    re.IGNORECASE,
+)
 
 _WORDS = ("step", "iter", "update", "batch")
-_NO_POSITION = words("every max total num warmup save eval logging log for in accumulation per next last")
+_NO_POSITION = words(
+    "every max total num warmup save eval logging log for in accumulation per next last val valid validation test"
+)
 _MENTIONS = words("at from to until after before by resuming since")
 
 
@@ -54,6 +68,7 @@ def read_labels(text: str, into: Reading) -> str:
     both = _IN_EPOCH.search(text) if "][" in text or "] [" in text or "train" in lower else None
     if both is not None:
         into.epoch, into.per_epoch = float(both["epoch"]), True
+        into.epochs = int(both["epochs"]) if both["epochs"] else None
         into.step, into.total, into.key = int(both["step"]), int(both["total"]), "batch"
         return _METERS.sub(lambda match: "step_time " if match[1] == "Time" else "data_time ", _cut(text, both))
     tutorial = _BOTH.match(text)
@@ -61,6 +76,10 @@ def read_labels(text: str, into: Reading) -> str:
         into.epoch, into.per_epoch = float(tutorial["epoch"]), True
         into.step, into.key = int(tutorial["step"]), "batch"
         return text[tutorial.end() :]
+    planned = _EPOCHS.search(text) if "epochs" in lower else None
+    if planned is not None and _TRAINING_VALUE.search(text) is None:
+        into.planned_epochs = int(planned["epochs"] or planned["of"])
+        return _cut(text, planned)
     epoch = _EPOCH.search(text) if "ep" in lower else None
     if epoch is not None:
         into.epoch = float(epoch["epoch"])
@@ -75,7 +94,24 @@ def read_labels(text: str, into: Reading) -> str:
     for match in STEP_LABEL.finditer(text):
         if take_label(match, text, into):
             return _cut(text, match)
+    counted = _COUNT_OF.search(text)
+    if counted is not None and _int(counted["step"]) <= _int(counted["total"]) and _TRAINING_VALUE.search(text):
+        into.step, into.total = _int(counted["step"]), _int(counted["total"])
+        into.per_epoch = counted["word"].lower() == "batches" or into.epoch is not None
+        into.key = "batch" if into.per_epoch else "step"
+        return _cut(text, counted)
     return _read_fraction(text, into)
+
+
+def read_plan(text: str) -> Reading:
+    """Return what a printed configuration says of the length of the training: its steps, its epochs."""
+    plan = Reading("metrics")
+    totals, epochs = _TOTALS.search(text), _EPOCHS.search(text)
+    if totals is not None:
+        plan.total = _int(totals["total"])
+    if epochs is not None:
+        plan.planned_epochs = int(epochs["epochs"] or epochs["of"])
+    return plan
 
 
 def _read_fraction(text: str, into: Reading) -> str:
@@ -94,7 +130,12 @@ def take_label(match: re.Match[str], text: str, into: Reading) -> bool:
     before = (match["before"] or _word_before(text, match.start())).lower()
     word = match["word"].lower()
     plural = word.endswith("s") and word != "s"
-    at_start = match.start() == 0 and _TRAINING_VALUE.search(text, match.end()) is not None
+    reports = _TRAINING_VALUE.search(text, match.end()) is not None
+    at_start = match.start() == 0 and reports
+    if word == "batch" and match["total"] is None and into.epoch is None and not reports:
+        signed = re.search(r"[=:]", text[match.start("word") : match.start("step")]) is not None
+        if signed:  # `batch: 32` is the size of one
+            return False
     if before in _NO_POSITION or (plural and match["total"] is None and not at_start):
         return False
     into.step = _int(match["step"])
@@ -119,7 +160,8 @@ def _int(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-# A number at the beginning of a line, without a name: `[12]  train-rmse:0.50`, `12:<tab>learn: 0.50`.
+# A number at the beginning of a line, without a name: `[12]  train-rmse:0.50`, `12:<tab>learn: 0.50`,
+# `12 | loss 0.50`.
 #
 # It may also be a rank or a fold. A step rises evenly from line to line, so the first lines are held back until three
 # of them have done so; ranks start over soon, and then do not count as steps.
@@ -128,13 +170,15 @@ MIN_EVEN = 3  # numbers that have risen evenly are steps
 MIN_ROUND = 16  # a count that starts over before this number counts ranks or folds
 MAX_HELD = 16  # several lines may have one number: of the training's data, and of an evaluation's
 
-_LEADING = re.compile(r"^\s{0,8}(?:\[\s{0,8}(?P<a>\d{1,12})\][ \t]{1,8}|(?P<b>\d{1,12}):\t\s{0,8})(?=[^\s\d\[])")
+_LEADING = re.compile(
+    r"^\s{0,8}(?:\[\s{0,8}(?P<a>\d{1,12})\][ \t]{1,8}|(?P<b>\d{1,12}):\t\s{0,8}|(?P<c>\d{1,12}) ?\| {1,4})(?=[^\s\d\[])"
+)
 
 
 def leading_number(text: str) -> int | None:
     """Return the number before everything else in a line; None where there is none."""
     match = _LEADING.match(text)
-    return int(match["a"] or match["b"]) if match is not None else None
+    return int(match["a"] or match["b"] or match["c"]) if match is not None else None
 
 
 @dataclass(slots=True)

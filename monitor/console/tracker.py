@@ -11,13 +11,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from monitor.console import bar_roles
+from monitor.console.amounts import Amount, AmountTracker
 from monitor.console.bar_roles import BarSpans, Pending, UnlabeledBars
-from monitor.console.counters import Amount, AmountTracker, Counters, Position
+from monitor.console.configuration import only_arguments
+from monitor.console.counters import Counters, Position
 from monitor.console.lines import ArrivalClock, Clock
 from monitor.console.reading import MORE_THAN_ALL, Reading, Reported
 from trainhooks.events import Event, Facts, Metrics, Note, Number, Pulse, Span, Step
 
 MAX_GROUP = 4096  # readings of one moment
+PLACE_SECONDS = 1.0  # between two reports of the printed position
 HOLD = 0.3  # seconds that the newest step waits for its phases and metrics
 INSTANT = 1e-6  # seconds; computed moments that are equal differ by less
 ROUNDED = 1.05  # a program's own times are rounded: phases may exceed their step by this ratio
@@ -78,6 +81,9 @@ class Tracker:
     _start_step: int = 0
     _last_advance: int = 0
     _emitted: int = 0
+    _placed: float | None = None  # when the position was last reported
+    _place: dict[str, int] = field(default_factory=dict)  # as it was reported
+    _reached: float = 0.0  # when the newest position was read
 
     def take(self, reading: Reading) -> None:
         """Take one reading without changing it."""
@@ -144,6 +150,7 @@ class Tracker:
         if position.begins and (self._mark is None or now > self._mark):
             self._begin(now, reading)
         if position.advance:
+            self._reached = now
             self._advance(position, reading, now, tokens, samples)
             return
         new = self._append_metrics(reading, self.counters.at(reading), now)
@@ -160,6 +167,8 @@ class Tracker:
             self._end_evaluation(now)
         if reading.family == "epoch" and self.counters.main is None and reading.metrics and self._mark is None:
             self._mark = now  # if only epochs are numbered, the next one runs from here
+        if self.counters.unbegun and only_arguments(reading):
+            return
         self._append_metrics(reading, self.counters.at(reading), now)
 
     def _begin(self, now: float, reading: Reading) -> None:
@@ -240,14 +249,14 @@ class Tracker:
             begin += (count - self.most) * (seconds or 0.0)
             count = self.most
         tokens, samples = (amount.share(draft.count, seconds) for amount in (draft.tokens, draft.samples))
-        end, epoch = self._moment, _epoch(reading)
-        for number in range(1, count + 1):
-            end = begin + number * seconds if seconds is not None else self._moment
+        end, epoch, place = begin, _epoch(reading), self._owner(draft, count)
+        for number, spent in enumerate(_shared(draft, count, place, seconds)):
+            end = end + spent if spent is not None else self._moment
             step = Step(
-                producer="", seq=0, t=self._moment, index=draft.index - count + number, start=end - (seconds or 0.0)
+                producer="", seq=0, t=self._moment, index=draft.index - count + 1 + number, start=end - (spent or 0.0)
             )
             step.tokens, step.samples, step.role, step.epoch = tokens, samples, reading.role, epoch
-            self._held.append(_HeldStep(step, seconds))
+            self._held.append(_HeldStep(step, spent))
         last, own = self._held[-1], reading.seconds
         if reading.reason is not None:
             last.step.status, last.step.reason = "skipped", reading.reason
@@ -258,9 +267,15 @@ class Tracker:
         if reading.phases:
             self._add_phases(last, reading)
         if draft.phases is not None:
-            self._add_phases(last, draft.phases)
+            self._add_phases(self._held[place - count], draft.phases)
         if last.seconds is not None:
             self._ended = max(self._ended, last.step.start + last.seconds)
+
+    def _owner(self, draft: _Draft, count: int) -> int:
+        """Return which of a draft's last `count` steps its phases belong to: the one they name, else the last."""
+        named = self.counters.index_of(draft.phases) if draft.phases is not None else None
+        place = count - 1 if named is None else named - (draft.index - count + 1)
+        return place if 0 <= place < count else count - 1
 
     # Phases
 
@@ -273,9 +288,16 @@ class Tracker:
             self._moment = max(self._moment, now)  # the clock of a log may have moved by this block's own seconds
         self._close(now)
         last = self._held[-1] if self._held else None
-        of_next = self._phases_first and reading.block
+        newest = self._drafts[-1].index if self._drafts else last.step.index if last is not None else 0
+        named = self.counters.index_of(reading)
+        of_next = reading.block and (self._phases_first if named is None else named > newest)
+        whole = sum(reading.phases.values())
         if reading.shares is not None and reading.shares > MORE_THAN_ALL:
             text = f"the program's own breakdown of its time adds up to {reading.shares:.0f}%"
+            self._note(text, "inconsistent-console")
+            self._append_phase_metrics(reading, now)
+        elif reading.block and reading.seconds and whole > reading.seconds * ROUNDED:
+            text = f"the phases of a step add up to {whole:.1f} s, but the program says it took {reading.seconds:.1f} s"
             self._note(text, "inconsistent-console")
             self._append_phase_metrics(reading, now)
         elif self._drafts and self._drafts[-1].phases is None and not of_next:
@@ -302,9 +324,6 @@ class Tracker:
         whole = sum(reading.phases.values())
         if held.seconds is not None and whole <= held.seconds * ROUNDED:
             step.phases = step.phases + [(name, seconds, "host", 1) for name, seconds in reading.phases.items()]
-        elif held.seconds is not None and reading.block:
-            text = f"the phases of step {step.index} add up to {whole:.1f} s, but it took {held.seconds:.1f} s"
-            self._note(text, "inconsistent-console")
         else:
             self._append_phase_metrics(reading, now or step.t)
 
@@ -393,8 +412,18 @@ class Tracker:
         self.steps += len(ready)
         if ready:
             self._emitted = ready[-1].index
+        self._append_place(now, last)
         out, self._out = [*self._out, *ready], []
         return out
+
+    def _append_place(self, now: float | None, last: bool) -> None:
+        """Report where the program is by what it prints, if that has changed."""
+        if not last and (now is None or (self._placed is not None and now - self._placed < PLACE_SECONDS)):
+            return
+        place = self.counters.place(self._start_step)
+        if place and place != self._place:
+            self._place, self._placed = place, now
+            self._out.append(Facts(producer="", seq=0, t=self._reached, facts={"printed": dict(place)}))
 
     def memory(self) -> dict[str, Any]:
         """Return the count by the steps returned, for the process that reads on after this one."""
@@ -419,6 +448,15 @@ class Tracker:
             step_open=max(0.0, now - self._mark - self._busy),
             spans=spans,
         )
+
+
+def _shared(draft: _Draft, count: int, place: int, seconds: float | None) -> list[float | None]:
+    """Return what each step of a draft took: a tenth of the time, unless the program says of one how long it took."""
+    own = draft.phases.seconds if draft.phases is not None and draft.phases.block else None
+    if seconds is None or own is None or count == 1 or not seconds < own < count * seconds:
+        return [seconds] * count
+    others = (count * seconds - own) / (count - 1)
+    return [own if at == place else others for at in range(count)]
 
 
 def _epoch(reading: Reading) -> Number | None:

@@ -182,7 +182,11 @@ def _facts(state: RunState, facts: Facts, producer: Producer) -> None:
             rank_state.start_step = facts.start_step
         rank_state.passes.take(facts.facts, rank_state.steps_ok + sum(rank_state.skipped.values()))
     if producer.source == "console":
-        state.facts = _updated(facts.facts, state.facts)
+        known = dict(facts.facts)
+        position = known.pop("printed", None)
+        if rank_state is not None:
+            rank_state.printed.take(position, facts.t)
+        state.facts = _updated(known, state.facts)
         return
     state.name = facts.name or state.name
     state.facts = _updated(state.facts, facts.facts)

@@ -48,15 +48,19 @@ class Passes:
             return None
         return min(self.batches, round((done - self.began) * a_step)), self.batches
 
-    def total(self, done: int, latest: Sequence[Step]) -> int | None:
-        """Return the planned steps; None where they are unknown, or what was done contradicts the plan."""
+    def total(self, done: int, latest: Sequence[Step], epochs: int | None = None) -> int | None:
+        """Return the planned steps; None where they are unknown, or what was done contradicts the plan.
+
+        Args:
+            epochs: planned, where the program's arguments do not say so.
+        """
         a_step = _batches_a_step(latest)
         total = None
         if self.steps is not None and a_step in (None, 1):  # with several batches a step, it may count either
             total = self.steps
-        elif self.epochs is not None and 0 < self.number <= self.epochs:
+        elif (epochs := self.epochs or epochs) is not None and 0 < self.number <= epochs:
             a_pass = self._steps_a_pass(a_step)
-            total = None if a_pass is None else self.epochs * a_pass
+            total = None if a_pass is None else epochs * a_pass
         return total if total is not None and total >= done else None
 
     def _steps_a_pass(self, a_step: float | None) -> int | None:

@@ -11,11 +11,13 @@ from monitor.model.device_steps import WARM_UP, DeviceLane
 from monitor.model.gpu_activity import Activity
 from monitor.model.pace import Pace
 from monitor.model.passes import Passes
+from monitor.model.printed_position import Printed
 from monitor.model.rank_waits import RankStats
 from monitor.model.report import SlowStep
 from monitor.model.series import Column, Durations, Spread, comes_by_itself
 from monitor.model.step_intervals import SpanAttribution, Timelines
 from monitor.model.throttle_watch import Throttles
+from trainhooks.auto.vocabulary import LOSS
 from trainhooks.events import Gpu, GpuTime, Host, Pulse, Span, Step
 
 # Sequence lengths of the steps, and the seconds by length, in bounded memory.
@@ -158,6 +160,7 @@ MAX_LATEST = 512  # newest steps, which screens show one by one
 MAX_MARKS = 400  # spans kept for the timeline, which has hardly more columns
 MAX_ALERTS = 500
 MAX_NOTES = 50
+MIN_PRINTED = 2  # values of a printed loss; a single one may be a result at the end
 UNKNOWN_SOURCE = "unknown"  # the source of a producer whose hello is missing
 TREE, MACHINE = "tree", "machine"  # the training's resident memory, and what of the machine's is in use
 
@@ -224,6 +227,7 @@ class RankState:
     total_steps: int | None = None
     start_step: int = 0
     passes: Passes = field(default_factory=Passes)  # over the loader of a plain loop, and the plan
+    printed: Printed = field(default_factory=Printed)  # where the program prints that it is; of the console's figures
 
     steps_ok: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
@@ -319,9 +323,27 @@ class RunState:
         return self.hooked[min(self.hooked)] if self.hooked else RankState()
 
     @property
+    def printed(self) -> Printed:
+        """Return where the program prints that it is."""
+        return self.console.printed if self.console is not None else Printed()
+
+    @property
     def metrics(self) -> dict[str, Column]:
-        """Return the metrics of the main figures; where the program logs none, those that it prints."""
+        """Return the metrics of the main figures; where the program logs none, those that it prints.
+
+        A loss that the hooks have seen pass is a tensor of the program, in units of its own: the printed one leads.
+        """
         main = self.main
         if self.console is None or main is self.console or not all(map(comes_by_itself, main.metrics)):
             return main.metrics
-        return {**self.console.metrics, **main.metrics}
+        seen, printed = main.metrics.get(LOSS), self.console.metrics.get(LOSS)
+        metrics = {**self.console.metrics, **main.metrics}
+        several = printed is not None and printed.digested().count >= MIN_PRINTED
+        if (
+            seen is not None
+            and printed is not None
+            and several
+            and (not seen.digested().nonfinite or printed.nonfinite)
+        ):
+            metrics[LOSS] = printed  # a loss that is not finite is news
+        return metrics

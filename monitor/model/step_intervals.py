@@ -146,6 +146,11 @@ class Timelines:
             times = self.kinds.setdefault(kind if len(self.kinds) < MAX_KINDS else OTHER_KINDS, StepTimes())
         times.extend(starts, ends, index)
 
+    def steps_by(self, moment: float) -> float:
+        """Return how many steps had ended by a moment; in part of those of a block that it falls into."""
+        blocks = [block for times in self.kinds.values() for block in times.blocks() if block.start < moment]
+        return sum(block.count if block.end <= moment else _ended(block, moment) for block in blocks)
+
     def effects(self, stretches: Sequence[Interval], watched: Interval) -> list[Effect]:
         """Return the effect of each stretch on the steps, compared with the steps outside all of them.
 
@@ -159,6 +164,10 @@ class Timelines:
             _Table(times.blocks(), merged, watched, like=kind != OTHER_KINDS) for kind, times in self.kinds.items()
         ]
         return [_joined([table.effect(stretch) for table in tables]) for stretch in stretches]
+
+
+def _ended(block: Block, moment: float) -> float:
+    return math.floor(block.count * (moment - block.start) / (block.end - block.start))
 
 
 def _merged(stretches: Sequence[Interval]) -> list[Interval]:

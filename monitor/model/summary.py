@@ -190,10 +190,7 @@ def _progress(state: RunState, context: RunContext, outcome: Outcome, wall: Wall
         elapsed_seconds=wall.total,
     )
     progress.restarts, progress.steps_again = main.restarts, main.steps_again
-    position = main.passes.position(ok + skipped, main.latest)
-    if position is not None:
-        progress.epoch, progress.epochs_total = main.passes.number, main.passes.epochs
-        progress.batch, progress.batches = position
+    _place(state, progress, ok + skipped)
     if total:
         progress.fraction = min(1.0, done / total)
     if outcome.state == "running" and total is not None:
@@ -210,6 +207,33 @@ def _progress(state: RunState, context: RunContext, outcome: Outcome, wall: Wall
     return progress
 
 
+def _place(state: RunState, progress: Progress, done: int) -> None:
+    """Set the epoch and the batch: by the passes over a plain loop's loader, else as the program prints them."""
+    main, printed = state.main, state.printed
+    position = main.passes.position(done, main.latest)
+    if position is not None:
+        progress.epoch, progress.epochs_total = main.passes.number, main.passes.epochs or _printed_epochs(state)
+        progress.batch, progress.batches = position
+    elif printed.place is not None and (main is state.console or _printed_total(state, done) is not None):
+        progress.epoch, progress.epochs_total = printed.epoch, printed.epochs
+        progress.batch, progress.batches = printed.place
+
+
+def _printed_epochs(state: RunState) -> int | None:
+    """Return the epochs that the program prints, where its epochs are the passes over the loader."""
+    printed, passes = state.printed, state.main.passes
+    epochs = printed.epochs
+    return epochs if epochs is not None and printed.agrees_with(passes.number, epochs) else None
+
+
+def _printed_total(state: RunState, done: int) -> int | None:
+    """Return the printed total in steps of the main figures, where the printed steps are theirs."""
+    main = state.main
+    if main.restarts or main.source != "hooks":
+        return None
+    return state.printed.in_steps(main.timelines.steps_by, done)
+
+
 def _time_left(main: RankState, steps: int, now: float) -> tuple[float, float, float] | None:
     regular = stops(main.marks) if len(main.marks) < MAX_MARKS // 2 else []  # of many, only the longest are kept
     passed = max(0.0, now - main.pace.end - main.wall.since_last_step) if main.pace.end is not None else 0.0
@@ -221,7 +245,9 @@ def _total(state: RunState) -> int | None:
     main = state.main
     if main.total_steps is not None:
         return main.total_steps
-    planned = main.passes.total(main.steps_ok + sum(main.skipped.values()), main.latest)
+    done = main.steps_ok + sum(main.skipped.values())
+    planned = main.passes.total(done, main.latest, _printed_epochs(state))
+    planned = _printed_total(state, done) if planned is None else planned
     if planned is not None:
         return main.start_step + planned
     return next(

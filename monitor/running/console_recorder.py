@@ -29,7 +29,7 @@ from monitor.running import output
 from monitor.running.journal_writer import Writer
 from monitor.sources.tail_file import CHUNK, TailedFile
 from trainhooks import events, rundir
-from trainhooks.events import Event, Metrics, Note, Pulse, Step
+from trainhooks.events import Event, Facts, Metrics, Note, Pulse, Step
 from trainhooks.journal import Journal
 
 POLL_SECONDS = 0.05  # between two polls; also the resolution of step times
@@ -227,13 +227,15 @@ def _sources(run: Path) -> list[TailedFile]:
 
 
 def _metrics(event: Event) -> list[Event]:
-    """Return the events to record beside the steps that hooks report: metrics, and notes about MFU."""
+    """Return the events to record beside the steps that hooks report: metrics, the position, notes about MFU."""
     if isinstance(event, Step):
         return (
             [Metrics(producer="", seq=0, t=event.t, values=event.metrics, step=event.index, role=event.role)]
             if event.metrics
             else []
         )
+    if isinstance(event, Facts):  # the printed position is compared with the hooks' steps, and replaces none
+        return [Facts(producer="", seq=0, t=event.t, facts=event.facts)] if event.facts else []
     if isinstance(event, Note) and event.text.endswith(UNMEASURED):  # only the output tells whose MFU it is
         return [event]
     return [event] if isinstance(event, Metrics) else []

@@ -238,7 +238,7 @@ def test_demo_step_line_gives_role_and_metrics() -> None:
     [
         (
             "Test set: Average loss: 0.0512, Accuracy: 9832/10000 (98%)\n",
-            {"average_loss": 0.0512, "accuracy": pytest.approx(0.9832)},
+            {"test_loss": 0.0512, "test_accuracy": pytest.approx(0.9832)},
         ),
         ("val_acc: 20/200 (10%)\n", {"val_acc": pytest.approx(0.1)}),
         ("accuracy: 0/0\n", {"accuracy": 0, "accuracy_total": 0}),

@@ -7,6 +7,7 @@ import re
 from typing import Any, ClassVar
 
 from monitor.console import step_labels
+from monitor.console.configuration import is_argument
 from monitor.console.field_mapping import name, take_value
 from monitor.console.formats import Format, register
 from monitor.console.formats.progress_bars import read_bar
@@ -54,8 +55,8 @@ def read_dict(text: str, into: Reading) -> bool:
     if begin < 0 or text.find("}", begin) < 0:
         return False
     items = _parse_json(text[begin:].strip()) or _find_items(text[begin:])
-    if not any(_TRAINING_WORDS.search(key) for key, _ in items):
-        return False
+    if not any(_TRAINING_WORDS.search(key) and not is_argument(name(key)) for key, _ in items):
+        return False  # or a printed configuration
     for key, value in items:
         take_value(into, key, value)
     return True

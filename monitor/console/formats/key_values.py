@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from monitor.console.configuration import is_configuration, is_setting, without_calls
+from monitor.console.evaluations import evaluation_parts, with_evaluation, with_whole_words
 from monitor.console.field_mapping import ALL, is_about_training, known_phase, name, split_role, take_value
 from monitor.console.formats import Format, register
 from monitor.console.reading import (
@@ -27,7 +29,7 @@ from monitor.console.reading import (
     seconds,
     unit_seconds,
 )
-from monitor.console.step_labels import leading_number, read_labels
+from monitor.console.step_labels import leading_number, read_labels, read_plan
 from trainhooks.events import Number
 
 NAME_REACH = 72  # characters before a value that are searched for its name
@@ -57,6 +59,9 @@ _UNIT_LAST = re.compile(
     rf"(?:[A-Za-z]{{1,20}}:? )?(?P<number>{NUMBER})(?P<scale>{SCALE})?\s?"
     r"(?P<unit>(?:tok(?:en)?s?|samples?|seqs?|sequences?|examples?|images?|imgs?|img|steps?|its?|it|iters?|batch(?:es)?)"
     r"(?:\s?(?:/|per)\s?(?:s|sec|second)(?:/gpu|/device)?)?)"
+)
+_NAME_LAST = re.compile(
+    rf"(?P<number>{NONFINITE}|{NUMBER}) (?P<name>(?:[a-z]{{1,12}} )?(?:loss|lr|acc(?:uracy)?))", re.IGNORECASE
 )
 # The same behind names and values, with nothing between: `loss 0.41 330 tok/s`, `loss 0.41 12.5 ms`.
 _RATE_BEHIND = re.compile(
@@ -91,6 +96,17 @@ class KeyValues(Format):
 
 def read_text(text: str) -> Reading:
     """Read a line of words and values. Without a step it counts only if it is about training."""
+    if is_configuration(text) or is_setting(text):
+        return read_plan(text)
+    text = with_whole_words(without_calls(text))
+    parts = evaluation_parts(text)
+    if parts is None:
+        return _read_part(text)
+    before, prefix, behind = parts
+    return with_evaluation(_read_part(before), _read_part(behind), prefix)
+
+
+def _read_part(text: str) -> Reading:
     reading = Reading("metrics")
     rest = read_labels(text, reading)
     if not is_about_training(text):
@@ -193,6 +209,8 @@ def _take_segments(text: str, into: Reading) -> None:
             value = scale(match["number"] + (match["scale"] or ""))
             if value is not None and "steps" not in match["unit"]:
                 take_value(into, re.sub(r"\s?(?:/|per)\s?", "/", match["unit"]), value)
+        elif (match := _NAME_LAST.fullmatch(segment)) and (named := number(match["number"])) is not None:
+            take_value(into, match["name"], named)
         elif pairs := _spaced_pairs(segment):
             for pair in pairs:
                 take_value(into, pair.name, pair.value, pair.seconds)

@@ -1,0 +1,46 @@
+"""Read what a line reports of an evaluation: `Validation | Loss: 2.9` is `val_loss`, and moves no training on."""
+
+from __future__ import annotations
+
+import re
+
+from monitor.console.reading import Reading
+
+_WORDS = {"validation": "val", "valid": "val", "val": "val", "evaluation": "eval", "eval": "eval"}
+_WORD = r"(?P<word>validation|valid|val|testing|test|evaluation|eval)"
+# A word of its own between separators, followed by names: `Val: loss 2.9`, `Test: [ 10/48]`, `| Validation | Loss 2.9`
+_MARK = re.compile(
+    rf"(?:^|[|>·•\t\[\]:]|\s[-–—]|\w(?=\())[ \t(]{{0,12}}\b{_WORD}\b(?: (?:set|epoch|results?|metrics?|phase))?"
+    r"(?:\)[ \t]{1,4}(?=\[)|[ \t]{0,4}(?:\]:?|\||:|->|\t|[-–—](?= ))[ \t]{0,12}(?=[A-Za-z@\[])(?!(?i:nan|inf)\b))",
+    re.IGNORECASE,
+)
+_ABBREVIATED = re.compile(r"\b(val|valid)\.(?= [a-z])", re.IGNORECASE)
+_AVERAGE = re.compile(r"^(?:average|avg|mean)_")  # over the set, as every result is
+_OWN = re.compile(r"(?:val|valid|validation|test|eval)[_/]|.*/")  # names that say it themselves
+
+
+def evaluation_parts(text: str) -> tuple[str, str, str] | None:
+    """Return the text before the word that introduces an evaluation, that word as a prefix, the text behind it."""
+    lower = text.lower()
+    match = _MARK.search(text) if "val" in lower or "test" in lower else None
+    if match is None:
+        return None
+    word = match["word"].lower()
+    return text[: match.start("word")], _WORDS.get(word, "test"), text[match.end() :]
+
+
+def with_whole_words(text: str) -> str:
+    """Return the text with `Val. Loss` as `Val Loss`: a dot would end the name."""
+    return _ABBREVIATED.sub(r"\1", text) if "al" in text.lower() and ". " in text else text
+
+
+def with_evaluation(reading: Reading, evaluated: Reading, prefix: str) -> Reading:
+    """Add the results of an evaluation, under names of their own. Its position and its times are not the training's."""
+    for name, value in evaluated.metrics.items():
+        reading.metrics.setdefault(name if _OWN.match(name) else f"{prefix}_{_AVERAGE.sub('', name)}", value)
+    if reading.epoch is None:
+        reading.epoch, reading.epochs = evaluated.epoch, evaluated.epochs
+    reading.impossible += evaluated.impossible
+    if reading.step is None:
+        reading.family = "metrics" if reading.epoch is None else "epoch"
+    return reading

@@ -79,6 +79,7 @@ class Tracker:
     _phases_first: bool | None = None
     _reported_total: int | None = None
     _start_step: int = 0
+    _before: int = 0  # steps before the first one of this run; `_start_step` has those that were not listed, too
     _last_advance: int = 0
     _emitted: int = 0
     _placed: float | None = None  # when the position was last reported
@@ -132,6 +133,7 @@ class Tracker:
             if frame.bar is None or frame.bar >= first:
                 self.clock = ArrivalClock(frame.moment)
                 self._follow(frame.reading)
+                self._append_place(frame.moment, False)
         self.clock = clock
         self._busy += unlabeled.spent
 
@@ -183,6 +185,7 @@ class Tracker:
         if self.counters.by_epochs:
             self._note("the program numbers only its epochs, so each step shown here is an epoch")
         if position.skipped_over:
+            self._before = position.skipped_over
             self._append_start(position.skipped_over, now)
         if position.backfill:
             self._backfill(position.backfill, now)
@@ -215,6 +218,7 @@ class Tracker:
 
     def _backfill(self, steps: int, now: float) -> None:
         """Add the steps before the first position: the second shows that they belong to this run."""
+        self._before = max(0, self._before - steps)
         if steps > self.most:
             return
         self._append_start(max(0, self._start_step - steps), now)
@@ -420,8 +424,8 @@ class Tracker:
         """Report where the program is by what it prints, if that has changed."""
         if not last and (now is None or (self._placed is not None and now - self._placed < PLACE_SECONDS)):
             return
-        place = self.counters.place(self._start_step)
-        if place and place != self._place:
+        place = self.counters.place(self._before)
+        if "step" in place and place != self._place:
             self._place, self._placed = place, now
             self._out.append(Facts(producer="", seq=0, t=self._reached, facts={"printed": dict(place)}))
 

@@ -50,8 +50,8 @@ _TOTALS = re.compile(
 )
 _EPOCHS = re.compile(
     r"(?:(?<![A-Za-z0-9_])(?:(?:num|n|max|total)[_ ](?:train[_ ])?)?epochs['\"]?[ \t]{0,4}[:=][ \t]{0,4}"
-    r"(?P<epochs>\d{1,7})"
-    r"|\btrain(?:ing)? for (?P<of>\d{1,7}) epochs\b)(?![\w./%]|[ \t]?[/:])",
+    r"(?P<epochs>\d{1,7})(?![\w./%]|[ \t]?[/:])"
+    r"|\btrain(?:ing)? for (?P<of>\d{1,7}) epochs\b)",
     re.IGNORECASE,
 )
 

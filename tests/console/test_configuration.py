@@ -42,7 +42,7 @@ def test_arguments_are_neither_step_nor_metrics(line: str) -> None:
         ("step 3/10 lr=0.001 loss=2.3 momentum=0.9", {"lr": 0.001, "loss": 2.3, "momentum": 0.9}),
         ("epoch=1 batch=8 loss=2.3 lr=0.001", {"loss": 2.3, "lr": 0.001}),
         ("loss=2.3, lr=0.001, momentum=0.9", {"loss": 2.3, "lr": 0.001, "momentum": 0.9}),
-        ("role=actor stage=warmup reward=0.5 loss=2.3", {"reward": 0.5, "loss": 2.3}),
+        ("role=actor stage=warmup | reward=0.5 loss=2.3", {"reward": 0.5, "loss": 2.3}),
         ("loss: 2.3, best: True, lr: 0.001", {"loss": 2.3, "lr": 0.001}),
         ("SPS: 901", {"sps": 901}),
         ("box_loss=1.2 cls_loss=0.5 dfl_loss=1.4", {"box_loss": 1.2, "cls_loss": 0.5, "dfl_loss": 1.4}),

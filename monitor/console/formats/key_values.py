@@ -111,7 +111,7 @@ def _read_part(text: str) -> Reading:
     rest = read_labels(text, reading)
     if not is_about_training(text):
         if reading.step is None and reading.epoch is None and reading.total is None:
-            return Reading("metrics")
+            return Reading("metrics", planned_epochs=reading.planned_epochs)
         if reading.mention or (reading.step is None and reading.epoch is None):
             return reading  # of a printed configuration only the total counts
     read_pairs(DRAWN_BAR.sub(" | ", rest) if "[" in rest else rest, reading)

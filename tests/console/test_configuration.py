@@ -44,6 +44,7 @@ def test_arguments_are_neither_step_nor_metrics(line: str) -> None:
         ("loss=2.3, lr=0.001, momentum=0.9", {"loss": 2.3, "lr": 0.001, "momentum": 0.9}),
         ("role=actor stage=warmup | reward=0.5 loss=2.3", {"reward": 0.5, "loss": 2.3}),
         ("loss: 2.3, best: True, lr: 0.001", {"loss": 2.3, "lr": 0.001}),
+        ("loss=2.3 95.1ms/it tok/s=1200", {"loss": 2.3}),
         ("SPS: 901", {"sps": 901}),
         ("box_loss=1.2 cls_loss=0.5 dfl_loss=1.4", {"box_loss": 1.2, "cls_loss": 0.5, "dfl_loss": 1.4}),
         ("loss=tensor(2.3) acc=np.float64(0.5)", {"loss": 2.3, "acc": 0.5}),

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from monitor.model.printed_position import MAX_SAMPLES, Printed
+from tests.model.conftest import Story, report_of
+from trainhooks.events import Facts, Metrics
 
 
 def printed(rows: list[tuple[float, int]], **known: int) -> Printed:
@@ -79,3 +81,70 @@ def test_malformed_rows_are_ignored(row: object) -> None:
     position = Printed()
     position.take(row, 1.0)
     assert (position.samples, position.total) == ([], None)
+
+
+# Beside the steps of the hooks, in whichever order the journals are read
+
+
+def told(steps: int, losses: list[float | str] | None = None) -> Story:
+    """Steps of a second each, with the hooks' own loss."""
+    hooks = Story("hooks")
+    for index in range(steps):
+        loss: dict[str, float | str] = {"loss": losses[index] if losses is not None else 37_000.0 + index}
+        hooks.step_with({"metrics": loss}, forward=1.0)
+    return hooks
+
+
+def console(rows: list[dict[str, int]], losses: list[float] | None = None) -> Story:
+    """A position printed each fifth second."""
+    output = Story("console", source="console")
+    for row in rows:
+        output.wait(5.0).tell(Facts, facts={"printed": row})
+    for step, loss in enumerate(losses or (), start=1):
+        output.tell(Metrics, values={"loss": loss}, step=step)
+    return output
+
+
+ROWS = [
+    {"step": at, "total": 75, "epoch": 1 + at // 25, "epochs": 3, "batch": at % 25, "batches": 25}
+    for at in (5, 10, 15, 20)
+]
+
+
+def test_hooked_run_shows_printed_total_epoch_and_batch() -> None:
+    for stories in ((told(20), console(ROWS)), (console(ROWS), told(20))):
+        progress = report_of(*stories).progress
+        assert (progress.steps_done, progress.steps_total) == (20, 75)
+        assert (progress.epoch, progress.epochs_total, progress.batch, progress.batches) == (1, 3, 20, 25)
+
+
+def test_position_that_counts_something_else_is_not_shown() -> None:
+    uneven = [{**row, "step": step} for row, step in zip(ROWS, (2, 9, 11, 17), strict=True)]
+    progress = report_of(told(20), console(uneven)).progress
+    assert (progress.steps_total, progress.epoch, progress.batch) == (None, None, None)
+
+
+def test_position_is_no_fact_of_the_program() -> None:
+    assert "printed" not in report_of(told(20), console(ROWS)).run.facts
+
+
+def test_printed_epochs_count_with_the_passes_over_the_loader() -> None:
+    hooks = Story("hooks")
+    for index in range(20):
+        if index in (0, 10):
+            hooks.tell(Facts, facts={"passes": {"number": 1 + index // 10, "batches": 10}})
+        hooks.step(data=0.5, forward=0.5)
+    row = {"step": 1, "epoch": 1, "epochs": 4}
+    progress = report_of(hooks, console([row])).progress
+    assert (progress.steps_total, progress.epochs_total) == (40, 4)
+    assert report_of(hooks, console([{**row, "epoch": 3}])).progress.steps_total is None  # not the passes
+
+
+def test_printed_loss_leads_over_the_tensor_that_the_hooks_saw() -> None:
+    assert report_of(told(20), console([], [290.0, 289.0])).metrics["loss"].last == 289.0
+    assert report_of(told(20), console([], [290.0])).metrics["loss"].last == 37_019.0  # a result at the end, perhaps
+
+
+def test_loss_that_is_not_finite_is_not_hidden_by_a_printed_one() -> None:
+    losses: list[float | str] = [1.0] * 19 + ["nan"]
+    assert report_of(told(20, losses), console([], [290.0, 289.0])).metrics["loss"].nonfinite == 1

@@ -149,9 +149,12 @@ class Counters:
         return stated if counts_alike and not self._reached_total else None
 
     def place(self, start: int) -> dict[str, int]:
-        """Return the position as it is printed: the steps since the first one of this run, and what else is known."""
+        """Return the position as it is printed: the steps since the first one of this run, and what else is known.
+
+        It is empty until the second position shows which one the first was.
+        """
         main, total = self.main, self.total()
-        if main is None:
+        if main is None or self._first:
             return {}
         place: dict[str, int | None] = {"step": main.position - start}
         place["total"] = None if total is None else total - start

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from monitor.console.configuration import is_result
 from monitor.console.reading import Reading
 
 _WORDS = {"validation": "val", "valid": "val", "val": "val", "evaluation": "eval", "eval": "eval"}
@@ -16,6 +17,8 @@ _MARK = re.compile(
 )
 _ABBREVIATED = re.compile(r"\b(val|valid)\.(?= [a-z])", re.IGNORECASE)
 _AVERAGE = re.compile(r"^(?:average|avg|mean)_")  # over the set, as every result is
+_PREFIX = re.compile(r"(?:val|valid|validation|test|eval)_")
+_OTHER = re.compile(r"train|val|test|eval|.*/")  # names that say themselves what they are of
 _OWN = re.compile(r"(?:val|valid|validation|test|eval)[_/]|.*/")  # names that say it themselves
 
 
@@ -32,6 +35,18 @@ def evaluation_parts(text: str) -> tuple[str, str, str] | None:
 def with_whole_words(text: str) -> str:
     """Return the text with `Val. Loss` as `Val Loss`: a dot would end the name."""
     return _ABBREVIATED.sub(r"\1", text) if "al" in text.lower() and ". " in text else text
+
+
+def with_prefix_of_first(reading: Reading) -> Reading:
+    """Name all results of a line by the evaluation that its first one names: `val Loss: 0.5 Acc: 0.8`."""
+    first = next(iter(reading.metrics), "")
+    match = _PREFIX.match(first)
+    if match is None or reading.step is not None:
+        return reading
+    for name in [name for name in reading.metrics if is_result(name) and _OTHER.match(name) is None]:
+        if match.group() + name not in reading.metrics:
+            reading.metrics[match.group() + name] = reading.metrics.pop(name)
+    return reading
 
 
 def with_evaluation(reading: Reading, evaluated: Reading, prefix: str) -> Reading:

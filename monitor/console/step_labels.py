@@ -50,8 +50,8 @@ _TOTALS = re.compile(
 )
 _EPOCHS = re.compile(
     r"(?:(?<![A-Za-z0-9_])(?:(?:num|n|max|total)[_ ](?:train[_ ])?)?epochs['\"]?[ \t]{0,4}[:=][ \t]{0,4}"
-    r"(?P<epochs>\d{1,7})"
-    r"|\btrain(?:ing)? for (?P<of>\d{1,7}) epochs\b)(?![\w./%]|[ \t]?[/:])",
+    r"(?P<epochs>\d{1,7})(?![\w./%]|[ \t]?[/:])"
+    r"|\btrain(?:ing)? for (?P<of>\d{1,7}) epochs\b)",
     re.IGNORECASE,
 )
 
@@ -136,12 +136,13 @@ def take_label(match: re.Match[str], text: str, into: Reading) -> bool:
         signed = re.search(r"[=:]", text[match.start("word") : match.start("step")]) is not None
         if signed:  # `batch: 32` is the size of one
             return False
-    if before in _NO_POSITION or (plural and match["total"] is None and not at_start):
+    counted = word == "iters" and into.epoch is not None  # CycleGAN's: `(epoch: 1, iters: 100, ...)`
+    if before in _NO_POSITION or (plural and not counted and match["total"] is None and not at_start):
         return False
     into.step = _int(match["step"])
     into.total = _int(match["total"]) if match["total"] else into.total
     into.mention = before in _MENTIONS
-    into.per_epoch = word.startswith(("batch", "mini"))
+    into.per_epoch = counted or word.startswith(("batch", "mini"))
     into.key = "batch" if into.per_epoch else "step"
     if before in ROLES:
         into.role = before

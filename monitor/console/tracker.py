@@ -15,6 +15,7 @@ from monitor.console.amounts import Amount, AmountTracker
 from monitor.console.bar_roles import BarSpans, Pending, UnlabeledBars
 from monitor.console.configuration import only_arguments
 from monitor.console.counters import Counters, Position
+from monitor.console.drafts import Draft, HeldStep, durations
 from monitor.console.lines import ArrivalClock, Clock
 from monitor.console.reading import MORE_THAN_ALL, Reading, Reported
 from trainhooks.events import Event, Facts, Metrics, Note, Number, Pulse, Span, Step
@@ -27,35 +28,6 @@ ROUNDED = 1.05  # a program's own times are rounded: phases may exceed their ste
 
 
 @dataclass(slots=True)
-class _Draft:
-    """Steps that are done, with a duration not known yet."""
-
-    index: int  # of the last
-    count: int
-    reading: Reading
-    tokens: Amount
-    samples: Amount
-    phases: Reading | None = None
-
-
-@dataclass(slots=True)
-class _HeldStep:
-    """A step about to be returned. The newest may still get phases and metrics."""
-
-    step: Step
-    seconds: float | None = None  # None: unknown
-
-    def set_duration(self, end: float, seconds: float) -> None:
-        """Set how long the step took, and when it ended. Programs print "0 s" for unmeasured times."""
-        self.step.start, self.seconds = end - seconds, seconds or None
-
-    def event(self) -> Step:
-        """Return the event. In a journal a duration of 0 means unknown."""
-        self.step.duration = self.seconds or 0.0
-        return self.step
-
-
-@dataclass(slots=True)
 class Tracker:
     """Take readings in their order; `drain` returns the events that they make."""
 
@@ -65,8 +37,8 @@ class Tracker:
     most: int = 10_000  # steps reported one by one for one reading; beyond that only their number
     reported: Reported = field(default_factory=Reported)
     _out: list[Event] = field(default_factory=list)
-    _held: list[_HeldStep] = field(default_factory=list)
-    _drafts: list[_Draft] = field(default_factory=list)  # of one moment
+    _held: list[HeldStep] = field(default_factory=list)
+    _drafts: list[Draft] = field(default_factory=list)  # of one moment
     _moment: float = 0.0
     _ended: float = 0.0  # the end of the newest step whose time is known
     _mark: float | None = None  # time up to here is attributed
@@ -79,6 +51,7 @@ class Tracker:
     _phases_first: bool | None = None
     _reported_total: int | None = None
     _start_step: int = 0
+    _before: int = 0  # steps before the first one of this run; `_start_step` has those that were not listed, too
     _last_advance: int = 0
     _emitted: int = 0
     _placed: float | None = None  # when the position was last reported
@@ -132,6 +105,7 @@ class Tracker:
             if frame.bar is None or frame.bar >= first:
                 self.clock = ArrivalClock(frame.moment)
                 self._follow(frame.reading)
+                self._append_place(frame.moment, False)
         self.clock = clock
         self._busy += unlabeled.spent
 
@@ -183,13 +157,14 @@ class Tracker:
         if self.counters.by_epochs:
             self._note("the program numbers only its epochs, so each step shown here is an epoch")
         if position.skipped_over:
+            self._before = position.skipped_over
             self._append_start(position.skipped_over, now)
         if position.backfill:
             self._backfill(position.backfill, now)
         for span in self._spans.end_quiet(now, 0.0):
             self._append_span(span)
         phases, self._waiting = self._waiting, None
-        self._drafts.append(_Draft(position.index, position.advance, reading, tokens, samples, phases))
+        self._drafts.append(Draft(position.index, position.advance, reading, tokens, samples, phases))
         self._moment, self._last_advance = now, position.advance
         if len(self._drafts) >= MAX_GROUP:
             self._close(float("inf"))
@@ -215,12 +190,13 @@ class Tracker:
 
     def _backfill(self, steps: int, now: float) -> None:
         """Add the steps before the first position: the second shows that they belong to this run."""
+        self._before = max(0, self._before - steps)
         if steps > self.most:
             return
         self._append_start(max(0, self._start_step - steps), now)
         begin = self._mark or now
         for index in range(self._start_step + 1, self._start_step + steps + 1):
-            self._held.append(_HeldStep(Step(producer="", seq=0, t=begin, index=index, start=begin)))
+            self._held.append(HeldStep(Step(producer="", seq=0, t=begin, index=index, start=begin)))
 
     def _close(self, now: float) -> None:
         """Set the times of the steps of the last moment, now that it is past."""
@@ -240,7 +216,7 @@ class Tracker:
         self._mark, self._busy = self._moment, 0.0
         self._spans.claimed = max(self._spans.claimed, self._moment)
 
-    def _hold(self, draft: _Draft, begin: float, seconds: float | None) -> None:
+    def _hold(self, draft: Draft, begin: float, seconds: float | None) -> None:
         """Make the steps of one draft, which begin at `begin` and take `seconds` per step."""
         count, reading = draft.count, draft.reading
         if count > self.most:
@@ -250,13 +226,13 @@ class Tracker:
             count = self.most
         tokens, samples = (amount.share(draft.count, seconds) for amount in (draft.tokens, draft.samples))
         end, epoch, place = begin, _epoch(reading), self._owner(draft, count)
-        for number, spent in enumerate(_shared(draft, count, place, seconds)):
+        for number, spent in enumerate(durations(draft, count, place, seconds)):
             end = end + spent if spent is not None else self._moment
             step = Step(
                 producer="", seq=0, t=self._moment, index=draft.index - count + 1 + number, start=end - (spent or 0.0)
             )
             step.tokens, step.samples, step.role, step.epoch = tokens, samples, reading.role, epoch
-            self._held.append(_HeldStep(step, spent))
+            self._held.append(HeldStep(step, spent))
         last, own = self._held[-1], reading.seconds
         if reading.reason is not None:
             last.step.status, last.step.reason = "skipped", reading.reason
@@ -271,7 +247,7 @@ class Tracker:
         if last.seconds is not None:
             self._ended = max(self._ended, last.step.start + last.seconds)
 
-    def _owner(self, draft: _Draft, count: int) -> int:
+    def _owner(self, draft: Draft, count: int) -> int:
         """Return which of a draft's last `count` steps its phases belong to: the one they name, else the last."""
         named = self.counters.index_of(draft.phases) if draft.phases is not None else None
         place = count - 1 if named is None else named - (draft.index - count + 1)
@@ -309,7 +285,7 @@ class Tracker:
         else:
             self._append_phase_metrics(reading, now)
 
-    def _add_phases(self, held: _HeldStep, reading: Reading, now: float | None = None) -> None:
+    def _add_phases(self, held: HeldStep, reading: Reading, now: float | None = None) -> None:
         """Add phases to a step where they fit into it."""
         step, own = held.step, reading.seconds if reading.block else None
         if own is not None and held.seconds is None:
@@ -420,8 +396,8 @@ class Tracker:
         """Report where the program is by what it prints, if that has changed."""
         if not last and (now is None or (self._placed is not None and now - self._placed < PLACE_SECONDS)):
             return
-        place = self.counters.place(self._start_step)
-        if place and place != self._place:
+        place = self.counters.place(self._before)
+        if "step" in place and place != self._place:
             self._place, self._placed = place, now
             self._out.append(Facts(producer="", seq=0, t=self._reached, facts={"printed": dict(place)}))
 
@@ -448,15 +424,6 @@ class Tracker:
             step_open=max(0.0, now - self._mark - self._busy),
             spans=spans,
         )
-
-
-def _shared(draft: _Draft, count: int, place: int, seconds: float | None) -> list[float | None]:
-    """Return what each step of a draft took: a tenth of the time, unless the program says of one how long it took."""
-    own = draft.phases.seconds if draft.phases is not None and draft.phases.block else None
-    if seconds is None or own is None or count == 1 or not seconds < own < count * seconds:
-        return [seconds] * count
-    others = (count * seconds - own) / (count - 1)
-    return [own if at == place else others for at in range(count)]
 
 
 def _epoch(reading: Reading) -> Number | None:

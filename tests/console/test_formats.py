@@ -61,6 +61,17 @@ FORMATS: dict[str, tuple[int, int | None, int, dict[str, Any]]] = {
     "nanochat": (30, 21400, 30, {"loss": 8.55, "mfu": 48.21}),
     "timm": (200, None, 200, {"loss": 4.91}),
     "torchtitan_total": (30, 1000, 29, {"loss": 10.7, "mfu": 30.14}),
+    "dcgan": (80, 1000, 0, {"loss_d": 2.2303, "loss_g": 2.2503}),
+    "word_language_model": (8766, None, 8567, {"loss": 5.27, "test_loss": 4.9}),
+    "llama2c": (110, None, 109, {"loss": 0.775, "train_loss": 0.8442, "val_loss": 0.8581, "mfu": 22.1}),
+    "yolov5": (24, 24, 22, {"box_loss": 0.0452, "obj_loss": 0.0682, "cls_loss": 0.0172, "val_map50": 0.718}),
+    "yolov8_arguments": (24, 24, 24, {"box_loss": 1.92, "cls_loss": 2.82, "dfl_loss": 1.48, "val_map50-95": 0.45}),
+    "mmengine": (1000, None, 950, {"loss": 2.0809, "coco/bbox_map": 0.223}),
+    "cpp_batches": (90, 90, 89, {"loss": 0.7045, "val_loss": 0.974, "val_ppl": 12.3, "tokens_per_second": 1230}),
+    "cpp_configuration": (2, 2, 1, {"loss": 1.262, "val_loss": 2.91, "tokens_per_second": 2600}),
+    "sweep_epochs": (225, 225, 0, {"loss": 1.8048}),
+    "cleanrl": (7552, None, 0, {"sps": 959, "episodic_return": 68}),
+    "tinygrad": (0, None, 0, {"loss": 438.74, "lr": 0.000199}),
     "deepspeed": (70, None, 60, {"loss": 2.6, "samples_per_second": 21.333}),
 }
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from monitor.console.configuration import is_configuration, is_setting, without_calls
-from monitor.console.evaluations import evaluation_parts, with_evaluation, with_whole_words
+from monitor.console.evaluations import evaluation_parts, with_evaluation, with_prefix_of_first, with_whole_words
 from monitor.console.field_mapping import ALL, is_about_training, known_phase, name, split_role, take_value
 from monitor.console.formats import Format, register
 from monitor.console.reading import (
@@ -44,11 +44,11 @@ _VALUE = re.compile(
     rf"|\s?(?P<bytes>[KMGT]i?B)(?![A-Za-z])|(?P<scale>{SCALE})|\s?(?P<percent>%)|{_END}))"
 )
 _NAME = re.compile(
-    r"[A-Za-z_@][\w@./%#-]{0,60}(?:'s)?(?: [A-Za-z_@%][\w@./%#-]{0,60}){0,6}"
+    r"(?<![\w./])[A-Za-z_@][\w@./%#-]{0,60}(?:'s)?(?: [A-Za-z_@%][\w@./%#-]{0,60}){0,6}"
     r"(?: ?\((?P<unit>[A-Za-z/%]{1,16})\))?['\"]?[ \t]{0,12}$"
 )
 _LEVELS = re.compile(r"^(?:(?:INFO|WARNING|WARN|DEBUG|ERROR|NOTICE|root|stdout|stderr) )+(?=\S)")
-_CUTS = re.compile(r"[,;]\s+|[|│┃\[\]()\t•·»]|\s[-–—]\s|\s{2,}(?![\d.+-])|\.\s|->|=>")
+_CUTS = re.compile(r"[,;]\s+|[|│┃\[\]()\t•·»]|\s[-–—]\s|\s{2,}(?![\d.+-])|\.\s|->|=>|(?<=[A-Za-z]):\s(?=[A-Za-z])")
 _SPACED = re.compile(
     rf"(?P<name>[A-Za-z_@][\w@./%-]{{0,40}}(?: (?!(?:[Nn]a[Nn]|[Ii]nf)\b)[A-Za-z_@][\w@./%-]{{0,40}}){{0,3}})"
     r"[ ]{1,8}"
@@ -101,7 +101,7 @@ def read_text(text: str) -> Reading:
     text = with_whole_words(without_calls(text))
     parts = evaluation_parts(text)
     if parts is None:
-        return _read_part(text)
+        return with_prefix_of_first(_read_part(text))
     before, prefix, behind = parts
     return with_evaluation(_read_part(before), _read_part(behind), prefix)
 
@@ -111,7 +111,7 @@ def _read_part(text: str) -> Reading:
     rest = read_labels(text, reading)
     if not is_about_training(text):
         if reading.step is None and reading.epoch is None and reading.total is None:
-            return Reading("metrics")
+            return Reading("metrics", planned_epochs=reading.planned_epochs)
         if reading.mention or (reading.step is None and reading.epoch is None):
             return reading  # of a printed configuration only the total counts
     read_pairs(DRAWN_BAR.sub(" | ", rest) if "[" in rest else rest, reading)

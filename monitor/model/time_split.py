@@ -56,7 +56,7 @@ def once_in(values: Quantiles, first: Sequence[float]) -> tuple[float, float]:
     if 2 * len(opening) > count:
         return 0.0, 0.0  # then they are what the run does
     rare = _far_beyond(_without(values.largest(len(opening) + MAX_ONCE + 1), opening))
-    early, late = (sum(max(0.0, seconds - typical) for seconds in part) for part in (opening, rare))
+    early, late = (sum((max(0.0, seconds - typical) for seconds in part), 0.0) for part in (opening, rare))
     return early, late
 
 

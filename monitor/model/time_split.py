@@ -56,7 +56,7 @@ def once_in(values: Quantiles, first: Sequence[float]) -> tuple[float, float]:
     if 2 * len(opening) > count:
         return 0.0, 0.0  # then they are what the run does
     rare = _far_beyond(_without(values.largest(len(opening) + MAX_ONCE + 1), opening))
-    early, late = (sum(max(0.0, seconds - typical) for seconds in part) for part in (opening, rare))
+    early, late = (sum((max(0.0, seconds - typical) for seconds in part), 0.0) for part in (opening, rare))
     return early, late
 
 
@@ -81,14 +81,16 @@ def _far_beyond(longest: Sequence[float]) -> Sequence[float]:
 
 
 def first_slow_steps(main: RankState) -> list[SlowStep]:
-    """Return the slow ones of the first steps, which no steps before them could judge."""
+    """Return the slow steps that the run begins with, which no steps before them could judge."""
     known = {slow.step for slow in main.slow_steps}
     rows = []
     for step in main.opening:
         baseline = main.baselines.get(StepKind.of(step))
-        if baseline is None or len(baseline.durations) < MIN_BASELINE_STEPS or step.index in known:
-            continue
-        if step.duration >= MIN_ONCE_RATIO * baseline.typical() and step.duration > baseline.limit:
+        if baseline is None or len(baseline.durations) < MIN_BASELINE_STEPS:
+            break
+        if step.duration < MIN_ONCE_RATIO * baseline.typical() or step.duration <= baseline.limit:
+            break
+        if step.index not in known:
             rows.append(_slow_step(step, baseline, main.rank))
     return rows
 

@@ -7,6 +7,7 @@ import pytest
 from monitor.model.pace import what_if, without
 from monitor.model.report import Finding, PhaseRow, Report
 from monitor.model.time_split import is_rhythm
+from trainhooks.events import Frames
 
 from .conftest import Story, judged, report_of
 
@@ -99,6 +100,19 @@ def test_slow_steps_at_no_distance_are_episodes() -> None:
 )
 def test_a_rhythm_needs_even_distances(numbers: list[int], regular: bool) -> None:
     assert is_rhythm(numbers) is regular
+
+
+def rollouts(*places: str) -> Story:
+    told = story(
+        320, {number: {"other": 0.6} for number in range(1, 320, 16)}, forward=0.01, backward=0.01, other=0.001
+    )
+    return told.tell(Frames, rows=[("other", place, 20) for place in places])
+
+
+def test_a_rollout_of_many_parts_is_no_warning_and_one_line_that_takes_all_is() -> None:
+    many, one = (judged(rollouts(*places), alive=False)[0] for places in (("a:1", "a:2", "b:3"), ("plot:1",)))
+    assert [(row.code, row.severity) for row in many] == [("unaccounted-time", "info")]
+    assert [(row.code, row.severity) for row in one] == [("unaccounted-time", "warning")]
 
 
 # The loop and what lies around it.

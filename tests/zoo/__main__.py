@@ -1,5 +1,7 @@
 """The zoo: every script run under trainmon, and whether the report names its cause first and nothing false.
 
+A script with a mended twin is run a second time without its cause: what was promised is held against the real gain.
+
 python -m tests.zoo                    # all, one after the other
 python -m tests.zoo input_bound gan    # those whose name contains one of the words
 python -m tests.zoo --keep DIR         # leave the runs there, for `TRAINMON_DIR=DIR/NAME trainmon report`
@@ -12,10 +14,11 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from statistics import median
 
 from monitor.diagnosis.explain import FAMILIES
-from tests.zoo.cases import CASES
-from tests.zoo.runner import Outcome, judge, run
+from tests.zoo.cases import CASES, Case
+from tests.zoo.runner import Outcome, compare_with_twin, judge, run
 
 RECALL = 0.95  # of the faulty scripts: below it, `make zoo` fails
 
@@ -39,11 +42,17 @@ def main() -> int:
     print(_row("script", "expected", "found", "s", "verdict"), flush=True)
     for _ in range(given.times):
         for case in chosen:
-            outcomes.append(judge(case, left / case.name) if left is not None else run(case, kept))
+            outcomes.append(_outcome(case, left, kept))
+            if case.twin and (left is None or (left / case.mended.name).is_dir()):
+                compare_with_twin(outcomes[-1], _outcome(case.mended, left, kept))
             print(told(outcomes[-1]), flush=True)
     print()
     print("\n".join(markdown(outcomes) if given.markdown else summary(outcomes)))
     return 0 if as_promised(outcomes) else 1
+
+
+def _outcome(case: Case, left: Path | None, kept: Path | None) -> Outcome:
+    return judge(case, left / case.name) if left is not None else run(case, kept)
 
 
 def as_promised(outcomes: list[Outcome]) -> bool:
@@ -64,8 +73,15 @@ def told(outcome: Outcome) -> str:
         case.expected or "(healthy)",
         found,
         f"{outcome.seconds:.0f}",
-        outcome.verdict + (" (crowded)" if outcome.crowded else ""),
+        outcome.verdict + _gain(outcome) + (" (crowded)" if outcome.crowded else ""),
     )
+
+
+def _gain(outcome: Outcome) -> str:
+    if outcome.real is None:
+        return ""
+    promised = "no gain promised" if outcome.promised is None else f"promised {outcome.promised:.2f}x"
+    return f"; {promised}, really {outcome.real:.2f}x"
 
 
 def _row(name: str, expected: str, found: str, seconds: str, verdict: str) -> str:
@@ -86,10 +102,20 @@ def summary(outcomes: list[Outcome]) -> list[str]:
         f"precision  {_share(true, true + false)}: findings of weight that are true",
         f"healthy    {_share(clean, len(healthy))}: without a finding of weight",
     ]
+    errors = gain_errors(judged)
+    if errors:
+        lines.append(
+            f"gains      off by {100 * median(map(abs, errors)):.0f}% (median), at most {100 * max(errors):+.0f}%"
+        )
     broken = [each.case.name for each in outcomes if each.trouble]
     if broken:
         lines.append(f"did not run as they should: {', '.join(broken)}")
     return lines
+
+
+def gain_errors(outcomes: list[Outcome]) -> list[float]:
+    """How far each promise lies beyond the real gain, as a share of it; below 0: more was gained than promised."""
+    return [each.promised / each.real - 1 for each in outcomes if each.promised is not None and each.real]
 
 
 def markdown(outcomes: list[Outcome]) -> list[str]:

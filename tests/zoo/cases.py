@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+MENDED = "mended"
 IDLE_GPU = {"driver.count": "1", "gpu.utilization": "0", "gpu.memory_used": "700000000", "gpu.sm_clock": "345"}
 # Ways to train that are right, though they look like a fault: of `learning.py`.
 UNUSUAL = ("frozen_backbone", "frozen_norms", "by_hand", "by_data", "by_model", "accumulated", "assigned", "twice")
@@ -27,11 +28,17 @@ class Case:
     burners: int = 0  # programs of others that take a core each meanwhile
     patience: float | None = None  # it hangs, and whoever started it ends it after so many seconds
     code: int = 0  # exit code
+    twin: bool = False  # it takes the argument `mended`, which takes the cause out
 
     @property
     def name(self) -> str:
         words = [Path(self.script).stem, *(word for word in self.arguments if word.isidentifier())]
         return "_".join([*words, "busy"] if self.burners else words)
+
+    @property
+    def mended(self) -> Case:
+        """The same script without its cause."""
+        return replace(self, expected=None, arguments=(*self.arguments, MENDED))
 
 
 def _gpu(scene: str, seconds: int, expected: str | None, **more: Mapping[str, str]) -> Case:
@@ -39,27 +46,32 @@ def _gpu(scene: str, seconds: int, expected: str | None, **more: Mapping[str, st
 
 
 SICK = (
-    Case("sick_input_getitem.py", "input-bound"),
-    Case("sick_input_collate.py", "input-bound"),
-    Case("sick_input_disk.py", "input-bound"),
-    Case("sick_unaccounted_getbatch.py", "unaccounted-time"),
-    Case("sick_unaccounted_gradients.py", "unaccounted-time"),
-    Case("sick_between_steps.py", "unaccounted-time", allowed={"slow-drift": "the curve is as long as the run"}),
-    Case("sick_logging_api.py", "logging-overhead"),
+    Case("sick_input_getitem.py", "input-bound", twin=True),
+    Case("sick_input_collate.py", "input-bound", twin=True),
+    Case("sick_input_disk.py", "input-bound", twin=True),
+    Case("sick_unaccounted_getbatch.py", "unaccounted-time", twin=True),
+    Case("sick_unaccounted_gradients.py", "unaccounted-time", twin=True),
+    Case(
+        "sick_between_steps.py",
+        "unaccounted-time",
+        twin=True,
+        allowed={"slow-drift": "the curve is as long as the run"},
+    ),
+    Case("sick_logging_api.py", "logging-overhead", twin=True),
     Case("sick_logging_hf.py", "logging-overhead", allowed={"slow-drift": "the page holds all rows so far"}),
-    Case("sick_logging_plain.py", "logging-overhead"),
+    Case("sick_logging_plain.py", "logging-overhead", twin=True),
     Case("sick_checkpoint_hf.py", "checkpoint-stall"),
-    Case("sick_checkpoint_pickle.py", "checkpoint-stall"),
-    Case("sick_checkpoint_plain.py", "checkpoint-stall"),
-    Case("sick_eval_plain.py", "eval-heavy"),
-    Case("sick_eval_in_train_mode.py", "eval-heavy"),
+    Case("sick_checkpoint_pickle.py", "checkpoint-stall", twin=True),
+    Case("sick_checkpoint_plain.py", "checkpoint-stall", twin=True),
+    Case("sick_eval_plain.py", "eval-heavy", twin=True),
+    Case("sick_eval_in_train_mode.py", "eval-heavy", twin=True),
     Case("sick_eval_lightning.py", "eval-heavy"),
-    Case("sick_duplicate_forward.py", "duplicate-forward"),
-    Case("sick_padding_hf.py", "padding-waste"),
+    Case("sick_duplicate_forward.py", "duplicate-forward", twin=True),
+    Case("sick_padding_hf.py", "padding-waste", twin=True),
     Case(
         "sick_length_outliers.py", "length-outliers", allowed={"padding-waste": "the others of such a batch are padded"}
     ),
-    Case("sick_sequential_batching.py", "sequential-batching"),
+    Case("sick_sequential_batching.py", "sequential-batching", twin=True),
     Case("sick_recompiling.py", "recompiling"),
     Case("sick_compile_fallback.py", "compile-fallback", allowed={"recompiling": "that is how torch came to give up"}),
     Case("sick_compile_warmup.py", "compile-warmup"),
@@ -90,7 +102,7 @@ SICK = (
     Case("sick_oversubscribed.py", "oversubscribed"),
     Case("sick_debug_anomaly.py", "debug-settings"),
     Case("sick_debug_profiler.py", "debug-settings"),
-    Case("sick_sequential_generation.py", "sequential-generation"),
+    Case("sick_sequential_generation.py", "sequential-generation", twin=True),
     Case("sick_memory_leak.py", "memory-leak"),
     Case(
         "sick_out_of_memory.py", "out-of-memory", code=1, allowed={"memory-leak": "what fills it is never given back"}

@@ -45,6 +45,9 @@ class Outcome:
     findings: list[tuple[str, str]] = field(default_factory=list)  # code and severity, in the report's order
     trouble: str | None = None  # why there is nothing to judge
     crowded: bool = False  # others used much of the machine meanwhile, as measured here
+    rate: float | None = None  # steps a second since the first step
+    promised: float | None = None  # times as fast at most without the planted cause
+    real: float | None = None  # times as fast its mended twin is
 
     @property
     def named(self) -> bool:
@@ -115,7 +118,23 @@ def judge(case: Case, state: Path, seconds: float = 0.0, trouble: str | None = N
     if report is None:
         return Outcome(case, seconds, trouble=trouble or "no report")
     findings = [(each["code"], each["severity"]) for each in report["findings"]]
-    return Outcome(case, seconds, findings, trouble, (state / MARK).exists())
+    planted = next((each for each in report["findings"] if each["code"] == case.expected), None)
+    share = planted["recoverable"] if planted is not None else None
+    return Outcome(
+        case,
+        seconds,
+        findings,
+        trouble,
+        crowded=(state / MARK).exists(),
+        rate=report["throughput"]["steps_per_second"],
+        promised=None if share is None or share >= 1.0 else 1 / (1 - share),
+    )
+
+
+def compare_with_twin(outcome: Outcome, twin: Outcome) -> None:
+    """Note how much faster the script is without its cause."""
+    if not twin.trouble and outcome.rate and twin.rate:
+        outcome.real = twin.rate / outcome.rate
 
 
 def _train(case: Case, state: Path) -> str | None:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.zoo.__main__ import as_promised, markdown, summary, told
+from tests.zoo.__main__ import as_promised, gain_errors, markdown, summary, told
 from tests.zoo.cases import CASES, SICK, WELL, Case
-from tests.zoo.runner import LIMIT, SCRIPTS, Outcome, run
+from tests.zoo.runner import LIMIT, SCRIPTS, Outcome, compare_with_twin, run
 
 QUICK = ("sick_reward_flat_console", "sick_loss_flat", "sick_nonfinite_plain", "well_five_steps")
 SLOWER = pytest.param("sick_eval_plain", marks=pytest.mark.long)
@@ -76,6 +76,20 @@ def test_the_summary_counts() -> None:
     assert "recall     1 of 2 (50%)" in text
     assert "precision  1 of 2 (50%)" in text
     assert "healthy    1 of 1 (100%)" in text
+
+
+def test_a_promise_is_held_against_the_mended_twin() -> None:
+    sick, mended = Outcome(SAID, 1.0, rate=2.0, promised=3.3), Outcome(SAID.mended, 1.0, rate=6.0)
+    compare_with_twin(sick, mended)
+    assert sick.real == pytest.approx(3.0)
+    assert gain_errors([sick, mended, Outcome(SAID, 1.0)]) == [pytest.approx(0.1)]
+    assert "promised 3.30x, really 3.00x" in told(sick)
+
+
+def test_each_twin_reads_its_argument() -> None:
+    twins = [case for case in CASES if case.twin]
+    assert len(twins) >= 12
+    assert all("mended" in (SCRIPTS / case.script).read_text() for case in twins)
 
 
 def test_the_table_for_the_readme_counts_by_families() -> None:

@@ -169,9 +169,10 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
     lines.append(f"between steps: {duration(outside)}, {share(evidence.of_wall(outside))} of wall time")
     lines += evidence.places(*UNNAMED)
     where = " between steps" if outside > inside else ""
+    is_warning = worst >= MIN_WARNING_UNNAMED_SHARE and not _is_planned(evidence, inside, outside)
     return Finding(
         code="unaccounted-time",
-        severity="warning" if worst >= MIN_WARNING_UNNAMED_SHARE else "info",
+        severity="warning" if is_warning else "info",
         title=f"Unaccounted time: {share(evidence.of_wall(longest) * rest)} of wall time in no phase{where}"
         + (f", besides {named[0]}" if named else ""),
         evidence=lines,
@@ -180,6 +181,18 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
         lost_fraction=evidence.of_wall(inside + outside) * rest,
         culprit=BETWEEN_STEPS if outside > inside else OTHER,
     )
+
+
+def _is_planned(evidence: Evidence, inside: float, outside: float) -> bool:
+    """Return whether a few steps do more, made up of many parts, as a rollout is: that belongs to the loop.
+
+    One line that takes most of it is worth a warning: nothing shows that it has to.
+    """
+    other, samples = evidence.phase(OTHER), evidence.stack_samples(*UNNAMED)
+    if other is None or not samples or outside > inside:
+        return False
+    in_bursts = other.p50 < MAX_BURST_MEDIAN * inside / other.count
+    return in_bursts and max(samples.values()) < MIN_ACTIVITY_SHARE * sum(samples.values())
 
 
 # Interruptions: checkpoints, evaluations, logging.

@@ -3,12 +3,14 @@
 import os
 import pickle
 import shutil
+import sys
 import tempfile
 
 import numpy as np
 import torch
 from torch import nn
 
+MENDED = "mended" in sys.argv[1:]  # saves nothing
 torch.manual_seed(0)
 folder = tempfile.mkdtemp()
 net = nn.Sequential(nn.Linear(256, 1400), nn.ReLU(), nn.Linear(1400, 1400), nn.ReLU(), nn.Linear(1400, 1))
@@ -31,6 +33,8 @@ for step in range(80):
     opt.zero_grad()
     loss.backward()
     opt.step()
+    if MENDED:
+        continue
     save_weights("last")
     save_weights(f"step_{step % 3}")
     if loss.item() < best:

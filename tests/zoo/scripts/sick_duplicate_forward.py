@@ -1,8 +1,12 @@
 """The model is asked twice for each batch: once for the loss, once more for the accuracy, with gradients each time."""
 
+import sys
+
 import torch
 import torch.nn as nn
 from torch.utils.data import DataLoader, TensorDataset
+
+MENDED = "mended" in sys.argv[1:]  # asks once
 
 
 class Classifier(nn.Module):
@@ -31,8 +35,11 @@ optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 for epoch in range(3):
     for xb, yb in DataLoader(TensorDataset(x, y), batch_size=80, shuffle=True):
         optimizer.zero_grad()
-        loss = loss_fn(model, xb, yb)
-        acc = accuracy(model, xb, yb)
+        if MENDED:
+            answers = model(xb)
+            loss, acc = nn.functional.cross_entropy(answers, yb), (answers.argmax(1) == yb).float().mean()
+        else:
+            loss, acc = loss_fn(model, xb, yb), accuracy(model, xb, yb)
         loss.backward()
         optimizer.step()
     print(f"epoch {epoch + 1}: loss {loss:.4f} accuracy {acc:.2%}")

@@ -1,8 +1,11 @@
 """A look at all validation points after every second step, by a function that forgets to call eval()."""
 
+import sys
+
 import torch
 from torch import nn
 
+MENDED = "mended" in sys.argv[1:]  # does not look
 torch.manual_seed(0)
 torch.set_num_threads(1)
 X = torch.randn(6000, 32)
@@ -25,5 +28,5 @@ for step in range(400):
     opt.zero_grad()
     loss.backward()
     opt.step()
-    if step % 2 == 0:
+    if step % 2 == 0 and not MENDED:
         print("step", step, "train", round(loss.item(), 4), "val", round(evaluate(), 4))

@@ -1,9 +1,12 @@
 """The whole validation set after every fifth step."""
 
+import sys
+
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
+MENDED = "mended" in sys.argv[1:]  # does not validate
 torch.manual_seed(0)
 points = torch.rand(6000, 24)
 labels = (points[:, 0] * 3).long() + 3 * (points[:, 1] > 0.5)
@@ -33,5 +36,5 @@ for epoch in range(2):
         opt.step()
         opt.zero_grad()
         step += 1
-        if step % 5 == 0:
+        if step % 5 == 0 and not MENDED:
             print(f"step={step} loss={loss.item():.4f} val_acc={validate():.3f}")

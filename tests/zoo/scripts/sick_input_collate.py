@@ -2,12 +2,15 @@
 
 import inspect
 import re
+import sys
 import textwrap
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader
+
+MENDED = "mended" in sys.argv[1:]  # tokenizes each line once
 
 torch.manual_seed(1)
 lines = [line for line in inspect.getsource(textwrap).splitlines() if line.strip()] * 12
@@ -19,14 +22,17 @@ def lookup(word):
 
 
 def collate(batch):
-    ids = []
-    for line in batch:
-        for _ in range(3):  # "normalization"
-            line = re.sub(r"\s+", " ", line)
-        row = [lookup(word) for word in re.findall(r"\w+|\S", line)][:24]
-        ids.append(torch.tensor(row + [0] * (24 - len(row))))
-    return torch.stack(ids)
+    return torch.stack([known[line] if MENDED else tokenized(line) for line in batch])
 
+
+def tokenized(line):
+    for _ in range(3):  # "normalization"
+        line = re.sub(r"\s+", " ", line)
+    row = [lookup(word) for word in re.findall(r"\w+|\S", line)][:24]
+    return torch.tensor(row + [0] * (24 - len(row)))
+
+
+known = {line: tokenized(line) for line in dict.fromkeys(lines)} if MENDED else {}
 
 loader = DataLoader(lines, batch_size=32, shuffle=True, collate_fn=collate)
 embed, head = nn.Embedding(len(words), 24), nn.Linear(24, len(words))

@@ -2,11 +2,13 @@
 
 import json
 import os
+import sys
 import tempfile
 
 import torch
 from torch import nn
 
+MENDED = "mended" in sys.argv[1:]  # prints and dumps nothing
 torch.manual_seed(0)
 torch.set_num_threads(1)
 torch.set_printoptions(threshold=100000)
@@ -19,6 +21,8 @@ with tempfile.NamedTemporaryFile("w") as trace:
         opt.zero_grad()
         loss.backward()
         opt.step()
+        if MENDED:
+            continue
         print(step, loss, net[0].weight[:20])
         json.dump({name: weight.flatten().tolist() for name, weight in net.named_parameters()}, trace)
         trace.write("\n")

@@ -1,11 +1,13 @@
 """Short lines, each padded to the model's full length."""
 
 import functools
+import sys
 import tempfile
 
 from texts import line_dataset, pad_batch, tiny_llama
 from transformers import Trainer, TrainingArguments
 
+MENDED = "mended" in sys.argv[1:]  # pads to the longest of a batch
 with tempfile.TemporaryDirectory() as directory:
     args = TrainingArguments(
         output_dir=directory,
@@ -16,5 +18,5 @@ with tempfile.TemporaryDirectory() as directory:
         report_to=[],
         use_cpu=True,
     )
-    collate = functools.partial(pad_batch, to=256)  # padding="max_length"
+    collate = functools.partial(pad_batch, to=None if MENDED else 256)  # padding="max_length"
     Trainer(tiny_llama(width=48), args, collate, train_dataset=line_dataset(400)).train()

@@ -1,11 +1,13 @@
 """In the manner of nanoGPT, with a get_batch that was written in a hurry: no loader tells that it is slow."""
 
 import random
+import sys
 
 import torch
 import torch.nn as nn
 from torch.nn import functional as F
 
+MENDED = "mended" in sys.argv[1:]  # encodes the text once
 batch_size, block_size, max_iters = 24, 32, 150
 text = "the quick brown fox jumps over the lazy dog. " * 400
 chars = sorted(set(text))
@@ -16,10 +18,13 @@ def encode(s):
     return [chars.index(c) for c in s]
 
 
+encoded = encode(text) if MENDED else []
+
+
 def get_batch():
     x, y = [], []
     for _ in range(batch_size):
-        data = encode(text)  # all of it, each time
+        data = encoded if MENDED else encode(text)  # all of it, each time
         i = random.randrange(len(data) - block_size - 1)
         x.append(data[i : i + block_size])
         y.append(data[i + 1 : i + 1 + block_size])

@@ -1,8 +1,12 @@
 """Looks at each number of each gradient in Python, after backward and before the optimizer steps."""
 
+import sys
+
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+MENDED = "mended" in sys.argv[1:]  # does not look at the gradients
 
 
 def gradient_report(model):
@@ -26,8 +30,7 @@ class Trainer:
             self.optimizer.zero_grad()
             loss = self.criterion(self.model(x).squeeze(1), y)
             loss.backward()
-            variances = gradient_report(self.model)
-            if max(variances.values()) > 1e6:
+            if not MENDED and max(gradient_report(self.model).values()) > 1e6:
                 print("gradients explode")
             self.optimizer.step()
         return loss.item()

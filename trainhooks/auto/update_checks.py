@@ -206,7 +206,7 @@ class _OptimizerCheck:
     Attributes:
         steps: checked steps.
         without_gradient: those in which no parameter had a gradient, and none was changed.
-        never_had: whether that is all of them.
+        never_had: whether that is all of them; only of torch's own optimizers.
         kept, judged: steps whose gradients were added to those of the step before; those that could be judged.
         zero_rate: steps in a row, up to now, with a learning rate of zero or nearly so.
     """
@@ -220,7 +220,8 @@ class _OptimizerCheck:
         self._kind = kind
         self.steps = self.without_gradient = self.kept = self.judged = self.zero_rate = 0
         self.parameters = self.frozen = 0
-        self.never_had = True
+        # Others may keep their gradients elsewhere, and update by kernels that leave no trace.
+        self.never_had = type(optimizer()).__module__.startswith("torch.optim")
         self._had_gradient = False
         self._versions: Optional[int] = None  # of all parameters together, before a step
         self._versions_before: Optional[int] = None  # likewise, of the step before

@@ -331,7 +331,7 @@ class OpenStep:
         if get_ident() != self.thread or not self.announced or self.silent:
             return
         self.fast_path.leave()
-        harmless(self.checks.finish)
+        harmless(self.checks.finish)  # while the lane still takes entries
         if self.evaluating:
             self._evaluation_ends(self.eval_last)
         elif self.open and (self.stepped or (self.unseen_updates and self.has_gradients)):

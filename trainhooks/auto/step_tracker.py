@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 from trainhooks import deferred
 from trainhooks.auto.fast_path import Counts
-from trainhooks.auto.instrumentation import framework
+from trainhooks.auto.instrumentation import framework, harmless
 from trainhooks.auto.open_step import MIN_STREAK, ManualUpdate, OpenStep
 from trainhooks.lane_entries import BACKWARD, COUNT, DATA, FORWARD, NO_PHASE, OPTIMIZER, PhaseMarker, host_clock
 
@@ -232,7 +232,7 @@ class StepTracker(OpenStep):
 
     def backward_ends(self, t: int) -> None:
         self.in_backward = False
-        self.checks.backward_ends()
+        harmless(self.checks.backward_ends)
         if self.open:
             self.put((OPTIMIZER if self.nested else NO_PHASE, t))
             if self.manual_update is not None:

@@ -206,23 +206,25 @@ class _OptimizerCheck:
     Attributes:
         steps: checked steps.
         without_gradient: those in which no parameter had a gradient, and none was changed.
-        never_had: whether that is all of them.
+        never_had: whether that is all of them; only of torch's own optimizers.
         kept, judged: steps whose gradients were added to those of the step before; those that could be judged.
         zero_rate: steps in a row, up to now, with a learning rate of zero or nearly so.
     """
 
     __slots__ = ("_accumulated", "_arriving", "_cleared", "_had_gradient", "_kind", "_noted", "_rate_since",
-                 "_rate_until", "_top_rate", "_versions", "_witness", "frozen", "judged", "kept", "never_had",
-                 "optimizer", "parameters", "steps", "without_gradient", "zero_rate")  # fmt: skip
+                 "_rate_until", "_top_rate", "_versions", "_versions_before", "_witness", "frozen", "judged",
+                 "kept", "never_had", "optimizer", "parameters", "steps", "without_gradient", "zero_rate")  # fmt: skip
 
     def __init__(self, optimizer: Any, kind: Any) -> None:
         self.optimizer = optimizer  # a weak reference
         self._kind = kind
         self.steps = self.without_gradient = self.kept = self.judged = self.zero_rate = 0
         self.parameters = self.frozen = 0
-        self.never_had = True
+        # Others may keep their gradients elsewhere, and update by kernels that leave no trace.
+        self.never_had = type(optimizer()).__module__.startswith("torch.optim")
         self._had_gradient = False
-        self._versions: Optional[int] = None  # of all parameters together, before a step without gradients
+        self._versions: Optional[int] = None  # of all parameters together, before a step
+        self._versions_before: Optional[int] = None  # likewise, of the step before
         self._top_rate = 0.0
         self._rate_since = self._rate_until = 0.0
         self._witness: Any = None
@@ -232,7 +234,6 @@ class _OptimizerCheck:
         self._noted: Optional[State] = None  # the witness's gradient, as the last step or backward pass left it
         self._cleared = self._accumulated = False
         self._arriving: Any = None  # an element of it, on its way from a device
-        self._versions = None
 
     # Gradients kept from step to step
 
@@ -293,12 +294,15 @@ class _OptimizerCheck:
         self._judge()
         self.steps += 1
         self._had_gradient = _any_gradient(groups, self._kind)
-        self._versions = None if self._had_gradient else _versions(groups)
+        self._versions = _versions(groups) if self.never_had else None
+        if self._versions_before not in (None, self._versions):
+            self.never_had = False  # the program changes them itself, between the steps
+        self._versions_before = self._versions
         self._read_rates(groups, now / NANOSECOND)
 
     def ends(self, groups: List[Dict[str, Any]]) -> None:
         if not self._had_gradient and not _any_gradient(groups, self._kind):
-            if self._versions == _versions(groups):
+            if self.never_had and self._versions == _versions(groups):
                 self.without_gradient += 1
                 self.parameters = sum(parameter.numel() for group in groups for parameter in group["params"])
                 self.frozen = sum(

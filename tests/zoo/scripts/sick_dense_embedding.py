@@ -8,7 +8,7 @@ torch.manual_seed(0)
 ITEMS, WIDTH = 120_000, 48
 model = nn.Sequential(nn.EmbeddingBag(ITEMS, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 2))
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-baskets = torch.randint(ITEMS, (4096, 10))
+baskets = torch.randint(ITEMS, (2048, 10))
 bought = (baskets[:, 0] % 2).long()
 for epoch in range(2):
     for items, labels in DataLoader(TensorDataset(baskets, bought), batch_size=64, shuffle=True):

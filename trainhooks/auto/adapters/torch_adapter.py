@@ -35,7 +35,7 @@ from trainhooks.auto import (
     update_checks,
 )
 from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import framework, override, span, timed
+from trainhooks.auto.instrumentation import framework, harmless, override, span, timed
 from trainhooks.auto.step_tracker import StepTracker
 from trainhooks.lane_entries import host_clock
 
@@ -130,7 +130,7 @@ def _wrap_gradients(torch: Any, tracker: StepTracker, is_traced: Check, is_compi
         try:
             is_one = type(loss) is tensor and not cuda.modes_active() and loss.numel() == 1
             tracker.backward_begins(loss if is_one else None, host_clock())
-            tracker.checks.backward_begins(loss if is_one else None, args, kwargs)
+            harmless(tracker.checks.backward_begins, loss if is_one else None, args, kwargs)
         except Exception:  # a tensor of a foreign class may raise anything
             tracker.fail()
         return True
@@ -180,7 +180,7 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, is_traced: Check, is_comp
             path.leave()
             if id(optimizer) not in models.settled:
                 models.settle(optimizer)
-            tracker.checks.optimizer_begins(optimizer)
+            harmless(tracker.checks.optimizer_begins, optimizer)
             tracker.optimizer_begins(id(optimizer), host_clock())
         except Exception:  # as above
             tracker.fail()
@@ -190,7 +190,7 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, is_traced: Check, is_comp
             return
         try:
             path.leave()
-            tracker.checks.optimizer_ends(optimizer, program_facts.known.model)
+            harmless(tracker.checks.optimizer_ends, optimizer, program_facts.known.model)
             tracker.optimizer_ends(id(optimizer), optimizer, host_clock())
         except Exception:  # an optimizer of a foreign class may lack anything
             tracker.fail()

@@ -15,6 +15,7 @@ from typing import Any
 
 from monitor.model.baseline import MAD_TO_SIGMA
 from monitor.model.flops import StepWork, heaviness, work_of
+from monitor.model.likeness import unlike
 from monitor.model.report import Report
 from monitor.model.series import Curve
 from monitor.units import share
@@ -268,6 +269,7 @@ class Comparison:
     cost: tuple[float | None, float | None] = (None, None)
     metrics: dict[str, tuple[float | str | None, float | str | None]] = field(default_factory=dict)
     changed: list[Change] = field(default_factory=list)
+    unlike: list[Change] = field(default_factory=list)  # what makes one speed no baseline for the other
     warnings: list[str] = field(default_factory=list)
     work: tuple[StepWork, StepWork] = (StepWork(), StepWork())
 
@@ -302,6 +304,7 @@ def compare(before: Side, after: Side) -> Comparison:
         cost=(one.progress.cost, two.progress.cost),
         metrics={name: (one.metrics[name].last, two.metrics[name].last) for name in one.metrics if name in two.metrics},
         changed=changes(one, two),
+        unlike=[Change(*difference) for difference in unlike(one, two)],
         warnings=_warnings(one, two, per, works),
         work=works,
     )

@@ -10,7 +10,7 @@ from monitor.model.baseline import Baseline, StepKind, Trend
 from monitor.model.device_steps import WARM_UP, DeviceLane
 from monitor.model.gpu_activity import Activity
 from monitor.model.pace import Pace
-from monitor.model.passes import Passes
+from monitor.model.passes import FirstFetches, Passes
 from monitor.model.rank_waits import RankStats
 from monitor.model.report import SlowStep
 from monitor.model.series import Column, Durations, comes_by_itself
@@ -220,6 +220,8 @@ class RankState:
     total_steps: int | None = None
     start_step: int = 0
     passes: Passes = field(default_factory=Passes)  # over the loader of a plain loop, and the plan
+
+    first_fetches: FirstFetches = field(default_factory=FirstFetches)  # of its passes
 
     steps_ok: int = 0
     skipped: dict[str, int] = field(default_factory=dict)

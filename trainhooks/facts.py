@@ -213,11 +213,14 @@ ENVIRONMENT = (
     "MKL_NUM_THREADS", "TOKENIZERS_PARALLELISM", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "NCCL_DEBUG",
     "NCCL_P2P_DISABLE", "NCCL_IB_DISABLE", "TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE", "TORCH_LOGS",
     "NVIDIA_TF32_OVERRIDE", "HF_HUB_OFFLINE", "CONDA_DEFAULT_ENV", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_NTASKS",
-    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RUN_ID", "KERAS_BACKEND", "JAX_PLATFORMS",
 )  # fmt: skip
 
 # Libraries whose version is read where they are loaded already.
-LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "lightning", "datasets", "numpy", "deepspeed")
+LIBRARIES = (
+    "torch", "transformers", "trl", "peft", "accelerate", "lightning", "datasets", "numpy", "deepspeed", "keras", "jax",
+    "tensorflow",
+)  # fmt: skip
 
 
 def names_a_secret(name: str) -> bool:

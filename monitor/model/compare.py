@@ -16,6 +16,7 @@ from typing import Any
 
 from monitor.model.baseline import slow_limit
 from monitor.model.flops import StepWork, heaviness, work_of
+from monitor.model.likeness import unlike
 from monitor.model.report import Report
 from monitor.model.series import Curve
 from monitor.units import share
@@ -90,7 +91,9 @@ def _is_option(word: str) -> bool:
 
 
 # Facts that differ between any two runs, or follow from others (operations from the model and its batch).
-IDLE_FACTS = frozenset(("cwd", "command", "tags", "devices", "compile", "download", "ops", "batch", "device_clock"))
+IDLE_FACTS = frozenset(
+    ("cwd", "command", "tags", "devices", "compile", "download", "ops", "batch", "device_clock", "loader_passes")
+)
 COUNTS = frozenset(("forwards",))  # facts counted while the run goes on
 MIN_REPEATED_SHARE = 0.1  # of the model's calls: the loop then calls the model twice on the same input
 
@@ -269,6 +272,7 @@ class Comparison:
     cost: tuple[float | None, float | None] = (None, None)
     metrics: dict[str, tuple[float | str | None, float | str | None]] = field(default_factory=dict)
     changed: list[Change] = field(default_factory=list)
+    unlike: list[Change] = field(default_factory=list)  # what makes one speed no baseline for the other
     warnings: list[str] = field(default_factory=list)
     work: tuple[StepWork, StepWork] = (StepWork(), StepWork())
 
@@ -303,6 +307,7 @@ def compare(before: Side, after: Side) -> Comparison:
         cost=(one.progress.cost, two.progress.cost),
         metrics={name: (one.metrics[name].last, two.metrics[name].last) for name in one.metrics if name in two.metrics},
         changed=changes(one, two),
+        unlike=[Change(*difference) for difference in unlike(one, two)],
         warnings=_warnings(one, two, per, works),
         work=works,
     )

@@ -181,6 +181,7 @@ def _facts(state: RunState, facts: Facts, producer: Producer) -> None:
         if facts.start_step is not None and not rank_state.begins_again and not rank_state.restarts:
             rank_state.start_step = facts.start_step
         rank_state.passes.take(facts.facts, rank_state.steps_ok + sum(rank_state.skipped.values()))
+        rank_state.first_fetches.take(facts.facts, rank_state.stepped)
     if producer.source == "console":
         known = dict(facts.facts)
         position = known.pop("printed", None)

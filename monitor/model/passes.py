@@ -85,5 +85,35 @@ def _batches_a_step(latest: Sequence[Step]) -> float | None:
     return median(counts) if counts else None
 
 
+FIRST_FETCH_FACTS = ("passes", "loader_passes")  # of the hooks, at the begin of a pass over the training's loader
+
+
+@dataclass(slots=True)
+class FirstFetches:
+    """The waits for the first batch of each pass but the run's first, which is a part of its start.
+
+    Of passes that last less than a second not each one is reported, so the sum is a lower bound.
+    """
+
+    count: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+    awaited: bool = False  # the next step begins a pass
+
+    def take(self, facts: dict[str, Any], has_stepped: bool) -> None:
+        """Take facts as they come; those of a pass come before the step whose first batch it fetches."""
+        if has_stepped and any(isinstance(facts.get(name), dict) for name in FIRST_FETCH_FACTS):
+            self.awaited = True
+
+    def step(self, step: Step) -> None:
+        """Take the step that begins a pass."""
+        self.awaited = False
+        waited = sum(seconds for name, seconds, _, _ in step.phases if name == FETCH)
+        if waited > 0.0:
+            self.count += 1
+            self.seconds += waited
+            self.longest = max(self.longest, waited)
+
+
 def _count(value: Any) -> int | None:
     return value if type(value) is int and 0 < value <= MAX_INTEGER else None

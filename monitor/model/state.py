@@ -12,6 +12,7 @@ from monitor.model.gpu_activity import Activity
 from monitor.model.pace import Pace
 from monitor.model.passes import Passes
 from monitor.model.printed_position import Printed
+from monitor.model.passes import FirstFetches, Passes
 from monitor.model.rank_waits import RankStats
 from monitor.model.report import SlowStep
 from monitor.model.series import Column, Durations, Spread, comes_by_itself
@@ -228,6 +229,8 @@ class RankState:
     start_step: int = 0
     passes: Passes = field(default_factory=Passes)  # over the loader of a plain loop, and the plan
     printed: Printed = field(default_factory=Printed)  # where the program prints that it is; of the console's figures
+
+    first_fetches: FirstFetches = field(default_factory=FirstFetches)  # of its passes
 
     steps_ok: int = 0
     skipped: dict[str, int] = field(default_factory=dict)

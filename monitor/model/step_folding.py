@@ -50,6 +50,8 @@ def take_steps(rank_state: RankState, batch: StepBatch, restart: int) -> None:
     first = batch.first
     if rank_state.begins_again and restart == rank_state.restart:
         _begin_again(rank_state, first)
+    if rank_state.first_fetches.awaited and first.thread is None:
+        rank_state.first_fetches.step(first)
     rank_state.last_index = batch.index[-1]
     append_all(rank_state.latest, len(batch), batch.steps, 2 * MAX_LATEST, MAX_LATEST)
     if first.status == "ok":

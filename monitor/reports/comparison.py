@@ -16,6 +16,7 @@ from trainhooks.events import clean
 ROUNDING = 1e-6  # seconds: what rounding leaves of a sum
 LEAST = 0.01  # of the step time: phases that changed by less are left out of the text
 MOST_CHANGES = 40
+MOST_UNLIKE = 4  # differences beside the verdict
 SUCCESS_TELLS = 0.1  # ratios that differ by less count as equal
 
 
@@ -57,6 +58,12 @@ def verdict(row: Comparison) -> str:
         elif row.more_than_noise is None:
             words += " (unproven: too few steps)"
     words += "" if row.per == "step" else f" per {row.per}"
+    if row.unlike:
+        named = ", ".join(
+            f"{clean(each.name, 40)} {_value(each.before)} → {_value(each.after)}" for each in row.unlike[:MOST_UNLIKE]
+        )
+        more = f", {len(row.unlike) - MOST_UNLIKE} more" if len(row.unlike) > MOST_UNLIKE else ""
+        words += f" (not alike: {named}{more})"
     first = row.phases[0] if row.phases else None
     if row.more_than_noise and first is not None and first.explains is not None and first.explains > 0.3:
         words += f"; {first.name} explains {share(min(1.0, first.explains))}"

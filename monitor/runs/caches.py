@@ -23,6 +23,7 @@ import msgspec
 from monitor import __version__
 from monitor.memory_tuning import BLOCK
 from monitor.model.compare import Side, same_kind_of_machine, same_program
+from monitor.model.likeness import unlike
 from monitor.model.report import Report
 from monitor.model.state import RunState
 from monitor.runs import catalogue
@@ -207,7 +208,9 @@ def baseline_run(run: Path, report: Report, read: Callable[[Path], Side]) -> Sid
         if side is None and _journal_bytes(candidate) <= MAX_READ_BYTES:
             side = read(candidate)
             keep_figures(candidate, side)
-        if side is not None and _steps(side.report) >= MIN_BASELINE_STEPS and same_kind_of_machine(side.report, report):
+        if side is None or _steps(side.report) < MIN_BASELINE_STEPS or unlike(side.report, report):
+            continue
+        if same_kind_of_machine(side.report, report):
             began, ended = own.get("started"), _ended(side.report)
             if began and ended and ended <= began:
                 return side

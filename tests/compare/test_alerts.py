@@ -167,7 +167,13 @@ def test_a_run_tells_its_alerts_and_its_end(runs: Runs, tmp_path: Path) -> None:
     wait_for(lambda: told.exists() and '"ended"' in told.read_text(), 60)
     messages = [json.loads(line) for line in told.read_text().splitlines()]
     assert any((each["finding"] or {}).get("code") == "input-bound" for each in messages)
-    assert messages[-1]["outcome"] == {"state": "finished", "exit_code": 0, "signal": None, "error": None}
+    assert messages[-1]["outcome"] == {
+        "state": "finished",
+        "exit_code": 0,
+        "signal": None,
+        "error": None,
+        "place": None,
+    }
     log = runs.only / alerts.LOG
     assert not log.exists() or log.read_text() == ""
 

@@ -76,6 +76,9 @@ def _bounds(values: Mapping[str, Any]) -> Dict[str, int]:
     return {name: value for name, value in found.items() if type(value) is int and 0 < value < MOST}
 
 
+PASSES, LOADER_PASSES = "passes", "loader_passes"  # facts
+
+
 class Passes:
     """Passes over the training's loader: the last one that was iterated, with gradients, before the first step."""
 
@@ -85,6 +88,7 @@ class Passes:
         self._batches: Optional[int] = None
         self._number = 0
         self._reported: Optional[float] = None  # when a pass was last reported
+        self._fact = PASSES
 
     def begins(self, loader: Any) -> None:
         """Record the begin of a pass with gradients."""
@@ -105,12 +109,14 @@ class Passes:
 
     def training_steps(self) -> None:
         """Report the pass that is under way, at the first step: from then on the training's loader is known."""
-        if self._number and self._reported is None and not is_planned():
+        if self._number and self._reported is None:
+            # A framework knows its own epochs: of such a loader only the begins of its passes are told.
+            self._fact = LOADER_PASSES if is_planned() else PASSES
             self._report()
 
     def _report(self) -> None:
         self._reported = time.monotonic()
-        put_facts(passes={"number": self._number, "batches": self._batches})
+        put_facts(**{self._fact: {"number": self._number, "batches": self._batches}})
 
 
 passes = Passes()

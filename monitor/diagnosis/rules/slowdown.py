@@ -211,6 +211,8 @@ MIN_EXPLAINED_SHARE = 0.1  # of the difference: phases that explain less are not
 MIN_CULPRIT_SHARE = 0.5  # of the difference that the culprit explains
 MAX_CHANGES, MAX_PHASES = 6, 3  # named
 NO_CHANGE = "no known setting changed"
+CONSOLE = "console"  # the source of steps that a program prints
+SETTINGS_UNKNOWN = "steps read from the console: settings, backend and versions of both runs are unknown"
 
 # Names and output paths of a run do not explain its speed.
 _IRRELEVANT = re.compile(
@@ -238,8 +240,10 @@ def regressed(evidence: Evidence) -> Finding | None:
         return None
     comparison, changes = slower_run.comparison, _relevant(slower_run.comparison.changed)
     far = slower_run.slower >= MIN_UNEXPLAINED_REGRESSION
-    # Where others fill the machine, it is most likely their doing, and has a finding as such.
+    # Where others fill the machine, it is most likely their doing, and has a finding as such. Of a program that only
+    # prints no setting is known, so that nothing tells whether it is the same work.
     is_warning = (changes and far) if cpu_starved(evidence) is not None else (changes or far)
+    is_warning = is_warning and evidence.report.run.source != CONSOLE
     per = "" if comparison.per == "step" else f" per {comparison.per}"
     first = comparison.phases[0] if comparison.phases else None
     return Finding(
@@ -262,7 +266,7 @@ def regression(before: Side, after: Side) -> Regression | None:
         return None
     comparison = compare(Side(before.report, curves[0]), Side(after.report, curves[1]))
     slower = comparison.slower
-    if slower is None or not comparison.more_than_noise or _does_more(before, after, comparison):
+    if slower is None or not comparison.more_than_noise or comparison.unlike or _does_more(before, after, comparison):
         return None
     if abs(skipped_share(before.report) - skipped_share(after.report)) > MAX_SKIPPED_DIFFERENCE:
         # Steps that are no longer skipped are no loss: only slower ones count.
@@ -319,6 +323,8 @@ def _regression_lines(evidence: Evidence, before: Side, comparison: Comparison, 
     lines += [f"{change.name}: {_value(change.before)} → {_value(change.after)}" for change in changes[:MAX_CHANGES]]
     if len(changes) > MAX_CHANGES:
         lines.append(f"{len(changes) - MAX_CHANGES} more changes")
+    if evidence.report.run.source == CONSOLE:
+        return [*lines, SETTINGS_UNKNOWN]
     return lines if changes else [*lines, NO_CHANGE]
 
 

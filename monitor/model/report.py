@@ -185,6 +185,7 @@ class Rates:
     tokens_per_second: float | None = None
     samples_per_second: float | None = None
     mfu: float | None = None
+    counted: float | None = None  # share of the steps whose tokens or samples are known; None: none is counted
 
 
 @dataclass(slots=True)
@@ -406,6 +407,7 @@ class Alert:
 class Dropped:
     events: int = 0  # by the producers, before they reached a journal
     lines: int = 0  # by the reader: unreadable, oversized or missing lines
+    parts: int = 0  # parts of steps whose time was no time: negative, or not a number
     broken_off: int = 0  # training processes that ended without a bye: killed, or their disk was full
 
 

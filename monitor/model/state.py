@@ -228,6 +228,7 @@ class RankState:
     phases: dict[str, PhaseStats] = field(default_factory=dict)
     device: DeviceLane = field(default_factory=DeviceLane)  # what the device took over them
     tokens: Column = field(default_factory=Column)  # tokens a step, where they are counted
+    odd_parts: int = 0  # parts of steps that were dropped: their time was no time
     padded_steps: int = 0  # steps that report both tokens and computed positions
     padded_tokens: int = 0  # positions, padding included
     unpadded_tokens: int = 0  # tokens of these steps

@@ -153,6 +153,7 @@ def _dropped(state: RunState, context: RunContext, outcome: Outcome) -> Dropped:
     return Dropped(
         events=sum(producer.dropped for producer in state.producers.values()),
         lines=context.missing_lines,
+        parts=state.main.odd_parts,
         broken_off=sum(over and producer.ended is None for producer in hooked),
     )
 

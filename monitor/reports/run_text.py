@@ -160,7 +160,10 @@ def speed(rates: Rates) -> str:
         pace(rates.steps_per_second),
         f"MFU {share(rates.mfu)}" if rates.mfu is not None else UNKNOWN,
     ]
-    return ", ".join(part for part in parts if part != UNKNOWN)
+    known = ", ".join(part for part in parts if part != UNKNOWN)
+    if rates.counted is not None and rates.counted < 1.0:
+        known += f" (tokens and samples counted in {share(rates.counted)} of the steps)"
+    return known
 
 
 # The parts
@@ -305,6 +308,8 @@ def reservations(report: Report) -> Section | None:
         lines.append(f"dropped before the journal: {plural(lost.events, 'event', 'events')}")
     if lost.lines:
         lines.append(f"missing or unreadable in the journals: {plural(lost.lines, 'line', 'lines')}")
+    if lost.parts:
+        lines.append(f"left out, as their time was no time: {plural(lost.parts, 'part', 'parts')} of steps")
     if lost.broken_off:
         begin = plural(lost.broken_off, "journal breaks", "journals break")
         lines.append(f"{begin} off: the last 0.05 s of the process are missing (more on a full or hanging disk)")

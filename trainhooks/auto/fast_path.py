@@ -46,7 +46,7 @@ _OPEN: Tuple[Tuple[Optional[str], str], ...] = (
     ("data", "_began"),
     (None, "_fetched"),
     ("forward", "_forward_began"),
-    ("forward", "_forward_began"),
+    (None, "_forward_ended"),
     ("backward", "_backward_began"),
     (None, "_backward_ended"),
     ("optimizer", "_optimizer_began"),
@@ -71,8 +71,8 @@ class FastPath:
 
     __slots__ = (
         "_backward_began", "_backward_ended", "_before_backward", "_began", "_counts", "_fetched", "_forward_began",
-        "_iterator", "_lane", "_last", "_loss", "_news_due", "_on_gpu", "_optimizer", "_optimizer_began",
-        "_optimizer_ended", "_put", "_stage", "_thread", "_tracker", "model", "replaying",
+        "_forward_ended", "_iterator", "_lane", "_last", "_loss", "_news_due", "_on_gpu", "_optimizer",
+        "_optimizer_began", "_optimizer_ended", "_put", "_stage", "_thread", "_tracker", "model", "replaying",
     )  # fmt: skip
 
     def __init__(self, tracker: Any) -> None:
@@ -95,8 +95,8 @@ class FastPath:
         self._last: Optional[int] = None  # when the last step here ended; None: the tracker ended the last one
         self._before_backward = AFTER_FORWARD  # the stage from which a backward pass may begin
         self._on_gpu = False  # whether the optimizer's parameters are
-        self._began = self._fetched = self._forward_began = self._backward_began = self._backward_ended = 0
-        self._optimizer_began = self._optimizer_ended = 0
+        self._began = self._fetched = self._forward_began = self._forward_ended = 0
+        self._backward_began = self._backward_ended = self._optimizer_began = self._optimizer_ended = 0
         self._counts: Optional[Counts] = None
         self._loss: Any = None  # a number, or one on its way from a GPU
         lane.live = self
@@ -151,6 +151,7 @@ class FastPath:
         self._on_gpu = tracker.optimizers.only_on_cpu != optimizer
         self._before_backward = AFTER_FORWARD if tracker.sees_model else FETCHED
         self._last = None
+        self._forward_ended = 0  # stays so where no call is observed: forward then lasts until the backward pass
         self._stage = BETWEEN_STEPS
 
     def fetch_begins(self, iterator: int, t: int) -> bool:
@@ -180,6 +181,7 @@ class FastPath:
                 self._began,
                 self._fetched,
                 self._forward_began,
+                self._forward_ended or self._backward_began,
                 self._backward_began,
                 self._backward_ended,
                 self._optimizer_began,
@@ -227,7 +229,7 @@ class FastPath:
         if stage >= IN_FORWARD and self._before_backward == AFTER_FORWARD:
             tracker.forward_begins(True, self._forward_began)
             if stage >= AFTER_FORWARD:
-                tracker.forward_ends()
+                tracker.forward_ends(self._forward_ended)
         if stage >= IN_BACKWARD:
             tracker.backward_begins(None, self._backward_began)
             tracker.loss = self._loss
@@ -246,7 +248,7 @@ class FastPath:
         """
         stage = self._stage
         if stage == FETCHED == self._before_backward:  # model calls are not observed
-            stage = AFTER_FORWARD
+            stage = IN_FORWARD
         phase, since = _OPEN[stage]
         if phase is None and since == "_began":
             return None
@@ -345,6 +347,7 @@ class FastPath:
                     unseen.in_traceback(error)
                     raise
                 if self._stage == IN_FORWARD:
+                    self._forward_ended = host_clock()
                     self._stage = AFTER_FORWARD
                 return result
             call = begins(module, args, kwargs)
@@ -354,7 +357,7 @@ class FastPath:
                 unseen.in_traceback(error)
                 raise
             if call is not None:
-                tracker.forward_ends()
+                tracker.forward_ends(host_clock())
             return result
 
         return called

@@ -198,8 +198,9 @@ class OpenStep:
     """
 
     __slots__ = (  # more attributes than Python keeps together in an ordinary object
-        "announced", "backwards", "began", "call_counts", "calls_without_grad", "entered", "eval_iterator", "eval_last",
-        "evaluating", "exhausted", "fast_path", "fetched_again", "fetches", "forwards", "fresh", "grads_wanted",
+        "announced", "backwards", "began", "call_counts", "called", "calls_without_grad", "entered", "eval_iterator",
+        "eval_last", "evaluating", "exhausted", "fast_path", "fetched_again", "fetches", "forwards", "fresh",
+        "grads_wanted",
         "has_gradients", "in_backward", "in_forward", "iterator", "lane", "last", "loader_counts", "loss",
         "manual_update", "many_backwards", "nested", "no_grad_seen", "no_grad_streak", "on_gpu", "on_step_end", "open",
         "opened_by", "optimizers", "pending_batches", "put", "rollout_seen", "rollout_streak", "scaled", "sees_model",
@@ -241,6 +242,7 @@ class OpenStep:
         self.forwards = 0
         self.calls_without_grad = 0  # model calls without gradients or in evaluation mode
         self.in_forward = False
+        self.called = False  # a model call of the open step is under way, whose end ends its forward phase
         self.backwards = 0
         self.has_gradients = False  # gradients have been computed in this step
         self.in_backward = False
@@ -303,7 +305,7 @@ class OpenStep:
         if self.forwards > 1:
             put((COUNT, None, None, None, self.forwards))
         put((END, t, AUTOMATIC))
-        self.open = False
+        self.open = self.called = False
         self.last = t
         self.many_backwards = self.backwards > 1
         self.sees_model = self.forwards > 0
@@ -320,7 +322,7 @@ class OpenStep:
     def cancel(self, t: int) -> None:
         """Cancel the open step: nothing of it is counted."""
         self.put((CANCEL, t, AUTOMATIC))
-        self.open = False
+        self.open = self.called = False
 
     def finish(self) -> None:
         """End the open evaluation, or the step whose optimizers have stepped, at the end of the program."""

@@ -130,6 +130,7 @@ class StepTracker(OpenStep):
         if self.in_backward or self.in_forward or self.silent:
             return False
         self.in_forward = True
+        self.called = False
         if framework.open_evaluations or framework.open_phases:
             return False
         grads = self.grads_wanted()
@@ -143,6 +144,7 @@ class StepTracker(OpenStep):
             return False
         self.put((FORWARD, t))
         self.forwards += 1
+        self.called = True
         if framework.counts_batches:
             return False
         if self.pending_batches:
@@ -151,10 +153,14 @@ class StepTracker(OpenStep):
         # A batch may go through the model again before its backward pass, or in an optimizer's closure.
         return self.fresh and not self.loader_counts
 
-    def forward_ends(self) -> None:
+    def forward_ends(self, t: int) -> None:
+        """Record the end of a model call. What follows (a loss, an environment) is not forward."""
         self.in_forward = False
         if self.evaluating:
-            self.eval_last = host_clock()
+            self.eval_last = t
+        elif self.called:
+            self.called = False
+            self.put((NO_PHASE, t))
 
     def count(self, counts: Optional[Counts]) -> None:
         """Keep the counts of the model's inputs until gradients are computed: a policy is also called for rollouts."""

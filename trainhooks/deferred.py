@@ -32,16 +32,17 @@ class StagingSlot(NamedTuple):
 
 
 class Deferred:
-    """A number on its way from the device. `step` and `role` are set by the assembler.
+    """A number on its way from the device, to be multiplied by `factor`. The assembler sets `step` and `role`.
 
     Where it is not `wanted` any more, its slot is freed and nothing else.
     """
 
-    __slots__ = ("name", "role", "slot", "step", "wanted")
+    __slots__ = ("factor", "name", "role", "slot", "step", "wanted")
 
     def __init__(self, name: str, slot: StagingSlot) -> None:
         self.name = name
         self.slot = slot
+        self.factor = 1.0
         self.wanted = True
         self.step: Optional[int] = None
         self.role: Optional[str] = None
@@ -151,7 +152,7 @@ def poll(put: Callable[[Tuple[Any, ...]], None]) -> None:
             arrived = waiting.popleft()
             slot = arrived.slot
             if arrived.wanted:
-                put((LATE, arrived, slot.host.item()))
+                put((LATE, arrived, slot.host.item() * arrived.factor))
             _free.setdefault(slot.kind, []).append(slot)
     except Exception as error:  # a device in error must show in the training's own calls, not here
         pass_on(error)

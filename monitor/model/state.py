@@ -16,6 +16,7 @@ from monitor.model.report import SlowStep
 from monitor.model.series import Column, Durations, comes_by_itself
 from monitor.model.step_intervals import SpanAttribution, Timelines
 from monitor.model.throttle_watch import Throttles
+from trainhooks.auto.vocabulary import LOSS
 from trainhooks.events import Gpu, GpuTime, Host, Pulse, Span, Step
 
 # Sequence lengths of the steps, and the seconds by length, in bounded memory.
@@ -315,4 +316,8 @@ class RunState:
         main = self.main
         if self.console is None or main is self.console or not all(map(comes_by_itself, main.metrics)):
             return main.metrics
-        return {**self.console.metrics, **main.metrics}
+        printed, own = self.console.metrics.get(LOSS), main.metrics.get(LOSS)
+        merged = {**self.console.metrics, **main.metrics}
+        if printed is not None and not (own is not None and own.nonfinite and not printed.nonfinite):
+            merged[LOSS] = printed  # what a program calls its loss may be scaled: by pixels, batches, its own weights
+        return merged

@@ -139,7 +139,7 @@ class FastPath:
         optimizer = tracker.optimizers.only
         if optimizer is None or tracker.fetches != 1 or tracker.backwards != 1 or tracker.forwards > 1:
             return
-        if not tracker.loader_counts or tracker.calls_without_grad or tracker.skips or tracker.scaled:
+        if not tracker.loader_counts or tracker.calls_without_grad or tracker.skips or tracker.loss.scaled:
             return
         if tracker.pending_batches or tracker.nested or tracker.manual_update is not None:
             return
@@ -232,7 +232,7 @@ class FastPath:
                 tracker.forward_ends(self._forward_ended)
         if stage >= IN_BACKWARD:
             tracker.backward_begins(None, self._backward_began)
-            tracker.loss = self._loss
+            tracker.loss.value = self._loss
         if stage >= AFTER_BACKWARD:
             tracker.backward_ends(self._backward_ended)
         if stage >= IN_OPTIMIZER:

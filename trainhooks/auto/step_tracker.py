@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from trainhooks import deferred
 from trainhooks.auto.fast_path import Counts
 from trainhooks.auto.instrumentation import framework
 from trainhooks.auto.open_step import ManualUpdate, OpenStep
@@ -204,11 +203,8 @@ class StepTracker(OpenStep):
         self.gradient_begins(t)
         if not self.open:
             return
-        if self.backwards == 0:
-            if loss is not None and not (self.many_backwards or self.scaled or framework.logs_loss):
-                self.loss = deferred.loss_of(loss)
-        elif self.loss is not None:
-            self._forget_loss()
+        if not framework.logs_loss:
+            self.loss.add(loss, self.backwards, again=bool(self.nested))
         self.backwards += 1
         if self.optimizers.none_stepped and loss is not None:
             if not self.optimizers.none or self.fetches:
@@ -244,11 +240,6 @@ class StepTracker(OpenStep):
                 self.manual_update.backward_ended(t)
             if self.stepped and not self.nested and self.optimizers.all_in(self.stepped):
                 self._all_stepped()  # the optimizers stepped in the backward pass itself
-
-    def _forget_loss(self) -> None:
-        value, self.loss = self.loss, None
-        if type(value) is deferred.Deferred:
-            value.wanted = False
 
     # CUDA graphs
 
@@ -351,9 +342,14 @@ class StepTracker(OpenStep):
         else:
             self.end(self.stepped_at)
 
+    def loss_scaled(self, loss: Any) -> None:
+        """Record that a loss scaler multiplies a loss, from which the next backward pass starts."""
+        if not (framework.logs_loss or self.in_backward):
+            self.loss.scale(loss, self.backwards if self.open and not self.stepped else 0)
+
     def scaler_begins(self, key: int, t: int) -> None:
         """Record the begin of a loss scaler's step, which may skip the optimizer's."""
-        self.scaled = True
+        self.loss.scaled = True
         self.optimizer_begins(-key, t)
 
     def scaler_ends(self, key: int, optimizer: Any, has_stepped: bool, t: int) -> None:

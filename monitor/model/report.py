@@ -196,6 +196,8 @@ class Throughput(Rates):
     """
 
     recent: Rates = field(default_factory=Rates)
+    rank: int | None = None  # whose rates these are; None: the only one's
+    job: Rates | None = None  # the sum over all ranks, where each is known to train on batches of its own
     recent_seconds: float | None = None  # that `recent` is over
     recent_steps: int | None = None
     expected_tokens_per_second: float | None = None  # as `--expect-tps` said

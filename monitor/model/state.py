@@ -318,6 +318,6 @@ class RunState:
             return main.metrics
         printed, own = self.console.metrics.get(LOSS), main.metrics.get(LOSS)
         merged = {**self.console.metrics, **main.metrics}
-        if printed is not None and not (own is not None and own.nonfinite and not printed.nonfinite):
+        if printed is not None and not (own is not None and own.digested().nonfinite > printed.digested().nonfinite):
             merged[LOSS] = printed  # what a program calls its loss may be scaled: by pixels, batches, its own weights
         return merged

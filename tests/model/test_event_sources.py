@@ -43,13 +43,17 @@ def test_the_console_counts_while_nobody_else_steps() -> None:
 def test_one_step_that_a_process_tells_replaces_all_that_was_read(order: int) -> None:
     known = report_of(*[console(), hooks(7)][::order])
     assert figures(known) == (7, None, {"loss"}, 2)
-    assert known.metrics["loss"].mean == 0.5 and known.run.source == "hooks"
+    assert known.run.source == "hooks"
+    assert known.metrics["loss"].last == 2.0 - 29 / 100, (
+        "the program's own loss, not what its backward pass starts from"
+    )
     late = console()
     late.now += 100
     late.tell(Metrics, values={"accuracy": 1.0})
     known = report_of(*[hooks(7), late][::order])
     assert figures(known) == (7, None, {"loss", "accuracy"}, 2), "what the program prints and does not log is kept"
-    assert known.metrics["loss"].mean == 0.5
+    diverged = Story("h", name="train").step_with({"metrics": {"loss": "nan"}}, backward=1)
+    assert report_of(*[diverged, late][::order]).metrics["loss"].nonfinite == 1, "no print hides that it diverged"
     logs = Story("h", name="train")
     for _ in range(7):
         logs.step_with({"metrics": {"reward": 0.5}}, backward=1)

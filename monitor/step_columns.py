@@ -245,7 +245,7 @@ class StepBatch:
     tokens: Column | None = None  # None: not counted in any
     samples: Column | None = None
     metrics: dict[str, Column] = field(default_factory=dict)  # None where a step lacks it
-    rare: bool = False  # some step reports lengths, padding or calls of the model
+    rare: bool = False  # some step reports lengths, padding or calls of the model, or is not counted
     as_step: Callable[[Any], Step] = lambda row: row
     again: Callable[[], Sequence[Any]] | None = None  # makes the rows once more, so that they need not be kept
 
@@ -283,7 +283,10 @@ def single(step: Step) -> StepBatch:
         None if step.tokens is None else [step.tokens],
         None if step.samples is None else [step.samples],
         {name: [value] for name, value in step.metrics.items()},
-        step.padded_tokens is not None or step.lengths is not None or step.forwards is not None,
+        any(
+            value is not None
+            for value in (step.padded_tokens, step.lengths, step.forwards, step.uncounted, step.odd_parts)
+        ),
     )
 
 

@@ -34,6 +34,7 @@ from trainhooks.step_annotations import Mapping, OpenScope, OpenStep, PhaseTime,
 # A step without metric, count or phase at which its loop was left counts as done if its body took at least a tenth of
 # the previous one's time; less is a loop that was left at once (`if done: break`).
 MAX_BODY_RATIO = 10
+AMOUNTS = frozenset(("tokens", "padded_tokens", "samples"))
 
 
 class Assembler:
@@ -79,9 +80,7 @@ class Assembler:
             if what is None:
                 if step.open_phases:
                     phase = step.open_phases.pop()
-                    t = entry[1]
-                    phase.ns += t - step.timed_until
-                    step.timed_until = t
+                    t = step.give_time(phase, entry[1])
                     if phase.is_span:
                         self._leave_span_in_step(phase, t)
                     elif step.item_at is None and not step.open_phases:
@@ -253,12 +252,7 @@ class Assembler:
 
     def _close_step(self, step: OpenStep, t: int) -> None:
         process = self.process
-        if t < step.timed_until:  # an automatic step's end, put in hindsight
-            t = step.timed_until
-        if step.open_phases:
-            step.open_phases[-1].ns += t - step.timed_until
-        elif step.base_phase is not None:
-            step.base_phase.ns += t - step.timed_until
+        t = step.give_time(step.open_phases[-1] if step.open_phases else step.base_phase, t)
         self.step = None
         self._nested = None
         event: Mapping = {
@@ -278,6 +272,8 @@ class Assembler:
             for name, amount in step.counts.items():
                 if amount:
                     event[name] = amount
+        if step.loop is AUTOMATIC and step.skip_reason is None and AMOUNTS.isdisjoint(event):
+            event["uncounted"] = True
         if step.metrics:
             event["metrics"] = step.metrics
         if step.skip_reason is not None:
@@ -320,11 +316,7 @@ class Assembler:
             process = self.process
             phase = step.phases[name] = PhaseTime(process.phase_names.get(name) or process.phase_name(name))
         open_phases = step.open_phases
-        if open_phases:
-            open_phases[-1].ns += t - step.timed_until
-        elif step.base_phase is not None:
-            step.base_phase.ns += t - step.timed_until
-        step.timed_until = t
+        t = step.give_time(open_phases[-1] if open_phases else step.base_phase, t)
         phase.count += 1
         phase.entered = t
         open_phases.append(phase)
@@ -333,10 +325,7 @@ class Assembler:
         """Give an automatic step's time outside of open phases to the phase `name` from `t` on; None: to no phase."""
         if step.loop is not AUTOMATIC:
             return
-        current = step.open_phases[-1] if step.open_phases else step.base_phase
-        if current is not None:
-            current.ns += t - step.timed_until
-        step.timed_until = t
+        t = step.give_time(step.open_phases[-1] if step.open_phases else step.base_phase, t)
         step.base_phase = None
         if name is not None:
             phase = step.phases.get(name)
@@ -388,7 +377,7 @@ class Assembler:
     def _emit_span(self, name: str, start: int, t: int, own: int) -> None:
         span = Span(producer="", seq=0, t=t / NANOSECOND, name=name)
         span.start = start / NANOSECOND
-        span.duration = (t - start) / NANOSECOND
+        span.duration = max(0, t - start) / NANOSECOND
         span.own = own / NANOSECOND
         span.step = self.process.steps + 1 if self.step is not None else None
         span.thread = self.thread if self.in_background else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
-from trainhooks.assembler import Assembler
+from trainhooks.assembler import AMOUNTS, Assembler
 from trainhooks.events import MAX_INTEGER
 from trainhooks.lane_entries import (
     AUTOMATIC,
@@ -33,7 +33,7 @@ from trainhooks.step_annotations import Mapping
 MAX_PLANS = 256  # of a lane; a program whose steps keep changing is assembled entry by entry
 MAX_PLAN_ENTRIES = 256  # of a step
 STANDARD_COST = 5  # other entries that take as long as one standard step
-AMOUNTS = ("tokens", "padded_tokens", "samples")  # in the order of a COUNT entry
+COUNTED = ("tokens", "padded_tokens", "samples")  # in the order of a COUNT entry
 STEP_BEGINS = frozenset((NEXT, STEP, STANDARD))
 
 Entry = Tuple[Any, ...]
@@ -219,7 +219,10 @@ class BatchAssembler:
             return False
         own = [0] * len(plan.names)
         for begin, end, phase in plan.intervals:
-            own[phase] += entries[end][1] - entries[begin][1]
+            passed = entries[end][1] - entries[begin][1]
+            if passed < 0:
+                return False  # entries out of order
+            own[phase] += passed
         _, began, loop, _ = entries[0]
         event["t"] = ended / NANOSECOND
         event["index"] = process.steps + 1
@@ -247,7 +250,20 @@ class BatchAssembler:
         return taken
 
     def _take_standard_step(self, entry: Entry) -> None:
-        _, began, fetched, forward, backward, backward_end, optimizer, optimizer_end, ended, loss, amounts = entry
+        (
+            _,
+            began,
+            fetched,
+            forward,
+            forward_end,
+            backward,
+            backward_end,
+            optimizer,
+            optimizer_end,
+            ended,
+            loss,
+            amounts,
+        ) = entry
         process, assembler = self._process, self.assembler
         if (
             assembler.step is not None
@@ -268,16 +284,18 @@ class BatchAssembler:
             "duration": (ended - began) / NANOSECOND,
             "phases": (
                 ("data", (fetched - began) / NANOSECOND, "host", 1),
-                ("forward", (backward - forward) / NANOSECOND, "host", 1),
+                ("forward", (forward_end - forward) / NANOSECOND, "host", 1),
                 ("backward", (backward_end - backward) / NANOSECOND, "host", 1),
                 ("optimizer", (optimizer_end - optimizer) / NANOSECOND, "host", 1),
             ),
             "status": "ok",
         }
         if amounts is not None:
-            for name, amount in zip(AMOUNTS, amounts):
+            for name, amount in zip(COUNTED, amounts):
                 if amount is not None and 0 < amount <= MAX_INTEGER:
                     event[name] = amount
+        if AMOUNTS.isdisjoint(event):
+            event["uncounted"] = True
         if loss is not None:
             event["metrics"] = {"loss": loss}
         assembler.add_step(event, began, ended, ended - began)
@@ -285,11 +303,30 @@ class BatchAssembler:
 
 def standard_step_entries(entry: Entry) -> List[Entry]:
     """Return the entries that a standard step would have been one by one."""
-    _, began, fetched, forward, backward, backward_end, optimizer, optimizer_end, ended, loss, amounts = entry
+    (
+        _,
+        began,
+        fetched,
+        forward,
+        forward_end,
+        backward,
+        backward_end,
+        optimizer,
+        optimizer_end,
+        ended,
+        loss,
+        amounts,
+    ) = entry
     entries: List[Entry] = [(STEP, began, AUTOMATIC), (DATA, began), (NO_PHASE, fetched), (FORWARD, forward)]
     if amounts is not None:
         entries.append((COUNT, *amounts))
-    entries += [(BACKWARD, backward), (NO_PHASE, backward_end), (OPTIMIZER, optimizer), (NO_PHASE, optimizer_end)]
+    entries += [
+        (NO_PHASE, forward_end),
+        (BACKWARD, backward),
+        (NO_PHASE, backward_end),
+        (OPTIMIZER, optimizer),
+        (NO_PHASE, optimizer_end),
+    ]
     if loss is not None:
         entries.append((LOG, {"loss": loss}))
     entries.append((END, ended, AUTOMATIC))
@@ -298,7 +335,7 @@ def standard_step_entries(entry: Entry) -> List[Entry]:
 
 def _add_plain_amounts(event: Mapping, entry: Entry) -> bool:
     """Add the amounts of a COUNT entry to a step's event. Return whether they are plain numbers."""
-    for name, amount in zip(AMOUNTS, entry[1:]):
+    for name, amount in zip(COUNTED, entry[1:]):
         if amount is not None:
             if type(amount) is not int or not 0 < amount <= MAX_INTEGER:
                 return False

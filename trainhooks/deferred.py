@@ -32,16 +32,17 @@ class StagingSlot(NamedTuple):
 
 
 class Deferred:
-    """A number on its way from the device. `step` and `role` are set by the assembler.
+    """A number on its way from the device, to be multiplied by `factor`. The assembler sets `step` and `role`.
 
     Where it is not `wanted` any more, its slot is freed and nothing else. A `reader` is called with it as it arrives.
     """
 
-    __slots__ = ("name", "reader", "role", "slot", "step", "wanted")
+    __slots__ = ("factor", "name", "reader", "role", "slot", "step", "wanted")
 
     def __init__(self, name: str, slot: StagingSlot) -> None:
         self.name = name
         self.slot = slot
+        self.factor = 1.0
         self.wanted = True
         self.reader: Optional[Callable[[float], None]] = None
         self.step: Optional[int] = None
@@ -152,7 +153,7 @@ def poll(put: Callable[[Tuple[Any, ...]], None]) -> None:
             arrived = waiting.popleft()
             slot = arrived.slot
             if arrived.wanted:
-                put((LATE, arrived, slot.host.item()))
+                put((LATE, arrived, slot.host.item() * arrived.factor))
             elif arrived.reader is not None:
                 arrived.reader(slot.host.item())
             _free.setdefault(slot.kind, []).append(slot)

@@ -100,6 +100,8 @@ class Step(Event):
     epoch: Optional[Number] = None
     background: List[Phase] = field(default_factory=list)  # phases of other threads, beside the step
     thread: Optional[str] = None  # set when the step ran beside the main loop, in a thread of its own
+    odd_parts: Optional[int] = None  # set by a reader: phases that it left out, as their time was no time
+    uncounted: Optional[bool] = None  # set when the step did work of which neither tokens nor samples are known
 
 
 @dataclass

@@ -34,8 +34,8 @@ FACTS = 11  # what is known
 LATE = 12  # deferred, value
 AGGREGATE = 13  # sums, means: metrics that are added up and averaged over the entries of one step
 # A whole step of an unmodified loop, put at its end: when it began and waited for its batch; the batch had come; the
-# forward pass began; the backward pass began, ended; the optimizer began, ended; the step ended. Then its loss and its
-# counts as in COUNT, or None.
+# forward pass began, ended; the backward pass began, ended; the optimizer began, ended; the step ended. Then its loss
+# and its counts as in COUNT, or None.
 STANDARD = 14
 
 

@@ -79,6 +79,19 @@ class OpenStep:
         self.open_phases: List[PhaseTime] = []  # innermost last
         self.metrics: Mapping = {}
 
+    def give_time(self, phase: Optional[PhaseTime], t: int) -> int:
+        """Give the time up to `t` to a phase, or to none. Return `t`, or what was given before, if that is later.
+
+        Entries may be out of order: what ends in hindsight, or is overtaken by a signal handler's own entries.
+        """
+        passed = t - self.timed_until
+        if passed < 0:
+            return self.timed_until
+        self.timed_until = t
+        if phase is not None:
+            phase.ns += passed
+        return t
+
 
 class ProcessState:
     """What the lanes of one process share."""

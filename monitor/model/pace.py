@@ -24,7 +24,11 @@ MIN_RATE_STEPS = 2  # a single step, often a first one, is no rate
 MAX_MARKS = 256
 SINCE = "since the first step"  # the time base of every speed and gain, unless stated otherwise
 
-Mark = tuple[float, int, int, int]  # end of a step, and steps, tokens, samples done by then
+# Share of the steps of a rate whose work must be known. The others are then taken to be like these; with fewer, nothing
+# is known of too many steps: a program may have stopped to show its batches, or showed only one.
+MIN_COUNTED = 0.9
+
+Mark = tuple[float, int, int, int, int]  # end of a step; steps, tokens, samples, uncounted steps by then
 
 
 @dataclass(slots=True)
@@ -34,6 +38,7 @@ class Pace:
     steps: int = 0
     tokens: int = 0
     samples: int = 0
+    uncounted: int = 0  # steps of which neither tokens nor samples are known, although they did work
     start: float | None = None  # begin of the first step
     end: float | None = None  # end of the last
     recent: list[Mark] = field(default_factory=list)
@@ -45,21 +50,28 @@ class Pace:
         self.extend(start, [end], [tokens], [samples])
 
     def extend(
-        self, start: float, ends: Sequence[float], tokens: step_columns.Column, samples: step_columns.Column
+        self,
+        start: float,
+        ends: Sequence[float],
+        tokens: step_columns.Column,
+        samples: step_columns.Column,
+        uncounted: Sequence[bool] = (),
     ) -> None:
-        """Add steps, the first from `start` on. Unknown work counts as 0."""
+        """Add steps, the first from `start` on. `uncounted` says which did work that is unknown; empty: none."""
         if self.start is None:
             self.start = start
-            self.recent.append((start, 0, 0, 0))
-            self.whole.append((start, 0, 0, 0))
+            self.recent.append((start, 0, 0, 0, 0))
+            self.whole.append((start, 0, 0, 0, 0))
         last = max(ends)
         self.end = last if self.end is None or last > self.end else self.end
         done = range(self.steps + 1, self.steps + 1 + len(ends))
         all_tokens, all_samples = step_columns.rising(self.tokens, tokens), step_columns.rising(self.samples, samples)
         self.steps, self.tokens, self.samples = done[-1], int(all_tokens[-1]), int(all_samples[-1])
+        missing = list(accumulate(uncounted, initial=self.uncounted))[1:] or [self.uncounted] * len(ends)
+        self.uncounted = missing[-1]
 
         def mark(at: int) -> Mark:
-            return ends[at], done[at], int(all_tokens[at]), int(all_samples[at])
+            return ends[at], done[at], int(all_tokens[at]), int(all_samples[at]), missing[at]
 
         append_all(self.recent, *self._apart(ends, mark), MAX_MARKS, MAX_MARKS // 4)
         at = 0
@@ -101,7 +113,7 @@ class Pace:
         """
         if self.start is None or self.end is None:
             return Rates()
-        return self._rates((min(loop, self.start), 0, 0, 0))
+        return self._rates((min(loop, self.start), 0, 0, 0, 0))
 
     def recent_rates(self) -> Rates:
         """Return the rates over the last half minute, or the last ten steps where those took longer."""
@@ -128,10 +140,14 @@ class Pace:
         steps, tokens, samples = self.steps - since[1], self.tokens - since[2], self.samples - since[3]
         if seconds <= 0 or steps <= 0 or self.steps < MIN_RATE_STEPS:
             return Rates()
+        counted = 1.0 - (self.uncounted - since[4]) / steps
+        seconds_counted = seconds * counted
+        known = counted >= MIN_COUNTED
         return Rates(
             steps_per_second=steps / seconds,
-            tokens_per_second=tokens / seconds if self.tokens else None,
-            samples_per_second=samples / seconds if self.samples else None,
+            tokens_per_second=tokens / seconds_counted if self.tokens and known else None,
+            samples_per_second=samples / seconds_counted if self.samples and known else None,
+            counted=counted if (self.tokens or self.samples) else None,
         )
 
 
@@ -270,7 +286,7 @@ def _stretches(pace: Pace, stopping: Sequence[Stop]) -> list[Stretch]:
     first = pace.recent[0][1]
     marks: list[Mark] = [*(mark for mark in pace.whole if mark[1] < first), *pace.recent]
     if marks[-1][1] < pace.steps:
-        marks.append((pace.end, pace.steps, 0, 0))
+        marks.append((pace.end, pace.steps, 0, 0, 0))
     past = sorted(row for stop in stopping for row in stop.past)
     stretches, at = [], 0
     for before, after in pairwise(marks):

@@ -14,7 +14,7 @@ from statistics import fmean, median
 
 from monitor.model.device_steps import timed_parts
 from monitor.model.series import Spread
-from monitor.step_columns import StepBatch, append_all
+from monitor.step_columns import Column, StepBatch, append_all, as_list
 from trainhooks.events import GpuTime, Step
 
 # The late rank by the device's clock: the last one to arrive in a collective.
@@ -131,6 +131,9 @@ class RankStats:
     """One rank's steps: figures over all of them, and the latest one by one."""
 
     steps: int = 0
+    tokens: int = 0
+    samples: int = 0
+    uncounted: int = 0  # steps whose work is unknown
     seconds: Spread = field(default_factory=Spread)
     restart: int = 0
     taken: int = 0  # steps of the newest process
@@ -139,6 +142,10 @@ class RankStats:
 
     def take(self, batch: StepBatch, restart: int) -> None:
         self.steps += len(batch)
+        self.tokens += _sum(batch.tokens)
+        self.samples += _sum(batch.samples)
+        if batch.rare:
+            self.uncounted += sum(step.uncounted is True for step in batch.rows)
         if batch.first.duration > 0.0:  # 0 means unknown
             self.seconds.extend(batch.index, batch.duration)
         if batch.first.thread is not None or restart < self.restart:
@@ -152,6 +159,10 @@ class RankStats:
             return map(_ended, batch.steps(cold + first, cold + end))
 
         append_all(self.latest, len(batch) - cold, rows, 2 * WINDOW, WINDOW)
+
+
+def _sum(amounts: Column | None) -> int:
+    return 0 if amounts is None else sum(int(amount or 0) for amount in as_list(amounts))
 
 
 def _ended(step: Step) -> tuple[int, float, float]:

@@ -186,6 +186,7 @@ class Rates:
     tokens_per_second: float | None = None
     samples_per_second: float | None = None
     mfu: float | None = None
+    counted: float | None = None  # share of the steps whose tokens or samples are known; None: none is counted
 
 
 @dataclass(slots=True)
@@ -196,6 +197,8 @@ class Throughput(Rates):
     """
 
     recent: Rates = field(default_factory=Rates)
+    rank: int | None = None  # whose rates these are; None: the only one's
+    job: Rates | None = None  # the sum over all ranks, where each is known to train on batches of its own
     recent_seconds: float | None = None  # that `recent` is over
     recent_steps: int | None = None
     expected_tokens_per_second: float | None = None  # as `--expect-tps` said
@@ -428,6 +431,7 @@ class Alert:
 class Dropped:
     events: int = 0  # by the producers, before they reached a journal
     lines: int = 0  # by the reader: unreadable, oversized or missing lines
+    parts: int = 0  # parts of steps whose time was no time: negative, or not a number
     broken_off: int = 0  # training processes that ended without a bye: killed, or their disk was full
 
 

@@ -10,9 +10,8 @@ from monitor.model.baseline import Baseline, StepKind, Trend
 from monitor.model.device_steps import WARM_UP, DeviceLane
 from monitor.model.gpu_activity import Activity
 from monitor.model.pace import Pace
-from monitor.model.passes import Passes
-from monitor.model.printed_position import Printed
 from monitor.model.passes import FirstFetches, Passes
+from monitor.model.printed_position import Printed
 from monitor.model.rank_waits import RankStats
 from monitor.model.report import SlowStep
 from monitor.model.series import Column, Durations, Spread, comes_by_itself
@@ -242,6 +241,7 @@ class RankState:
     phases: dict[str, PhaseStats] = field(default_factory=dict)
     device: DeviceLane = field(default_factory=DeviceLane)  # what the device took over them
     tokens: Column = field(default_factory=Column)  # tokens a step, where they are counted
+    odd_parts: int = 0  # parts of steps that were dropped: their time was no time
     padded_steps: int = 0  # steps that report both tokens and computed positions
     padded_tokens: int = 0  # positions, padding included
     unpadded_tokens: int = 0  # tokens of these steps
@@ -341,12 +341,9 @@ class RunState:
             return main.metrics
         seen, printed = main.metrics.get(LOSS), self.console.metrics.get(LOSS)
         metrics = {**self.console.metrics, **main.metrics}
-        several = printed is not None and printed.digested().count >= MIN_PRINTED
-        if (
-            seen is not None
-            and printed is not None
-            and several
-            and (not seen.digested().nonfinite or printed.nonfinite)
-        ):
-            metrics[LOSS] = printed  # a loss that is not finite is news
+        # What a program calls its loss may be scaled: by pixels, batches, weights of its own.
+        # One that is not finite is news, whoever tells it.
+        shows_all = printed is not None and (seen is None or seen.digested().nonfinite <= printed.digested().nonfinite)
+        if printed is not None and shows_all and printed.count >= MIN_PRINTED:
+            metrics[LOSS] = printed
         return metrics

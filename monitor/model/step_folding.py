@@ -155,7 +155,9 @@ def _step_times(rank_state: RankState, batch: StepBatch) -> None:
         wall.trailing = {}
     times = step_columns.as_list(ends)
     rank_state.timelines.extend(StepKind.of(batch.first), step_columns.as_list(starts), times, batch.index)
-    rank_state.pace.extend(first, times, _amounts(batch.tokens, batch), _amounts(batch.samples, batch))
+    rank_state.pace.extend(
+        first, times, _amounts(batch.tokens, batch), _amounts(batch.samples, batch), _uncounted(batch)
+    )
     if batch.rare:
         _rare(rank_state, batch)
     if batch.tokens is not None:
@@ -174,9 +176,14 @@ def _amounts(column: step_columns.Column | None, batch: StepBatch) -> step_colum
     return column if step_columns.is_array(column) else [amount or 0 for amount in column]
 
 
+def _uncounted(batch: StepBatch) -> list[bool]:
+    return [step.uncounted is True for step in batch.rows] if batch.rare else []
+
+
 def _rare(rank_state: RankState, batch: StepBatch) -> None:
     """Take what only few programs report: lengths, padding, calls of the model."""
     for step in batch.rows:
+        rank_state.odd_parts += step.odd_parts or 0
         if step.tokens is not None and step.padded_tokens is not None:
             rank_state.padded_steps += 1
             rank_state.padded_tokens += step.padded_tokens

@@ -172,6 +172,7 @@ def _dropped(state: RunState, context: RunContext, outcome: Outcome) -> Dropped:
     return Dropped(
         events=sum(producer.dropped for producer in state.producers.values()),
         lines=context.missing_lines,
+        parts=state.main.odd_parts,
         broken_off=sum(over and producer.ended is None for producer in hooked),
     )
 
@@ -265,12 +266,38 @@ def _throughput(state: RunState, context: RunContext, outcome: Outcome) -> Throu
     whole = pace.whole_run(wall_time.first_cycle(state.main)[0])
     throughput = Throughput(**{f.name: getattr(whole, f.name) for f in fields(Rates)}, recent=pace.recent_rates())
     mfu.fill(throughput, state, outcome.state == "running")
+    if len(state.ranks) > 1:
+        throughput.rank, throughput.job = state.main.rank, _job_rates(state, whole)
     throughput.recent_seconds, throughput.recent_steps = pace.recent_span() or (None, None)
     throughput.busy_share = state.main.device.whole.busy_share()
     wanted = context.identity.get("expect_tps")
     if isinstance(wanted, int | float) and wanted > 0:
         throughput.expected_tokens_per_second = float(wanted)
     return throughput
+
+
+def _job_rates(state: RunState, rates: Rates) -> Rates | None:
+    """Return the rates of all ranks together; None unless DDP's replicas are the job's ranks, and all are counted.
+
+    Ranks of tensor or pipeline parallelism share a batch: there is nothing to add up.
+    """
+    model = state.facts.get("model")
+    replicas = model.get("data_parallel") if isinstance(model, dict) else None
+    ranks, own = list(state.ranks.values()), state.ranks.get(state.main.rank)
+    if own is None or replicas != len(ranks) or any(rank.uncounted for rank in ranks):
+        return None
+
+    def total(rate: float | None, name: str) -> float | None:
+        work = [getattr(rank, name) / rank.steps if rank.steps else 0.0 for rank in ranks]
+        mine = getattr(own, name) / own.steps if own.steps else 0.0
+        return rate * sum(work) / mine if rate is not None and mine > 0 and all(work) else None
+
+    return Rates(
+        steps_per_second=rates.steps_per_second,
+        tokens_per_second=total(rates.tokens_per_second, "tokens"),
+        samples_per_second=total(rates.samples_per_second, "samples"),
+        counted=1.0,
+    )
 
 
 def _phases(state: RunState) -> list[PhaseRow]:

@@ -9,7 +9,7 @@ from monitor.diagnosis.explain import gain, without_it
 from monitor.diagnosis.rules.stalls import OWN_TRAINHOOKS
 from monitor.model.fold import NEWER
 from monitor.model.pace import SINCE, recent_over
-from monitor.model.report import Outcome, Rates, Report
+from monitor.model.report import Outcome, Rates, Report, Throughput
 from monitor.model.view import View
 from monitor.reports import comparison as assumed
 from monitor.reports import gpu_sections, listings
@@ -71,7 +71,7 @@ def summary(report: Report) -> list[tuple[str, str]]:
     when = "start unknown"
     if run.started:
         when = "started " + time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started))
-    whole, recent = speed(report.throughput), speed(report.throughput.recent)
+    whole, recent = speeds(report.throughput), speed(report.throughput.recent)
     rows = [
         ("Command", clean(shlex.join(run.command), 2000) if run.command else UNKNOWN),
         *([("Trainings", clean(run.trainings))] if run.trainings else []),
@@ -161,7 +161,20 @@ def speed(rates: Rates) -> str:
         pace(rates.steps_per_second),
         f"MFU {share(rates.mfu)}" if rates.mfu is not None else UNKNOWN,
     ]
-    return ", ".join(part for part in parts if part != UNKNOWN)
+    known = ", ".join(part for part in parts if part != UNKNOWN)
+    if rates.counted is not None and rates.counted < 1.0:
+        known += f" (tokens and samples counted in {share(rates.counted)} of the steps)"
+    return known
+
+
+def speeds(throughput: Throughput) -> str:
+    """Return the rates since the first step: of the job where its ranks add up, and of the rank they come from."""
+    rates, job = speed(throughput), throughput.job
+    if throughput.rank is None or not rates:
+        return rates
+    whole = [] if job is None else [rate(job.tokens_per_second, "tokens/s"), rate(job.samples_per_second, "samples/s")]
+    known = ", ".join(part for part in whole if part != UNKNOWN)
+    return (f"all ranks {known}; " if known else "") + f"rank {throughput.rank}: {rates}"
 
 
 # The parts
@@ -306,6 +319,8 @@ def reservations(report: Report) -> Section | None:
         lines.append(f"dropped before the journal: {plural(lost.events, 'event', 'events')}")
     if lost.lines:
         lines.append(f"missing or unreadable in the journals: {plural(lost.lines, 'line', 'lines')}")
+    if lost.parts:
+        lines.append(f"left out, as their time was no time: {plural(lost.parts, 'part', 'parts')} of steps")
     if lost.broken_off:
         begin = plural(lost.broken_off, "journal breaks", "journals break")
         lines.append(f"{begin} off: the last 0.05 s of the process are missing (more on a full or hanging disk)")
@@ -367,7 +382,7 @@ def short(report: Report) -> str:
     if report.run.trainings:
         lines.append(f"  {clean(report.run.trainings)}")
     if report.progress.steps_done:
-        rates = speed(report.throughput)
+        rates = speeds(report.throughput)
         lines.append(f"  {progress(report)}" + (f"; {rates}" if rates else ""))
     else:
         lines += _silence(report)

@@ -133,11 +133,12 @@ def _optional(text: str | None) -> str | None:
     return None if text is None else _name(text)
 
 
-def _phases(rows: list[events.Phase]) -> list[events.Phase] | None:
+def _phases(rows: list[events.Phase]) -> list[events.Phase]:
+    """Return phases with clean names, without those whose time or count is none: the step is known all the same."""
     tidy = True
     for name, seconds, clock, times in rows:
         if not (0 <= seconds < 1e12 and 0 <= times <= MAX_INTEGER):
-            return None
+            return _phases([row for row in rows if 0 <= row[1] < 1e12 and 0 <= row[3] <= MAX_INTEGER])
         if name not in _clean_names or clock != "host":
             tidy = False
     if tidy:
@@ -148,10 +149,9 @@ def _phases(rows: list[events.Phase]) -> list[events.Phase] | None:
 def _tidy_step(step: events.Step) -> bool:
     phases = _phases(step.phases)
     background = _phases(step.background) if step.background else step.background
-    if phases is None or background is None or not (_time(step.start) and 0 <= step.duration < 1e12):
+    if not (_time(step.start) and 0 <= step.duration < 1e12 and 0 <= step.index <= MAX_INTEGER):
         return False
-    if not 0 <= step.index <= MAX_INTEGER:
-        return False
+    step.odd_parts = len(step.phases) - len(phases) + len(step.background) - len(background) or None
     step.phases = phases
     step.background = background
     step.tokens = _counted(step.tokens)

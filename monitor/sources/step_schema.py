@@ -21,7 +21,7 @@ WINDOW = MAX_LINE // 2  # a line that is too long contains at least one such win
 FEW = 8  # lines up to which reading one by one is as fast
 MAX_NAMES = 256  # of phases, metrics, roles...; with more, lines are read one by one
 
-RARE = ("padded_tokens", "lengths", "forwards")  # fields that few programs report
+RARE = ("padded_tokens", "lengths", "forwards", "uncounted")  # fields that few programs report
 STEP = b'{"kind":"step",'  # the start of a step's line from the hooks
 
 _Time = Annotated[float, Meta(gt=-1e12, lt=1e12)]
@@ -50,6 +50,8 @@ class Row(msgspec.Struct, gc=False):
     padded_tokens: _Count | None = None
     samples: _Count | None = None
     forwards: int | None = None
+    uncounted: bool | None = None
+    odd_parts: None = None
     lengths: tuple[float, float, float] | None = None
     metrics: Any = None
     status: Literal["ok"] = "ok"
@@ -76,6 +78,7 @@ class Row(msgspec.Struct, gc=False):
             padded_tokens=self.padded_tokens,
             samples=self.samples,
             forwards=self.forwards,
+            uncounted=self.uncounted,
             lengths=self.lengths,
             metrics={name: value for name, value in values if value is not None},
             role=self.role,

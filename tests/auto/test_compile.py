@@ -28,3 +28,13 @@ def test_graphs_stay_as_they_are(tmp_path: Path, way: str) -> None:
     assert bool(told["recompiles"]) == (way == "recompiles")
     assert told["fallback"] == (way == "recompiles")
     assert len(told["reasons"]) == (0 if way not in ("breaks", "step", "recompiles") else len(set(told["reasons"])))
+
+
+def test_a_model_compiled_after_its_optimizer_was_made_is_counted(tmp_path: Path) -> None:
+    run = both(tmp_path, "compiled_late.py")
+    counted = [step.get("tokens") for step in run.steps()]
+    assert counted[1:] == [64] * 23
+    assert [step.get("uncounted") for step in run.steps()][1:] == [None] * 23
+    speed = run.report.throughput
+    assert speed.tokens_per_second is not None and speed.steps_per_second is not None
+    assert speed.tokens_per_second == pytest.approx(64 * speed.steps_per_second)

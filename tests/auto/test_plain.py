@@ -174,6 +174,9 @@ def test_two_ranks(tmp_path: Path, way: str) -> None:
         for rank in ranks:
             assert len(run.steps(rank)) == 12
             assert run.counted("tokens", rank) == 2 * 24 * 6
+        speed = run.report.throughput
+        assert speed.rank == 0 and speed.job is not None and speed.samples_per_second is not None
+        assert speed.job.samples_per_second == pytest.approx(2 * speed.samples_per_second)
     else:
         texts = [journal.read_text() for journal in run.journals]
         assert [text.count('"kind":"step"') for text in texts] == [12, 12]

@@ -11,7 +11,24 @@ from hypothesis import strategies as st
 
 from trainhooks.assembler import Assembler
 from trainhooks.batch_assembler import BatchAssembler, standard_step_entries
-from trainhooks.lane_entries import COUNT, END, LOG, NANOSECOND, NEXT, NOTE, QUIT, SKIP, SPAN, STANDARD, STEP, Loop
+from trainhooks.lane_entries import (
+    AUTOMATIC,
+    BACKWARD,
+    COUNT,
+    DATA,
+    END,
+    LOG,
+    NANOSECOND,
+    NEXT,
+    NO_PHASE,
+    NOTE,
+    QUIT,
+    SKIP,
+    SPAN,
+    STANDARD,
+    STEP,
+    Loop,
+)
 from trainhooks.step_annotations import ProcessState
 
 # A program is a list of: a wait (seconds), or (kind, name, program), or ("loop", role, [(wait, program)], last wait).
@@ -239,7 +256,7 @@ def test_whole_steps_make_the_events_that_their_entries_make_one_by_one(
 
 # Standard steps: one entry each
 
-TIMES = st.lists(st.integers(0, 9), min_size=8, max_size=8).map(lambda gaps: list(accumulate(gaps)))
+TIMES = st.lists(st.integers(0, 9), min_size=9, max_size=9).map(lambda gaps: list(accumulate(gaps)))
 LOSSES = st.sampled_from([None, 0.5, 0.25, 1, float("nan"), "high"])
 AMOUNTS = st.sampled_from([None, (7, None, 1), (None, None, None), (0, 2**60, 1)])
 
@@ -286,3 +303,31 @@ def test_steps_that_fell_out_of_a_full_deque_are_counted() -> None:
             batches.digest(entries, 8)
     assert process.lost == 4
     assert [event["index"] for event in assembler.events] == [*range(1, 11), *range(15, 20)]
+
+
+def test_entries_out_of_order_make_no_negative_part() -> None:
+    """What ends in hindsight, or is overtaken by a signal handler's entries, gets no time twice."""
+    process = ProcessState()
+    assembler = Assembler(process, "main", True)
+    batches = BatchAssembler(assembler)
+    step = [(STEP, 0, AUTOMATIC), (DATA, 0), (NO_PHASE, 10), (SPAN, 20, "eval"), (SPAN, 40, "checkpoint"), (None, 90)]
+    entries: deque[tuple[Any, ...]] = deque([*step, (None, 30), (BACKWARD, 95), (END, 93, AUTOMATIC)])
+    loop = Loop(None, None, None)
+    entries += [(NEXT, 100, loop, 1), (None, 110), ("a", 130), (None, 120), (NEXT, 140, loop, 2)]
+    while entries:
+        batches.digest(entries, 64)
+    hindsight, overtaken = (event for event in assembler.events if event["kind"] == "step")
+    for event in (hindsight, overtaken):
+        times = [seconds for _, seconds, _, _ in event["phases"]]
+        assert min(times) >= 0 and sum(times) <= event["duration"] + 1e-12
+    assert all(event["duration"] >= 0 for event in assembler.events)
+    assert {name: round(seconds * NANOSECOND) for name, seconds, _, _ in hindsight["phases"]}["eval"] == 20
+
+
+def test_an_automatic_step_without_counts_says_so() -> None:
+    process = ProcessState()
+    assembler = Assembler(process, "main", True)
+    for at, counts in ((0, [(COUNT, None, None, 4)]), (10, [])):
+        for entry in [(STEP, at, AUTOMATIC), *counts, (END, at + 9, AUTOMATIC)]:
+            assembler.take(entry)
+    assert [event.get("uncounted") for event in assembler.events] == [None, True]

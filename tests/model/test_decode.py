@@ -157,10 +157,9 @@ HEAD = b'"producer":"p","seq":1,"t":1'
         b'{"kind":"note",' + HEAD + b',"text":"' + b"x" * MAX_LINE + b'"}',
         b'{"kind":"note","producer":"p","seq":-1,"t":1}', b'{"kind":"note","producer":"p","seq":1,"t":1e300}',
         b'{"kind":"step",' + HEAD + b',"index":1,"duration":-1}',
-        b'{"kind":"step",' + HEAD + b',"index":1,"phases":[["a",-1,"host",1]]}',
         b'{"kind":"hello",' + HEAD + b',"rank":-1}',
     ],
-    ids=range(19),
+    ids=range(18),
 )  # fmt: skip
 def test_lines_that_cannot_be_read(line: bytes) -> None:
     assert decode(line) is None
@@ -228,3 +227,20 @@ def test_a_number_that_is_none_as_printf_writes_it(bare: str, told: str) -> None
     assert isinstance(found, events.Step) and found.metrics == {"a": told, "b": 1}
     assert decode(line.replace('"duration":1', f'"duration":{bare}').encode()) is None
     assert decode(line[:-3].encode()) is None
+
+
+def test_a_step_with_an_odd_part_is_kept_and_the_part_counted() -> None:
+    state = RunState()
+    hello = b'{"kind":"hello","producer":"p","seq":0,"t":0,"source":"hooks"}'
+    lines = [
+        b'{"kind":"step","producer":"p","seq":%d,"t":%d,"index":%d,"start":%d,"duration":1,"phases":%s}'
+        % (n, n + 1, n, n, b'[["a",-0.5,"host",1],["b",0.5,"host",1]]' if n == 3 else b'[["b",0.5,"host",1]]')
+        for n in range(1, 5)
+    ]
+    for line in (hello, *lines):
+        event = decode(line)
+        assert isinstance(event, Event)
+        fold(state, event)
+    assert state.main.steps_ok == 4
+    assert state.main.odd_parts == 1
+    assert set(state.main.phases) == {"b", "other"}

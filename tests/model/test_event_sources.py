@@ -51,6 +51,8 @@ def test_one_step_that_a_process_tells_replaces_all_steps_that_were_read(order: 
     known = report_of(*[hooks(7), late][::order])
     assert figures(known) == (7, None, {"loss", "accuracy"}, 2), "what the program prints and does not log is kept"
     assert known.metrics["loss"].mean == pytest.approx(1.855)
+    diverged = Story("h", name="train").step_with({"metrics": {"loss": "nan"}}, backward=1)
+    assert report_of(*[diverged, late][::order]).metrics["loss"].nonfinite == 1, "no print hides that it diverged"
     logs = Story("h", name="train")
     for _ in range(7):
         logs.step_with({"metrics": {"reward": 0.5}}, backward=1)

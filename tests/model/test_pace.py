@@ -73,3 +73,14 @@ def test_marks_are_bounded() -> None:
     pace = pace_of((200_000, 0.7))
     assert len(pace.recent) <= MAX_MARKS and len(pace.whole) <= MAX_MARKS
     assert pace.recent_rates().steps_per_second == pytest.approx(1 / 0.7, rel=1e-6)
+
+
+@pytest.mark.parametrize(("uncounted", "rate"), [(0, 100.0), (1, 100.0), (5, None)])
+def test_a_rate_needs_the_work_of_nearly_all_steps(uncounted: int, rate: float | None) -> None:
+    pace = Pace()
+    for at in range(20):
+        known = at >= uncounted
+        pace.extend(float(at), [at + 1.0], [100 if known else 0], [0], [not known])
+    assert pace.whole_run().tokens_per_second == (None if rate is None else pytest.approx(rate))
+    assert pace.whole_run().steps_per_second == pytest.approx(1.0)
+    assert pace.whole_run().counted == pytest.approx(1 - uncounted / 20)

@@ -48,7 +48,7 @@ _OPEN: Tuple[Tuple[Optional[str], str], ...] = (
     ("data", "_began"),
     (None, "_fetched"),
     ("forward", "_forward_began"),
-    ("forward", "_forward_began"),
+    (None, "_forward_ended"),
     ("backward", "_backward_began"),
     (None, "_backward_ended"),
     ("optimizer", "_optimizer_began"),
@@ -73,8 +73,9 @@ class FastPath:
 
     __slots__ = (
         "_backward_began", "_backward_ended", "_before_backward", "_began", "_counts", "_fetched", "_first",
-        "_forward_began", "_iterator", "_lane", "_last", "_loss", "_news_due", "_on_gpu", "_optimizer",
-        "_optimizer_began", "_optimizer_ended", "_put", "_stage", "_thread", "_tracker", "model", "replaying",
+        "_forward_began", "_forward_ended", "_iterator", "_lane", "_last", "_loss", "_news_due", "_on_gpu",
+        "_optimizer", "_optimizer_began", "_optimizer_ended", "_put", "_stage", "_thread", "_tracker",
+        "model", "replaying",
     )  # fmt: skip
 
     def __init__(self, tracker: Any) -> None:
@@ -98,8 +99,8 @@ class FastPath:
         self._last: Optional[int] = None  # when the last step here ended; None: the tracker ended the last one
         self._before_backward = AFTER_FORWARD  # the stage from which a backward pass may begin
         self._on_gpu = False  # whether the optimizer's parameters are
-        self._began = self._fetched = self._forward_began = self._backward_began = self._backward_ended = 0
-        self._optimizer_began = self._optimizer_ended = 0
+        self._began = self._fetched = self._forward_began = self._forward_ended = 0
+        self._backward_began = self._backward_ended = self._optimizer_began = self._optimizer_ended = 0
         self._counts: Optional[Counts] = None
         self._loss: Any = None  # a number, or one on its way from a GPU
         lane.live = self
@@ -142,7 +143,7 @@ class FastPath:
         optimizer = tracker.optimizers.only
         if optimizer is None or tracker.fetches != 1 or tracker.backwards != 1 or tracker.forwards > 1:
             return
-        if not tracker.loader_counts or tracker.calls_without_grad or tracker.skips or tracker.scaled:
+        if not tracker.loader_counts or tracker.calls_without_grad or tracker.skips or tracker.loss.scaled:
             return
         if tracker.pending_batches or tracker.nested or tracker.manual_update is not None:
             return
@@ -155,6 +156,7 @@ class FastPath:
         self._on_gpu = tracker.optimizers.only_on_cpu != optimizer
         self._before_backward = AFTER_FORWARD if tracker.sees_model else FETCHED
         self._last = None
+        self._forward_ended = 0  # stays so where no call is observed: forward then lasts until the backward pass
         self._stage = BETWEEN_STEPS
 
     def fetch_begins(self, iterator: int, t: int) -> bool:
@@ -186,6 +188,7 @@ class FastPath:
                 self._began,
                 self._fetched,
                 self._forward_began,
+                self._forward_ended or self._backward_began,
                 self._backward_began,
                 self._backward_ended,
                 self._optimizer_began,
@@ -236,10 +239,10 @@ class FastPath:
         if stage >= IN_FORWARD and self._before_backward == AFTER_FORWARD:
             tracker.forward_begins(True, self._forward_began)
             if stage >= AFTER_FORWARD:
-                tracker.forward_ends()
+                tracker.forward_ends(self._forward_ended)
         if stage >= IN_BACKWARD:
             tracker.backward_begins(None, self._backward_began)
-            tracker.loss = self._loss
+            tracker.loss.value = self._loss
         if stage >= AFTER_BACKWARD:
             tracker.backward_ends(self._backward_ended)
         if stage >= IN_OPTIMIZER:
@@ -255,7 +258,7 @@ class FastPath:
         """
         stage = self._stage
         if stage == FETCHED == self._before_backward:  # model calls are not observed
-            stage = AFTER_FORWARD
+            stage = IN_FORWARD
         phase, since = _OPEN[stage]
         if phase is None and since == "_began":
             return None
@@ -354,6 +357,7 @@ class FastPath:
                     unseen.in_traceback(error)
                     raise
                 if self._stage == IN_FORWARD:
+                    self._forward_ended = host_clock()
                     self._stage = AFTER_FORWARD
                 return result
             call = begins(module, args, kwargs)
@@ -363,7 +367,7 @@ class FastPath:
                 unseen.in_traceback(error)
                 raise
             if call is not None:
-                tracker.forward_ends()
+                tracker.forward_ends(host_clock())
             return result
 
         return called

@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 from trainhooks.auto import program_facts
 from trainhooks.auto.data_loading import BatchCounter
 from trainhooks.auto.instrumentation import put_facts
-from trainhooks.auto.module_parts import parameters
+from trainhooks.auto.module_parts import parameters, parts
 from trainhooks.auto.op_inspection import inspection
 from trainhooks.auto.step_tracker import StepTracker
 from trainhooks.lane_entries import host_clock
@@ -97,9 +97,16 @@ class TrainedModels:
         if self._leader is None:
             program_facts.trains(module)
             self._leader = key
+        elif self._is_around_leader(module):  # compiled or wrapped after its optimizer was made: it is called instead
+            self._leader = key
         _ModelCalls(self._torch, self._tracker, self._counts, self._leads, key).follow(module)
         self._followed[key] = weakref.ref(module, lambda _: self._forget(key))
         self._tracker.sees_model = True
+
+    def _is_around_leader(self, module: Any) -> bool:
+        held = self._followed.get(self._leader or 0)
+        leader = None if held is None else held()
+        return leader is not None and any(part is leader for part in parts(module))
 
     def _forget(self, key: int) -> None:
         self._followed.pop(key, None)

@@ -17,6 +17,7 @@ from trainhooks import cuda, deferred, session
 from trainhooks.auto import program_facts
 from trainhooks.auto.fast_path import Counts, FastPath
 from trainhooks.auto.instrumentation import framework, harmless
+from trainhooks.auto.step_loss import StepLoss
 from trainhooks.auto.update_checks import UpdateChecks
 from trainhooks.lane_entries import AUTOMATIC, CANCEL, COUNT, END, LOG, SKIP, SPAN, STEP, host_clock
 from trainhooks.signal_errors import pass_on
@@ -200,12 +201,12 @@ class OpenStep:
     """
 
     __slots__ = (  # more attributes than Python keeps together in an ordinary object
-        "announced", "backwards", "began", "call_counts", "calls_without_grad", "checks", "entered", "eval_iterator",
-        "eval_last", "evaluating", "exhausted", "fast_path", "fetched_again", "fetches", "forwards", "fresh",
-        "grads_wanted", "has_gradients", "in_backward", "in_forward", "iterator", "lane", "last", "loader_counts",
-        "loss", "manual_update", "many_backwards", "nested", "no_grad_seen", "no_grad_streak", "on_gpu", "on_step_end",
-        "open", "opened_by", "optimizers", "pending_batches", "put", "rollout_seen", "rollout_streak", "scaled",
-        "sees_model", "silent", "skips", "stepped", "stepped_at", "thread", "unseen_updates",
+        "announced", "backwards", "began", "call_counts", "called", "calls_without_grad", "checks", "entered",
+        "eval_iterator", "eval_last", "evaluating", "exhausted", "fast_path", "fetched_again", "fetches", "forwards",
+        "fresh", "grads_wanted", "has_gradients", "in_backward", "in_forward", "iterator", "lane", "last",
+        "loader_counts", "loss", "manual_update", "nested", "no_grad_seen", "no_grad_streak", "on_gpu", "on_step_end",
+        "open", "opened_by", "optimizers", "pending_batches", "put", "rollout_seen", "rollout_streak", "sees_model",
+        "silent", "skips", "stepped", "stepped_at", "thread", "unseen_updates",
     )  # fmt: skip
 
     def __init__(self, grads_wanted: Callable[[], bool]) -> None:
@@ -244,14 +245,13 @@ class OpenStep:
         self.forwards = 0
         self.calls_without_grad = 0  # model calls without gradients or in evaluation mode
         self.in_forward = False
+        self.called = False  # a model call of the open step is under way, whose end ends its forward phase
         self.backwards = 0
         self.has_gradients = False  # gradients have been computed in this step
         self.in_backward = False
         self.unseen_updates = 0
         self.manual_update: Optional[ManualUpdate] = None  # where there is neither an optimizer nor a loader
-        self.loss: Any = None  # a number, or one on its way from a GPU
-        self.many_backwards = False
-        self.scaled = False  # a loss scaler is in use: the observed loss is not the program's
+        self.loss = StepLoss()
         self.skips = 0
         self.evaluating = False
         self.eval_iterator: Optional[int] = None  # None: it has ended
@@ -294,10 +294,10 @@ class OpenStep:
         if not self.on_gpu and self.stepped:
             t = self.stepped_at
         put = self.put
-        if self.loss is not None:
-            if self.backwards == 1 and not self.scaled:
-                put((LOG, {"loss": self.loss}))
-            self.loss = None
+        if self.loss.value is not None:
+            loss = self.loss.of_step(self.backwards, (self.forwards, self.fetches), len(self.stepped))
+            if loss is not None:
+                put((LOG, {"loss": loss}))
         if self.skips and self.skips >= len(self.stepped):
             put((SKIP, OVERFLOW))
         if self.pending_batches and not framework.counts_batches:
@@ -306,9 +306,8 @@ class OpenStep:
         if self.forwards > 1:
             put((COUNT, None, None, None, self.forwards))
         put((END, t, AUTOMATIC))
-        self.open = False
+        self.open = self.called = False
         self.last = t
-        self.many_backwards = self.backwards > 1
         self.sees_model = self.forwards > 0
         if not self.optimizers.only_on_cpu:
             self.optimizers.step_ended(self.stepped, has_fetches=self.fetches > 0)
@@ -324,7 +323,7 @@ class OpenStep:
     def cancel(self, t: int) -> None:
         """Cancel the open step: nothing of it is counted."""
         self.put((CANCEL, t, AUTOMATIC))
-        self.open = False
+        self.open = self.called = False
 
     def finish(self) -> None:
         """End the open evaluation, or the step whose optimizers have stepped, at the end of the program."""

@@ -64,6 +64,9 @@ def model_facts(model: Any) -> Dict[str, Any]:
     known.is_model_recorded = True
     inner = unwrapped(model)
     facts: Dict[str, Any] = {"class": type(inner).__name__, **_parameters(inner)}
+    replicas = _replicas(model)
+    if replicas is not None:
+        facts["data_parallel"] = replicas
     config = stored(inner, "config")
     if config is not None:
         attention = getattr(config, "_attn_implementation", None)
@@ -97,6 +100,18 @@ def unwrapped(model: Any) -> Any:
             break
         model = inside
     return model
+
+
+def _replicas(model: Any) -> Optional[int]:
+    """Return how many ranks hold this model and train it on batches of their own; None where it is not in DDP."""
+    for _ in range(MAX_WRAPPERS):
+        if type(model).__name__ == WRAPPERS[0]:
+            group = vars(model).get("process_group")
+            return int(group.size()) if type(group).__module__.startswith("torch.") else None
+        model = (vars(model).get("_modules") or {}).get("_orig_mod")
+        if model is None:
+            break
+    return None
 
 
 def _parameters(model: Any) -> Dict[str, Any]:

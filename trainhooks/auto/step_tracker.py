@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from trainhooks import deferred
 from trainhooks.auto.fast_path import Counts
 from trainhooks.auto.instrumentation import framework, harmless
 from trainhooks.auto.open_step import MIN_STREAK, ManualUpdate, OpenStep
@@ -129,6 +128,7 @@ class StepTracker(OpenStep):
         if self.in_backward or self.in_forward or self.silent:
             return False
         self.in_forward = True
+        self.called = False
         if framework.open_evaluations or framework.open_phases:
             return False
         grads = self.grads_wanted()
@@ -142,6 +142,7 @@ class StepTracker(OpenStep):
             return False
         self.put((FORWARD, t))
         self.forwards += 1
+        self.called = True
         if framework.counts_batches:
             return False
         if self.pending_batches:
@@ -150,10 +151,14 @@ class StepTracker(OpenStep):
         # A batch may go through the model again before its backward pass, or in an optimizer's closure.
         return self.fresh and not self.loader_counts
 
-    def forward_ends(self) -> None:
+    def forward_ends(self, t: int) -> None:
+        """Record the end of a model call. What follows (a loss, an environment) is not forward."""
         self.in_forward = False
         if self.evaluating:
-            self.eval_last = host_clock()
+            self.eval_last = t
+        elif self.called:
+            self.called = False
+            self.put((NO_PHASE, t))
 
     def count(self, counts: Optional[Counts]) -> None:
         """Keep the counts of the model's inputs until gradients are computed: a policy is also called for rollouts."""
@@ -197,11 +202,8 @@ class StepTracker(OpenStep):
         self.gradient_begins(t)
         if not self.open:
             return
-        if self.backwards == 0:
-            if loss is not None and not (self.many_backwards or self.scaled or framework.logs_loss):
-                self.loss = deferred.loss_of(loss)
-        elif self.loss is not None:
-            self._forget_loss()
+        if not framework.logs_loss:
+            self.loss.add(loss, self.backwards, again=bool(self.nested))
         self.backwards += 1
         if self.optimizers.none_stepped and loss is not None:
             if not self.optimizers.none or self.fetches:
@@ -239,11 +241,6 @@ class StepTracker(OpenStep):
                 self.manual_update.backward_ended(t)
             if self.stepped and not self.nested and self.optimizers.all_in(self.stepped):
                 self._all_stepped()  # the optimizers stepped in the backward pass itself
-
-    def _forget_loss(self) -> None:
-        value, self.loss = self.loss, None
-        if type(value) is deferred.Deferred:
-            value.wanted = False
 
     # CUDA graphs
 
@@ -346,9 +343,14 @@ class StepTracker(OpenStep):
         else:
             self.end(self.stepped_at)
 
+    def loss_scaled(self, loss: Any) -> None:
+        """Record that a loss scaler multiplies a loss, from which the next backward pass starts."""
+        if not (framework.logs_loss or self.in_backward):
+            self.loss.scale(loss, self.backwards if self.open and not self.stepped else 0)
+
     def scaler_begins(self, key: int, t: int) -> None:
         """Record the begin of a loss scaler's step, which may skip the optimizer's."""
-        self.scaled = True
+        self.loss.scaled = True
         self.optimizer_begins(-key, t)
 
     def scaler_ends(self, key: int, optimizer: Any, has_stepped: bool, t: int) -> None:

@@ -30,6 +30,7 @@ from trainhooks.auto import (
     pass_checks,
     program_facts,
     sparse_rows,
+    step_loss,
     step_tracker,
     unseen,
     update_checks,
@@ -45,7 +46,7 @@ OWN_HANDLE = -1  # the id of our hooks of all optimizers; torch's begin at 0
 
 # Modules that run on the training thread and must not become part of a compiled graph.
 _NOT_COMPILED = (
-    sys.modules[__name__], step_tracker, open_step, fast_path, data_loading, model_calls,
+    sys.modules[__name__], step_tracker, step_loss, open_step, fast_path, data_loading, model_calls,
     module_parts, batch_parts, unseen, program_facts, op_attention, op_census, op_flops, op_inspection,
     update_checks, pass_checks, sparse_rows,
     api, session, deferred, device_lane, cuda, device_sampling,
@@ -230,6 +231,24 @@ def _wrap_scaler(torch: Any, tracker: StepTracker, is_compiling: Check) -> None:
         tracker.scaler_ends(key, optimizer, tracker.entered > before, host_clock())
         return result
 
+    run_scale, tensor = scaler.scale, torch.Tensor
+
+    def scale(self: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        is_ours = not tracker.silent and get_ident() == tracker.thread and getattr(self, "_enabled", True)
+        if type(outputs) is tensor and not is_compiling() and is_ours:
+            try:
+                if outputs.numel() == 1 and not cuda.modes_active():
+                    tracker.fast_path.leave()
+                    tracker.loss_scaled(outputs)
+            except Exception:  # as above
+                tracker.fail()
+        try:
+            return run_scale(self, outputs, *args, **kwargs)
+        except BaseException as error:
+            unseen.in_traceback(error)
+            raise
+
+    override(scaler, "scale", scale)
     override(scaler, "step", step)
 
 

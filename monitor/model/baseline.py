@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
 from monitor import step_columns
+from monitor.model.growth import Slope, slope
 from trainhooks.events import OVERFLOW, Pulse, Step
 
 WINDOW = 128  # steps in the median: enough to ignore outliers, few enough to follow a change
@@ -182,6 +183,9 @@ class Climb:
     last: float
     seconds: float  # between the middles of the two
     newest: float
+    watched: float = 0.0  # seconds, from the begin of the first part to the end of the last
+    steps: float = 0.0  # done meanwhile
+    per_step: Slope | None = None  # where it is known to be steady
 
     @property
     def rate(self) -> float:
@@ -242,7 +246,12 @@ class Trend:
         rises = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in worked]
         if mean <= 0 or min(rises) < MIN_PART_RISE * mean or sum(rises[-2:]) / 2 < MIN_LATE_RISE * mean:
             return None
-        return self.rise(since, least)
+        points = [(done(t), low) for part in parts for t, low in part]
+        per_step = slope(points)
+        found = self.rise(since, least)
+        if per_step is None or not per_step.rises or found is None:
+            return None
+        return replace(found, per_step=per_step, steps=points[-1][0] - points[0][0])
 
     def rise(self, since: float, least: int = MIN_STRETCHES) -> Climb | None:
         """Return the rise from the first part since that moment to the last; None: too few stretches."""
@@ -251,7 +260,13 @@ class Trend:
             return None
         floors = [median(low for _, low in part) for part in (parts[0], parts[-1])]
         middles = [median(t for t, _ in part) for part in (parts[0], parts[-1])]
-        return Climb(first=floors[0], last=floors[1], seconds=middles[1] - middles[0], newest=parts[-1][-1][1])
+        return Climb(
+            first=floors[0],
+            last=floors[1],
+            seconds=middles[1] - middles[0],
+            newest=parts[-1][-1][1],
+            watched=parts[-1][-1][0] - parts[0][0][0] + self.width,
+        )
 
     def _parts(self, since: float, least: int) -> list[list[tuple[float, float]]]:
         """Return (time, minimum) pairs in parts of equal size; no parts where there are too few."""

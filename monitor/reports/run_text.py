@@ -35,6 +35,7 @@ def sections(report: Report) -> list[Section]:
         what_if(report),
         wall(report),
         gpu_sections.phases(report),
+        unnamed(report),
         gpu_sections.account(report),
         gpu_sections.idle_places(report),
         gpu_sections.below_peak(report),
@@ -208,6 +209,25 @@ def wall(report: Report) -> Section | None:
     ]
     total = ["total", duration(account.total), share(1.0)]
     return Section("Wall time", rows=[["part", "time", "share"], *shown, total])
+
+
+MIN_UNNAMED_SHARE = 0.05  # of the time since the first step: less in no phase is not worth a table
+
+
+def unnamed(report: Report) -> Section | None:
+    """Return the time in no phase by lines of the program."""
+    account, stepping = report.unnamed, report.wall.stepping
+    if account is None or account.seconds < MIN_UNNAMED_SHARE * stepping:
+        return None
+    rows = [["what", "where", "time", "share", "per step"]]
+    for part in account.parts:
+        grown = f"{duration(part.early)} → {duration(part.late)}, growing" if part.grows else ""
+        place = "elsewhere" if part.place is None else clean(part.place, 128)
+        rows.append([clean(part.activity or "", 24), place, duration(part.seconds), share(part.share), grown])
+    line = (
+        f"{duration(account.seconds)} measured, divided by {account.looks:,} stack samples; share of the time {SINCE}"
+    )
+    return Section("Time in no phase (sampled)", [line], rows, left=2)
 
 
 def speed_classes(report: Report) -> Section | None:

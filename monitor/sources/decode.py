@@ -248,9 +248,11 @@ def _tidy_metrics(metrics: events.Metrics) -> bool:
 
 
 def _tidy_frames(frames: events.Frames) -> bool:
-    frames.rows = [
-        (_name(where), _name(place), samples) for where, place, samples in frames.rows[:500] if 0 < samples < 1e9
-    ]
+    rows = frames.rows[:500]
+    activities = frames.activities if len(frames.activities) == len(frames.rows) else [""] * len(frames.rows)
+    kept = [(row, _name(activity)) for row, activity in zip(rows, activities, strict=False) if 0 < row[2] < 1e9]
+    frames.rows = [(_name(where), _name(place), samples) for (where, place, samples), _ in kept]
+    frames.activities = [activity for _, activity in kept]
     return True
 
 

@@ -27,14 +27,14 @@ from monitor.model.series import Curve, Series
 from monitor.model.view import step_seconds
 from monitor.units import age, brief, duration, rate, share
 
-MIN_DRIFT_STEPS = 100
+MIN_DRIFT_STEPS = 40
 MIN_DRIFT = 1.20  # the last third against the first: past the ups and downs of a shared host's quarter hours
 MIN_AGREEING_SHARE = 0.8  # of the buckets of the last third lie above the first third: it lasts, and is no spike
 # Times slower; less may be others on a crowded machine, whose share is never known exactly.
 MIN_BEYOND_NEIGHBORS = 2.0
 # A phase appeared in, or vanished from, so many of the steps: they do something else, and may take longer.
 MAX_PHASE_CHANGE = 0.2
-MIN_DRIFT_SECONDS = 0.005  # per step; less is the scheduler's
+MIN_DRIFT_SECONDS = 0.001  # per step; less is the scheduler's
 MIN_STRETCHES = 8  # by the GPU's clock, in each third
 MIN_THIRD_VALUES = 3
 NEWEST = 20  # steps that show whether it is over
@@ -72,7 +72,7 @@ def slow_drift(evidence: Evidence) -> Finding | None:
     crowd = crowded(evidence) if late < MIN_BEYOND_NEIGHBORS * early else crowded(evidence, MIN_READINGS_SHARE)
     lines = [f"first third {brief(early)} per step, last third {brief(late)}"]
     lines += [f"last {NEWEST} steps {brief(newest)} per step: over"] if over else []
-    lines += evidence.places(BETWEEN_STEPS) if between else []
+    lines += evidence.unnamed_places() if between else []
     lines += [crowd] if crowd else []
     if culprit is not None and grown.get(culprit, 0.0) > 0:
         lines.append(f"{culprit} grew most: +{brief(grown[culprit])} per step")

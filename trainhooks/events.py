@@ -186,8 +186,8 @@ class Frames(Event):
 
     kind: ClassVar[str] = "frames"
     rows: List[Tuple[str, str, int]] = field(default_factory=list)  # phase, "other" or "between steps"; place; samples
-    activities: List[str] = field(default_factory=list)  # of each row: what a library does there; empty: unknown
     begin: Optional[float] = None  # when the first of them was taken
+    activities: List[str] = field(default_factory=list)  # of each row: what a library does there; empty: unknown
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -228,15 +229,18 @@ class Trend:
             self.low.append(low)
             self.high.append(high)
 
-    def climb(self, since: float, done: Callable[[float], float], least: int = MIN_STRETCHES) -> Climb | None:
+    def climb(
+        self, since: float, done: Callable[[float], float], least: int = MIN_STRETCHES, until: float = math.inf
+    ) -> Climb | None:
         """Return how the minimum rose since that moment; None: not steadily, not to the end, or too few stretches.
 
         Args:
             done: returns the number of steps done by a moment. Steps are what leaks: where they are slow or there are
                 none, the memory rises more slowly or not at all.
             least: stretches in each part.
+            until: what lies later does not count, as the end of a program, which gives its memory back.
         """
-        parts = self._parts(since, least)
+        parts = self._parts(since, least, until)
         rows = [(done(median(t for t, _ in part)), median(low for _, low in part)) for part in parts]
         if not rows or rows[-1][0] <= rows[0][0]:
             return None
@@ -248,14 +252,14 @@ class Trend:
             return None
         points = [(done(t), low) for part in parts for t, low in part]
         per_step = slope(points)
-        found = self.rise(since, least)
+        found = self.rise(since, least, until)
         if per_step is None or not per_step.rises or found is None:
             return None
         return replace(found, per_step=per_step, steps=points[-1][0] - points[0][0])
 
-    def rise(self, since: float, least: int = MIN_STRETCHES) -> Climb | None:
+    def rise(self, since: float, least: int = MIN_STRETCHES, until: float = math.inf) -> Climb | None:
         """Return the rise from the first part since that moment to the last; None: too few stretches."""
-        parts = self._parts(since, least)
+        parts = self._parts(since, least, until)
         if not parts:
             return None
         floors = [median(low for _, low in part) for part in (parts[0], parts[-1])]
@@ -268,14 +272,14 @@ class Trend:
             watched=parts[-1][-1][0] - parts[0][0][0] + self.width,
         )
 
-    def _parts(self, since: float, least: int) -> list[list[tuple[float, float]]]:
+    def _parts(self, since: float, least: int, until: float) -> list[list[tuple[float, float]]]:
         """Return (time, minimum) pairs in parts of equal size; no parts where there are too few."""
         if self.begin is None:
             return []
         rows = [
             (self.begin + (place + 0.5) * self.width, low)
             for place, low in zip(self.places, self.low, strict=True)
-            if self.begin + place * self.width >= since
+            if self.begin + place * self.width >= since and self.begin + place * self.width < until
         ]
         size = len(rows) // PARTS
         if size < least:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 MAX_POINTS = 64  # points compared in pairs, 2,016 at most; more add nothing to the interval
-MIN_POINTS = 6  # of fewer, no order is rarer by chance than one in a few hundred
+MIN_POINTS = 7  # of fewer, not even a rise from each to the next is beyond three standard errors
 # Standard errors on each side of the slope. Points of one run are not independent, and a run is judged again and again:
 # so far more than the usual two.
 SIGMAS = 3.0
@@ -28,8 +28,12 @@ class Slope:
         return self.low > 0.0
 
 
-def slope(points: Sequence[tuple[float, float]]) -> Slope | None:
-    """Return the slope of y over x; None where there are too few points to tell a rise from chance."""
+def slope(points: Sequence[tuple[float, float]], sigmas: float = SIGMAS) -> Slope | None:
+    """Return the slope of y over x; None where there are too few points to tell a rise from chance.
+
+    Args:
+        sigmas: standard errors on each side.
+    """
     thinned = _thinned(points)
     slopes = sorted(
         (b[1] - a[1]) / (b[0] - a[0]) for at, a in enumerate(thinned) for b in thinned[at + 1 :] if b[0] > a[0]
@@ -37,7 +41,7 @@ def slope(points: Sequence[tuple[float, float]]) -> Slope | None:
     n = len(thinned)
     if n < MIN_POINTS or not slopes:
         return None
-    spread = SIGMAS * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
+    spread = sigmas * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
     first, last = math.floor((len(slopes) - spread) / 2), math.ceil((len(slopes) + spread) / 2)
     if first < 0 or last >= len(slopes):  # so few points that any slope is possible
         return Slope(median(slopes), -math.inf, math.inf)

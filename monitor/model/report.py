@@ -12,7 +12,8 @@ from typing import Any
 from monitor.model.baseline import SpeedClasses
 from monitor.model.gpu_activity import Range
 from monitor.model.peaks import MatrixProduct
-from monitor.units import brief, duration, share
+from monitor.model.stack_samples import UnnamedTime
+from monitor.units import brief
 
 # The GPU part: what is known of the device's time.
 
@@ -365,35 +366,6 @@ class Straggler:
     seconds: float  # the same a step
     steps: int  # that were compared
     culprit: str | None = None  # the phase in which it takes longer, by the device's clock
-
-
-@dataclass(slots=True)
-class SampledPart:
-    """A part of the time in no phase, by stack samples: one line of the program, and what a library does there."""
-
-    place: str | None  # None: all further places together
-    activity: str | None  # None: unknown
-    seconds: float  # its part of the measured seconds
-    share: float  # of the time since the first step
-    looks: int  # stack samples
-    grows: bool = False  # its seconds per step rise all along the run
-    early: float | None = None  # seconds per step at the beginning, where they grow
-    late: float | None = None
-
-    def text(self) -> str:
-        """Return `fsync, log.py:14 (os.fsync) in log_row: about 22% of the time since the first step, growing`."""
-        name = ", ".join(filter(None, (self.activity, self.place))) or "elsewhere"
-        grown = f", growing: {duration(self.early)} → {duration(self.late)} per step" if self.grows else ""
-        return f"{name}: about {share(self.share)} of the time since the first step{grown}"
-
-
-@dataclass(slots=True)
-class UnnamedTime:
-    """The time in steps in no phase and between steps: its sum is measured, its division is sampled."""
-
-    seconds: float  # by the host's clock; the parts add up to it
-    looks: int
-    parts: list[SampledPart] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)

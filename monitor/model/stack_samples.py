@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from monitor.model.growth import slope
 from monitor.step_columns import OTHER
+from monitor.units import duration, share
 from trainhooks.events import OVERFLOW, Frames
 
 BETWEEN_STEPS = "between steps"  # the stack sampler's name for time outside all steps
@@ -21,6 +22,8 @@ MIN_LOOP_PHASES = 3  # that go on inside one line: forward, backward and one mor
 MIN_GROWTH_SAMPLES = 24
 # The last third of the stretches against the first, per step: growth that is less is none worth naming.
 MIN_GROWTH = 1.3
+# Standard errors: fewer than where a finding rests on it. This is a remark beside one, and its two ends are far apart.
+GROWTH_SIGMAS = 2.5
 
 
 class Place(NamedTuple):
@@ -115,7 +118,7 @@ class StackSamples:
             if steps >= 1.0:
                 spent = sum(seconds for place, seconds in stretch.seconds.items() if is_meant(place))
                 points.append((done(stretch.begin) + steps / 2, spent / steps))
-        rise, third = slope(points), len(points) // 3
+        rise, third = slope(points, GROWTH_SIGMAS), len(points) // 3
         if rise is None or not rise.rises or not third:
             return None
         early, late = (median(spent for _, spent in part) for part in (points[:third], points[-third:]))
@@ -125,3 +128,35 @@ class StackSamples:
 def _add(table: dict[Place, float], more: dict[Place, float]) -> None:
     for place, seconds in more.items():
         table[place] = table.get(place, 0.0) + seconds
+
+
+# What a report says of them.
+
+
+@dataclass(slots=True)
+class SampledPart:
+    """A part of the time in no phase, by stack samples: one line of the program, and what a library does there."""
+
+    place: str | None  # None: all further places together
+    activity: str | None  # None: unknown
+    seconds: float  # its part of the measured seconds
+    share: float  # of the time since the first step
+    looks: int  # stack samples
+    grows: bool = False  # its seconds per step rise all along the run
+    early: float | None = None  # seconds per step at the beginning, where they grow
+    late: float | None = None
+
+    def text(self) -> str:
+        """Return `fsync, log.py:14 (os.fsync) in log_row: about 22% of the time since the first step, growing`."""
+        name = ", ".join(filter(None, (self.activity, self.place))) or "elsewhere"
+        grown = f", growing: {duration(self.early)} → {duration(self.late)} per step" if self.grows else ""
+        return f"{name}: about {share(self.share)} of the time since the first step{grown}"
+
+
+@dataclass(slots=True)
+class UnnamedTime:
+    """The time in steps in no phase and between steps: its sum is measured, its division is sampled."""
+
+    seconds: float  # by the host's clock; the parts add up to it
+    looks: int
+    parts: list[SampledPart] = field(default_factory=list)

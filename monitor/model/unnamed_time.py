@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monitor.model.report import PhaseRow, SampledPart, UnnamedTime, Wall
-from monitor.model.stack_samples import BETWEEN_STEPS, Growth, Place
+from monitor.model.report import PhaseRow, Wall
+from monitor.model.stack_samples import BETWEEN_STEPS, Growth, Place, SampledPart, UnnamedTime
 from monitor.model.state import RankState
 from monitor.step_columns import OTHER
 

@@ -10,6 +10,7 @@ from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import COMPUTING, MIN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.user_settings import DELAYS_ALL_LAUNCHES
 from monitor.model.baseline import MIN_STRETCHES, Climb
+from monitor.model.pace import amounts_per_step
 from monitor.model.report import Finding
 from monitor.model.state import MACHINE, OTHERS, TRAINERS, TREE, ours
 from monitor.step_columns import OTHER
@@ -160,7 +161,7 @@ MIN_CLIMB_STEPS = 16  # two in each part: growth within a step is work, not a le
 MIN_GROWTH = 128 * 2**20  # bytes; less is lost among caches and libraries that are loaded late
 MIN_GROWTH_SHARE = 0.10  # of what it held at first, likewise
 MIN_CULPRIT_GROWTH_SHARE = 0.7  # of the growth, for one kind of process to be named
-MAX_MORE_WORK = 1.1  # times the tokens a step: longer sequences take more memory, and none is lost
+MAX_MORE_WORK = 1.1  # times the tokens or samples a step: longer sequences take more memory, and none is lost
 CRITICAL_SECONDS_LEFT = 600.0  # until all is full: then the run ends before anybody has looked twice
 MIN_GPU_GROWTH_SHARE = 0.05  # of the GPU's memory
 # A GPU's memory is taken by an allocator that keeps what it has: it grows in the first steps, and where it goes on
@@ -194,17 +195,18 @@ def _climb(
         warmup: begin, seconds after it, and share of the time watched; the later end counts.
         least: readings for each part of a steady climb; None: any rise counts.
     """
-    trend, first = evidence.state.memory.get(what), evidence.state.main.wall.first_step
-    begin, seconds, part = warmup
-    if trend is None or trend.begin is None or first is None or begin is None or not trend.places:
+    main = evidence.state.main
+    trend, first, until = evidence.state.memory.get(what), main.wall.first_step, main.wall.last_step
+    if trend is None or trend.begin is None or not trend.places or first is None or until is None or warmup[0] is None:
         return None
-    end = trend.begin + (trend.places[-1] + 1) * trend.width
+    begin, seconds, part = warmup[0], *warmup[1:]
+    end = min(until, trend.begin + (trend.places[-1] + 1) * trend.width)
     since = max(begin + seconds, first + part * (end - first))
     if end - since < min_seconds:
         return None
     if least is None:
-        return trend.rise(since, 1)
-    climb = trend.climb(since, evidence.state.main.pace.done, least=least)
+        return trend.rise(since, 1, until)
+    climb = trend.climb(since, main.pace.done, least, until)
     return climb if climb is not None and climb.steps >= MIN_CLIMB_STEPS else None
 
 
@@ -278,10 +280,10 @@ def _growing_processes(evidence: Evidence, warmup: tuple[float | None, float, fl
 
 
 def _is_more_work(evidence: Evidence) -> bool:
-    """Return whether the newest steps have more tokens than the first ones: a curriculum."""
-    tokens = [value for value in evidence.state.main.tokens.digested().series.curve().mean if value == value]
-    third = len(tokens) // 3
-    return third > 0 and median(tokens[-third:]) > MAX_MORE_WORK * median(tokens[:third])
+    """Return whether the newest steps have more tokens or samples than the first ones: a curriculum."""
+    amounts = amounts_per_step(evidence.state.main.pace)
+    third = len(amounts) // 3
+    return third > 0 and median(amounts[-third:]) > MAX_MORE_WORK * median(amounts[:third])
 
 
 def _gpu_leak(evidence: Evidence) -> Finding | None:

@@ -26,6 +26,9 @@ MIN_GROWTH = 1.3
 GROWTH_SIGMAS = 2.5
 
 
+MIN_SHOWN_SHARE = 0.05  # of the time since the first step in no phase; less is what every loop has
+
+
 class Place(NamedTuple):
     """A line of the program, and what a library does there."""
 
@@ -160,3 +163,7 @@ class UnnamedTime:
     seconds: float  # by the host's clock; the parts add up to it
     looks: int
     parts: list[SampledPart] = field(default_factory=list)
+
+    def matters(self, stepping: float) -> bool:
+        """Return whether it is worth a table; `stepping` is the time since the first step, in seconds."""
+        return self.seconds >= MIN_SHOWN_SHARE * stepping

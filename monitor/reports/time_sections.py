@@ -10,7 +10,6 @@ from trainhooks.events import clean
 
 NO_TIMES = "unknown: no step times in the console output"
 ROUNDING_SECONDS = 1e-6  # seconds: what is left of a sum by rounding
-MIN_UNNAMED_SHARE = 0.05  # of the time since the first step: less in no phase is not worth a table
 
 
 def wall(report: Report) -> Section | None:
@@ -30,8 +29,8 @@ def wall(report: Report) -> Section | None:
 
 def unnamed(report: Report) -> Section | None:
     """Return the time in no phase by lines of the program."""
-    account, stepping = report.unnamed, report.wall.stepping
-    if account is None or account.seconds < MIN_UNNAMED_SHARE * stepping:
+    account = report.unnamed
+    if account is None or not account.matters(report.wall.stepping):
         return None
     rows = [["what", "where", "time", "share", "per step"]]
     for part in account.parts:

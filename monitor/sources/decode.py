@@ -247,12 +247,17 @@ def _tidy_metrics(metrics: events.Metrics) -> bool:
     return True
 
 
+MAX_FRAMES_SECONDS = 86_400.0  # that stack samples of one line cover; writers report far more often
+
+
 def _tidy_frames(frames: events.Frames) -> bool:
-    rows = frames.rows[:500]
-    activities = frames.activities if len(frames.activities) == len(frames.rows) else [""] * len(frames.rows)
-    kept = [(row, _name(activity)) for row, activity in zip(rows, activities, strict=False) if 0 < row[2] < 1e9]
+    fits = len(frames.activities) == len(frames.rows)
+    activities = frames.activities if fits else [""] * len(frames.rows)
+    kept = [row for row in zip(frames.rows, activities, strict=True) if 0 < row[0][2] < 1e9][:500]
     frames.rows = [(_name(where), _name(place), samples) for (where, place, samples), _ in kept]
-    frames.activities = [activity for _, activity in kept]
+    frames.activities = [_name(activity) for _, activity in kept] if fits else []
+    if frames.begin is not None and not 0 <= frames.t - frames.begin <= MAX_FRAMES_SECONDS:
+        frames.begin = None
     return True
 
 

@@ -42,10 +42,10 @@ def slope(points: Sequence[tuple[float, float]], sigmas: float = SIGMAS) -> Slop
     if n < MIN_POINTS or not slopes:
         return None
     spread = sigmas * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-    first, last = math.floor((len(slopes) - spread) / 2), math.ceil((len(slopes) + spread) / 2)
-    if first < 0 or last >= len(slopes):  # so few points that any slope is possible
+    left_out = math.floor((len(slopes) - spread) / 2)  # on either side
+    if left_out < 0:  # so many points have the same x that any slope is possible
         return Slope(median(slopes), -math.inf, math.inf)
-    return Slope(median(slopes), slopes[first], slopes[last])
+    return Slope(median(slopes), slopes[left_out], slopes[-1 - left_out])
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -40,6 +40,7 @@ MAX_PHASE_CHANGE = 0.2
 MIN_DRIFT_SECONDS = 0.001  # per step; less is the scheduler's
 MIN_STRETCHES = 8  # by the GPU's clock, in each third
 MIN_THIRD_VALUES = 3
+MIN_CULPRIT_GROWTH = 0.25  # of the drift, for a phase to be named: there are seldom more than four that matter
 NEWEST = 20  # steps that show whether it is over
 MAX_RECOVERED = 1.10  # of the first third: the newest steps are as fast as those were; half of what makes a drift
 
@@ -70,6 +71,8 @@ def slow_drift(evidence: Evidence) -> Finding | None:
         return None  # what grows there has a name of its own: evaluations, checkpoints, logging
     grown = _grown_phases(evidence)
     culprit = BETWEEN_STEPS if between else max(grown, key=lambda name: grown[name], default=None)
+    if not between and culprit is not None and grown[culprit] < MIN_CULPRIT_GROWTH * (late - early):
+        culprit = None
     newest = _newest(evidence, between)
     over = newest <= MAX_RECOVERED * early
     crowd = crowded(evidence) if late < MIN_BEYOND_NEIGHBORS * early else crowded(evidence, MIN_READINGS_SHARE)

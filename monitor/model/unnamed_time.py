@@ -13,6 +13,7 @@ from monitor.step_columns import OTHER
 # seconds meet only in the sum of both.
 UNNAMED = (OTHER, BETWEEN_STEPS)
 MIN_LOOKS = 12  # with a dozen, a place that takes 10% of the time is in half of them in only one of 2,000 runs
+MIN_UNANIMOUS_LOOKS = 5  # all in one place: were it less than half of the time, that would happen once in 32 runs
 MIN_PART_SHARE = 0.05  # of these samples, for a place to have a part of its own
 MAX_PARTS = 8
 
@@ -28,7 +29,8 @@ def unnamed_time(main: RankState, phases: Sequence[PhaseRow], wall: Wall) -> Unn
     places = {place: spent for place, spent in main.samples.seconds.items() if place.where in UNNAMED}
     looks = sum(main.samples.looks[place] for place in places)
     total = sum(places.values())
-    if looks < MIN_LOOKS or total <= 0 or seconds <= 0 or not stepping:
+    enough = MIN_UNANIMOUS_LOOKS if len({place.users for place in places}) == 1 else MIN_LOOKS
+    if looks < enough or total <= 0 or seconds <= 0 or not stepping:
         return None
     joined: dict[tuple[str, str], list[Place]] = {}
     calls = main.samples.training_calls()

@@ -37,7 +37,7 @@ def unnamed(report: Report) -> Section | None:
         grown = f"{duration(part.early)} → {duration(part.late)}, growing" if part.grows else ""
         place = "elsewhere" if part.place is None else clean(part.place, 128)
         rows.append([clean(part.activity or "", 24), place, duration(part.seconds), share(part.share), grown])
-    line = (
-        f"{duration(account.seconds)} measured, divided by {account.looks:,} stack samples; share of the time {SINCE}"
-    )
+    clock = "" if report.device is None else " by the host's clock"
+    parts = f"divided by {account.looks:,} stack samples; share of the time {SINCE}"
+    line = f"{duration(account.seconds)} measured{clock}, {parts}"
     return Section("Time in no phase (sampled)", [line], rows, left=2)

@@ -53,7 +53,9 @@ def test_parts_add_up_to_what_was_measured() -> None:
 
 
 def test_few_samples_divide_nothing() -> None:
-    assert report_of(loop([[("other", "a.py:1 in f", 5, "")]], [0.3])).unnamed is None
+    one, other = ("other", "a.py:1 in f", 5, ""), ("other", "b.py:1 in g", 5, "")
+    assert report_of(loop([[one, other]], [0.3])).unnamed is None
+    assert unnamed(report_of(loop([[one]], [0.3]))).parts[0].looks == 5, "unless all of them agree"
 
 
 def test_samples_of_a_denser_time_count_for_less() -> None:

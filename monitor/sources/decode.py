@@ -191,7 +191,7 @@ def _counted(value: int | None) -> int | None:
     return value if value is not None and 0 <= value <= MAX_INTEGER else None
 
 
-MAX_PLACES = 64  # sampled stack positions of one step; the hooks sample ten times a second
+MAX_PLACES = 64  # sampled stack positions of one step; the hooks sample at most twenty times a second
 
 
 def _tidy_gpu_time(gpu_time: events.GpuTime) -> bool:

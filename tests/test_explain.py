@@ -113,7 +113,7 @@ def test_quotes_are_filled_in_from_their_modules(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(waiting, "MIN_INPUT_SHARE", 0.125)
     assert "at least 12.5% of step time" in section("input-bound", "Detection")
     text = "{diagnosis.rules.slowdown.MIN_DRIFT:+%} {diagnosis.rules.slowdown.MIN_DRIFT_SECONDS:ms}"
-    assert explain.filled(text) == "20% 5"
+    assert explain.filled(text) == "20% 1"
     text = "{diagnosis.rules.host_limits.MIN_SWAP_GROWTH:MiB} {model.throttle_events.LONGER_HOLD_SECONDS[low clocks]}"
     assert explain.filled(text) == "256 30"
 

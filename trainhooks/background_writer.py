@@ -29,7 +29,6 @@ from trainhooks.events import (
     Bye,
     Event,
     Facts,
-    Frames,
     Hello,
     clean,
     lines_encoder,
@@ -45,10 +44,8 @@ WAKE_SECONDS = 0.05
 SLICE_ENTRIES = 48  # assembled before the interpreter is released: some 100 microseconds
 MAX_PASS_ENTRIES = 4096  # of one lane: a flooded lane must not keep the others' events off the disk
 MAX_FLUSH_SECONDS = 5.0  # at the program's end, for what a flood left
-PASSES_PER_STACK_SAMPLE = 2
 PULSE_SECONDS = 1.0  # between two pulses
 MIN_OPEN_SECONDS = 5.0  # of a phase or a step, after which a pulse has the stack position
-FRAMES_SECONDS = 30.0  # between two reports of sampled stacks
 
 
 class BackgroundWriter:
@@ -88,8 +85,6 @@ class BackgroundWriter:
         self.batches_written = 0  # or refused by the disk
         self._next_pulse = 0.0
         self._sampler = Sampler()
-        self._passes = 0
-        self._frames_due = monotonic_seconds() + FRAMES_SECONDS
         self._place: Optional[str] = None  # last stack position of the primary lane's thread
         self._dropped = 0
         self._device = device
@@ -178,21 +173,16 @@ class BackgroundWriter:
 
     def _sample_stack(self) -> None:
         """Sample the training's stack, for the time that its phases do not explain."""
-        self._passes += 1
-        if self._passes % PASSES_PER_STACK_SAMPLE:
-            return
         primary = self._process.primary
-        if primary is not None and primary.lane.thread.ident is not None:
+        now = monotonic_seconds()
+        if primary is not None and primary.lane.thread.ident is not None and self._sampler.is_due(now):
             self._place = self._sampler.sample(primary.lane.thread.ident, primary.current_phase())
             self._device_times.add_stack_sample(self._place)
-        now = monotonic_seconds()
-        if now >= self._frames_due:
-            self._frames_due = now + FRAMES_SECONDS
-            self._stamp(self._frames())
+        self._stamp(self._frames(now))
 
-    def _frames(self) -> List[Dict[str, Any]]:
-        rows = self._sampler.take()
-        return [to_dict(Frames(producer="", seq=0, t=monotonic_seconds(), rows=rows))] if rows else []
+    def _frames(self, now: float, is_last: bool = False) -> List[Dict[str, Any]]:
+        frames = self._sampler.report(now, is_last)
+        return [to_dict(frames)] if frames is not None else []
 
     def _write(self) -> None:
         if not self._unwritten:
@@ -259,7 +249,9 @@ class BackgroundWriter:
         clock = self._device.status
         if clock != self._sent_facts.get("device_clock"):
             self._stamp([to_dict(Facts(producer="", seq=0, t=monotonic_seconds(), facts={"device_clock": clock}))])
-        self._send(self._frames())  # with all the above: the end of the program waits, and a disk may be slow
+        self._send(
+            self._frames(monotonic_seconds(), is_last=True)
+        )  # with all the above: the end of the program waits, and a disk may be slow
         bye = Bye(producer="", seq=0, t=monotonic_seconds())
         if error is not None:
             bye.error = clean(facts.masked(said(error)[:MAX_TEXT]), 512)

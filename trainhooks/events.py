@@ -184,10 +184,12 @@ class Pulse(Event):
 
 @dataclass
 class Frames(Event):
-    """Stack samples of the training thread since the last such event."""
+    """Stack samples of the training thread since the last such event, taken at equal distances."""
 
     kind: ClassVar[str] = "frames"
     rows: List[Tuple[str, str, int]] = field(default_factory=list)  # phase, "other" or "between steps"; place; samples
+    begin: Optional[float] = None  # when the first of them was taken
+    activities: List[str] = field(default_factory=list)  # of each row: what a library does there; empty: unknown
 
 
 @dataclass
@@ -306,6 +308,7 @@ class Host(Event):
     net_out: Optional[float] = None
     tree_cpu: Optional[float] = None  # percent of one core, the training's process tree
     tree_rss: Optional[int] = None
+    trainers_rss: Optional[int] = None  # of `tree_rss`, the processes that report steps
     tree_processes: Optional[int] = None
     tree_threads: Optional[int] = None
     note: Optional[str] = None  # what cannot be read (e.g. no NVIDIA driver)

@@ -1,14 +1,15 @@
-"""Sample the stack of the training thread, at most ten times a second.
+"""Sample the stack of the training thread, a few times a second.
 
-A sample names the user's own line for time that no phase explains. It costs some ten microseconds of the background
-thread and none of the training's own code. TRAINMON_FRAMES=0 turns sampling off. The line that an exception came from
-is named in the same way.
+A sample names the user's own line for time that no phase explains, and what a library does there. It costs some ten
+microseconds of the background thread and none of the training's own code. TRAINMON_FRAMES=0 turns sampling off. The
+line that an exception came from is named in the same way.
 """
 
 from __future__ import annotations
 
 import ast
 import linecache
+import opcode
 import os
 import re
 import sys
@@ -17,7 +18,8 @@ from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
-from trainhooks.events import MAX_NAME, clean
+from trainhooks import stack_activities
+from trainhooks.events import MAX_NAME, Frames, clean
 
 MAX_CALLS = 500  # kept names; a program is sampled in a few dozen calls
 MAX_CALL_LINES = 40  # source lines; a longer call is not named
@@ -27,7 +29,18 @@ FROM = ", from "
 MIN_LIBRARY_PLACE = 12  # characters; a shorter place is not recognized
 MAX_PLACES = 100  # between two reports; further ones are not counted
 MAX_RAISED = 2000  # frames of a traceback
+MAX_LIBRARY_FRAMES = 60  # below the user's line that are looked at for what the library does
 
+# A short run needs many samples soon; in a long one few are enough, and cost less.
+PERIODS = ((30.0, 0.05), (600.0, 0.1))  # up to so many seconds after the first sample: seconds between two
+LONG_RUN_PERIOD = 0.2
+SLACK_SECONDS = 0.02  # whoever asks wakes on a clock of its own, a little early or late
+# Between two reports: at first often, so that a short run shows what grows in it.
+REPORT_SECONDS, FIRST_REPORT_SECONDS = 30.0, 1.0
+
+_WITH = re.compile(r"\s*(?:async\s+)?with\s+([A-Za-z_][\w.]*)\s*(?::|,|\bas\b)")
+# Instructions that enter a `with` block; from Python 3.14 on it is a plain call.
+_ENTERS = ("BEFORE_WITH", "SETUP_WITH") if sys.version_info < (3, 14) else ("CALL",)
 _calls: Dict[Tuple[str, int, str, int], Optional[str]] = {}  # by place: hashing a code object is slow
 
 
@@ -41,6 +54,15 @@ class Position(NamedTuple):
     @classmethod
     def of(cls, frame: FrameType) -> Position:
         return cls(frame.f_code, frame.f_lineno, frame.f_lasti)
+
+
+class _Stack(NamedTuple):
+    """One sample: the innermost frame of the user's code, of a library that it called, and of all that it called."""
+
+    users: Optional[Position]
+    library: Optional[Position]
+    innermost: Optional[Position]
+    inside: List[Tuple[str, str]]  # file and function of the frames below the user's, innermost first
 
 
 def called(position: Position) -> Optional[str]:
@@ -105,6 +127,19 @@ def _dotted(node: ast.expr) -> str:
     return ".".join(reversed(names))
 
 
+def _entered(position: Position) -> Optional[str]:
+    """Return the dotted name of what a `with` block is being entered with; None where that is not what goes on."""
+    code, line, instruction = position
+    if not 0 <= instruction < len(code.co_code) or opcode.opname[code.co_code[instruction]] not in _ENTERS:
+        return None
+    try:
+        match = _WITH.match(linecache.getline(code.co_filename, line))
+    except Exception:  # as `_name`: a file that is no text may raise anything
+        return None
+    names = (*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars)
+    return match[1] if match is not None and all(part in names for part in match[1].split(".")) else None
+
+
 _TORCH = f"-packages{os.sep}torch{os.sep}"
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARY = tuple(
@@ -118,37 +153,92 @@ class Sampler:
 
     def __init__(self) -> None:
         self.wanted = os.environ.get(VARIABLE, "1") != "0"
-        self._rows: Dict[Tuple[str, str], int] = {}
+        self._rows: Dict[Tuple[str, str, str], int] = {}
         self._names: Dict[str, str] = {}
+        self._activities: Dict[Tuple[str, int, str, int], Optional[str]] = {}  # of the user's own calls, by place
+        self._first: Optional[float] = None  # when sampling began
+        self._due = 0.0
+        self._begin = 0.0  # of what the next report covers
+        self._period = PERIODS[0][1]
+
+    def is_due(self, now: float) -> bool:
+        """Return whether it is time for a sample, and plan the next one."""
+        if now < self._due:
+            return False
+        if self._first is None:
+            self._first = self._begin = now
+        self._due = now + self._period_at(now) - SLACK_SECONDS
+        return True
+
+    def _period_at(self, now: float) -> float:
+        age = now - (now if self._first is None else self._first)
+        return next((period for upto, period in PERIODS if age < upto), LONG_RUN_PERIOD)
 
     def sample(self, thread: int, phase: str) -> Optional[str]:
         """Count the thread's innermost user frame under `phase`, and return it."""
         # The frames are let go of before their source is read, which can take long on a slow disk.
-        positions = _positions(_standing(sys._current_frames().get(thread))) if self.wanted else None
-        place = self._place(*positions) if positions is not None else None
-        if place is not None:
-            key = (phase, place)
+        stack = _stack(_standing(sys._current_frames().get(thread))) if self.wanted else None
+        place = self._place(stack) if stack is not None else None
+        if stack is not None and place is not None:
+            key = (phase, place, self._activity(stack) or "")
             if key not in self._rows and len(self._rows) >= MAX_PLACES // 2:
-                key = (phase, place.rpartition(FROM)[2])  # a library's places can be many
+                key = (phase, place.rpartition(FROM)[2], key[2])  # a library's places can be many
             if key in self._rows or len(self._rows) < MAX_PLACES:
                 self._rows[key] = self._rows.get(key, 0) + 1
         return place
 
-    def take(self) -> List[Tuple[str, str, int]]:
-        """Return the samples since the last call: phase, place, how many."""
-        rows = [(phase, place, count) for (phase, place), count in self._rows.items()]
-        self._rows = {}
-        return rows
+    def report(self, now: float, is_last: bool = False) -> Optional[Frames]:
+        """Return the samples since the last report where one is due; None: not yet, or there are none."""
+        if self._first is None:
+            return None
+        period = self._period_at(now)
+        # Samples of one report stand for equally long: it ends where the period changes.
+        is_early = now - self._first <= REPORT_SECONDS
+        waited = now - self._begin
+        if not (is_last or period != self._period or waited >= (FIRST_REPORT_SECONDS if is_early else REPORT_SECONDS)):
+            return None
+        rows, begin = self._rows, self._begin
+        self._rows, self._begin, self._period = {}, now, period
+        if not rows:
+            return None
+        return Frames(
+            producer="",
+            seq=0,
+            t=now,
+            rows=[(phase, place, count) for (phase, place, _), count in rows.items()],
+            activities=[activity for _, _, activity in rows],
+            begin=begin,
+        )
 
-    def _place(
-        self, users: Optional[Position], library: Optional[Position], innermost: Optional[Position]
-    ) -> Optional[str]:
+    def _activity(self, stack: _Stack) -> Optional[str]:
+        """Return what a library does in the user's line: by the files of its frames, else by the name of the call."""
+        inside = [(stack_activities.inside(path, _LIBRARY), function) for path, function in stack.inside]
+        found = stack_activities.of_libraries(inside)
+        for position in (stack.users, stack.library):
+            if found is None and position is not None:
+                found = self._of_call(position, is_innermost=not inside)
+        return found
+
+    def _of_call(self, position: Position, is_innermost: bool) -> Optional[str]:
+        code = position.code
+        key = (code.co_filename, code.co_firstlineno, code.co_name, position.instruction)
+        if key not in self._activities:
+            if len(self._activities) >= MAX_CALLS:
+                self._activities.clear()
+            activity = stack_activities.of_call(called(position))
+            if activity is None and is_innermost:
+                activity = stack_activities.of_context(_entered(position))
+            self._activities[key] = activity
+        return self._activities[key]
+
+    def _place(self, stack: _Stack) -> Optional[str]:
         """Return `train.py:41 (json.load) in read`: the innermost frame of the user's code, else the innermost of all.
 
         In brackets what it calls there, where that is clear. The innermost frame of a library that runs inside comes
         first: `transformers/trainer.py:3821 (loss.item) in _inner_training_loop, from train.py:83 (...) in ...`. Torch
         and the standard library are named so only where it is unclear what the user's line calls.
         """
+        users, library, innermost, _ = stack
         if users is None:
             other = library if library is not None else innermost
             return self._text(other, called(other)) if other is not None else None
@@ -171,24 +261,24 @@ class Sampler:
         return clean(f"{place} ({call}) in {function}" if call else f"{place} in {function}", MAX_NAME)
 
 
-# The innermost frame of the user's code, of a library that it called, and of all that it called.
-Positions = Tuple[Optional[Position], Optional[Position], Optional[Position]]
-
-
-def _positions(stack: Iterable[Position]) -> Positions:
-    """Return the positions that name a place in a stack, the innermost first."""
+def _stack(positions: Iterable[Position]) -> _Stack:
+    """Return what a sample needs to know of a stack, whose positions come with the innermost first."""
     innermost: Optional[Position] = None
     library: Optional[Position] = None
-    for position in stack:
+    inside: List[Tuple[str, str]] = []
+    for position in positions:
         path = position.code.co_filename
         if not path.startswith(_OWN):
             if _is_users(path):
-                return position, library, innermost
+                return _Stack(position, library, innermost, inside)
             if innermost is None:
                 innermost = position
             if library is None and _is_library(path):
                 library = position
-    return None, library, innermost
+            inside.append((path, position.code.co_name))
+            if len(inside) > MAX_LIBRARY_FRAMES:
+                del inside[0]  # the outer ones say what was called
+    return _Stack(None, library, innermost, inside)
 
 
 def _standing(frame: Optional[FrameType]) -> Iterator[Position]:
@@ -216,7 +306,7 @@ def raised_at(error: BaseException) -> Optional[str]:
     while trace is not None and len(stack) < MAX_RAISED:
         stack.append(Position(trace.tb_frame.f_code, trace.tb_lineno, trace.tb_lasti))
         trace = trace.tb_next
-    return Sampler()._place(*_positions(reversed(stack))) if stack else None
+    return Sampler()._place(_stack(reversed(stack))) if stack else None
 
 
 def said(error: BaseException) -> str:

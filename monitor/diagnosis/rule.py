@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 from monitor.model.compare import Side
 from monitor.model.report import Device, Finding, PhaseRow, Report
+from monitor.model.stack_samples import BETWEEN_STEPS as BETWEEN_STEPS
+from monitor.model.stack_samples import Place
 from monitor.model.state import RunState
 from monitor.model.step_intervals import Timelines
 from monitor.model.throttle_events import MAX_MISSED
@@ -27,7 +29,6 @@ MIN_PLACE_SHARE, MAX_PLACES = 0.1, 3  # of the samples, for a place to be named;
 # Limits on the number of steps are meant for short ones. Of steps that take seconds a few show as much: without the
 # first three, the others have to fill this many seconds.
 MIN_LONG_STEPS, MIN_LONG_SECONDS = 5, 5.0
-BETWEEN_STEPS = "between steps"  # the stack sampler's name for time outside all steps
 # Phases in which the model is computed.
 COMPUTING = ("forward", "backward", "optimizer", "training", "generation", "log_probs")
 
@@ -162,12 +163,27 @@ class Evidence:
             counts.update(self.state.main.frames.get(phase, {}))
         return dict(counts) if counts.total() >= MIN_STACK_SAMPLES else {}
 
+    def sampled_seconds(self, *phases: str) -> dict[Place, float]:
+        """Return the seconds that these samples stand for, by place and activity; empty on few samples."""
+        samples = self.state.main.samples
+        places = {place: seconds for place, seconds in samples.seconds.items() if place.where in phases}
+        return places if sum(samples.looks[place] for place in places) >= MIN_STACK_SAMPLES else {}
+
     def places(self, *phases: str) -> list[str]:
         """Return the most frequent places in these phases, a line each; none on few samples."""
-        samples = self.stack_samples(*phases)
+        samples = self.sampled_seconds(*phases)
         total = sum(samples.values())
-        most = sorted(samples.items(), key=lambda row: -row[1])[:MAX_PLACES]
-        return [f"{share(count / total)} of it at {place}" for place, count in most if count >= MIN_PLACE_SHARE * total]
+        lines: dict[str, float] = {}
+        for place, seconds in samples.items():
+            line = f"{place.line}: {place.activity}" if place.activity else place.line
+            lines[line] = lines.get(line, 0.0) + seconds
+        most = sorted(lines.items(), key=lambda row: -row[1])[:MAX_PLACES]
+        return [f"{share(spent / total)} of it at {line}" for line, spent in most if spent >= MIN_PLACE_SHARE * total]
+
+    def unnamed_places(self) -> list[str]:
+        """Return the largest parts of the time in no phase, a line each; none on few samples."""
+        unnamed = self.report.unnamed
+        return [] if unnamed is None else [part.text() for part in unnamed.parts if part.place is not None][:MAX_PLACES]
 
 
 def _search(facts: dict[str, Any], name: str, depth: int = 3) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
 from monitor import step_columns
+from monitor.model.growth import Slope, slope
 from trainhooks.events import OVERFLOW, Pulse, Step
 
 WINDOW = 128  # steps in the median: enough to ignore outliers, few enough to follow a change
@@ -187,6 +189,9 @@ class Climb:
     last: float
     seconds: float  # between the middles of the two
     newest: float
+    watched: float = 0.0  # seconds, from the begin of the first part to the end of the last
+    steps: float = 0.0  # done meanwhile
+    per_step: Slope | None = None  # where it is known to be steady
 
     @property
     def rate(self) -> float:
@@ -229,15 +234,18 @@ class Trend:
             self.low.append(low)
             self.high.append(high)
 
-    def climb(self, since: float, done: Callable[[float], float], least: int = MIN_STRETCHES) -> Climb | None:
+    def climb(
+        self, since: float, done: Callable[[float], float], least: int = MIN_STRETCHES, until: float = math.inf
+    ) -> Climb | None:
         """Return how the minimum rose since that moment; None: not steadily, not to the end, or too few stretches.
 
         Args:
             done: returns the number of steps done by a moment. Steps are what leaks: where they are slow or there are
                 none, the memory rises more slowly or not at all.
             least: stretches in each part.
+            until: what lies later does not count, as the end of a program, which gives its memory back.
         """
-        parts = self._parts(since, least)
+        parts = self._parts(since, least, until)
         rows = [(done(median(t for t, _ in part)), median(low for _, low in part)) for part in parts]
         if not rows or rows[-1][0] <= rows[0][0]:
             return None
@@ -247,25 +255,36 @@ class Trend:
         rises = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in worked]
         if mean <= 0 or min(rises) < MIN_PART_RISE * mean or sum(rises[-2:]) / 2 < MIN_LATE_RISE * mean:
             return None
-        return self.rise(since, least)
+        points = [(done(t), low) for part in parts for t, low in part]
+        per_step = slope(points)
+        found = self.rise(since, least, until)
+        if per_step is None or not per_step.rises or found is None:
+            return None
+        return replace(found, per_step=per_step, steps=points[-1][0] - points[0][0])
 
-    def rise(self, since: float, least: int = MIN_STRETCHES) -> Climb | None:
+    def rise(self, since: float, least: int = MIN_STRETCHES, until: float = math.inf) -> Climb | None:
         """Return the rise from the first part since that moment to the last; None: too few stretches."""
-        parts = self._parts(since, least)
+        parts = self._parts(since, least, until)
         if not parts:
             return None
         floors = [median(low for _, low in part) for part in (parts[0], parts[-1])]
         middles = [median(t for t, _ in part) for part in (parts[0], parts[-1])]
-        return Climb(first=floors[0], last=floors[1], seconds=middles[1] - middles[0], newest=parts[-1][-1][1])
+        return Climb(
+            first=floors[0],
+            last=floors[1],
+            seconds=middles[1] - middles[0],
+            newest=parts[-1][-1][1],
+            watched=parts[-1][-1][0] - parts[0][0][0] + self.width,
+        )
 
-    def _parts(self, since: float, least: int) -> list[list[tuple[float, float]]]:
+    def _parts(self, since: float, least: int, until: float) -> list[list[tuple[float, float]]]:
         """Return (time, minimum) pairs in parts of equal size; no parts where there are too few."""
         if self.begin is None:
             return []
         rows = [
             (self.begin + (place + 0.5) * self.width, low)
             for place, low in zip(self.places, self.low, strict=True)
-            if self.begin + place * self.width >= since
+            if self.begin + place * self.width >= since and self.begin + place * self.width < until
         ]
         size = len(rows) // PARTS
         if size < least:

@@ -17,6 +17,8 @@ from monitor.model.state import (
     MACHINE,
     MAX_LATEST,
     MAX_NOTES,
+    OTHERS,
+    TRAINERS,
     TREE,
     UNKNOWN_SOURCE,
     Ending,
@@ -307,6 +309,9 @@ def _host(state: RunState, host: Host, _: Producer) -> None:
     _remember(state.host, host)
     _keep(state, TREE, host.t, host.tree_rss)
     _keep(state, MACHINE, host.t, host.memory_used)
+    if host.tree_rss is not None and host.trainers_rss is not None:
+        _keep(state, TRAINERS, host.t, host.trainers_rss)
+        _keep(state, OTHERS, host.t, max(0, host.tree_rss - host.trainers_rss))
 
 
 def _keep(state: RunState, what: str, t: float, used: int | None) -> None:

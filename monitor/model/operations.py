@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from monitor.model.stack_samples import Place
 from monitor.units import share
+from trainhooks import stack_activities
 
 # The work of a sample by the recorded operations of one forward pass early in the run.
 #
@@ -187,6 +189,25 @@ _CALLS = (
         ),
     ),
 )
+
+
+# What libraries do, as the hooks name it, where it is one of these whatever it is called for.
+_KINDS = {
+    **dict.fromkeys(
+        (
+            stack_activities.FSYNC, stack_activities.CSV, stack_activities.PRINT, stack_activities.LOGGING,
+            stack_activities.PLOT, stack_activities.TRACKER, stack_activities.PROGRESS_BAR,
+            stack_activities.TENSOR_TEXT, stack_activities.FILE,
+        ),
+        LOGGING,
+    ),
+    stack_activities.TORCH_SAVE: CHECKPOINT,
+}  # fmt: skip
+
+
+def kind_of(place: Place) -> str | None:
+    """Return `checkpoint`, `eval` or `logging`, by the names in a place and the activity; None: unclear."""
+    return activity(place.line) or _KINDS.get(place.activity)
 
 
 def activity(place: str) -> str | None:

@@ -151,6 +151,14 @@ class Pace:
         )
 
 
+def amounts_per_step(pace: Pace) -> list[float]:
+    """Return the tokens per step along the run, samples where no tokens are counted; empty where neither is."""
+    place = 2 if pace.tokens else 3
+    marks = pace.whole[1:]  # the first one lies before a step
+    amounts = [(b[place] - a[place]) / (b[1] - a[1]) for a, b in pairwise(marks) if b[1] > a[1]]
+    return amounts if any(amounts) else []
+
+
 def recent_over(throughput: Throughput) -> str:
     """Return the time base of the recent rates, `last 30 s` or `last 10 steps`; empty: unknown."""
     seconds, steps = throughput.recent_seconds, throughput.recent_steps

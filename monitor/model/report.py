@@ -12,6 +12,7 @@ from typing import Any
 from monitor.model.baseline import SpeedClasses
 from monitor.model.gpu_activity import Range
 from monitor.model.peaks import MatrixProduct
+from monitor.model.stack_samples import UnnamedTime
 from monitor.units import brief
 
 # The GPU part: what is known of the device's time.
@@ -484,3 +485,4 @@ class Report:
     gpu_clock: GpuClock | None = None  # None: no CUDA events
     device: Device | None = None  # None: the run uses no GPU, as far as it is known
     host_phases: list[PhaseRow] = field(default_factory=list)  # where a device is used: where Python was
+    unnamed: UnnamedTime | None = None  # None: no stack samples in it

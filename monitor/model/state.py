@@ -15,6 +15,7 @@ from monitor.model.printed_position import Printed
 from monitor.model.rank_waits import RankStats
 from monitor.model.report import SlowStep
 from monitor.model.series import Column, Durations, Spread, comes_by_itself
+from monitor.model.stack_samples import StackSamples
 from monitor.model.step_intervals import SpanAttribution, Timelines
 from monitor.model.throttle_watch import Throttles
 from trainhooks.auto.vocabulary import LOSS
@@ -162,7 +163,8 @@ MAX_ALERTS = 500
 MAX_NOTES = 50
 MIN_PRINTED = 2  # values of a printed loss; a single one may be a result at the end
 UNKNOWN_SOURCE = "unknown"  # the source of a producer whose hello is missing
-TREE, MACHINE = "tree", "machine"  # the training's resident memory, and what of the machine's is in use
+# The training's resident memory, and what of the machine's is in use; of the first, the trainers' and all others'.
+TREE, MACHINE, TRAINERS, OTHERS = "tree", "machine", "trainers", "others"
 
 
 @dataclass(slots=True)
@@ -265,6 +267,7 @@ class RankState:
     steps_again: int = 0  # steps repeated after a restart
 
     frames: dict[str, dict[str, int]] = field(default_factory=dict)  # open phase -> place -> stack samples
+    samples: StackSamples = field(default_factory=StackSamples)  # the same along the run, with activities
     pulse: Pulse | None = None
     open_step: OpenStep = field(default_factory=OpenStep)
     latest: list[Step] = field(default_factory=list)  # the newest steps one by one

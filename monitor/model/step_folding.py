@@ -364,6 +364,7 @@ def _mark(rank_state: RankState, span: Span) -> None:
 
 
 def take_frames(rank_state: RankState, frames: Frames) -> None:
+    rank_state.samples.take(frames)
     table = rank_state.frames
     for where, place, looks in frames.rows:
         where = where if where in table or len(table) < MAX_PHASES else OVERFLOW

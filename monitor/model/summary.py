@@ -38,6 +38,7 @@ from monitor.model.series import Column, ordered
 from monitor.model.state import MAX_MARKS, AlertRow, RankState, RunState, ours
 from monitor.model.step_folding import slow_step_alert
 from monitor.model.throttle_watch import GpuWatch
+from monitor.model.unnamed_time import unnamed_time
 from monitor.model.view import OpenWork
 from monitor.model.wall_time import RunContext, outside_steps
 from monitor.step_columns import OTHER
@@ -93,6 +94,7 @@ def report(state: RunState, context: RunContext) -> Report:
         gpu_clock=GpuClock(device.timed_steps, device.dropped) if device is not None and device.clock else None,
         device=device,
         host_phases=host_phases if device is not None else [],
+        unnamed=unnamed_time(main, host_phases, wall),
     )
 
 

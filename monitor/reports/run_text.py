@@ -15,6 +15,7 @@ from monitor.reports import comparison as assumed
 from monitor.reports import gpu_sections, listings
 from monitor.reports.gpu_sections import gpus, host
 from monitor.reports.listings import Section
+from monitor.reports.time_sections import NO_TIMES, unnamed, wall
 from monitor.units import UNKNOWN, duration, money, number, pace, plural, rate, share, signal_name
 from trainhooks.events import clean
 
@@ -23,8 +24,6 @@ from trainhooks.events import clean
 SLOW_STEPS = 8  # shown; the JSON has all
 METRICS = 24
 REASONS = 5  # lines
-NO_TIMES = "unknown: no step times in the console output"
-ROUNDING_SECONDS = 1e-6  # seconds: what is left of a sum by rounding
 
 
 def sections(report: Report) -> list[Section]:
@@ -35,6 +34,7 @@ def sections(report: Report) -> list[Section]:
         what_if(report),
         wall(report),
         gpu_sections.phases(report),
+        unnamed(report),
         gpu_sections.account(report),
         gpu_sections.idle_places(report),
         gpu_sections.below_peak(report),
@@ -207,21 +207,6 @@ def to_try(report: Report) -> Section | None:
 
 def what_if(report: Report) -> Section | None:
     return Section("What if", assumed.lines(report.what_if)) if report.what_if is not None else None
-
-
-def wall(report: Report) -> Section | None:
-    account = report.wall
-    if not account.total or not report.progress.steps_done:
-        return None  # before the first step all is start-up, which has its own table
-    if account.startup is None:
-        return Section("Wall time", [NO_TIMES])
-    shown = [
-        [clean(name, 40), duration(seconds), share(seconds / account.total)]
-        for name, seconds in account.parts
-        if seconds > ROUNDING_SECONDS
-    ]
-    total = ["total", duration(account.total), share(1.0)]
-    return Section("Wall time", rows=[["part", "time", "share"], *shown, total])
 
 
 def speed_classes(report: Report) -> Section | None:

@@ -191,7 +191,7 @@ def _counted(value: int | None) -> int | None:
     return value if value is not None and 0 <= value <= MAX_INTEGER else None
 
 
-MAX_PLACES = 64  # sampled stack positions of one step; the hooks sample ten times a second
+MAX_PLACES = 64  # sampled stack positions of one step; the hooks sample at most twenty times a second
 
 
 def _tidy_gpu_time(gpu_time: events.GpuTime) -> bool:
@@ -247,10 +247,17 @@ def _tidy_metrics(metrics: events.Metrics) -> bool:
     return True
 
 
+MAX_FRAMES_SECONDS = 86_400.0  # that stack samples of one line cover; writers report far more often
+
+
 def _tidy_frames(frames: events.Frames) -> bool:
-    frames.rows = [
-        (_name(where), _name(place), samples) for where, place, samples in frames.rows[:500] if 0 < samples < 1e9
-    ]
+    fits = len(frames.activities) == len(frames.rows)
+    activities = frames.activities if fits else [""] * len(frames.rows)
+    kept = [row for row in zip(frames.rows, activities, strict=True) if 0 < row[0][2] < 1e9][:500]
+    frames.rows = [(_name(where), _name(place), samples) for (where, place, samples), _ in kept]
+    frames.activities = [_name(activity) for _, activity in kept] if fits else []
+    if frames.begin is not None and not 0 <= frames.t - frames.begin <= MAX_FRAMES_SECONDS:
+        frames.begin = None
     return True
 
 

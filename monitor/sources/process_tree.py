@@ -52,7 +52,7 @@ class Tree:
             with self._scan.timed(now):
                 self._find(roots)
                 self._family.update(self._members, trainers)
-        self._fill_use(reading, now)
+        self._fill_use(reading, trainers, now)
         if reading.tree_processes is None:
             return
         reading.tree_workers, reading.tree_executors = self._family.workers, self._family.executors
@@ -66,8 +66,8 @@ class Tree:
                 known = [count for count in counts if count is not None]
                 reading.tree_files = sum(known) if known else None
 
-    def _fill_use(self, reading: events.Host, now: float) -> None:
-        rss = threads = 0
+    def _fill_use(self, reading: events.Host, trainers: Set[int], now: float) -> None:
+        rss = threads = trainers_rss = 0
         seconds: dict[int, float] = {}
         grown = 0.0
         for pid, process in list(self._members.items()):
@@ -76,6 +76,7 @@ class Tree:
                 del self._members[pid]  # it ended
                 continue
             rss += figures[1]
+            trainers_rss += figures[1] if pid in trainers else 0
             threads += figures[2]
             seconds[pid] = figures[0]
             grown += figures[0] - self._before(pid, process, figures[0])
@@ -85,6 +86,7 @@ class Tree:
             if self._read_at is not None and now > self._read_at:
                 reading.tree_cpu = max(0.0, 100 * grown / (now - self._read_at))
             reading.tree_rss, reading.tree_threads, reading.tree_processes = rss, threads, len(seconds)
+            reading.trainers_rss = trainers_rss or None
         self._seconds, self._read_at = seconds, now if seconds else None
 
     def _before(self, pid: int, process: psutil.Process, spent: float) -> float:

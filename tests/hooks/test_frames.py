@@ -46,6 +46,39 @@ def test_time_in_no_phase_has_a_line(train: Trainings) -> None:
     assert any(place.endswith("in <module>") for place in found["forward"]), "the user's line, not the sleep inside"
 
 
+WAITING = """
+import os, time
+lock, held = threading.Lock(), threading.Event()
+def hold():
+    while True:
+        with lock:
+            held.set(); time.sleep(0.1)
+        time.sleep(0.01)
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+def count():
+    with lock:
+        pass
+for _ in th.steps(range(30)):
+    with th.phase("forward"):
+        time.sleep(0.01)
+    count()
+    time.sleep(0.02)
+"""
+
+
+def test_the_time_in_no_phase_is_divided_by_line_and_activity(train: Trainings) -> None:
+    report = train(WAITING).report
+    unnamed = report.unnamed
+    assert unnamed is not None
+    other = next(row for row in report.phases if row.name == "other")
+    assert unnamed.seconds == pytest.approx(other.mean * other.count + report.wall.between_steps)
+    assert sum(part.seconds for part in unnamed.parts) == pytest.approx(unnamed.seconds)
+    first, second = [part for part in unnamed.parts if part.place is not None][:2]
+    assert first.activity == "lock" and (first.place or "").endswith("in count")
+    assert second.activity in ("sleep", None) and first.seconds > second.seconds
+
+
 def test_it_can_be_turned_off(train: Trainings) -> None:
     assert rows(train(BUSY, TRAINMON_FRAMES="0")) == {}
 

@@ -38,7 +38,7 @@ FULL: dict[str, dict[str, Any]] = {
     "span": {"name": "load", "start": 1.0, "duration": 2.0, "own": 0.0, "step": 3, "thread": "t", "detail": "d"},
     "metrics": {"values": {"a": 1.5, "b": "-inf"}, "step": 4, "role": "r"},
     "pulse": {"step": 1, "step_open": 2.0, "phase": "p", "phase_open": 1.0, "spans": [("a", 3.0)], "dropped": 2},
-    "frames": {"rows": [("other", "train.py:3 in load", 12)]},
+    "frames": {"rows": [("other", "train.py:3 in load", 12)], "begin": 1.5, "activities": ["fsync"]},
     "note": {"text": "words", "level": "warning", "code": "c"},
     "bye": {"error": "E: x", "dropped": 1},
     "gpu": {"uuid": "u", "index": 1, "utilization": 50.0, "memory_used": 5, "reasons": 4, "simulated": True},

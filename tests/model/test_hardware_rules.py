@@ -289,7 +289,7 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
         lambda: on_host(200, rss=lambda i: 2 + 10 * (1 - 0.97**i)),  # likewise, slower and slower
         lambda: on_host(200, rss=lambda i: 2 + 0.1 * i, used=lambda i: 5),  # files that were mapped
         lambda: on_host(200, rss=lambda i: 2 + 0.0005 * i),
-        lambda: on_host(40, rss=lambda i: 2 + 0.1 * i),
+        lambda: on_host(14, rss=lambda i: 2 + 0.1 * i),  # too short to tell
         lambda: on_host(200, rss=lambda i: 2 if i < 120 else 9),  # an evaluation's model stays loaded
     ],
     "checkpointing-unneeded": [

@@ -8,6 +8,7 @@ from by_hand import text
 
 from monitor import units
 from monitor.model.report import PhaseRow
+from monitor.model.stack_samples import SampledPart, UnnamedTime
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.rows import row_width
 from monitor.tui.screens import breakdown_screen
@@ -63,3 +64,19 @@ def test_a_histogram_reaches_to_the_maximum_and_has_no_comb(options: ViewOptions
         breakdown_screen.spread_of([(0.01, 5)], 0.01, 0.015, 20).strip()
         and breakdown_screen.spread_of([], 1.0, 2.0, 5) == " " * 5
     )
+
+
+def test_the_time_in_no_phase_is_shown_by_line_where_it_matters() -> None:
+    view = views.running()
+    seconds = 0.3 * view.report.wall.stepping
+    fsync = SampledPart("log.py:14 (os.fsync) in write", "fsync", seconds, 0.3, 90, True, 0.001, 0.004)
+    view = replace(view, report=replace(view.report, unnamed=UnnamedTime(seconds, 90, [fsync])))
+    for width in (60, 158):
+        rows = breakdown_screen._unnamed(view, width)
+        assert all(row_width(row) <= width for row in rows)
+    shown = text(rows)
+    assert "fsync, log.py:14 (os.fsync) in write" in shown and "90 stack samples" in shown
+    assert "1.0 ms → 4.0 ms per step" in shown
+    little = UnnamedTime(0.01 * view.report.wall.stepping, 90, [fsync])
+    for nothing in (None, little):
+        assert breakdown_screen._unnamed(replace(view, report=replace(view.report, unnamed=nothing)), 158) == []

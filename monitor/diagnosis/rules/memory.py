@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import COMPUTING, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.user_settings import DELAYS_ALL_LAUNCHES
 from monitor.model.baseline import MIN_STRETCHES, Climb
+from monitor.model.pace import amounts_per_step
 from monitor.model.report import Finding
-from monitor.model.state import MACHINE, TREE, ours
+from monitor.model.state import MACHINE, OTHERS, TRAINERS, TREE, ours
 from monitor.step_columns import OTHER
 from monitor.units import duration, plural, share, size, size_of
 from trainhooks.events import Host
@@ -126,11 +128,18 @@ def memory_fragmented(evidence: Evidence) -> Finding | None:
 
 # Memory that is never given back.
 
-WARMUP_SECONDS = 15.0  # after the first step: caches, workers, the allocator's first growth
+WARMUP_SECONDS = 3.0  # after the first step: workers start, the allocator and lazy libraries take their first memory
 WARMUP_SHARE = 0.25  # of the time watched, whichever is later
-MIN_WATCHED_SECONDS = 45.0  # after that; a shorter climb is a start
-MIN_GROWTH = 256 * 2**20  # bytes; less is lost among caches
+MIN_WATCHED_SECONDS = 8.0  # after that: one reading a second in each part that has to rise
+# While a run goes on, a cache or a buffer that still fills looks like a leak: more is asked for. The more so in the
+# first pass over the data, in which every item is new.
+MIN_WATCHED_LIVE_SECONDS, MIN_WATCHED_FIRST_PASS_SECONDS = 20.0, 45.0
+MIN_CLIMB_STEPS = 16  # two in each part: growth within a step is work, not a leak
+MIN_GROWTH = 128 * 2**20  # bytes; less is lost among caches and libraries that are loaded late
 MIN_GROWTH_SHARE = 0.10  # of what it held at first, likewise
+MIN_CULPRIT_GROWTH_SHARE = 0.7  # of the growth, for one kind of process to be named
+MAX_MORE_WORK = 1.1  # times the tokens or samples a step: longer sequences take more memory, and none is lost
+CRITICAL_SECONDS_LEFT = 600.0  # until all is full: then the run ends before anybody has looked twice
 MIN_GPU_GROWTH_SHARE = 0.05  # of the GPU's memory
 # A GPU's memory is taken by an allocator that keeps what it has: it grows in the first steps, and where it goes on
 # growing with every step, something is kept. So it shows sooner than on a host, where caches and workers come and go,
@@ -163,51 +172,95 @@ def _climb(
         warmup: begin, seconds after it, and share of the time watched; the later end counts.
         least: readings for each part of a steady climb; None: any rise counts.
     """
-    trend, first = evidence.state.memory.get(what), evidence.state.main.wall.first_step
-    begin, seconds, part = warmup
-    if trend is None or trend.begin is None or first is None or begin is None or not trend.places:
+    main = evidence.state.main
+    trend, first, until = evidence.state.memory.get(what), main.wall.first_step, main.wall.last_step
+    if trend is None or trend.begin is None or not trend.places or first is None or until is None or warmup[0] is None:
         return None
-    end = trend.begin + (trend.places[-1] + 1) * trend.width
+    begin, seconds, part = warmup[0], *warmup[1:]
+    end = min(until, trend.begin + (trend.places[-1] + 1) * trend.width)
     since = max(begin + seconds, first + part * (end - first))
     if end - since < min_seconds:
         return None
-    return trend.rise(since) if least is None else trend.climb(since, evidence.state.main.pace.done, least=least)
+    if least is None:
+        return trend.rise(since, 1, until)
+    climb = trend.climb(since, main.pace.done, least, until)
+    return climb if climb is not None and climb.steps >= MIN_CLIMB_STEPS else None
 
 
 def _growth_line(climb: Climb) -> str:
-    return f"{size(climb.first)} → {size(climb.last)} in {duration(climb.seconds)}, steady growth"
+    line = f"{size(climb.first)} → {size(climb.last)} in {duration(climb.seconds)}, steady growth"
+    rate = climb.per_step
+    return line if rate is None else f"{line}: {size(rate.rate)} per step ({size(rate.low)} to {size(rate.high)})"
 
 
 def _full_line(limit: float, left: float) -> str:
     return f"at this rate {size(limit)} are full in {duration(max(0.0, left))}"
 
 
+def _min_watched(evidence: Evidence) -> float:
+    """Return for how many seconds growth has to last after the warm-up."""
+    passes = evidence.state.main.passes
+    if not evidence.is_running:
+        return MIN_WATCHED_SECONDS
+    return MIN_WATCHED_FIRST_PASS_SECONDS if passes.number == 1 and passes.batches else MIN_WATCHED_LIVE_SECONDS
+
+
 def _host_leak(evidence: Evidence) -> Finding | None:
     warmup = (evidence.state.main.wall.first_step, WARMUP_SECONDS, WARMUP_SHARE)
-    climb = _climb(evidence, TREE, warmup, MIN_WATCHED_SECONDS)
+    min_watched = _min_watched(evidence)
+    climb = _climb(evidence, TREE, warmup, min_watched, least=1)
     if climb is None or climb.last - climb.first < max(MIN_GROWTH, MIN_GROWTH_SHARE * climb.first):
         return None
     # Other programs on the machine come and go: its memory need not grow steadily.
-    machine = _climb(evidence, MACHINE, warmup, MIN_WATCHED_SECONDS, least=None)
+    machine = _climb(evidence, MACHINE, warmup, min_watched, least=None)
     grown = climb.last - climb.first
     if machine is None or machine.last - machine.first < MIN_MACHINE_GROWTH_SHARE * grown:
         return None
-    lines, is_warning = [_growth_line(climb)], False
+    if _is_more_work(evidence):
+        return None
+    lines, severity = [_growth_line(climb)], "info"
     limits = host_readings(evidence.state.host[-1:])
     if limits:
         used, limit = limits[0]
         left = (limit - used) / climb.rate
         lines.append(_full_line(limit, left))
-        eta = evidence.report.progress.eta_seconds
-        is_warning = left < (MAX_SECONDS_LEFT if eta is None else eta) or grown >= MIN_WARNING_GROWTH_SHARE * limit
+        severity = _leak_severity(evidence, left, grown >= MIN_WARNING_GROWTH_SHARE * limit)
+    who = _growing_processes(evidence, warmup, grown)
     return Finding(
         code="memory-leak",
-        severity="warning" if is_warning else "info",
-        title=f"Memory leak: training grows by {size(climb.rate * 60)} per minute",
+        severity=severity,
+        title=f"Memory leak: {who} by {size(climb.rate * 60)} per minute",
         evidence=lines,
         advice="Look for what only grows: lists of losses with their graphs (loss.detach(), .item()), caches, outputs"
         " kept for a table, workers over Python lists. tracemalloc or memray name the line.",
     )
+
+
+def _leak_severity(evidence: Evidence, left: float, is_much: bool) -> str:
+    """Return how grave it is that memory is full in `left` seconds."""
+    eta = evidence.report.progress.eta_seconds
+    if left >= (MAX_SECONDS_LEFT if eta is None else eta) and not is_much:
+        return "info"
+    ends_it = evidence.is_running and left < min(CRITICAL_SECONDS_LEFT, eta if eta is not None else left + 1.0)
+    return "critical" if ends_it else "warning"
+
+
+def _growing_processes(evidence: Evidence, warmup: tuple[float | None, float, float], grown: float) -> str:
+    """Return whose memory it is: the training process's, its workers', or that of all together."""
+    names = {TRAINERS: "training process grows", OTHERS: "workers and other child processes grow"}
+    for what, name in names.items():
+        own = _climb(evidence, what, warmup, 0.0, least=None)
+        if own is not None and own.last - own.first >= MIN_CULPRIT_GROWTH_SHARE * grown:
+            ranks = len(evidence.report.ranks)
+            return "training processes grow" if what == TRAINERS and ranks > 1 else name
+    return "training grows"
+
+
+def _is_more_work(evidence: Evidence) -> bool:
+    """Return whether the newest steps have more tokens or samples than the first ones: a curriculum."""
+    amounts = amounts_per_step(evidence.state.main.pace)
+    third = len(amounts) // 3
+    return third > 0 and median(amounts[-third:]) > MAX_MORE_WORK * median(amounts[:third])
 
 
 def _gpu_leak(evidence: Evidence) -> Finding | None:

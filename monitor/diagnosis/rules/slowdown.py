@@ -21,22 +21,26 @@ from monitor.model.compare import (
     skipped_share,
 )
 from monitor.model.flops import heaviness
-from monitor.model.pace import Pace
+from monitor.model.growth import slope
+from monitor.model.pace import Pace, amounts_per_step
 from monitor.model.report import Finding
 from monitor.model.series import Curve, Series
+from monitor.model.stack_samples import Place
+from monitor.model.unnamed_time import place_growth
 from monitor.model.view import step_seconds
 from monitor.units import age, brief, duration, rate, share
 
-MIN_DRIFT_STEPS = 100
+MIN_DRIFT_STEPS = 40
 MIN_DRIFT = 1.20  # the last third against the first: past the ups and downs of a shared host's quarter hours
 MIN_AGREEING_SHARE = 0.8  # of the buckets of the last third lie above the first third: it lasts, and is no spike
 # Times slower; less may be others on a crowded machine, whose share is never known exactly.
 MIN_BEYOND_NEIGHBORS = 2.0
 # A phase appeared in, or vanished from, so many of the steps: they do something else, and may take longer.
 MAX_PHASE_CHANGE = 0.2
-MIN_DRIFT_SECONDS = 0.005  # per step; less is the scheduler's
+MIN_DRIFT_SECONDS = 0.001  # per step; less is the scheduler's
 MIN_STRETCHES = 8  # by the GPU's clock, in each third
 MIN_THIRD_VALUES = 3
+MIN_CULPRIT_GROWTH = 0.25  # of the drift, for a phase to be named: there are seldom more than four that matter
 NEWEST = 20  # steps that show whether it is over
 MAX_RECOVERED = 1.10  # of the first third: the newest steps are as fast as those were; half of what makes a drift
 
@@ -51,13 +55,13 @@ def slow_drift(evidence: Evidence) -> Finding | None:
     """Find steps that got slower over the run and stayed so, beyond what their tokens explain."""
     if evidence.steps < MIN_DRIFT_STEPS or not _timed_often_enough(evidence):
         return None
-    early, late, agree = _thirds(_step_seconds(evidence))
+    early, late, slower = _drift(_step_seconds(evidence))
     between = False
-    if not _is_slower(early, late, agree):
+    if not slower:
         if evidence.device is not None:
             return None  # the GPU's steps hold what lies between them
-        early, late, agree = _thirds(_periods(evidence.state.main.pace))
-        if not _is_slower(early, late, agree):
+        early, late, slower = _drift(_periods(evidence.state.main.pace))
+        if not slower:
             return None
         between = True  # the steps take what they took; what lies between them grows
     if _is_other_work(evidence) or _is_contention(evidence, early, late) or _is_more_tokens(evidence, early, late):
@@ -67,15 +71,18 @@ def slow_drift(evidence: Evidence) -> Finding | None:
         return None  # what grows there has a name of its own: evaluations, checkpoints, logging
     grown = _grown_phases(evidence)
     culprit = BETWEEN_STEPS if between else max(grown, key=lambda name: grown[name], default=None)
+    if not between and culprit is not None and grown[culprit] < MIN_CULPRIT_GROWTH * (late - early):
+        culprit = None
     newest = _newest(evidence, between)
     over = newest <= MAX_RECOVERED * early
     crowd = crowded(evidence) if late < MIN_BEYOND_NEIGHBORS * early else crowded(evidence, MIN_READINGS_SHARE)
     lines = [f"first third {brief(early)} per step, last third {brief(late)}"]
     lines += [f"last {NEWEST} steps {brief(newest)} per step: over"] if over else []
-    lines += evidence.places(BETWEEN_STEPS) if between else []
+    lines += evidence.unnamed_places() if between else []
     lines += [crowd] if crowd else []
     if culprit is not None and grown.get(culprit, 0.0) > 0:
         lines.append(f"{culprit} grew most: +{brief(grown[culprit])} per step")
+    lines += _grown_line(evidence)
     where = f", in {culprit}" if culprit and not between else ", between steps" if between else ""
     return Finding(
         code="slow-drift",
@@ -137,11 +144,8 @@ def _is_contention(evidence: Evidence, early: float, late: float) -> bool:
 
 
 def _is_more_tokens(evidence: Evidence, early: float, late: float) -> bool:
-    """Return whether the late steps have more work."""
-    tokens = evidence.state.main.tokens.digested()
-    if tokens.count <= MIN_DRIFT_STEPS // 2:
-        return False
-    fewer, more, _ = _thirds(tokens.series.curve().mean)
+    """Return whether the late steps have more tokens or samples, and take longer for it."""
+    fewer, more, _ = _thirds(amounts_per_step(evidence.state.main.pace))
     return fewer > 0 and late / early < MIN_DRIFT * more / fewer
 
 
@@ -160,8 +164,14 @@ def _lost(evidence: Evidence, early: float, between: bool) -> float:
     return evidence.of_wall(max(0.0, spent - early * main.step_seconds.digested().count))
 
 
-def _is_slower(early: float, late: float, agree: float) -> bool:
-    return late >= MIN_DRIFT * early and late - early >= MIN_DRIFT_SECONDS and agree >= MIN_AGREEING_SHARE
+def _drift(means: Sequence[float]) -> tuple[float, float, bool]:
+    """Return the medians of the first and the last third, and whether the rise is a drift and no chance."""
+    early, late, agree = _thirds(means)
+    if late < MIN_DRIFT * early or late - early < MIN_DRIFT_SECONDS or agree < MIN_AGREEING_SHARE:
+        return early, late, False
+    values = [value for value in means if value == value]
+    trend = slope(list(enumerate(values))[len(values) // 10 :])  # the warm-up left out, as in the thirds
+    return early, late, trend is not None and trend.rises
 
 
 def _grown_phases(evidence: Evidence) -> dict[str, float]:
@@ -175,6 +185,19 @@ def _grown_phases(evidence: Evidence) -> dict[str, float]:
         columns = {name: stats.seconds.digested() for name, stats in main.phases.items()}
     thirds = {name: _thirds(column.series.curve().mean) for name, column in columns.items()}
     return {name: late - early for name, (early, late, _) in thirds.items()}
+
+
+def _grown_line(evidence: Evidence) -> list[str]:
+    """Return the line of the program that grew most, by stack samples in all phases; none where none did."""
+    main = evidence.state.main
+    by_line: dict[str, list[Place]] = {}
+    for place in main.samples.looks:
+        by_line.setdefault(place.users, []).append(place)
+    known = {line: growth for line, places in by_line.items() if (growth := place_growth(main, places)) is not None}
+    most = max(known, key=lambda line: known[line].late - known[line].early, default=None)
+    if most is None:
+        return []
+    return [f"{most}: {brief(known[most].early)} → {brief(known[most].late)} per step, by stack samples"]
 
 
 def _periods(pace: Pace, most: int | None = None) -> list[float]:

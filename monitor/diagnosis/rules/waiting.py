@@ -7,17 +7,16 @@ from statistics import median
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.host_limits import crowded
 from monitor.model import operations
-from monitor.model.operations import activity
+from monitor.model.operations import kind_of
 from monitor.model.pace import SINCE
 from monitor.model.report import Finding, Straggler
+from monitor.model.stack_samples import Place
+from monitor.model.unnamed_time import UNNAMED
 from monitor.step_columns import OTHER
 from monitor.units import duration, flow, percent, share
 
 # Time in no phase, and what stack samples show in it.
 
-# A loop without a loader has no step open between two steps, and its time counts as the next one's: stack samples and
-# seconds meet only in the sum of both.
-UNNAMED = (OTHER, BETWEEN_STEPS)
 MIN_ACTIVITY_SHARE = 0.5  # of the stack samples: a part that is sampled less often does not name the whole
 # Of the time since the first step. Samples are taken when the interpreter lets go, and writing lets go more often than
 # computing does: what they show is no exact share, and a small one proves little.
@@ -48,25 +47,25 @@ def sampled_seconds(evidence: Evidence, what: str) -> float:
     """
     if evidence.host_only:
         return 0.0
-    seconds = unnamed_seconds(evidence) * _activity_share(evidence.stack_samples(*UNNAMED), what)
+    seconds = unnamed_seconds(evidence) * _activity_share(evidence.sampled_seconds(*UNNAMED), what)
     if has_phases(evidence):  # forward is what lies between the data and backward, printing included
-        seconds += evidence.named("forward") * _activity_share(evidence.stack_samples("forward"), what)
+        seconds += evidence.named("forward") * _activity_share(evidence.sampled_seconds("forward"), what)
     return seconds if evidence.of_loop(seconds) >= MIN_SAMPLED_LOOP_SHARE else 0.0
 
 
 def sampled_activity(evidence: Evidence) -> tuple[str, float] | None:
     """Return what most of the time in no phase is by the stack samples, and its seconds."""
-    samples = {} if evidence.host_only else evidence.stack_samples(*UNNAMED)
-    for what in sorted({name for place in samples if (name := activity(place)) is not None}):
+    samples = {} if evidence.host_only else evidence.sampled_seconds(*UNNAMED)
+    for what in sorted({name for place in samples if (name := kind_of(place)) is not None}):
         seconds = unnamed_seconds(evidence) * _activity_share(samples, what)
         if seconds and evidence.of_loop(seconds) >= MIN_SAMPLED_LOOP_SHARE:
             return what, seconds
     return None
 
 
-def _activity_share(samples: dict[str, int], what: str) -> float:
+def _activity_share(samples: dict[Place, float], what: str) -> float:
     total = sum(samples.values())
-    part = sum(count for place, count in samples.items() if activity(place) == what) / total if total else 0.0
+    part = sum(seconds for place, seconds in samples.items() if kind_of(place) == what) / total if total else 0.0
     return part if part >= MIN_ACTIVITY_SHARE else 0.0
 
 
@@ -167,7 +166,7 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
         part = other.share * inside / (other.mean * other.count)
         lines.append(f"in steps, in no phase: {duration(inside / other.count)} per step, {share(part)} of step time")
     lines.append(f"between steps: {duration(outside)}, {share(evidence.of_wall(outside))} of wall time")
-    lines += evidence.places(*UNNAMED)
+    lines += evidence.unnamed_places()
     where = " between steps" if outside > inside else ""
     is_warning = worst >= MIN_WARNING_UNNAMED_SHARE and not _is_planned(evidence, inside, outside)
     return Finding(
@@ -284,8 +283,8 @@ def _interruption(
     if sampled:
         lines = [f"about {duration(seconds)} in {what}, by stack samples"]
         for phases in (UNNAMED, ("forward",)):
-            if _activity_share(evidence.stack_samples(*phases), what):
-                lines += evidence.places(*phases)
+            if _activity_share(evidence.sampled_seconds(*phases), what):
+                lines += evidence.unnamed_places() if phases == UNNAMED else evidence.places(*phases)
     else:
         lines = [f"{duration(seconds)} in {what}, {duration(wall.steps)} in steps"]
     lines += [f"{duration(late)} of it after the last step"] if late else []

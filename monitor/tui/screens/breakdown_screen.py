@@ -33,6 +33,7 @@ _ROUNDING = 1e-6  # cells: the rounding error of a difference of 0
 MIN_COMB_BINS = 5  # filled bins: fewer show no comb pattern
 MOST_JOINED = 8  # cells of a bin, at most
 _MOST_ROWS = 4  # rows of a phase in the chart over the run
+_MOST_PLACES = 5  # rows of the time in no phase
 _NOTHING = Curve()
 _SCALE = ("step count by duration, log scale", "count by duration, log", "log scale")
 
@@ -231,6 +232,23 @@ def over_the_run(rows: list[PhaseRow], times: Lane, options: ViewOptions, width:
     return [*out, steps_axis(layout, gutter, width - gutter - tail)] if drawn else []
 
 
+def _unnamed(view: View, width: int) -> list[Row]:
+    """Return the time in no phase by lines of the program; empty where it is little or not sampled."""
+    account = view.report.unnamed
+    if account is None or not account.matters(view.report.wall.stepping):
+        return []
+    measured = f"   {units.duration(account.seconds)} measured, divided by {account.looks:,} stack samples"
+    rows: list[Row] = [[], cut([(" Time in no phase", "text bold"), (measured, "muted")], width - 1)]
+    for part in account.parts[:_MOST_PLACES]:
+        name = ", ".join(filter(None, (part.activity, part.place))) or "elsewhere"
+        line: Row = [(column(units.share(part.share), 8, right=True), "text bold"), ("  ", "text"), (name, "text")]
+        if part.grows:
+            grown = f"growing, {units.duration(part.early)} → {units.duration(part.late)} per step"
+            line.append((f"   {grown}", "muted"))
+        rows.append(cut(line, width - 1))
+    return rows
+
+
 def _clocks(view: View, host: bool, width: int) -> list[Row]:
     return wrap([(f" {_clock_note(view, host)}", "muted")], width - 1, 8)
 
@@ -285,6 +303,7 @@ class Breakdown(Body):
             view.report.host_phases,
             view.report.device,
             view.report.wall,
+            view.report.unnamed,
             view.step_seconds,
             view.phase_seconds,
             view.host_step_seconds,
@@ -309,5 +328,5 @@ class Breakdown(Body):
             rows += _kinds(
                 view.details.kinds, options, width, f", {HOST_CLOCK}" if view.report.device is not None else ""
             )
-        rows += [[], *wall_account(view.report.wall, options, width)]
+        rows += [[], *wall_account(view.report.wall, options, width), *_unnamed(view, width)]
         return [*rows, *over_the_run(ordered, times, options, width, self.size.height - 1 - len(rows))]

@@ -1,0 +1,43 @@
+"""Sections of a report on the time of the run: its parts, and what stack samples say of the time in no phase."""
+
+from __future__ import annotations
+
+from monitor.model.pace import SINCE
+from monitor.model.report import Report
+from monitor.reports.listings import Section
+from monitor.units import duration, share
+from trainhooks.events import clean
+
+NO_TIMES = "unknown: no step times in the console output"
+ROUNDING_SECONDS = 1e-6  # seconds: what is left of a sum by rounding
+
+
+def wall(report: Report) -> Section | None:
+    account = report.wall
+    if not account.total or not report.progress.steps_done:
+        return None  # before the first step all is start-up, which has its own table
+    if account.startup is None:
+        return Section("Wall time", [NO_TIMES])
+    shown = [
+        [clean(name, 40), duration(seconds), share(seconds / account.total)]
+        for name, seconds in account.parts
+        if seconds > ROUNDING_SECONDS
+    ]
+    total = ["total", duration(account.total), share(1.0)]
+    return Section("Wall time", rows=[["part", "time", "share"], *shown, total])
+
+
+def unnamed(report: Report) -> Section | None:
+    """Return the time in no phase by lines of the program."""
+    account = report.unnamed
+    if account is None or not account.matters(report.wall.stepping):
+        return None
+    rows = [["what", "where", "time", "share", "per step"]]
+    for part in account.parts:
+        grown = f"{duration(part.early)} → {duration(part.late)}, growing" if part.grows else ""
+        place = "elsewhere" if part.place is None else clean(part.place, 128)
+        rows.append([clean(part.activity or "", 24), place, duration(part.seconds), share(part.share), grown])
+    clock = "" if report.device is None else " by the host's clock"
+    parts = f"divided by {account.looks:,} stack samples; share of the time {SINCE}"
+    line = f"{duration(account.seconds)} measured{clock}, {parts}"
+    return Section("Time in no phase (sampled)", [line], rows, left=2)

@@ -1,0 +1,174 @@
+"""What a stack sample shows a library doing: threads that really wait there, and names of files and calls."""
+
+from __future__ import annotations
+
+import copy
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trainhooks import stack_activities
+from trainhooks.frames import PERIODS, Sampler
+from trainhooks.stack_activities import of_call, of_context, of_libraries
+
+
+class Gate:
+    """Something to wait for, which a test opens at its end."""
+
+    def __init__(self) -> None:
+        self.the_lock = threading.Lock()
+        self.the_lock.acquire()
+        self.items: queue.Queue[int] = queue.Queue()
+        self.opened = threading.Event()
+
+    def __deepcopy__(self, memo: Any) -> None:
+        self.opened.wait()
+
+    def open(self) -> None:
+        self.the_lock.release()
+        self.items.put(1)
+        self.opened.set()
+
+
+def enters(gate: Gate) -> None:
+    with gate.the_lock:
+        pass
+
+
+def acquires(gate: Gate) -> None:
+    gate.the_lock.acquire()
+
+
+def sleeps(gate: Gate) -> None:
+    while not gate.opened.is_set():
+        time.sleep(0.2)
+
+
+def runs(gate: Gate) -> None:
+    subprocess.run([sys.executable, "-c", "import time; time.sleep(3)"])
+
+
+def copies(gate: Gate) -> None:
+    copy.deepcopy([gate])
+
+
+def computes(gate: Gate) -> None:
+    while not gate.opened.is_set():
+        sum(range(1000))
+
+
+WAYS: list[tuple[Callable[[Gate], None], str]] = [
+    (enters, "lock"),
+    (acquires, "lock"),
+    (lambda gate: gate.items.get(), "queue"),  # type: ignore[misc, list-item]
+    (lambda gate: gate.opened.wait(), "lock"),  # type: ignore[misc, list-item]
+    (sleeps, "sleep"),
+    (runs, "subprocess"),
+    (computes, ""),
+]
+
+
+@pytest.mark.parametrize(("way", "activity"), WAYS, ids=[f"{activity}-{i}" for i, (_, activity) in enumerate(WAYS)])
+def test_a_sample_says_what_goes_on_there(way: Callable[[Gate], None], activity: str) -> None:
+    gate, sampler = Gate(), Sampler()
+    thread = threading.Thread(target=way, args=(gate,), daemon=True)
+    thread.start()
+    assert thread.ident is not None
+    seen: dict[str, int] = {}
+    until = time.monotonic() + 30
+    while seen.get(activity, 0) < 3 and time.monotonic() < until:  # the first samples may see it on its way there
+        if sampler.is_due(time.monotonic()):
+            sampler.sample(thread.ident, "other")
+        frames = sampler.report(time.monotonic(), is_last=True)
+        for (_, place, count), name in zip(frames.rows, frames.activities, strict=True) if frames is not None else ():
+            if way.__name__ == "<lambda>" or f" in {way.__name__}" in place:
+                seen[name] = seen.get(name, 0) + count
+        time.sleep(0.02)
+    gate.open()
+    thread.join()
+    assert max(seen, key=seen.__getitem__) == activity, seen
+
+
+@pytest.mark.parametrize(
+    ("frames", "activity"),
+    [
+        ([("zlib.py", "compress"), ("PIL/PngImagePlugin.py", "_save"), ("matplotlib/figure.py", "savefig")], "plot"),
+        ([("matplotlibish/figure.py", "savefig")], None),
+        ([("torch/serialization.py", "_save"), ("torch/serialization.py", "save")], "torch.save"),
+        ([("torch/serialization.py", "load")], "torch.load"),
+        ([("threading.py", "run"), ("threading.py", "_bootstrap")], None),
+        ([("threading.py", "wait"), ("queue.py", "get"), ("torch/utils/data/dataloader.py", "_next")], "data loading"),
+        ([("sklearn/metrics/_ranking.py", "roc_auc_score")], "metrics"),
+        ([("sklearn/svm/_base.py", "fit")], None),
+        ([("transformers/tokenization_utils_fast.py", "_batch_encode_plus")], "tokenizer"),
+        ([("transformers/trainer.py", "train")], None),
+        ([("json/encoder.py", "iterencode")], "JSON"),
+        ([("copy.py", "copy")], None),
+        ([("torch/distributed/fsdp/fully_sharded.py", "forward")], None),
+    ],
+)
+def test_the_outermost_library_that_is_known_counts(frames: list[tuple[str, str]], activity: str | None) -> None:
+    assert of_libraries(frames) == activity
+
+
+@pytest.mark.parametrize(
+    ("call", "activity"),
+    [
+        ("os.fsync", "fsync"), ("loss.item", "tensor read"), (".item", "tensor read"), ("self.items", None),
+        ("time.sleep", "sleep"), ("gc.collect", "garbage collection"), ("pool.collect", None), (None, None),
+        ("torch.save", "torch.save"), ("best.save", None), ("self.writer.writerow", "CSV"),
+    ],
+)  # fmt: skip
+def test_a_call_is_named_only_where_its_name_is_clear(call: str | None, activity: str | None) -> None:
+    assert of_call(call) == activity
+
+
+def test_only_what_is_called_a_lock_is_one() -> None:
+    assert (of_context("self.the_lock"), of_context("torch.no_grad"), of_context(None)) == ("lock", None, None)
+
+
+def test_a_path_is_that_inside_its_library() -> None:
+    library = "/usr/lib/python3.11/"
+    assert stack_activities.inside("/v/lib/python3.11/site-packages/matplotlib/figure.py", (library,)) == (
+        "matplotlib/figure.py"
+    )
+    assert stack_activities.inside("/usr/lib/python3.11/json/encoder.py", (library,)) == "json/encoder.py"
+
+
+def test_a_short_run_is_sampled_more_often_than_a_long_one() -> None:
+    sampler, now, at = Sampler(), 0.0, []
+    while now < PERIODS[-1][0] + 60:
+        if sampler.is_due(now):
+            at.append(now)
+        now += 0.05
+
+    def rate(begin: float, end: float) -> float:
+        return sum(begin <= t < end for t in at) / (end - begin)
+
+    assert rate(0, 10) > 1.5 * rate(100, 200) > 2.5 * rate(PERIODS[-1][0] + 5, PERIODS[-1][0] + 55) > 0
+    assert rate(0, 10) <= 21
+
+
+def test_samples_of_one_report_stand_for_equally_long() -> None:
+    sampler = Sampler()
+    me, change = threading.get_ident(), PERIODS[0][0]
+    now, reports = 0.0, []
+    while now < change + 100:
+        if sampler.is_due(now):
+            sampler.sample(me, "other")
+        found = sampler.report(now)
+        if found is not None:
+            reports.append(found)
+        now += 0.05
+    assert any(abs(frames.t - change) < 0.2 for frames in reports), "it ends where the distance changes"
+    for frames in reports:
+        assert frames.begin is not None
+        each = (frames.t - frames.begin) / sum(count for _, _, count in frames.rows)
+        assert any(abs(each - period) < 0.03 for _, period in PERIODS)
+    assert len(reports) >= 10, "what grows shows in a short run"

@@ -1,0 +1,68 @@
+"""Steps that become slower: a trend in steps of any length, and the line of the program that grew."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from monitor.model.report import Finding
+from trainhooks.events import Frames, Host
+
+from .conftest import Story, judged
+
+
+def run(seconds: Callable[[int], float], steps: int, looks: bool = False, **fields: Callable[[int], int]) -> Story:
+    """Steps of 10% forward, 20% backward; `seconds` of them in no phase, seen at two lines."""
+    told, noise = Story(), random.Random(3)
+    for at in range(steps):
+        since = told.now
+        other = seconds(at) * noise.uniform(0.9, 1.1)
+        told.step_with({name: value(at) for name, value in fields.items()}, forward=0.01, backward=0.02, other=other)
+        told.tell(Host, cores=8, cpu=13.0, tree_cpu=100.0, tree_waiting=0.0)
+        if looks and at % 20 == 19:
+            at_auc = max(1, round(other * 1000))
+            rows = [("other", "train.py:61 (auc) in main", at_auc), ("forward", "train.py:9 (net) in main", 10)]
+            told.tell(Frames, rows=rows, activities=["metrics", ""], begin=since - 19 * (told.now - since))
+    return told
+
+
+def drift(told: Story) -> Finding | None:
+    return next((row for row in judged(told, alive=False)[0] if row.code == "slow-drift"), None)
+
+
+def test_a_drift_shows_within_some_dozen_steps() -> None:
+    found = drift(run(lambda at: 0.02 + 0.002 * at, 60))
+    assert found is not None and found.severity == "warning" and found.culprit == "other"
+
+
+def test_the_line_that_grew_is_named() -> None:
+    found = drift(run(lambda at: 0.02 + 0.0005 * at, 300, looks=True))
+    assert found is not None
+    (line,) = [line for line in found.evidence if line.startswith("train.py:61 (auc) in main")]
+    assert "stack samples" in line
+    assert not any("train.py:9" in line for line in found.evidence)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_steps_of_some_milliseconds_that_vary_do_not_drift(seed: int) -> None:
+    noise = random.Random(seed)
+    told = Story()
+    for _ in range(400):
+        told.step(forward=0.001 * noise.lognormvariate(0, 0.6), backward=0.002 * noise.lognormvariate(0, 0.6))
+    assert drift(told) is None
+
+
+def test_more_samples_a_step_take_longer() -> None:
+    def grown(at: int) -> float:
+        return 0.05 * (1 + at / 50)
+
+    assert drift(run(grown, 200)) is not None
+    assert drift(run(grown, 200, samples=lambda at: 16 + at // 3)) is None
+
+
+def test_what_is_over_after_the_warm_up_or_comes_in_waves_is_no_drift() -> None:
+    assert drift(run(lambda at: 0.5 if at < 5 else 0.02, 200)) is None
+    assert drift(run(lambda at: 0.02 + (0.3 if at % 50 == 49 else 0.0), 200)) is None
+    assert drift(run(lambda at: 0.02 + 0.02 * (at % 40 < 20), 200)) is None

@@ -16,6 +16,8 @@ from tests.programs.program import Program
 from tests.signals import as_in_a_terminal
 
 HERE = Path(__file__).resolve().parent
+# True or not by who else is at work on the machine meanwhile, whatever the program.
+OF_THE_MACHINE = {"cpu-starved": "of the machine"}
 JUDGMENTS = HERE / "judgments.json"
 HEAD = """# Public programs
 
@@ -26,8 +28,8 @@ HEAD = """# Public programs
 - both runs end with the same exit code and print the same losses;
 - findings: judged by hand, in `tests/programs/judgments.json`.
 
-`SOURCES=DIR` names a directory with git copies of the repositories, as `owner/name` or `name`. A program whose commit or
-package is not there is not run. `ONLY="word word"` runs programs whose names hold one of the words.
+`SOURCES=DIR` names a directory with git copies of the repositories, as `owner/name` or `name`. A program whose commit
+or package is not there is not run. `ONLY="word word"` runs programs whose names hold one of the words.
 
 | program | from | steps | total | own figures | findings, judged | outcome |
 |---|---|--:|--:|---|---|---|
@@ -80,7 +82,7 @@ def _outcome(judged: Judged, judgments: dict[str, str]) -> tuple[str, list[str]]
         return f"not run: {judged.skipped}", []
     findings, wrong = [], list(judged.wrong)
     for code, severity in judged.findings:
-        said = judgments.get(code, "" if severity != "info" else "a remark")
+        said = judgments.get(code) or OF_THE_MACHINE.get(code) or ("a remark" if severity == "info" else "")
         findings.append(f"{code} ({severity}): {said or 'not judged'}")
         if not said:
             wrong.append(f"{code} is not judged")

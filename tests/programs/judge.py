@@ -9,6 +9,7 @@ import re
 import statistics
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,12 @@ def judge(program: Program, place: Path, python: Path, sources: Path | None) -> 
     command = [str(python), *words]
     watching = [str(COMMAND), "run", "--no-tui", "--name", program.name, "--"]
     try:
-        bare = _run(program, command, place / "bare", python, sources)
-        seen = _run(program, [*watching, *command], place / "watched", python, sources)
+        with ThreadPoolExecutor(1) as beside:
+            alone = beside.submit(_run, program, command, place / "bare", python, sources)
+            seen = _run(program, [*watching, *command], place / "watched", python, sources)
+            bare = alone.result()
     except subprocess.TimeoutExpired:
+        _stop(place / "watched")
         return Judged(program, wrong=[f"it took longer than {LIMIT:.0f} s"])
     found = Judged(program)
     if bare.returncode != program.code:
@@ -128,6 +132,12 @@ def _run(
     return ended
 
 
+def _stop(place: Path) -> None:
+    """End a training whose trainmon is gone: it goes on by design."""
+    environment = {**os.environ, rundir.STATE_VARIABLE: str(place / "state")}
+    subprocess.run([COMMAND, "stop", "last"], env=environment, capture_output=True, timeout=LIMIT)
+
+
 def _report(place: Path) -> dict[str, Any] | None:
     environment = {**os.environ, rundir.STATE_VARIABLE: str(place / "state")}
     words = [sys.executable, "-m", "monitor", "report", "--json", "last"]
@@ -176,9 +186,10 @@ def reading(report: dict[str, Any], path: str) -> float | None:
     """One number of a report, or one derived from it; None: unknown."""
     steps = report["progress"]["steps_done"]
     if path == "steps_per_second":
-        return report["throughput"]["steps_per_second"]
-    if path == "step_seconds":
-        return report["wall"]["steps"] / steps if steps else None
+        rate: float | None = report["throughput"]["steps_per_second"]
+        return rate
+    if path == "step_median":
+        return report["ranks"][0]["step_seconds"] if report["ranks"] else None
     if path == "data_seconds":
         found = [row["mean"] * row["count"] / steps for row in report["phases"] if row["name"] == "data"]
         return found[0] if found else None

@@ -49,7 +49,7 @@ PROGRAMS = (
     _nano("nanogpt-accumulated", "--compile=False", "--gradient_accumulation_steps=4"),
     Program(
         "mingpt-chargpt",
-        "projects/chargpt/chargpt.py --trainer.max_iters=101 --model.model_type=gpt-nano",
+        "projects/chargpt/chargpt.py --trainer.max_iters=101 --trainer.num_workers=0 --model.model_type=gpt-nano",
         steps=101,
         source=MINGPT,
         data="chargpt",
@@ -165,6 +165,38 @@ PROGRAMS = (
                 floor=0.01,
             ),
         ),
+    ),
+    Program(
+        "timm-train",
+        "train.py --data-dir images --model resnet18 --num-classes 4 --img-size 64 -b 8 --epochs 2 --warmup-epochs 0"
+        " --device cpu --workers 1 --log-interval 1",
+        steps=12,
+        source=Source(
+            "huggingface/pytorch-image-models", "aa4b5850c1543fa488abf260f18390eda46cf85d", ("train.py", "timm")
+        ),
+        modules=("torchvision",),
+        data="imagenet",
+        loss=r"Train: .*Loss: ([\d.]+)",
+        own=(
+            Own("data s", r"Train: 1 .*Data: [\d.]+ \(([\d.]+)\)", "data_seconds", within=0.05, floor=0.01),
+            Own("loss", r"Train: .*Loss: ([\d.]+)", "metrics|loss|last", within=0.001),
+        ),
+    ),
+    Program(
+        "regression-by-hand",  # no optimizer, and an end that depends on the loss
+        "main.py",
+        steps=None,
+        source=_examples("regression"),
+        folder="regression",
+    ),
+    Program(
+        "mnist-hogwild",
+        "main.py --epochs 1 --batch-size 32 --num-processes 2 --log-interval 1",
+        steps=40,  # 20 in each of two processes
+        source=_examples("mnist_hogwild"),
+        folder="mnist_hogwild",
+        modules=("torchvision",),
+        data="mnist",
     ),
     Program(
         "lightning-fit",

@@ -96,6 +96,7 @@ PROGRAMS = (
         steps=99,  # at 510, 520, ... 1490
         source=CLEANRL,
         modules=("gymnasium", "tyro", "tensorboard", "stable_baselines3"),
+        environment=(("PYTHONPATH", "."),),
         loss=r"episodic_return=(\S+)",
     ),
     Program(

@@ -98,7 +98,7 @@ build/programs/ready: $(READY) tests/programs/requirements.txt
 # Some fifteen minutes. SOURCES=DIR: git copies of the repositories; ONLY="word word": programs whose names hold a word.
 programs: build/programs/ready  ## Run public programs unmodified, bare and under trainmon; judge the reports
 	$(BIN)/python -m tests.programs --python $(PROGRAMS_VENV)/bin/python $(if $(SOURCES),--sources $(SOURCES)) \
-		$(if $(ONLY),$(ONLY),--table docs/programs.md)
+		--table docs/programs.md $(ONLY)
 
 MINUTES ?= 10
 soak: $(READY)  ## Run MINUTES=10 under random faults: losses, memory over time, frame times

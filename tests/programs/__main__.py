@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.programs.judge import Judged, judge
@@ -42,7 +43,7 @@ def main() -> int:
     parser.add_argument("words", nargs="*", help="of a name")
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="with the packages of the programs")
     parser.add_argument("--sources", type=Path, help="a directory with git copies of the repositories")
-    parser.add_argument("--table", type=Path, help="also write the table as Markdown")
+    parser.add_argument("--table", type=Path, help="also renew their rows of this table in Markdown")
     parser.add_argument("--keep", type=Path, help="where outputs and runs stay")
     given = parser.parse_args()
     chosen = [each for each in PROGRAMS if not given.words or any(word in each.name for word in given.words)]
@@ -54,8 +55,18 @@ def main() -> int:
     skipped = sum(outcome.startswith("not run") for *_, outcome in rows)
     print(f"\n{len(rows)} programs; {bad or 'none'} wrong; {skipped or 'none'} not run")
     if given.table is not None:
-        given.table.write_text(HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows))
+        write_table(given.table, rows)
     return 1 if bad else 0
+
+
+def write_table(path: Path, rows: Sequence[tuple[str, ...]]) -> None:
+    """Write rows among those that the table has of other programs, in the order of the list."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    known = {line.split(" | ")[0].strip("| "): line for line in lines if line.startswith("| ")}
+    known |= {
+        row[0]: f"| {' | '.join(row)} |" for row in rows if not row[-1].startswith("not run") or row[0] not in known
+    }
+    path.write_text(HEAD + "".join(known[each.name] + "\n" for each in PROGRAMS if each.name in known))
 
 
 def _row(

@@ -59,7 +59,7 @@ PROGRAMS = (
     ),
     Program(
         "mingpt-adder",
-        "projects/adder/adder.py --trainer.max_iters=101 --trainer.num_workers=0",
+        "projects/adder/adder.py --trainer.max_iters=101 --trainer.num_workers=0 --model.model_type=gpt-nano",
         steps=101,
         source=MINGPT,
         loss=r"train loss ([\d.]+)",

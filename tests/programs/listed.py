@@ -142,7 +142,7 @@ PROGRAMS = (
     ),
     Program(
         "dcgan",
-        "main.py --dataset fake --batchSize 64 --imageSize 64 --ngf 4 --ndf 4 --niter 1 --workers 1",
+        "main.py --dataset fake --batchSize 64 --imageSize 64 --ngf 4 --ndf 4 --niter 1 --workers 1 --manualSeed 1",
         steps=16,  # 1,000 images by 64: passes of its loop, in each of which two optimizers step
         source=_examples("dcgan"),
         folder="dcgan",
@@ -188,6 +188,7 @@ PROGRAMS = (
         "main.py",
         steps=None,
         source=_examples("regression"),
+        own=(Own("steps", r"after (\d+) batches", "progress|steps_done", within=0.0),),
         folder="regression",
     ),
     Program(

@@ -33,8 +33,10 @@ class Program:
 
     name: str
     command: str  # after `python`; `drivers/` stands for this directory's
-    steps: int | None  # how often its arguments make it update weights; None: it is not a training by steps
-    total: int | None = None  # what the report may know; None: nothing can
+    steps: (
+        int | None
+    )  # how often its arguments make it update weights; None: it depends, and `own` says how many it did
+    total: int | None = None  # if not the steps
     source: Source | None = None
     modules: tuple[str, ...] = ()  # top-level modules that it imports
     data: str = ""  # the function of fake_data.py that writes what it reads

@@ -7,7 +7,7 @@ DEMO := $(VENV)/demo
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-throttle demo-sft demo-sweep demo-ddp demo-cpp demo-replay test test-long lint check snapshots zoo faults harmless probes soak gpu-check fuzz bench versions manual clean
+.PHONY: help setup demo demo-throttle demo-sft demo-sweep demo-ddp demo-cpp demo-replay test test-long lint check snapshots zoo faults harmless probes programs soak gpu-check fuzz bench versions manual clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -84,6 +84,21 @@ harmless: $(READY)  ## Run over a hundred programs bare and under trainmon; list
 probes: $(READY)  ## Ask hundreds of small questions of a program, bare and under trainmon; write the tables
 	$(BIN)/python -m tests.harmless --probes system --table docs/probes-system.md
 	$(BIN)/python -m tests.harmless --probes torch --table docs/probes-torch.md
+
+# Packages are installed beside those of the environment; what cannot be is left out, and its programs are not run.
+PROGRAMS_VENV := build/programs/venv
+build/programs/ready: $(READY) tests/programs/requirements.txt
+	$(PYTHON) -m venv $(PROGRAMS_VENV)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$($(PROGRAMS_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
+	-$(PROGRAMS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt -r tests/programs/requirements.txt
+	$(PROGRAMS_VENV)/bin/python tests/programs/cpu_torchvision.py
+	@touch build/programs/ready
+
+# Some fifteen minutes. SOURCES=DIR: git copies of the repositories; ONLY="word word": programs whose names hold a word.
+programs: build/programs/ready  ## Run public programs unmodified, bare and under trainmon; judge the reports
+	$(BIN)/python -m tests.programs --python $(PROGRAMS_VENV)/bin/python $(if $(SOURCES),--sources $(SOURCES)) \
+		--table docs/programs.md $(ONLY)
 
 MINUTES ?= 10
 soak: $(READY)  ## Run MINUTES=10 under random faults: losses, memory over time, frame times

@@ -15,6 +15,7 @@ HTTP, SUBPROCESS, LOCK, QUEUE, SLEEP = "HTTP", "subprocess", "lock", "queue", "s
 COLLECTION, DEEPCOPY, PRINT, LOGGING, TRACKER = "garbage collection", "deepcopy", "print", "logging", "tracker"
 PROGRESS_BAR, FILE, IMAGE, COMPRESSION, LOADING = "progress bar", "file", "image", "compression", "data loading"
 COLLECTIVE, PROCESS, CONCATENATION, DATA_FRAME = "collective", "wait for a process", "concatenation", "data frame"
+LOSS = "loss"  # computed outside of the model
 
 # By the begin of a file's path inside its library: its longest entry counts.
 _FILES: Dict[str, str] = {
@@ -61,6 +62,7 @@ _FILES: Dict[str, str] = {
     "PIL": IMAGE,
     "imageio": IMAGE,
     "torch/_tensor_str.py": TENSOR_TEXT,
+    "torch/nn/modules/loss.py": LOSS,
     "torch/utils/data": LOADING,
     "torch/distributed/distributed_c10d.py": COLLECTIVE,
     "transformers/integrations/integration_utils": TRACKER,
@@ -79,6 +81,8 @@ _FUNCTIONS: Dict[str, Tuple[FrozenSet[str], str]] = {
     "copy.py": (frozenset(("deepcopy",)), DEEPCOPY),
 }
 _TORCH_SERIALIZATION = "torch/serialization.py"
+_TORCH_FUNCTIONAL = "torch/nn/functional.py"
+_LOSSES = ("_loss", "_loss_with_distance", "cross_entropy", "cross_entropy_with_logits", "kl_div")  # ends of names
 
 # Calls of a user's line, by their last name where it is unambiguous, else with the name before it.
 _CALLS: Dict[str, str] = {
@@ -158,6 +162,8 @@ def of_libraries(frames: List[Frame]) -> Optional[str]:
 def _of_frame(path: str, function: str) -> Optional[str]:
     if path == _TORCH_SERIALIZATION:
         return TORCH_LOAD if "load" in function else TORCH_SAVE
+    if path == _TORCH_FUNCTIONAL:
+        return LOSS if function.endswith(_LOSSES) else None
     several = _FUNCTIONS.get(path)
     if several is not None:
         return several[1] if function in several[0] else None

@@ -141,6 +141,12 @@ def test_a_path_is_that_inside_its_library() -> None:
     assert stack_activities.inside("/usr/lib/python3.11/json/encoder.py", (library,)) == "json/encoder.py"
 
 
+def test_the_loss_functions_of_torch_are_known() -> None:
+    assert of_libraries([("torch/nn/functional.py", "cross_entropy")]) == "loss"
+    assert of_libraries([("torch/nn/functional.py", "mse_loss"), ("torch/nn/modules/loss.py", "forward")]) == "loss"
+    assert of_libraries([("torch/nn/functional.py", "linear")]) is None
+
+
 def test_a_short_run_is_sampled_more_often_than_a_long_one() -> None:
     sampler, now, at = Sampler(), 0.0, []
     while now < PERIODS[-1][0] + 60:

@@ -106,6 +106,12 @@ def test_what_libraries_do_names_the_finding() -> None:
     assert [finding.code for finding in judged(told, alive=False)[0]] == ["unaccounted-time"]
 
 
+def test_a_loss_outside_of_the_model_is_no_unaccounted_time() -> None:
+    for activity, codes in (("loss", []), ("", ["unaccounted-time"])):
+        told = loop([[("other", "train.py:12 (criterion) in main", 30, activity)] for _ in range(6)], [0.3] * 6)
+        assert [finding.code for finding in judged(told, alive=False)[0]] == codes
+
+
 def test_memory_is_bounded_however_many_places_and_reports() -> None:
     samples = StackSamples()
     for i in range(5000):

@@ -24,6 +24,7 @@ class Passes:
     measured: float | None = None  # steps of a whole pass
     epochs: int | None = None  # planned
     steps: int | None = None  # planned
+    is_late: bool = False  # whether the newest pass was not reported at its begin
 
     def take(self, facts: dict[str, Any], done: int) -> None:
         """Take the facts `passes` and `plan`, reported after `done` steps."""
@@ -33,6 +34,12 @@ class Passes:
         number = _count(passes.get("number")) if isinstance(passes, dict) else None
         if number is None or not isinstance(passes, dict):
             return
+        if passes.get("late") is True and number > self.number:
+            self.is_late = self.measured is None  # else its begin follows from the passes before
+            self.began += round(self.measured or 0.0) * (number - self.number)
+            self.number = number
+            return
+        self.is_late = False
         if self.number and number > self.number:
             self.measured = (done - self.began) / (number - self.number)
         elif number < self.number:  # of another process, or another loop over the same loader
@@ -44,7 +51,7 @@ class Passes:
     def position(self, done: int, latest: Sequence[Step]) -> tuple[int, int] | None:
         """Return the batch within the newest pass, and the batches of a pass; None where that is unknown."""
         a_step = _batches_a_step(latest)
-        if not self.number or self.batches is None or a_step is None or not self._fits(a_step):
+        if not self.number or self.is_late or self.batches is None or a_step is None or not self._fits(a_step):
             return None
         return min(self.batches, round((done - self.began) * a_step)), self.batches
 

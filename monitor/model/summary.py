@@ -214,8 +214,9 @@ def _place(state: RunState, progress: Progress, done: int) -> None:
     """Set the epoch and the batch: by the passes over a plain loop's loader, else as the program prints them."""
     main, printed = state.main, state.printed
     position = main.passes.position(done, main.latest)
-    if position is not None:
+    if position is not None or main.passes.is_late:
         progress.epoch, progress.epochs_total = main.passes.number, main.passes.epochs or _printed_epochs(state)
+    if position is not None:
         progress.batch, progress.batches = position
     elif printed.place is not None and (main is state.console or _printed_total(state, done) is not None):
         progress.epoch, progress.epochs_total = printed.epoch, printed.epochs

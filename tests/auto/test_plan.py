@@ -78,6 +78,7 @@ def test_the_total_of_a_plain_loop(
     assert (progress.steps_done, progress.steps_total, progress.fraction) == (total, total, 1.0)
     assert (progress.epochs_total, progress.batches) == (epochs, batches)
     assert progress.batch == batches  # the last pass is whole
+    assert epochs is None or progress.epoch == epochs
 
 
 CONTRADICTORY = """
@@ -129,6 +130,18 @@ def test_a_pass_that_is_reported_before_its_last_step_is_counted_right() -> None
     passes.take(facts(plan={"epochs": 3}, passes={"number": 1, "batches": 25}), 0)
     passes.take(facts(passes={"number": 2, "batches": 25}), 24)
     assert passes.total(30, steps(1)) == 75
+
+
+def test_a_pass_that_is_reported_late_has_its_number_and_its_place_where_that_follows() -> None:
+    passes = Passes()
+    passes.take(facts(passes={"number": 1, "batches": 10}), 0)
+    passes.take(facts(passes={"number": 4, "batches": 10, "late": True}), 40)
+    assert passes.number == 4 and passes.position(40, steps(1)) is None
+    passes = Passes()
+    passes.take(facts(passes={"number": 1, "batches": 10}), 0)
+    passes.take(facts(passes={"number": 2, "batches": 10}), 10)
+    passes.take(facts(passes={"number": 5, "batches": 10, "late": True}), 43)
+    assert passes.number == 5 and passes.position(43, steps(1)) == (3, 10)
 
 
 def test_passes_with_other_steps_than_batches_have_no_place_but_a_total() -> None:

@@ -17,6 +17,7 @@ from trainhooks import cuda, deferred, session
 from trainhooks.auto import program_facts
 from trainhooks.auto.fast_path import Counts, FastPath
 from trainhooks.auto.instrumentation import framework, harmless
+from trainhooks.auto.plan import passes
 from trainhooks.auto.step_loss import StepLoss
 from trainhooks.auto.update_checks import UpdateChecks
 from trainhooks.lane_entries import AUTOMATIC, CANCEL, COUNT, END, LOG, SKIP, SPAN, STEP, host_clock
@@ -331,6 +332,7 @@ class OpenStep:
             return
         self.fast_path.leave()
         harmless(self.checks.finish)  # while the lane still takes entries
+        harmless(passes.finish)
         if self.evaluating:
             self._evaluation_ends(self.eval_last)
         elif self.open and (self.stepped or (self.unseen_updates and self.has_gradients)):

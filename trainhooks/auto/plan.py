@@ -22,7 +22,7 @@ HOLDERS = ("args", "opt", "opts", "options", "config", "cfg", "conf", "hparams",
 ENVIRONMENTS = ("gymnasium", "gym")  # with them, `max_steps` may bound an episode
 MOST = 10**12
 
-PASS_SECONDS = 1.0  # between two reports of passes, after the first few
+PASS_SECONDS = 0.05  # between two reports of passes, after the first few
 FIRST_PASSES = 3
 
 _parsed: Dict[str, int] = {}  # what argparse has parsed, of the names above
@@ -88,6 +88,7 @@ class Passes:
         self._batches: Optional[int] = None
         self._number = 0
         self._reported: Optional[float] = None  # when a pass was last reported
+        self._reported_number = 0
         self._fact = PASSES
 
     def begins(self, loader: Any) -> None:
@@ -114,9 +115,14 @@ class Passes:
             self._fact = LOADER_PASSES if is_planned() else PASSES
             self._report()
 
-    def _report(self) -> None:
-        self._reported = time.monotonic()
-        put_facts(**{self._fact: {"number": self._number, "batches": self._batches}})
+    def finish(self) -> None:
+        """Report the last pass, at the end of the program."""
+        if self._reported is not None and self._reported_number != self._number:
+            self._report(late=True)  # where in this pass the program is, is not known
+
+    def _report(self, **more: bool) -> None:
+        self._reported, self._reported_number = time.monotonic(), self._number
+        put_facts(**{self._fact: {"number": self._number, "batches": self._batches, **more}})
 
 
 passes = Passes()

@@ -23,7 +23,7 @@ MAX_ONCE = 2  # values: what comes once or twice may be chance, and from the thi
 MIN_ONCE_RATIO = 3.0
 MIN_VALUES = 5  # in which the phase occurs: of fewer, one may be a third of what is usual
 
-MIN_RHYTHM = 4  # slow steps, before their distances are called regular
+MIN_RHYTHM = 3  # slow steps, before their distances are called regular: two equal distances are hardly chance
 MIN_EVEN_SHARE = 0.8  # of the distances are the same: a step that waits for a core now and then breaks no rhythm
 MAX_UNEVEN = 0.05  # of the distance, at least one step: epochs differ by a batch
 

@@ -94,7 +94,9 @@ def test_slow_steps_at_no_distance_are_episodes() -> None:
         (range(10, 200, 20), True),
         ([50, 101, 151, 202, 252], True),
         ([50, 70, 150, 155, 300], False),
-        ([10, 20, 30], False),
+        ([10, 20, 30], True),
+        ([10, 20, 35], False),
+        ([10, 20], False),
         ([10, 11, 12, 13, 14], False),
     ],
 )

@@ -147,8 +147,11 @@ def _step_times(rank_state: RankState, batch: StepBatch) -> None:
     wall.last_step = last if wall.last_step is None else max(before, last)
     wall.steps = step_columns.total(batch.duration, wall.steps)
     befores = step_columns.before(ends, before)  # when the step before ended
+    if step_columns.exceeds(befores, starts):  # some overlap: two processes of one rank
+        befores = list(map(min, accumulate(step_columns.as_list(befores), max), step_columns.as_list(starts)))
+        starts, ends = step_columns.as_list(starts), step_columns.as_list(ends)
     gaps = step_columns.minus(starts, befores)
-    gaps[0] -= wall.since_last_step
+    gaps[0] = max(0.0, gaps[0] - wall.since_last_step)
     rank_state.gaps.extend(batch.index, gaps)
     wall.since_last_step = 0.0
     if wall.trailing:
@@ -161,9 +164,6 @@ def _step_times(rank_state: RankState, batch: StepBatch) -> None:
     if batch.rare:
         _rare(rank_state, batch)
     if batch.tokens is not None:
-        if step_columns.exceeds(befores, starts):  # some overlap: two processes of one rank
-            starts, ends = step_columns.as_list(starts), times
-            befores = list(map(min, accumulate(step_columns.as_list(befores), max), starts))
         taken = step_columns.minus(ends, befores)
         tokens, (index, seconds) = known(batch.tokens, batch.index, taken)
         rank_state.tokens.extend(index, step_columns.floats(tokens))

@@ -172,6 +172,11 @@ def busy_in_words(device: Device) -> str:
     return busy_range(device.busy_least, device.busy_most) or "busy share unknown"
 
 
+# Timed steps stand for others, so single values cannot be told apart as on the host: but one that is most of a phase's
+# time is not typical of the steps, however large its share of a short run. Workers start, a first shard is opened.
+MIN_ONE_VALUE_SHARE = 0.6
+
+
 def phase_rows(lane: DeviceLane) -> list[PhaseRow]:
     """Return the phases by the device's clock in the order they first occurred, `other` last; shares add up to 1."""
     rows = []
@@ -181,6 +186,7 @@ def phase_rows(lane: DeviceLane) -> list[PhaseRow]:
         share = phase.total / lane.whole.seconds
         busy = phase.busy / phase.total if phase.total and lane.whole.busy_parts else None
         mean = phase.total / phase.steps if phase.steps else 0.0
+        is_one = 0.0 < MIN_ONE_VALUE_SHARE * phase.total <= longest <= phase.total
         rows.append(
             PhaseRow(
                 name=name,
@@ -193,6 +199,7 @@ def phase_rows(lane: DeviceLane) -> list[PhaseRow]:
                 count=phase.steps,
                 busy_least=busy,
                 gpu_seconds=mean,
+                once=longest - p50 if is_one else 0.0,
             )
         )
     return sorted(rows, key=lambda row: row.name == OTHER)

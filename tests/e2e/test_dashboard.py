@@ -120,7 +120,7 @@ def test_late_attach_shows_the_whole_history(box: Box, script: str) -> None:
         terminal.wait_for(lambda screen: "pulsar" in screen and re.search(r"step 1\b", screen) is not None)
         seqs = [msgspec.json.decode(line)["seq"] for line in next(box.run().glob("rank-*.jsonl")).open("rb")]
         assert seqs == list(range(len(seqs)))
-        assert report(box)["dropped"] == {"events": 0, "lines": 0, "broken_off": 0}
+        assert report(box)["dropped"] == {"events": 0, "lines": 0, "broken_off": 0, "parts": 0}
     finally:
         training.kill()
         training.wait()

@@ -75,6 +75,6 @@ def test_the_wall_time_adds_up(told: dict[str, Any]) -> None:
 
 
 def test_outcome_and_losses(told: dict[str, Any]) -> None:
-    assert told["outcome"] == {"state": "finished", "exit_code": 0, "signal": None, "error": None}
-    assert told["dropped"] == {"events": 0, "lines": 0, "broken_off": 0}
+    assert told["outcome"] == {"state": "finished", "exit_code": 0, "signal": None, "error": None, "place": None}
+    assert told["dropped"] == {"events": 0, "lines": 0, "broken_off": 0, "parts": 0}
     assert told["run"]["name"] == "rl-code"

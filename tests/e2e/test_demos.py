@@ -39,7 +39,7 @@ def report(box: Box, run: str = "last") -> dict[str, Any]:
     parts = wall["startup"] + wall["steps"] + sum(wall["spans"].values()) + wall["between_steps"] + wall["teardown"]
     assert parts == pytest.approx(wall["total"], rel=0.02)
     assert sum(row["share"] for row in told["phases"]) == pytest.approx(1)
-    assert told["dropped"] == {"events": 0, "lines": 0, "broken_off": 0}
+    assert told["dropped"] == {"events": 0, "lines": 0, "broken_off": 0, "parts": 0}
     return told
 
 

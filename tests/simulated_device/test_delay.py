@@ -240,7 +240,7 @@ def test_a_delayed_step_is_no_step_of_the_run_s_figures(play: Plays, name: str) 
     # Nor are those that follow at once. What is left of the delay after that shows where hardly any time is idle.
     assert report.device.queued == pytest.approx(before.device.queued, abs=1 / device_sampling.SETTLE_FACTOR)
     shares = {row.name: row.share for row in before.phases}
-    assert {row.name: row.share for row in report.phases} == pytest.approx(shares, abs=0.01)
+    assert {row.name: row.share for row in report.phases} == pytest.approx(shares, abs=0.02)  # other steps are timed
 
 
 @pytest.mark.parametrize("name", TELLING)

@@ -26,8 +26,11 @@ def _tensors() -> list[Any]:
     return [found for found in gc.get_objects() if issubclass(type(found), torch.Tensor)]
 
 
-def _at_first_step(*_: object) -> None:
+def _at_first_step(optimizer: Any, *_: object) -> None:
     if not _first:
+        # A gradient gets its Python object when somebody looks at it, as the step that follows does.
+        looked_at = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
+        del looked_at
         _first.extend(weakref.ref(tensor) for tensor in _tensors())
 
 

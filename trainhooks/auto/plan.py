@@ -13,6 +13,7 @@ import weakref
 from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
 from trainhooks.auto.instrumentation import framework, put_facts
+from trainhooks.signal_errors import pass_on
 
 EPOCHS = ("epochs", "num_epochs", "n_epochs", "max_epochs", "num_train_epochs", "total_epochs", "train_epochs")
 # `num_steps`, `total_timesteps` and the like are rollouts or an environment's steps in reinforcement learning.
@@ -153,6 +154,7 @@ def _length(sampler: Any) -> Optional[int]:
         return None
     try:
         length = len(sampler)
-    except Exception:  # TypeError without a length; a data set's own may raise anything
+    except Exception as error:  # TypeError without a length; a data set's own may raise anything
+        pass_on(error)
         return None
     return length if 0 < length < MOST else None

@@ -161,6 +161,7 @@ MAX_LATEST = 512  # newest steps, which screens show one by one
 MAX_MARKS = 400  # spans kept for the timeline, which has hardly more columns
 MAX_ALERTS = 500
 MAX_NOTES = 50
+MAX_UNIT_RATIO = 1.5  # of two losses in the same unit: a print is a sample or a running mean; a sum is times a batch
 MIN_PRINTED = 2  # values of a printed loss; a single one may be a result at the end
 UNKNOWN_SOURCE = "unknown"  # the source of a producer whose hello is missing
 # The training's resident memory, and what of the machine's is in use; of the first, the trainers' and all others'.
@@ -347,6 +348,15 @@ class RunState:
         # What a program calls its loss may be scaled: by pixels, batches, weights of its own.
         # One that is not finite is news, whoever tells it.
         shows_all = printed is not None and (seen is None or seen.digested().nonfinite <= printed.digested().nonfinite)
-        if printed is not None and shows_all and printed.count >= MIN_PRINTED:
+        if printed is not None and shows_all and printed.count >= MIN_PRINTED and not _in_one_unit(seen, printed):
             metrics[LOSS] = printed
         return metrics
+
+
+def _in_one_unit(seen: Column | None, printed: Column) -> bool:
+    """Return whether both losses are about as large: then that of every step is shown, and not what is printed of it."""
+    if seen is None:
+        return False
+    ours, theirs = seen.digested(), printed.digested()
+    one, other = ours.sum / max(1, ours.count), theirs.sum / max(1, theirs.count)
+    return min(one, other) > 0.0 and max(one, other) <= MAX_UNIT_RATIO * min(one, other)

@@ -59,6 +59,13 @@ def test_one_step_that_a_process_tells_replaces_all_steps_that_were_read(order: 
     assert set(report_of(*[logs, late][::order]).metrics) == {"reward"}, "of what it logs itself, no print is needed"
 
 
+def test_the_loss_of_every_step_is_kept_where_the_printed_one_is_in_its_unit() -> None:
+    same = Story("h", name="train")
+    for _ in range(7):
+        same.step_with({"metrics": {"loss": 1.6}}, backward=1)
+    assert report_of(console(), same).metrics["loss"].count == 7
+
+
 def test_a_native_writer_is_believed_like_the_hooks() -> None:
     native = Story("n", source="native")
     native.step(forward=1).step(forward=1)

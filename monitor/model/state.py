@@ -354,7 +354,7 @@ class RunState:
 
 
 def _in_one_unit(seen: Column | None, printed: Column) -> bool:
-    """Return whether both losses are about as large: then that of every step is shown, and not what is printed of it."""
+    """Return whether both losses are about as large: then that of every step is shown, not what is printed of it."""
     if seen is None:
         return False
     ours, theirs = seen.digested(), printed.digested()

@@ -151,17 +151,18 @@ def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
+def passed_on(state: State, place: Path, program: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a program that prints 60,000 lines, with its output in the file `passed`."""
+    (place / "go").touch()
+    with open(place / "passed", "wb") as passed:
+        command = python(program.format(lines=60_000, go=str(place / "go")))
+        return state.run(*command, capture_output=False, stdout=passed, stderr=subprocess.PIPE)
+
+
 def test_a_program_that_prints_more_than_the_disk_holds_ends_well(small_disk: Path, tmp_path: Path) -> None:
     state = State(small_disk / "state")
     slow = CHATTY.replace('"x" * 4085)', '"x" * 4085); number % 64 or __import__("time").sleep(0.002)')
-    (tmp_path / "go").touch()
-    with open(tmp_path / "passed", "wb") as passed:
-        ended = state.run(
-            *python(slow.format(lines=60_000, go=str(tmp_path / "go"))),
-            capture_output=False,
-            stdout=passed,
-            stderr=subprocess.PIPE,
-        )
+    ended = passed_on(state, tmp_path, slow)
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "passed").stat().st_size == 60_000 * 4096 + 4
 
@@ -169,14 +170,7 @@ def test_a_program_that_prints_more_than_the_disk_holds_ends_well(small_disk: Pa
 def test_prints_that_are_faster_than_their_reader_do_not_fail_on_a_small_disk(small_disk: Path, tmp_path: Path) -> None:
     """What no longer had a place is said to be missing."""
     state = State(small_disk / "state")
-    (tmp_path / "go").touch()
-    with open(tmp_path / "passed", "wb") as passed:
-        ended = state.run(
-            *python(CHATTY.format(lines=60_000, go=str(tmp_path / "go"))),
-            capture_output=False,
-            stdout=passed,
-            stderr=subprocess.PIPE,
-        )
+    ended = passed_on(state, tmp_path, CHATTY)
     assert ended.returncode == 0, ended.stderr
     whole = (tmp_path / "passed").stat().st_size == 60_000 * 4096 + 4
     assert whole != (b"of the output were not passed on: the disk was full" in ended.stderr)

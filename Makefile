@@ -7,7 +7,7 @@ DEMO := $(VENV)/demo
 READY := $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-throttle demo-sft demo-sweep demo-ddp demo-cpp demo-replay test test-long lint check snapshots zoo faults harmless probes programs soak gpu-check fuzz bench versions manual clean
+.PHONY: help setup demo demo-throttle demo-sft demo-grpo demo-ppo demo-sweep demo-ddp demo-cpp demo-replay test test-long lint check snapshots zoo faults harmless probes programs soak gpu-check fuzz bench versions manual clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -36,6 +36,12 @@ demo-throttle: $(DEMO)  ## Watch a GPU overheat during training (the GPU is simu
 
 demo-sft: $(DEMO)  ## Watch an unmodified fine-tune with Hugging Face's Trainer
 	$(BIN)/trainmon run --name demo-sft -- $(BIN)/python demo/sft_trainer.py
+
+demo-grpo: $(DEMO)  ## Watch TRL's GRPO teach a small model to add, from rewards alone
+	$(BIN)/trainmon run --name demo-grpo -- $(BIN)/python demo/grpo_arithmetic.py
+
+demo-ppo: $(DEMO)  ## Watch PPO learn CartPole: rollouts in environments, then epochs of minibatches
+	$(BIN)/trainmon run --name demo-ppo -- $(BIN)/python demo/ppo_cartpole.py
 
 demo-sweep: $(DEMO)  ## Run a learning-rate sweep, a run for each rate; watch with trainmon attach
 	$(BIN)/python demo/lr_sweep.py

@@ -15,7 +15,9 @@ HTTP, SUBPROCESS, LOCK, QUEUE, SLEEP = "HTTP", "subprocess", "lock", "queue", "s
 COLLECTION, DEEPCOPY, PRINT, LOGGING, TRACKER = "garbage collection", "deepcopy", "print", "logging", "tracker"
 PROGRESS_BAR, FILE, IMAGE, COMPRESSION, LOADING = "progress bar", "file", "image", "compression", "data loading"
 COLLECTIVE, PROCESS, CONCATENATION, DATA_FRAME = "collective", "wait for a process", "concatenation", "data frame"
-LOSS = "loss"  # computed outside of the model
+# What a training computes outside of its model's call and its optimizer's step.
+LOSS, DISTRIBUTION, CLIPPING, OPTIMIZER = "loss", "distribution", "gradient clipping", "optimizer"
+COMPUTED = frozenset((LOSS, DISTRIBUTION, CLIPPING, OPTIMIZER))
 
 # By the begin of a file's path inside its library: its longest entry counts.
 _FILES: Dict[str, str] = {
@@ -63,6 +65,9 @@ _FILES: Dict[str, str] = {
     "imageio": IMAGE,
     "torch/_tensor_str.py": TENSOR_TEXT,
     "torch/nn/modules/loss.py": LOSS,
+    "torch/distributions": DISTRIBUTION,
+    "torch/nn/utils/clip_grad.py": CLIPPING,
+    "torch/optim": OPTIMIZER,
     "torch/utils/data": LOADING,
     "torch/distributed/distributed_c10d.py": COLLECTIVE,
     "transformers/integrations/integration_utils": TRACKER,

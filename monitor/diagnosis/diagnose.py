@@ -182,7 +182,10 @@ def _where_the_time_goes(evidence: Evidence, no_findings: bool) -> Finding:
         return outside
     slowest = max(report.phases, key=lambda row: row.share)
     name = "time in no named phase" if slowest.name == OTHER else slowest.name
-    title = f"{share(slowest.share)} of {'GPU' if bound else 'step'} time is {name}, {duration(slowest.mean)} per step"
+    each = "per step"
+    if slowest.is_seldom(evidence.steps):
+        each = f"each, in {slowest.count:,} of {evidence.steps:,} steps"
+    title = f"{share(slowest.share)} of {'GPU' if bound else 'step'} time is {name}, {duration(slowest.mean)} {each}"
     if bound:
         title = f"{bound}: {title}"
     if no_findings:

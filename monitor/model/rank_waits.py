@@ -162,7 +162,7 @@ class RankStats:
 
 
 def _sum(amounts: Column | None) -> int:
-    return 0 if amounts is None else sum(int(amount or 0) for amount in as_list(amounts))
+    return 0 if amounts is None else int(sum(filter(None, as_list(amounts))))
 
 
 def _ended(step: Step) -> tuple[int, float, float]:

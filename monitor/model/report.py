@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from monitor.model.baseline import SpeedClasses
+from monitor.model.collected import Collected
+from monitor.model.cycle import Cycle
 from monitor.model.gpu_activity import Range
 from monitor.model.peaks import MatrixProduct
 from monitor.model.stack_samples import UnnamedTime
@@ -198,6 +200,7 @@ class Throughput(Rates):
     """
 
     recent: Rates = field(default_factory=Rates)
+    collected: Collected = field(default_factory=Collected)
     rank: int | None = None  # whose rates these are; None: the only one's
     job: Rates | None = None  # the sum over all ranks, where each is known to train on batches of its own
     recent_seconds: float | None = None  # that `recent` is over
@@ -246,6 +249,9 @@ class Wall:
         return {name: max(0.0, seconds - self.afterwards.get(name, 0.0)) for name, seconds in self.spans.items()}
 
 
+MOST_STEPS = 0.9  # of all steps
+
+
 @dataclass(slots=True)
 class PhaseRow:
     """`share` is of all step time; mean, p50, p95 and max are over the steps in which the phase occurs.
@@ -276,6 +282,10 @@ class PhaseRow:
     def habit(self) -> float:
         """Return the seconds in all steps together that the run's rhythm takes: no one-offs, no slow steps."""
         return max(0.0, self.recurring - self.episodes)
+
+    def is_seldom(self, steps: int) -> bool:
+        """Return whether it occurs in so few of these steps that people are told in how many."""
+        return 0 < self.count < MOST_STEPS * steps
 
 
 @dataclass(slots=True)
@@ -486,3 +496,4 @@ class Report:
     device: Device | None = None  # None: the run uses no GPU, as far as it is known
     host_phases: list[PhaseRow] = field(default_factory=list)  # where a device is used: where Python was
     unnamed: UnnamedTime | None = None  # None: no stack samples in it
+    cycle: Cycle | None = None  # None: the run does not collect what it trains on

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from monitor import step_columns
 from monitor.step_columns import Floats, Integers
-from trainhooks.auto.vocabulary import GENERATE_METRICS, LEARNING_SIGNALS, LOSS, REWARD_SECONDS
+from trainhooks.auto.vocabulary import EPISODE_RETURN, HOOKS_METRICS, LEARNING_SIGNALS, LOSS, REWARD_SECONDS
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -416,8 +416,10 @@ def metric_place(name: str) -> tuple[int, int]:
     """Return the rank of a metric in that order; metrics of equal rank keep the order in which they came."""
     lower = name.lower()
     last = lower.rsplit("/", 1)[-1]
-    if last in GENERATE_METRICS or REWARD_SECONDS in lower:
+    if last in HOOKS_METRICS or REWARD_SECONDS in lower:
         return 3, 0
+    if last == EPISODE_RETURN:
+        return 0, 0
     if last in LEARNING_SIGNALS:
         return 0, LEARNING_SIGNALS.index(last)
     words = _WORDS.findall(lower)
@@ -429,7 +431,7 @@ def metric_place(name: str) -> tuple[int, int]:
 
 def comes_by_itself(name: str) -> bool:
     """Return whether this metric comes from the hooks rather than from the program."""
-    return name == LOSS or metric_place(name)[0] == 3
+    return name in (LOSS, EPISODE_RETURN) or metric_place(name)[0] == 3
 
 
 def ordered(metrics: Mapping[str, T]) -> dict[str, T]:

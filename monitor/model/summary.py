@@ -10,10 +10,12 @@ from monitor.console.last_words import RANK_ENDED
 from monitor.gpu_lines import reasons_in_words
 from monitor.model import mfu, time_split, wall_time
 from monitor.model.baseline import StepKind
+from monitor.model.collected import collected_rates
+from monitor.model.cycle import cycle
 from monitor.model.device_use import device_use, over_steps, phase_rows, tells_phases, uses_device
 from monitor.model.gpu_activity import Range
 from monitor.model.mfu import below_peak, holds
-from monitor.model.pace import stops, time_left
+from monitor.model.progress import progress_of
 from monitor.model.rank_waits import Comparison, compare, late_of, typical_steps, waits_of
 from monitor.model.report import (
     Alert,
@@ -24,7 +26,6 @@ from monitor.model.report import (
     MetricRow,
     Outcome,
     PhaseRow,
-    Progress,
     RankRow,
     Rates,
     Report,
@@ -32,10 +33,9 @@ from monitor.model.report import (
     SlowStep,
     Straggler,
     Throughput,
-    Wall,
 )
 from monitor.model.series import Column, ordered
-from monitor.model.state import MAX_MARKS, AlertRow, RankState, RunState, ours
+from monitor.model.state import AlertRow, RankState, RunState, ours
 from monitor.model.step_folding import slow_step_alert
 from monitor.model.throttle_watch import GpuWatch
 from monitor.model.unnamed_time import unnamed_time
@@ -61,7 +61,7 @@ def report(state: RunState, context: RunContext) -> Report:
     outcome = _outcome(state, context)
     wall = wall_time.wall(state, context, outcome)
     main, comparison = state.main, compare(state.ranks)
-    progress = _progress(state, context, outcome, wall)
+    position = progress_of(state, context, outcome, wall)
     device, host_phases = device_use(state), _phases(state)
     typical = _device_ranks(state)
     throughput, straggler = _throughput(state, context, outcome), _straggler(state, comparison, typical)
@@ -77,7 +77,7 @@ def report(state: RunState, context: RunContext) -> Report:
     return Report(
         run=_run(state, context),
         outcome=outcome,
-        progress=progress,
+        progress=position,
         throughput=throughput,
         wall=wall,
         phases=phase_rows(main.device) if timed else host_phases,
@@ -95,6 +95,13 @@ def report(state: RunState, context: RunContext) -> Report:
         device=device,
         host_phases=host_phases if device is not None else [],
         unnamed=unnamed_time(main, host_phases, wall),
+        cycle=cycle(
+            main.baselines,
+            StepKind.of(main.latest[-1]).stage if main.latest else None,
+            main.pace.steps,
+            wall.spans,
+            wall.between_steps,
+        ),
     )
 
 
@@ -179,91 +186,6 @@ def _dropped(state: RunState, context: RunContext, outcome: Outcome) -> Dropped:
     )
 
 
-def _progress(state: RunState, context: RunContext, outcome: Outcome, wall: Wall) -> Progress:
-    main = state.main
-    ok, skipped = main.steps_ok, sum(main.skipped.values())
-    done = main.start_step + ok + skipped
-    total = _total(state)
-    progress = Progress(
-        steps_done=done,
-        steps_total=total,
-        steps_ok=ok,
-        steps_skipped=skipped,
-        skipped=dict(main.skipped),
-        elapsed_seconds=wall.total,
-    )
-    progress.restarts, progress.steps_again = main.restarts, main.steps_again
-    _place(state, progress, ok + skipped)
-    if total:
-        progress.fraction = min(1.0, done / total)
-    if outcome.state == "running" and total is not None:
-        left = _time_left(main, max(0, total - done), context.now)
-        if left is not None:
-            progress.eta_seconds, progress.eta_low, progress.eta_high = left
-    price = context.identity.get("price")
-    if isinstance(price, int | float) and wall.total is not None:
-        progress.cost = price * wall.total / 3600
-        if progress.eta_seconds is not None:
-            progress.cost_total = price * (wall.total + progress.eta_seconds) / 3600
-        elif outcome.state != "running":
-            progress.cost_total = progress.cost
-    return progress
-
-
-def _place(state: RunState, progress: Progress, done: int) -> None:
-    """Set the epoch and the batch: by the passes over a plain loop's loader, else as the program prints them."""
-    main, printed = state.main, state.printed
-    position = main.passes.position(done, main.latest)
-    if position is not None or main.passes.is_late:
-        progress.epoch, progress.epochs_total = main.passes.number, main.passes.epochs or _printed_epochs(state)
-    if position is not None:
-        progress.batch, progress.batches = position
-    elif printed.place is not None and (main is state.console or _printed_total(state, done) is not None):
-        progress.epoch, progress.epochs_total = printed.epoch, printed.epochs
-        progress.batch, progress.batches = printed.place
-
-
-def _printed_epochs(state: RunState) -> int | None:
-    """Return the epochs that the program prints, where its epochs are the passes over the loader."""
-    printed, passes = state.printed, state.main.passes
-    epochs = printed.epochs
-    return epochs if epochs is not None and printed.agrees_with(passes.number, epochs) else None
-
-
-def _printed_total(state: RunState, done: int) -> int | None:
-    """Return the printed total in steps of the main figures, where the printed steps are theirs."""
-    main = state.main
-    if main.restarts or main.source != "hooks":
-        return None
-    return state.printed.in_steps(main.timelines.steps_by, done)
-
-
-def _time_left(main: RankState, steps: int, now: float) -> tuple[float, float, float] | None:
-    regular = stops(main.marks) if len(main.marks) < MAX_MARKS // 2 else []  # of many, only the longest are kept
-    passed = max(0.0, now - main.pace.end - main.wall.since_last_step) if main.pace.end is not None else 0.0
-    return time_left(main.pace, steps, main.last_index, regular, passed)
-
-
-def _total(state: RunState) -> int | None:
-    """Return the planned steps, by the source of the main figures, else by a rank without steps; None: unknown."""
-    main = state.main
-    if main.total_steps is not None:
-        return main.total_steps
-    done = main.steps_ok + sum(main.skipped.values())
-    planned = main.passes.total(done, main.latest, _printed_epochs(state))
-    planned = _printed_total(state, done) if planned is None else planned
-    if planned is not None:
-        return main.start_step + planned
-    return next(
-        (
-            rank_state.total_steps
-            for _, rank_state in sorted(state.hooked.items())
-            if rank_state.total_steps is not None
-        ),
-        None,
-    )
-
-
 def _throughput(state: RunState, context: RunContext, outcome: Outcome) -> Throughput:
     pace = state.main.pace
     whole = pace.whole_run(wall_time.first_cycle(state.main)[0])
@@ -273,6 +195,13 @@ def _throughput(state: RunState, context: RunContext, outcome: Outcome) -> Throu
         throughput.rank, throughput.job = state.main.rank, _job_rates(state, whole)
     throughput.recent_seconds, throughput.recent_steps = pace.recent_span() or (None, None)
     throughput.busy_share = state.main.device.whole.busy_share()
+    price = context.identity.get("price")
+    throughput.collected = collected_rates(
+        state.main.metrics,
+        pace.steps,
+        whole.steps_per_second,
+        float(price) if isinstance(price, int | float) else None,
+    )
     wanted = context.identity.get("expect_tps")
     if isinstance(wanted, int | float) and wanted > 0:
         throughput.expected_tokens_per_second = float(wanted)
@@ -338,7 +267,7 @@ def _phases(state: RunState) -> list[PhaseRow]:
 def slow_steps(state: RunState) -> list[SlowStep]:
     """Return the slow steps, by the device's clock where one is used: on the host's, a full queue makes a step long."""
     if uses_device(state):
-        return list(state.main.device.slow_steps)
+        return time_split.unplanned(state.main.device.slow_steps)
     return [*time_split.first_slow_steps(state.main), *time_split.episodes(state.main.slow_steps)]
 
 
@@ -417,10 +346,26 @@ def _alerts(state: RunState, context: RunContext) -> list[Alert]:
     rows: list[AlertRow] = [*state.alerts, *state.main.alerts]
     if uses_device(state):
         rows = [row for row in rows if row.slow_step is None]
-        rows += [slow_step_alert(slow, slow.ended) for slow in state.main.device.slow_steps if slow.ended is not None]
+        rows += [slow_step_alert(slow, slow.ended) for slow in slow_steps(state) if slow.ended is not None]
+    else:
+        rows = _without_rhythm(rows, state.main)
     rows.sort(key=lambda row: row.t)
     return [
         Alert(None if offset is None else row.t + offset, row.code, row.text, row.slow_step, row.rank) for row in rows
+    ]
+
+
+def _without_rhythm(rows: list[AlertRow], main: RankState) -> list[AlertRow]:
+    """Return the alerts without slow steps that turned out to be regular; older ones are taken to be like them."""
+    known = {slow.step for slow in main.slow_steps}
+    regular = known - {slow.step for slow in time_split.episodes(main.slow_steps)}
+    if not regular:
+        return rows
+    oldest, mostly = min(known), len(regular) >= time_split.MIN_EVEN_SHARE * len(known)
+    return [
+        row
+        for row in rows
+        if row.slow_step is None or not (row.slow_step in regular or (mostly and row.slow_step < oldest))
     ]
 
 

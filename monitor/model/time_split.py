@@ -12,6 +12,7 @@ from itertools import pairwise
 from statistics import median
 
 from monitor.model.baseline import MIN_BASELINE_STEPS, Baseline, StepKind
+from monitor.model.cycle import LEARN, part_of
 from monitor.model.report import SlowStep
 from monitor.model.series import STEP, Quantiles
 from monitor.model.state import RankState
@@ -24,6 +25,7 @@ MIN_ONCE_RATIO = 3.0
 MIN_VALUES = 5  # in which the phase occurs: of fewer, one may be a third of what is usual
 
 MIN_RHYTHM = 3  # slow steps, before their distances are called regular: two equal distances are hardly chance
+MAX_ROLLOUT_RATIO = 3.0  # of the typical rollout: longer episodes take longer
 MIN_EVEN_SHARE = 0.8  # of the distances are the same: a step that waits for a core now and then breaks no rhythm
 MAX_UNEVEN = 0.05  # of the distance, at least one step: epochs differ by a batch
 
@@ -118,11 +120,34 @@ def episodes(slow: Sequence[SlowStep]) -> list[SlowStep]:
     takes longer, it is slow, however regularly.
     """
     more: dict[str, list[SlowStep]] = {}
+    slow = unplanned(slow)
     for step in slow:
         if step.culprit == OTHER or not step.usual_phases.get(step.culprit):
             more.setdefault(step.culprit, []).append(step)
     rhythmic = {step.step for steps in more.values() if is_rhythm([row.step for row in steps]) for step in steps}
     return [step for step in slow if step.step not in rhythmic]
+
+
+def unplanned(slow: Sequence[SlowStep]) -> list[SlowStep]:
+    """Return the slow steps without those that collect what the others train on, as long as such steps take.
+
+    By its phase a rollout is planned, in whatever rhythm it comes.
+    """
+    rollouts: dict[str, list[float]] = {}
+    for step in slow:
+        if _collects(step):
+            rollouts.setdefault(step.culprit, []).append(step.phases[step.culprit])
+    typical = {name: median(seconds) for name, seconds in rollouts.items()}
+    return [
+        step
+        for step in slow
+        if not _collects(step) or step.phases[step.culprit] > MAX_ROLLOUT_RATIO * typical[step.culprit]
+    ]
+
+
+def _collects(step: SlowStep) -> bool:
+    planned = part_of(step.culprit) not in (None, LEARN)
+    return planned and not step.usual_phases.get(step.culprit) and step.culprit in step.phases
 
 
 def is_rhythm(numbers: Sequence[int]) -> bool:

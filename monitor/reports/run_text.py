@@ -7,6 +7,7 @@ import time
 
 from monitor.diagnosis.explain import gain, without_it
 from monitor.diagnosis.rules.stalls import OWN_TRAINHOOKS
+from monitor.model.collected import Collected
 from monitor.model.fold import NEWER
 from monitor.model.pace import SINCE, recent_over
 from monitor.model.report import Outcome, Rates, Report, Throughput
@@ -15,7 +16,7 @@ from monitor.reports import comparison as assumed
 from monitor.reports import gpu_sections, listings
 from monitor.reports.gpu_sections import gpus, host
 from monitor.reports.listings import Section
-from monitor.reports.time_sections import NO_TIMES, unnamed, wall
+from monitor.reports.time_sections import NO_TIMES, iteration, unnamed, wall
 from monitor.units import UNKNOWN, duration, money, number, pace, plural, rate, share, signal_name
 from trainhooks.events import clean
 
@@ -34,6 +35,7 @@ def sections(report: Report) -> list[Section]:
         what_if(report),
         wall(report),
         gpu_sections.phases(report),
+        iteration(report),
         unnamed(report),
         gpu_sections.account(report),
         gpu_sections.idle_places(report),
@@ -80,6 +82,8 @@ def summary(report: Report) -> list[tuple[str, str]]:
         ("Progress", progress(report)),
         ("Speed", f"{whole} ({SINCE})" if whole else f"{UNKNOWN} (no step measured)"),
     ]
+    if work := collected(report.throughput.collected):
+        rows.append(("Collected", f"{work} ({SINCE})"))
     if report.dropped.broken_off:
         who = plural(report.dropped.broken_off, "process", "processes")
         rows.insert(3, ("Cut off", f"{who} ended without a last word; the last 0.05 s may be missing"))
@@ -165,6 +169,19 @@ def speed(rates: Rates) -> str:
     if rates.counted is not None and rates.counted < 1.0:
         known += f" (tokens and samples counted in {share(rates.counted)} of the steps)"
     return known
+
+
+def collected(rates: Collected) -> str:
+    """Return the known rates of what reinforcement learning collects."""
+    parts = [
+        rate(rates.env_steps_per_second, "env steps/s"),
+        rate(rates.episodes_per_second, "episodes/s"),
+        rate(rates.completions_per_second, "completions/s"),
+        rate(rates.generated_tokens_per_second, "generated tokens/s"),
+    ]
+    known = ", ".join(part for part in parts if part != UNKNOWN)
+    price = rates.cost_per_1000_completions
+    return known if price is None else f"{known}, {money(price)} per 1,000 completions"
 
 
 def speeds(throughput: Throughput) -> str:

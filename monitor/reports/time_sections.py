@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from monitor.model.cycle import steps_of
 from monitor.model.pace import SINCE
 from monitor.model.report import Report
 from monitor.reports.listings import Section
@@ -25,6 +26,23 @@ def wall(report: Report) -> Section | None:
     ]
     total = ["total", duration(account.total), share(1.0)]
     return Section("Wall time", rows=[["part", "time", "share"], *shown, total])
+
+
+def iteration(report: Report) -> Section | None:
+    """Return the iteration of reinforcement learning, by role and part."""
+    found = report.cycle
+    if found is None:
+        return None
+    clock = "" if report.device is None else ", by the host's clock"
+    line = f"{duration(found.seconds)}, {steps_of(found.steps)}; mean of the recent ones{clock}"
+    rows = [["role", "part", "time", "share"]]
+    for role in found.roles:
+        name = " ".join(part for part in (role.role, role.stage) if part)
+        for part in role.parts:
+            rows.append([clean(name, 40), part.name, duration(part.seconds), share(part.share)])
+    if not any(row[0] for row in rows[1:]):
+        rows = [row[1:] for row in rows]
+    return Section("Iteration", [line], rows, left=2 if len(rows[0]) == 4 else 1)
 
 
 def unnamed(report: Report) -> Section | None:

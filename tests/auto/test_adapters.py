@@ -145,6 +145,7 @@ def shaped(*shape: int) -> Any:
     return SimpleNamespace(shape=shape)
 
 
+CALL = {"generate_calls": 1}
 DECODER = SimpleNamespace(config=SimpleNamespace(is_encoder_decoder=False))
 BOTH = SimpleNamespace(config=SimpleNamespace(is_encoder_decoder=True))
 
@@ -172,7 +173,8 @@ def test_what_a_call_of_generate_did(
     model: Any, args: Any, kwargs: Any, output: Any, sums: dict[str, int], batch: float | None
 ) -> None:
     told, means = transformers_adapter.generate_figures(model, args, kwargs, output)
-    assert told == {"generate_calls": 1, **sums}
+    shape = getattr(getattr(output, "sequences", output), "shape", None)
+    assert told == {"generate_calls": 1, **({"completions": shape[0]} if shape else {}), **sums}
     assert means == ({} if batch is None else {"generate_batch": batch})
 
 
@@ -185,7 +187,7 @@ def test_a_call_of_generate_inside_another_is_a_part_of_it(put: list[tuple[Any, 
     assert GenerationMixin().generate(shaped(2, 4)).shape == (2, 9)
     assert names(put[:2]) == ["generation", None]
     assert put[2:] == [
-        (AGGREGATE, {"generate_calls": 1, "prompt_tokens": 8, "new_tokens": 10}, {"generate_batch": 2.0})
+        (AGGREGATE, {**CALL, "prompt_tokens": 8, "completions": 2, "new_tokens": 10}, {"generate_batch": 2.0})
     ]
 
 

@@ -17,6 +17,9 @@ pytestmark = pytest.mark.timeout(400)  # imports alone take minutes on a box tha
 
 TRAINMON = [sys.executable, "-m", "monitor"]
 SFT_STEPS, SWEEP_STEPS, DDP_STEPS, CPP_STEPS = 10, 10, 20, 120
+GRPO_STEPS, PPO_ITERATIONS, PPO_ENVS = 120, 20, 4
+PPO_ROLLOUT, PPO_UPDATES = 128, 16  # steps of each environment in an iteration, and optimizer steps
+OF_THE_MACHINE = {"cpu-starved", "disk-slow", "slow-startup", "swap"}  # findings that a busy box may have
 SFT = [sys.executable, "demo/sft_trainer.py", "--steps", str(SFT_STEPS), "--eval-every", "10", "--save-every", "5"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
@@ -60,6 +63,43 @@ def test_the_fine_tune_is_the_same_bare_and_watched(box: Box) -> None:
     assert {"eval", "checkpoint"} <= set(told["wall"]["spans"])
     assert told["throughput"]["tokens_per_second"] > 0
     assert told["metrics"]["loss"]["count"] > 0
+
+
+def complaints(told: dict[str, Any]) -> set[str]:
+    return {row["code"] for row in told["findings"] if row["severity"] != "info"} - OF_THE_MACHINE
+
+
+@pytest.mark.long
+def test_ppo_learns_and_its_environment_steps_are_counted(box: Box) -> None:
+    words = ["--iterations", str(PPO_ITERATIONS), "--envs", str(PPO_ENVS)]
+    done = watch(box, sys.executable, "demo/ppo_cartpole.py", *words)
+    returns = [float(number) for number in re.findall(r"return ([0-9.]+)", done.stdout)]
+    assert len(returns) == PPO_ITERATIONS
+    assert returns[-1] > 100 and returns[-1] > 3 * returns[0]
+    told = report(box)
+    assert told["progress"]["steps_done"] == PPO_ITERATIONS * PPO_UPDATES
+    phases = {row["name"]: row for row in told["phases"]}
+    assert {"rollout", "forward", "backward", "optimizer"} <= set(phases)
+    assert phases["rollout"]["count"] == PPO_ITERATIONS
+    env_steps = told["metrics"]["env_steps"]
+    assert env_steps["count"] * env_steps["mean"] == PPO_ITERATIONS * PPO_ENVS * PPO_ROLLOUT
+    assert told["metrics"]["episode_return"]["max"] > 100
+    assert complaints(told) == set()
+
+
+@pytest.mark.long
+def test_grpo_learns_from_its_rewards(box: Box) -> None:
+    done = watch(box, sys.executable, "demo/grpo_arithmetic.py", "--steps", str(GRPO_STEPS))
+    rewards = [float(number) for number in re.findall(r"'reward': '([0-9.]+)'", done.stdout)]
+    assert len(rewards) == GRPO_STEPS // 10
+    assert rewards[0] < 0.2 and rewards[-1] > 2.5 * rewards[0]
+    told = report(box)
+    progress = told["progress"]
+    assert (progress["steps_done"], progress["steps_total"]) == (GRPO_STEPS, GRPO_STEPS)
+    assert {"generation", "reward", "forward", "backward"} <= {row["name"] for row in told["phases"]}
+    assert told["metrics"]["reward"]["last"] == pytest.approx(rewards[-1], abs=1e-3)
+    # The first steps are long because the model has not yet learned to end its texts, which is no fault of the data.
+    assert complaints(told) <= {"length-outliers"}
 
 
 @pytest.mark.long

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.harmless.compare import LIVING, PYTHON, SCRIPTS, Program
+from tests.harmless.compare import LIVING, PYTHON, ROOT, SCRIPTS, Program
 
 # Times in logs, and progress bars, which are drawn when enough time has passed.
 TIMES = re.compile(rb"'\w*(_time|runtime|_per_second)': '?[\d.e+-]+'?|\d+:\d\d:\d\d.*it/s|USDT:.*")
@@ -29,6 +29,7 @@ def in_order(output: bytes) -> bytes:
     return b"".join(ordered)
 
 
+ZOO = ROOT / "tests" / "zoo" / "scripts"
 TORCHRUN = (PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 # A training whose end prints every loss, the weights and the living tensors exactly.
@@ -227,6 +228,17 @@ TRAININGS = (
             masked=masked,
         )
         for words, memory, short in SCRIPTED
+    ),
+    *(
+        Program(
+            f"rl.py {kind}",
+            "training",
+            (PYTHON, str(LIVING), str(ZOO / "rl.py"), kind),
+            short=kind == "vectorized",
+            ends=0,
+            masked=masked,
+        )
+        for kind in ("vectorized", "in_eval_mode", "reinforce", "continuous", "imitation")
     ),
     Program(
         "ddp.py under torchrun",

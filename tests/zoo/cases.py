@@ -12,6 +12,12 @@ IDLE_GPU = {"driver.count": "1", "gpu.utilization": "0", "gpu.memory_used": "700
 # Ways to train that are right, though they look like a fault: of `learning.py`.
 UNUSUAL = ("frozen_backbone", "frozen_norms", "by_hand", "by_data", "by_model", "accumulated", "assigned", "twice")
 
+# Reinforcement learning as it should be: of `rl.py`.
+RIGHT = (
+    "plain", "vectorized", "in_eval_mode", "one_epoch", "dqn", "double_dqn", "reinforce", "actor_critic", "continuous",
+    "imitation",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Case:
@@ -103,6 +109,11 @@ SICK = (
     Case("sick_debug_anomaly.py", "debug-settings"),
     Case("sick_debug_profiler.py", "debug-settings"),
     Case("sick_sequential_generation.py", "sequential-generation", twin=True),
+    Case("rl.py", "env-bound", ("waits_for_environment",), twin=True),
+    Case("rl_text.py", "no-kv-cache", ("no_cache",), twin=True),
+    Case("rl_text.py", "generation-tail", ("long_tail",), twin=True),
+    Case("rl_text.py", "sequential-rewards", ("judge_in_turn",), twin=True),
+    Case("rl_text.py", "zero-advantage", ("equal_rewards",), twin=True),
     Case("sick_memory_leak.py", "memory-leak"),
     Case(
         "sick_out_of_memory.py", "out-of-memory", code=1, allowed={"memory-leak": "what fills it is never given back"}
@@ -159,6 +170,7 @@ WELL = (
     Case("well_folds.py", None),
     Case("well_talkative.py", None),
     *(Case("learning.py", None, (kind,)) for kind in UNUSUAL),
+    *(Case("rl.py", None, (kind,)) for kind in RIGHT),
     Case(
         "steady.py",
         None,

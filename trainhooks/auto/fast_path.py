@@ -238,6 +238,7 @@ class FastPath:
             tracker.fetch_ends(self._iterator, self._counts, self._fetched)
         if stage >= IN_FORWARD and self._before_backward == AFTER_FORWARD:
             tracker.forward_begins(True, self._forward_began)
+            tracker.leading_calls += tracker.called
             if stage >= AFTER_FORWARD:
                 tracker.forward_ends(self._forward_ended)
         if stage >= IN_BACKWARD:
@@ -285,18 +286,21 @@ class FastPath:
         grads_wanted = tracker.grads_wanted
 
         def __next__(iterator: Any) -> Any:
-            if self._stage < AFTER_OPTIMIZER or get_ident() != self._thread or not grads_wanted():
-                return slow_next(iterator)
-            if self._stage == BETWEEN_STEPS:  # on the CPU
-                self._began = host_clock()
-                self._iterator = id(iterator)
-                self._stage = FETCHING
-            elif not self.fetch_begins(id(iterator), host_clock()):
-                return slow_next(iterator)
+            is_slow = self._stage < AFTER_OPTIMIZER or get_ident() != self._thread or not grads_wanted()
+            if not is_slow:
+                if self._stage == BETWEEN_STEPS:  # on the CPU
+                    self._began = host_clock()
+                    self._iterator = id(iterator)
+                    self._stage = FETCHING
+                else:
+                    is_slow = not self.fetch_begins(id(iterator), host_clock())
             try:
+                if is_slow:
+                    return slow_next(iterator)
                 batch = fetch(iterator)
             except BaseException as error:
-                fetch_fails(iterator)
+                if not is_slow:
+                    fetch_fails(iterator)
                 unseen.in_traceback(error)
                 raise
             fetched(iterator, batch)

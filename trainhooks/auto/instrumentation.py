@@ -148,6 +148,13 @@ def forward_begins() -> None:
     session.quiet_put()((NO_PHASE if is_seen else FORWARD_PHASE, host_clock()))
 
 
+def step_begins() -> None:
+    """Begin a step, if none is open, as a framework begins to prepare it before it fetches a batch."""
+    tracker = _tracker()
+    if tracker is not None and tracker.last is not None and not framework.open_evaluations:
+        tracker.prepares(host_clock())
+
+
 def batch_used() -> None:
     """Count the oldest fetched batch now, as a framework that prefetches begins to use it."""
     tracker = _tracker()

@@ -26,7 +26,11 @@ from trainhooks.lane_entries import host_clock
 # that goes on making models (a notebook, a sweep) has further ones searched for in this share of the time.
 PROMPT_SEARCHES = 16
 MAX_SEARCH_SHARE = 0.005
-MAX_MODELS = 4  # alive at a time
+MAX_MODELS = 32  # alive at a time
+# A model that is trained by a method of its own (`agent.get_action(x)`, `model.loss(x)`) is never called as a module;
+# its parts are, in one of the first levels. Each followed call takes microseconds.
+FIRST_UNCALLED, LAST_UNCALLED = 2, 5  # steps of an optimizer after which its uncalled models are looked at
+MAX_PARTS = 256
 MAX_OTHER_CALLS = 64  # of other models since the leader's last: it is trained no longer (critics take a dozen)
 
 # The attribute (torch 2.1 and later) through which torch lets a model's call be another function, as `Module.compile`
@@ -57,6 +61,8 @@ class TrainedModels:
         self._leader: Optional[int] = None  # the id of the one whose inputs are counted
         self._other_calls = 0  # since the leader's last
         self._wrapped: Set[int] = set()  # the ids of those that get no further wrapper
+        self._called: Set[int] = set()  # the ids of those that were called in training
+        self._steps: Dict[int, int] = {}  # of optimizers that are not long settled, by id
         self._searches = 0
         self._next_search = 0.0  # time.monotonic
         self.settled: Dict[int, Any] = {}
@@ -68,11 +74,7 @@ class TrainedModels:
             return False
         if len(self._followed) >= MAX_MODELS or self._is_known(optimizer):
             return True
-        for module in self._outermost(optimizer):
-            # The attribute is set in a module compiled in place, and missing in an older torch.
-            may_follow = getattr(module, CALL, module) is None
-            if may_follow and id(module) not in self._followed and len(self._followed) < MAX_MODELS:
-                self._follow(module)
+        self._follow_all(self._outermost(_held_by(optimizer)))
         self._searches += 1
         if self._searches >= PROMPT_SEARCHES:
             now = time.monotonic()
@@ -86,11 +88,65 @@ class TrainedModels:
             self.settled[key] = weakref.ref(optimizer, lambda _: self.settled.pop(key, None))
             self._wrapped.update(self._followed)
 
+    def steps(self, optimizer: Any) -> None:
+        """Follow the parts of models that are never called themselves, in an optimizer's first steps."""
+        key = id(optimizer)
+        if key not in self.settled:
+            self._steps[key] = 1
+            self.settle(optimizer)
+        elif key in self._steps:
+            self._steps[key] += 1
+            if self._steps[key] >= FIRST_UNCALLED and self._tracker.has_gradients:
+                self._follow_parts(_held_by(optimizer))
+            if self._steps[key] == LAST_UNCALLED:
+                del self._steps[key]
+
+    def find_around(self, parameter: Any) -> None:
+        """Find and follow the models, or their parts, of a program that updates parameters without an optimizer."""
+        if self._searches >= LAST_UNCALLED:
+            return
+        self._searches += 1
+        if not self._followed:
+            self._follow_all(self._outermost({id(parameter)}))
+        else:
+            modules = [held() for held in self._followed.values()]
+            self._follow_parts({id(one) for module in modules if module is not None for one in parameters(module)})
+
+    def _follow_parts(self, wanted: Set[int]) -> None:
+        for key, held in list(self._followed.items()):
+            module = held()
+            if module is None or key in self._called or not _holds_any(module, wanted):
+                continue
+            inner = [part for part in self._callable_parts(module) if _holds_any(part, wanted)]
+            if len(self._followed) + len(inner) <= MAX_PARTS and not any(id(part) in self._followed for part in inner):
+                self._follow_all(inner, MAX_PARTS)
+                if self._leader == key:
+                    self._leader = None  # the part that is called first takes over
+
+    def _callable_parts(self, module: Any) -> List[Any]:
+        """Return the modules directly inside a module; in place of a list or dictionary of modules, those in it."""
+        found: List[Any] = []
+        waiting = list((vars(module).get("_modules") or {}).values())
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, (self._torch.nn.ModuleList, self._torch.nn.ModuleDict)):
+                waiting += (vars(part).get("_modules") or {}).values()
+            elif part is not None:
+                found.append(part)
+        return found
+
     def _is_known(self, optimizer: Any) -> bool:
         """Return whether all its parameters are those of models that were searched for at an optimizer's step."""
         modules = [self._followed[key]() for key in self._wrapped]
         held = {id(parameter) for module in modules if module is not None for parameter in parameters(module)}
         return bool(held) and all(id(one) in held for group in optimizer.param_groups for one in group["params"])
+
+    def _follow_all(self, modules: List[Any], limit: int = MAX_MODELS) -> None:
+        for module in modules:
+            # The attribute is set in a module compiled in place, and missing in an older torch.
+            may_follow = getattr(module, CALL, module) is None
+            if may_follow and id(module) not in self._followed and len(self._followed) < limit:
+                self._follow(module)
 
     def _follow(self, module: Any) -> None:
         key = id(module)
@@ -99,7 +155,7 @@ class TrainedModels:
             self._leader = key
         elif self._is_around_leader(module):  # compiled or wrapped after its optimizer was made: it is called instead
             self._leader = key
-        _ModelCalls(self._torch, self._tracker, self._counts, self._leads, key).follow(module)
+        _ModelCalls(self._torch, self._tracker, self._counts, self._leads, key, self._called).follow(module)
         self._followed[key] = weakref.ref(module, lambda _: self._forget(key))
         self._tracker.sees_model = True
 
@@ -110,6 +166,7 @@ class TrainedModels:
 
     def _forget(self, key: int) -> None:
         self._followed.pop(key, None)
+        self._called.discard(key)
         self._wrapped.discard(key)
         if self._leader == key:
             self._leader = None
@@ -125,9 +182,8 @@ class TrainedModels:
         self._leader = key
         return True
 
-    def _outermost(self, optimizer: Any) -> List[Any]:
-        """Return the modules that are part of no other and hold a parameter of the optimizer."""
-        wanted = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    def _outermost(self, wanted: Set[int]) -> List[Any]:
+        """Return the modules that are part of no other and hold one of the parameters with these ids."""
         parents: Dict[int, List[Any]] = {}  # by the id of the part
         reached: List[Any] = []
         for module in self._modules():
@@ -163,6 +219,15 @@ class TrainedModels:
         return list(compress(objects, map(kinds.__contains__, map(type, objects))))
 
 
+def _held_by(optimizer: Any) -> Set[int]:
+    """Return the ids of an optimizer's parameters."""
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+
+
+def _holds_any(module: Any, wanted: Set[int]) -> bool:
+    return any(id(parameter) in wanted for parameter in parameters(module))
+
+
 def _is_graph(module: Any) -> bool:
     """Return whether this is a traced graph: compilers make such modules around the parameters of a model."""
     return any(base.__module__ == "torch.fx.graph_module" for base in type(module).__mro__)
@@ -175,6 +240,7 @@ class _ModelCalls:
         counts: returns the counts of a batch.
         leads: returns whether the inputs of the model with that id are the step's.
         key: the model's id.
+        called: the ids of models that were called in training.
     """
 
     def __init__(
@@ -184,7 +250,9 @@ class _ModelCalls:
         counts: Callable[[Any], Any],
         leads: Callable[[int], bool],
         key: int,
+        called: Set[int],
     ) -> None:
+        self._called = called
         self._torch = torch
         self._tracker = tracker
         self._counts = counts
@@ -216,10 +284,13 @@ class _ModelCalls:
         elif modes.pending or not modes.seen_training:
             tracker.checks.evaluation_over()
         call: Callable[..., Any] = module._call_impl
-        forwards, began = tracker.forwards, tracker.began
-        if tracker.forward_begins(module.training, host_clock()) and self._leads(self._key):
+        is_counted = tracker.forward_begins(module.training, host_clock())
+        leads = tracker.called and self._leads(self._key)
+        tracker.leading_calls += leads
+        if is_counted and leads:
             tracker.count(self._counts(kwargs) if "input_ids" in kwargs else self._counts(args))
-        if tracker.forwards > forwards or tracker.began != began:
+        if tracker.called:
+            self._called.add(self._key)
             if inspection.due(module, tracker.began):
                 call = inspection.call_for(self._torch, module)
             if inspection.done:

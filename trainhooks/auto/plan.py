@@ -98,7 +98,7 @@ class Passes:
         if self._reported is None:
             self._number = self._number + 1 if loader is known else 1
             self._loader, self._shape = weakref.ref(loader), _shape(loader)
-            self._batches = _length(_sampler(loader))
+            self._batches = None if is_planned() else _length(_sampler(loader))
             return
         if loader is not known:
             # A loader that is made anew for each epoch is the same one.

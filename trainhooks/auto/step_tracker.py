@@ -11,7 +11,8 @@ from typing import Any, Optional
 
 from trainhooks.auto.fast_path import Counts
 from trainhooks.auto.instrumentation import framework, harmless
-from trainhooks.auto.open_step import MIN_STREAK, ManualUpdate, OpenStep
+from trainhooks.auto.open_step import MIN_STREAK, OpenStep
+from trainhooks.auto.parameter_updates import ManualUpdate
 from trainhooks.lane_entries import BACKWARD, COUNT, DATA, FORWARD, NO_PHASE, OPTIMIZER, PhaseMarker, host_clock
 
 MAX_ITERATOR_GAP = 1_000_000  # nanoseconds between the creation of an iterator and its first use, in a `for`
@@ -56,7 +57,7 @@ class StepTracker(OpenStep):
             if self.evaluating:
                 self.eval_iterator = iterator
             else:
-                self._evaluate(t, iterator)
+                self.evaluation_begins(t, iterator)
             return
         if self.evaluating:
             if iterator == self.eval_iterator:
@@ -66,6 +67,8 @@ class StepTracker(OpenStep):
             self.begin(t)
             if not self.open:
                 return
+        if self.rollouts.open:
+            self.rollouts.end()
         self.put((DATA, t))
 
     def iterator_made(self) -> None:
@@ -140,6 +143,8 @@ class StepTracker(OpenStep):
             self._evaluation_ends(t)
         if not self._ensure_open(t):
             return False
+        if self.rollouts.open:
+            self.rollouts.end()
         self.put((FORWARD, t))
         self.forwards += 1
         self.called = True
@@ -168,12 +173,15 @@ class StepTracker(OpenStep):
         """Record a model call without gradients or in evaluation mode: an evaluation, or part of the step."""
         if self.open and self.stepped and self.optimizers.all_in(self.stepped):
             self.end(host_clock())
-        if self.open:
+        rollouts = self.rollouts
+        if rollouts.has_environment and not grads and (rollouts.collects or self.last is None):
+            rollouts.acts(host_clock())
+        elif self.open:
             self.calls_without_grad += 1
         elif not (grads or in_training or self.nested):
             self.no_grad_seen = True
             if self.no_grad_streak < MIN_STREAK:
-                self._evaluate(host_clock(), 0)
+                self.evaluation_begins(host_clock(), 0)
             elif self.on_gpu:
                 self._begin_early()
         elif self.on_gpu and not (grads or self.nested):
@@ -189,6 +197,15 @@ class StepTracker(OpenStep):
         if not self.fetches:
             self.begin(host_clock())
             self.calls_without_grad += 1
+
+    def prepares(self, t: int) -> None:
+        """Record that a framework prepares the next step: it generates what the step trains on."""
+        if self.evaluating or self.in_forward or self.in_backward or self.nested:
+            return
+        if self.open and self.stepped and self.optimizers.all_in(self.stepped):
+            self.end(t)
+        if not self.open:
+            self.begin(self.since(t))
 
     # Gradients
 
@@ -209,7 +226,8 @@ class StepTracker(OpenStep):
             if not self.optimizers.none or self.fetches:
                 self.manual_update = None
             elif self.manual_update is None or not self.manual_update.alive:
-                self.manual_update = _find_parameter(loss)
+                parameter = near_parameter(loss)
+                self.manual_update = None if parameter is None else ManualUpdate(parameter)
 
     def gradient_begins(self, t: int) -> None:
         """Record that gradients are computed from `t` on."""
@@ -219,6 +237,8 @@ class StepTracker(OpenStep):
             self._evaluation_ends(t)
         if not self._ensure_open(t):
             return
+        if self.rollouts.open:
+            self.rollouts.end()
         self.put((BACKWARD, t))
         self.checks.gradient_begins()
         if not self.has_gradients and self.optimizers.none_stepped:
@@ -311,6 +331,8 @@ class StepTracker(OpenStep):
                 return
         if call_counts is not None:
             self.put((COUNT, *call_counts))
+        if self.rollouts.open:
+            self.rollouts.end()
         self.put((OPTIMIZER, t))
 
     def optimizer_ends(self, key: int, optimizer: Any, t: int) -> None:
@@ -359,8 +381,8 @@ class StepTracker(OpenStep):
         self.optimizer_ends(key, optimizer, t)
 
 
-def _find_parameter(loss: Any) -> Optional[ManualUpdate]:
-    """Return a detector for a parameter that this loss depends on; None if none is near."""
+def near_parameter(loss: Any) -> Optional[Any]:
+    """Return a parameter that this loss depends on; None if none is near."""
     nodes, seen = [loss.grad_fn], 0
     while nodes and seen < MAX_NODES:
         node = nodes.pop()
@@ -369,6 +391,6 @@ def _find_parameter(loss: Any) -> Optional[ManualUpdate]:
         seen += 1
         parameter = getattr(node, "variable", None)
         if parameter is not None:
-            return ManualUpdate(parameter)
+            return parameter
         nodes.extend(inner for inner, _ in reversed(node.next_functions))
     return None

@@ -227,7 +227,8 @@ class _OptimizerCheck:
         self._versions_before: Optional[int] = None  # likewise, of the step before
         self._top_rate = 0.0
         self._rate_since = self._rate_until = 0.0
-        self._witness: Any = None
+        # By its place in the optimizer: torch swaps no tensor that a weak reference points to.
+        self._witness: Optional[Tuple[int, int]] = None
         self.forget_step()
 
     def forget_step(self) -> None:
@@ -238,8 +239,14 @@ class _OptimizerCheck:
     # Gradients kept from step to step
 
     def _gradient(self) -> Any:
-        parameter = self._witness() if self._witness is not None else None
-        return None if parameter is None else parameter.grad
+        optimizer = self.optimizer() if self._witness is not None else None
+        if optimizer is None or self._witness is None:
+            return None
+        group, place = self._witness
+        try:
+            return optimizer.param_groups[group]["params"][place].grad
+        except IndexError:  # the program has taken parameters out
+            return None
 
     def backward_begins(self) -> None:
         if self._noted is None:
@@ -363,17 +370,22 @@ def _versions(groups: List[Dict[str, Any]]) -> int:
     return sum(parameter._version for group in groups for parameter in group["params"])
 
 
-def _smallest(groups: List[Dict[str, Any]], kind: Any) -> Any:
-    """Return a weak reference to a parameter with a small, plain gradient; None if the first ones have none."""
+def _smallest(groups: List[Dict[str, Any]], kind: Any) -> Optional[Tuple[int, int]]:
+    """Return the group and place of a parameter with a small, plain gradient; None if the first ones have none."""
     best, size = None, MAX_WITNESS + 1
     tensor = sys.modules["torch"].Tensor
-    for parameter in [parameter for group in groups for parameter in group["params"][:MAX_SCANNED]][:MAX_SCANNED]:
+    first = [
+        (number, place, parameter)
+        for number, group in enumerate(groups)
+        for place, parameter in enumerate(group["params"][:MAX_SCANNED])
+    ]
+    for number, place, parameter in first[:MAX_SCANNED]:
         gradient = parameter.grad if type(parameter) is kind else None
         if gradient is None or type(gradient) is not tensor or gradient.is_sparse or not 0 < gradient.numel() < size:
             continue
         if gradient.is_cpu or (gradient.is_cuda and gradient.dim() == 1):  # of a vector, one element is a view
-            best, size = parameter, gradient.numel()
-    return None if best is None else weakref.ref(best)
+            best, size = (number, place), gradient.numel()
+    return best
 
 
 def _number(rate: Any) -> Optional[float]:

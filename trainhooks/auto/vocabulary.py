@@ -12,7 +12,15 @@ LOWER_IS_BETTER = (LOSS, "perplexity", "ppl", "error", "wer", "cer", "bpb", "bit
 HIGHER_IS_BETTER = (REWARD, ACCURACY, "acc", "f1", "bleu", "rouge", "score", "pass_rate", "win_rate", "auc")
 
 # Metrics that the hooks add to a program's own: of calls of generate(), and the seconds of each reward function.
-GENERATE_METRICS = frozenset(("generate_calls", "generate_batch", "prompt_tokens", "new_tokens"))
+# Of the decoding steps in which all sequences of a call end, `TAIL_STEPS` are those with under a quarter at work.
+DECODE_STEPS, TAIL_STEPS, UNCACHED_CALLS = "decode_steps", "tail_steps", "uncached_calls"
+GENERATE_METRICS = frozenset((
+    "generate_calls", "generate_batch", "completions", "prompt_tokens", "new_tokens",
+    DECODE_STEPS, TAIL_STEPS, UNCACHED_CALLS,
+))  # fmt: skip
+ENV_STEPS, EPISODES, EPISODE_LENGTH, EPISODE_RETURN = "env_steps", "episodes", "episode_length", "episode_return"
+ENV_CALLS, ENV_SECONDS = "env_calls", "env_seconds"  # of `step`: a vector's call is one step of each environment
+HOOKS_METRICS = GENERATE_METRICS | {ENV_STEPS, ENV_CALLS, ENV_SECONDS, EPISODES, EPISODE_LENGTH}
 REWARD_SECONDS = "reward_seconds/"
 
 # Whole words, so that `reward_std` or `loss_scale` are not taken for the thing itself.
@@ -20,7 +28,7 @@ LOSS_NAME = re.compile(r"(?:^|[/_. ])loss$|^loss[/_.]", re.IGNORECASE)
 REWARD_NAME = re.compile(
     r"(?:^|[/_. ])(?:rewards?|returns?|score)(?:[/_. ]?mean)?$|(?:^|/)rewards?/[^/]+(?:/mean)?$", re.IGNORECASE
 )
-_DERIVED = re.compile(r"scale|weight|coef|std|var|seconds", re.IGNORECASE)  # of a loss or reward, not one itself
+_DERIVED = re.compile(r"scale|weight|coef|std|var|seconds|truncated", re.IGNORECASE)  # of one, not one itself
 
 
 def is_loss(name: str) -> bool:

@@ -29,6 +29,7 @@ from monitor.model.stack_samples import Place
 from monitor.model.unnamed_time import place_growth
 from monitor.model.view import step_seconds
 from monitor.units import age, brief, duration, rate, share
+from trainhooks.auto.vocabulary import ENV_STEPS
 
 MIN_DRIFT_STEPS = 40
 MIN_DRIFT = 1.20  # the last third against the first: past the ups and downs of a shared host's quarter hours
@@ -37,6 +38,8 @@ MIN_AGREEING_SHARE = 0.8  # of the buckets of the last third lie above the first
 MIN_BEYOND_NEIGHBORS = 2.0
 # A phase appeared in, or vanished from, so many of the steps: they do something else, and may take longer.
 MAX_PHASE_CHANGE = 0.2
+# What a step of reinforcement learning collects: longer episodes and answers take longer.
+COLLECTED = (ENV_STEPS, "new_tokens")
 MIN_DRIFT_SECONDS = 0.001  # per step; less is the scheduler's
 MIN_STRETCHES = 8  # by the GPU's clock, in each third
 MIN_THIRD_VALUES = 3
@@ -64,7 +67,7 @@ def slow_drift(evidence: Evidence) -> Finding | None:
         if not slower:
             return None
         between = True  # the steps take what they took; what lies between them grows
-    if _is_other_work(evidence) or _is_contention(evidence, early, late) or _is_more_tokens(evidence, early, late):
+    if _is_other_work(evidence) or _is_explained(evidence, early, late):
         return None
     lost = _lost(evidence, early, between)
     if between and lost <= 0:
@@ -137,16 +140,22 @@ def _is_other_work(evidence: Evidence) -> bool:
     return False
 
 
-def _is_contention(evidence: Evidence, early: float, late: float) -> bool:
-    """Return whether other programs took the cores away, or may have."""
+def _is_explained(evidence: Evidence, early: float, late: float) -> bool:
+    """Return whether late steps may take longer for what they do and for want of a core: the two multiply."""
     slowdown = contention_slowdown(evidence)
-    return slowdown is None or late < MIN_DRIFT * early * slowdown
+    return slowdown is None or late < MIN_DRIFT * early * slowdown * _work_growth(evidence)
 
 
-def _is_more_tokens(evidence: Evidence, early: float, late: float) -> bool:
-    """Return whether the late steps have more tokens or samples, and take longer for it."""
-    fewer, more, _ = _thirds(amounts_per_step(evidence.state.main.pace))
-    return fewer > 0 and late / early < MIN_DRIFT * more / fewer
+def _work_growth(evidence: Evidence) -> float:
+    """Return how many times as much the late steps do: in tokens or samples, or in what they collect; at least 1."""
+    main = evidence.state.main
+    columns = [main.metrics[name].digested() for name in COLLECTED if name in main.metrics]
+    growth = 1.0
+    for amounts in (amounts_per_step(main.pace), *(column.series.curve().mean for column in columns)):
+        fewer, more, _ = _thirds(amounts)
+        if fewer > 0:
+            growth = max(growth, more / fewer)
+    return growth
 
 
 def _counts(series: Series, steps: Series) -> tuple[int, int]:

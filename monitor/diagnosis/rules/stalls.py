@@ -9,7 +9,7 @@ from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, ru
 from monitor.diagnosis.rules.host_limits import crowded, crowded_then
 from monitor.hooks_reach import obstacle
 from monitor.model.report import Finding, SlowStep
-from monitor.model.time_split import episodes
+from monitor.model.time_split import episodes, unplanned
 from monitor.units import age, duration, pace, plural, share
 
 MIN_STALL_RATIO = 10.0  # times the median: well beyond spikes that pass
@@ -141,7 +141,7 @@ def slow_steps(evidence: Evidence) -> Finding | None:
     """Find single steps far beyond the median that cost much together."""
     wall, main = evidence.report.wall, evidence.state.main
     source = main.device if evidence.device is not None else main  # on a GPU, by its own clock or not at all
-    slow = source.slow_steps if evidence.device is not None else episodes(source.slow_steps)
+    slow = unplanned(source.slow_steps) if evidence.device is not None else episodes(source.slow_steps)
     if not slow or not wall.total:
         return None
     kept = len(slow) / len(source.slow_steps)

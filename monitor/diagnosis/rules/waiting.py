@@ -14,7 +14,7 @@ from monitor.model.stack_samples import Place
 from monitor.model.unnamed_time import UNNAMED
 from monitor.step_columns import OTHER
 from monitor.units import duration, flow, percent, share
-from trainhooks.stack_activities import LOSS
+from trainhooks.stack_activities import COMPUTED
 
 # Time in no phase, and what stack samples show in it.
 
@@ -37,11 +37,14 @@ def unnamed_in_steps(evidence: Evidence) -> float:
     return row.habit if row is not None and has_phases(evidence) else 0.0
 
 
-def _without_losses(evidence: Evidence, seconds: float) -> float:
-    """Return the seconds in steps and in no phase, without those in which a loss is computed: that is no overhead."""
+def _without_computation(evidence: Evidence, seconds: float) -> float:
+    """Return the seconds in steps and in no phase, without those in which the training itself is computed.
+
+    A loss, a policy's distribution, the clipping of gradients: they are no overhead.
+    """
     samples = evidence.sampled_seconds(OTHER)
-    losses = sum(part for place, part in samples.items() if place.activity == LOSS)
-    return seconds * (1 - losses / sum(samples.values())) if losses else seconds
+    computed = sum(part for place, part in samples.items() if place.activity in COMPUTED)
+    return seconds * (1 - computed / sum(samples.values())) if computed else seconds
 
 
 def unnamed_seconds(evidence: Evidence) -> float:
@@ -159,7 +162,7 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
     """Find much time in steps in no phase, where phases are known, or outside all steps."""
     if not evidence.enough() or not evidence.report.wall.total or evidence.host_only:
         return None
-    inside, outside = _without_losses(evidence, unnamed_in_steps(evidence)), evidence.between
+    inside, outside = _without_computation(evidence, unnamed_in_steps(evidence)), evidence.between
     named = sampled_activity(evidence)  # it has a rule of its own, with a limit of its own
     rest = 1 - named[1] / (inside + outside) if named is not None else 1.0
     # Of the time since the first step: a long start makes no habit smaller. Of a run that is mostly start-up half as

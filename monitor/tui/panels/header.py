@@ -211,6 +211,12 @@ def speeds(report: Report) -> list[Fact]:
         current, mean = (units.rate(rates.samples_per_second, "samples/s") for rates in (recent, whole))
         value, label = _rate(current, mean, "samples/s", lately)
         facts.append((of + value, "", label))
+    for collected, unit in (
+        (whole.collected.env_steps_per_second, "env steps/s"),
+        (whole.collected.completions_per_second, "completions/s"),
+    ):
+        if collected is not None:
+            facts.append((units.rate(collected, unit), "", SINCE))
     if whole.mfu is not None:
         value, label = _rate(units.share(recent.mfu), units.share(whole.mfu), "MFU", lately)
         facts.append((value, "MFU ", f"MFU, {label}"))

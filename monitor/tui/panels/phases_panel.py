@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from monitor import units
 from monitor.model import device_account
+from monitor.model.cycle import part_of, steps_of
 from monitor.model.report import Device, RankRow, Report, Straggler, Wall
 from monitor.model.view import View
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
@@ -45,7 +46,6 @@ def account_rows(device: Device, width: int) -> list[Row]:
 _LEAST_BAR = 5
 _MIN_NAME = 6  # cells of a name before other words
 _LEAST_CELLS = (6, 5, 6)  # cells of `1.23 s` and `<0.1%`, so that the bars rarely change their length
-MOST_STEPS = 0.9  # share of all steps: a phase in fewer of them shows in how many
 FREE_FROM = 30  # cells of a panel from which on the right end is left free
 MIN_BETWEEN_SHARE = 0.01  # share of the time in steps: less time between steps is not shown in the GPU's lane
 _ROUNDING = 1e-9  # seconds: rounding error of sums of thousands of times
@@ -72,7 +72,7 @@ def lines(report: Report, options: ViewOptions) -> list[Line]:
         Line(
             phase.name, options.phases[phase.name], phase.share / largest,
             (units.duration(phase.mean), units.share(phase.share), units.duration(phase.p95)),
-            (phase.count, steps) if 0 < phase.count < MOST_STEPS * steps else None,
+            (phase.count, steps) if phase.is_seldom(steps) else None,
         )
         for phase in ordered
     ]  # fmt: skip
@@ -202,6 +202,41 @@ def wall_account(wall: Wall, options: ViewOptions, width: int, lines: int = 2) -
     return [title, cells, *([(" ", "text"), *row] for row in _legend(parts, total, room, lines))]
 
 
+def iteration_rows(report: Report, options: ViewOptions, width: int) -> list[Row]:
+    """Return the iteration of reinforcement learning as a bar for each role; empty if there is none, or no room."""
+    found = report.cycle
+    if found is None or width < 20:
+        return []
+    room = width - 1 - _END
+    rows: list[Row] = [
+        [
+            (" iteration ", "muted"),
+            (units.duration(found.seconds), "text"),
+            (f", {steps_of(found.steps)}" + ("" if report.device is None else ", host clock"), "muted"),
+        ]
+    ]
+    for role in found.roles:
+        name = " ".join(part for part in (role.role, role.stage) if part) if len(found.roles) > 1 else ""
+        parts = [(part.name, part.seconds, _part_tone(part.name, report, options)) for part in role.parts]
+        before = found.roles[: found.roles.index(role)]
+        offset = sum(other.seconds for other in before) / found.seconds  # they take turns: each waits for those before
+        shares = [offset, *(part.share for part in role.parts)]
+        skipped, *wide = _largest_remainder(shares, room)
+        cells: Row = [(" " * (1 + skipped), "text")]
+        cells += [("▄" * cells_, tone + FILL) for (_, _, tone), cells_ in zip(parts, wide, strict=True) if cells_]
+        rows.append(cells)
+        label: Row = [(f"{fit(name, 24)} ", "text")] if name else []
+        legend = _legend(parts, found.seconds, room - row_width(label), 1)
+        rows += [[(" ", "text"), *label, *row] for row in legend]
+    return rows
+
+
+def _part_tone(name: str, report: Report, options: ViewOptions) -> str:
+    """Return the color of the largest phase of a part."""
+    phases = sorted(report.host_phases or report.phases, key=lambda phase: -phase.share)
+    return next((options.phases[phase.name] for phase in phases if part_of(phase.name) == name), "between")
+
+
 def _legend(parts: list[tuple[str, float, str]], total: float, room: int, lines: int) -> list[Row]:
     """Return the parts in the order of the bar; if not all fit, the largest and how many are left out."""
     rows: list[Row] = []
@@ -265,7 +300,9 @@ def breakdown(view: View, options: ViewOptions, width: int, height: int) -> list
     if ranks and row_width(ranks) <= width:
         rows.append(ranks)
     gap: list[Row] = [] if len(rows) + 3 == height else [[]]  # drop the gap if it is one row too many
-    return [*rows, *gap, *account] if account else rows
+    rows = [*rows, *gap, *account] if account else rows
+    cycle = iteration_rows(report, options, width)
+    return [*rows, [], *cycle] if cycle and len(rows) + 1 + len(cycle) <= height else rows
 
 
 @on_board("phases", 2, "Where the time goes", wide=(0, 2), middle=(0, 1), narrow=0)
@@ -277,7 +314,7 @@ class Phases(ScrollPanel):
         opened = () if report.phases else view.open.spans
         ranks = report.ranks, report.straggler, view.verdict.code
         shown = options.host, report.phases, report.host_phases, report.device
-        return shown, report.wall, report.startup, ranks, report.progress.steps_done, opened
+        return shown, report.cycle, report.wall, report.startup, ranks, report.progress.steps_done, opened
 
     def heading(self, view: View, options: ViewOptions) -> str:
         self.short = with_clock(Phases.short, view.report, options.host)

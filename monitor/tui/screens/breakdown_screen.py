@@ -16,7 +16,7 @@ from monitor.tui.curve_columns import across, fold_means, grid
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.panels.curve_panels import steps_axis
 from monitor.tui.panels.header import shown_rank
-from monitor.tui.panels.phases_panel import account_rows, wall_account
+from monitor.tui.panels.phases_panel import account_rows, iteration_rows, wall_account
 from monitor.tui.panels.steps_panel import no_steps
 from monitor.tui.rows import Row, Span, column, cut, fit, flow, row_width, skyline, sparkline, text_width, wrap
 from monitor.tui.screens.page import Body, screen
@@ -291,7 +291,8 @@ class Breakdown(Body):
         " inside a step in no phase.",
         "Steps are compared within their role and stage; with several, the typical times of each follow below. On a GPU"
         " the times are GPU times where events exist (clock cuda); h shows host times. Over the run shows phases that"
-        " grew, started or ended.",
+        " grew, started or ended. An iteration of reinforcement learning is the rollout and the steps that learn from"
+        " it: the mean of the recent ones, a bar for each role, which take turns.",
     )
 
     has_lanes = True
@@ -304,6 +305,7 @@ class Breakdown(Body):
             view.report.device,
             view.report.wall,
             view.report.unnamed,
+            view.report.cycle,
             view.step_seconds,
             view.phase_seconds,
             view.host_step_seconds,
@@ -328,5 +330,7 @@ class Breakdown(Body):
             rows += _kinds(
                 view.details.kinds, options, width, f", {HOST_CLOCK}" if view.report.device is not None else ""
             )
+        cycle = iteration_rows(view.report, options, width)
+        rows += [[], *cycle] if cycle else []
         rows += [[], *wall_account(view.report.wall, options, width), *_unnamed(view, width)]
         return [*rows, *over_the_run(ordered, times, options, width, self.size.height - 1 - len(rows))]

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from trainhooks import api, session
 from trainhooks.assembler import Assembler
-from trainhooks.auto import fast_path, imports, open_step
+from trainhooks.auto import fast_path, imports, parameter_updates
 from trainhooks.auto.instrumentation import framework, phase, span
 from trainhooks.batch_assembler import BatchAssembler
 from trainhooks.lane_entries import STANDARD
@@ -27,7 +27,7 @@ if way == "never":
     fast_path.FastPath.arm = lambda *_: None
 session.Session.start = lambda _: None  # nothing is recorded: the lane is looked at here
 if kind == "late":
-    record_step = open_step.Optimizers.record_step
+    record_step = parameter_updates.Optimizers.record_step
 
     def on_gpu(self, key, optimizer):
         """As if the parameters were on a GPU, where a step ends with what comes next."""
@@ -35,7 +35,7 @@ if kind == "late":
         self._on_gpu[key] = True
         return True
 
-    open_step.Optimizers.record_step = on_gpu
+    parameter_updates.Optimizers.record_step = on_gpu
 imports.install()
 
 torch.manual_seed(0)

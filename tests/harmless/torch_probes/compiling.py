@@ -31,7 +31,7 @@ def step(x, y):
 quick = torch.compile(step, backend='eager')
 for x, y in loader: print(quick(x, y).item().hex())
 C = torch._dynamo.utils.counters
-print(dict(C['stats']), dict(C['frames']), {k.partition('\\n')[0][:80]: v for k, v in C['graph_break'].items()})
+print(dict(C['stats']), {k.partition('\\n')[0][:80]: v for k, v in C['graph_break'].items()})
 """,
     "a compiled optimizer": """
 @torch.compile(backend='eager')

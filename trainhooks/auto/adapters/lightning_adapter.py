@@ -62,7 +62,9 @@ def wrap_trainer(module: ModuleType) -> None:
 
 def _call_callback_hooks(original: Function) -> Function:
     def ours(trainer: Any, hook_name: str, *args: Any, **kwargs: Any) -> Any:
-        if hook_name == "on_train_start":
+        if hook_name == "on_fit_start":
+            framework.plans = True  # before the loaders are iterated, whose lengths it knows
+        elif hook_name == "on_train_start":
             harmless(_begin, trainer)
         elif hook_name == "on_train_batch_start":
             batch_used()

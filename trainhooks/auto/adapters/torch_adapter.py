@@ -18,8 +18,10 @@ from trainhooks import api, cuda, deferred, device_lane, device_sampling, sessio
 from trainhooks.auto import (
     batch_parts,
     data_loading,
+    environments,
     fast_path,
     imports,
+    instrumentation,
     model_calls,
     module_parts,
     op_attention,
@@ -27,8 +29,11 @@ from trainhooks.auto import (
     op_flops,
     op_inspection,
     open_step,
+    parameter_updates,
     pass_checks,
+    plan,
     program_facts,
+    rollouts,
     sparse_rows,
     step_loss,
     step_tracker,
@@ -41,14 +46,15 @@ from trainhooks.auto.step_tracker import StepTracker
 from trainhooks.lane_entries import host_clock
 
 Check = Callable[[], bool]
+Models = model_calls.TrainedModels
 
 OWN_HANDLE = -1  # the id of our hooks of all optimizers; torch's begin at 0
 
 # Modules that run on the training thread and must not become part of a compiled graph.
 _NOT_COMPILED = (
-    sys.modules[__name__], step_tracker, step_loss, open_step, fast_path, data_loading, model_calls,
+    sys.modules[__name__], step_tracker, step_loss, open_step, parameter_updates, fast_path, data_loading, model_calls,
     module_parts, batch_parts, unseen, program_facts, op_attention, op_census, op_flops, op_inspection,
-    update_checks, pass_checks, sparse_rows,
+    update_checks, pass_checks, sparse_rows, plan, rollouts, environments, instrumentation,
     api, session, deferred, device_lane, cuda, device_sampling,
 )  # fmt: skip
 
@@ -64,8 +70,9 @@ def install(torch: Any) -> None:
         unseen.by_warnings(module)  # before any of them makes its wrappers
     tracker = framework.tracker = StepTracker(torch.is_grad_enabled)
     is_traced, is_compiling = _compilers(torch)
-    _wrap_gradients(torch, tracker, is_traced, is_compiling)
-    _hook_optimizers(torch, tracker, is_traced, is_compiling)
+    models = model_calls.TrainedModels(torch, tracker)
+    _wrap_gradients(torch, tracker, models, is_traced, is_compiling)
+    _hook_optimizers(torch, tracker, models, is_traced, is_compiling)
     _wrap_scaler(torch, tracker, is_compiling)
     timed(torch, {"save": "checkpoint"})
     imports.put_through(session.quiet_put())
@@ -111,7 +118,7 @@ def _never() -> bool:
 # Steps
 
 
-def _wrap_gradients(torch: Any, tracker: StepTracker, is_traced: Check, is_compiling: Check) -> None:
+def _wrap_gradients(torch: Any, tracker: StepTracker, models: Models, is_traced: Check, is_compiling: Check) -> None:
     run_grad = torch.autograd.grad
     tensor = torch.Tensor
     path = tracker.fast_path
@@ -131,6 +138,8 @@ def _wrap_gradients(torch: Any, tracker: StepTracker, is_traced: Check, is_compi
         try:
             is_one = type(loss) is tensor and not cuda.modes_active() and loss.numel() == 1
             tracker.backward_begins(loss if is_one else None, host_clock())
+            if is_one and tracker.optimizers.none:
+                _find_models(tracker, models, loss)
             harmless(tracker.checks.backward_begins, loss if is_one else None, args, kwargs)
         except Exception:  # a tensor of a foreign class may raise anything
             tracker.fail()
@@ -153,11 +162,18 @@ def _wrap_gradients(torch: Any, tracker: StepTracker, is_traced: Check, is_compi
     override(torch.autograd, "grad", grad)
 
 
-def _hook_optimizers(torch: Any, tracker: StepTracker, is_traced: Check, is_compiling: Check) -> None:
+def _find_models(tracker: StepTracker, models: Models, loss: Any) -> None:
+    """Find the models of a program that has no optimizer, by a parameter that its loss depends on."""
+    if not tracker.sees_model:
+        parameter = step_tracker.near_parameter(loss)
+        if parameter is not None:
+            models.find_around(parameter)
+
+
+def _hook_optimizers(torch: Any, tracker: StepTracker, models: Models, is_traced: Check, is_compiling: Check) -> None:
     module = sys.modules["torch.optim.optimizer"]  # torch.optim itself hides it
     init = module.Optimizer.__init__
     path = tracker.fast_path
-    models = model_calls.TrainedModels(torch, tracker)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
@@ -179,8 +195,7 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, is_traced: Check, is_comp
             return
         try:
             path.leave()
-            if id(optimizer) not in models.settled:
-                models.settle(optimizer)
+            models.steps(optimizer)
             harmless(tracker.checks.optimizer_begins, optimizer)
             tracker.optimizer_begins(id(optimizer), host_clock())
         except Exception:  # as above
@@ -384,6 +399,7 @@ def _keep_out_of_graphs(torch: Any) -> None:
             if getattr(owner, "__module__", module.__name__) != module.__name__:
                 continue
             for function in list(vars(owner).values()):
+                function = getattr(function, "fget", function)  # of a property
                 if isinstance(function, FunctionType) and function.__module__ == module.__name__:
                     _mark_all(function.__code__, mark)
 

@@ -8,13 +8,14 @@ import sys
 import threading
 from functools import partial
 from types import ModuleType
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Set, Tuple
 
 from trainhooks import facts, rundir, session
+from trainhooks.auto import decoding, unseen
 from trainhooks.auto import transformers as callback
-from trainhooks.auto import unseen
 from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import EVAL, batch_used, harmless, phase, replace, span, timed
+from trainhooks.auto.instrumentation import EVAL, batch_used, harmless, phase, put_facts, replace, span, timed
+from trainhooks.auto.vocabulary import UNCACHED_CALLS
 from trainhooks.lane_entries import AGGREGATE
 
 Function = Callable[..., Any]
@@ -67,17 +68,20 @@ def _training_step(original: Function) -> Function:
     return ours
 
 
-# Calls of `generate()`: the phase `generation`, and their number, tokens and batch per step. Only shapes are read, so
-# new tokens include the padding after an end token.
+# Calls of `generate()`: the phase `generation`, and their number, tokens and batch per step. New tokens are counted to
+# each end token where they are in host memory; of a GPU's only shapes are read, so that padding after an end token is
+# counted.
 
 
 @when_imported("transformers.generation.utils")
 def wrap_generate(module: ModuleType) -> None:
     replace(module.GenerationMixin, "generate", _generate)
+    replace(module.GenerationMixin, "_prepare_cache_for_generation", _prepare_cache)
 
 
 class _ThreadState(threading.local):
     is_generating = False
+    is_cached: Optional[bool] = None  # the call under way; None: not known
 
 
 _thread_state = _ThreadState()
@@ -89,6 +93,7 @@ def _generate(original: Function) -> Function:
         if _is_compiling() or _thread_state.is_generating:
             return original(self, *args, **kwargs)
         _thread_state.is_generating = True
+        _thread_state.is_cached = None
         try:
             with phase("generation"):
                 output = original(self, *args, **kwargs)
@@ -96,10 +101,47 @@ def _generate(original: Function) -> Function:
             _thread_state.is_generating = False
         figures = harmless(generate_figures, self, args, kwargs, output)
         if figures is not None:
+            figures[0].update(harmless(_tail, self, args, kwargs, output) or {})
+            if harmless(_is_uncached, self, kwargs):
+                figures[0][UNCACHED_CALLS] = 1
             session.quiet_put()((AGGREGATE, *figures))
         return output
 
     return ours
+
+
+def _prepare_cache(original: Function) -> Function:
+    """Note whether the call under way has a cache: its configuration is complete only here."""
+
+    def ours(self: Any, *args: Any, **kwargs: Any) -> Any:
+        configuration = kwargs.get("generation_config", args[0] if args else None)
+        _thread_state.is_cached = getattr(configuration, "use_cache", None)
+        return original(self, *args, **kwargs)
+
+    return ours
+
+
+_reasons: Set[str] = set()  # why calls had no cache, as reported
+
+
+def _is_uncached(model: Any, kwargs: Dict[str, Any]) -> bool:
+    """Return whether a call that has ended used no cache, though its model could. The reason becomes a fact, once."""
+    used = _thread_state.is_cached
+    if used is None:
+        used = decoding.setting(model, kwargs, "use_cache")
+    if used is not False or not decoding.can_cache(model):
+        return False
+    is_argument = kwargs.get("use_cache") is False
+    reason = "an argument of generate()" if is_argument else "the generation configuration"
+    if reason not in _reasons:
+        _reasons.add(reason)
+        put_facts(generate={"use_cache": False, "set_by": reason})
+    return True
+
+
+def _tail(model: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], output: Any) -> Dict[str, int]:
+    given = _given_columns(model, _prompt_shape(args, kwargs), kwargs)
+    return decoding.tail_of_tokens(model, kwargs, output, given)
 
 
 def _is_compiling() -> bool:
@@ -113,17 +155,21 @@ def generate_figures(
 ) -> Tuple[Dict[str, int], Dict[str, float]]:
     """Return the metrics of one call: those to add up (calls, prompt tokens, new tokens) and to average (batch)."""
     sums = {"generate_calls": 1}
-    prompt = _shape(args[0] if args else _first(kwargs, "inputs", "input_ids"))
+    prompt = _prompt_shape(args, kwargs)
     written = _shape(getattr(output, "sequences", output))
-    if len(prompt) == 1:
-        prompt = (1, *prompt)
     given = _shape(_first(kwargs, "inputs", "input_ids", "inputs_embeds", "input_features", "pixel_values"))
     batch = prompt[0] if prompt else given[0] if given else None
     if len(prompt) == 2:
         sums["prompt_tokens"] = prompt[0] * prompt[1]
     if len(written) == 2:
+        sums["completions"] = written[0]
         sums["new_tokens"] = written[0] * max(0, written[1] - _given_columns(model, prompt, kwargs))
     return sums, {} if batch is None else {"generate_batch": float(batch)}
+
+
+def _prompt_shape(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Tuple[int, ...]:
+    shape = _shape(args[0] if args else _first(kwargs, "inputs", "input_ids"))
+    return (1, *shape) if len(shape) == 1 else shape
 
 
 def _given_columns(model: Any, prompt: Tuple[int, ...], kwargs: Dict[str, Any]) -> int:

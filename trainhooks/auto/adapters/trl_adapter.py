@@ -1,4 +1,4 @@
-"""TRL: profiled sections of its trainers as phases, and the time of each reward function.
+"""TRL: profiled sections of its trainers as phases, the time of each reward function, and calls of a vLLM server.
 
 Totals, settings and logged metrics come through the Trainer's callback, as for any Trainer.
 """
@@ -13,13 +13,24 @@ from typing import Any, Callable, Iterator, Optional
 
 from trainhooks import session
 from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import FORWARD, is_open, phase, replace
+from trainhooks.auto.instrumentation import FORWARD, is_open, phase, replace, step_begins, timed
 from trainhooks.auto.vocabulary import REWARD, REWARD_SECONDS, phase_name
 from trainhooks.events import clean
 from trainhooks.lane_entries import AGGREGATE, NANOSECOND, host_clock
 
 LOG_PROBS = "log_probs"
 KEPT = "_trainmon_section"  # the attribute of TRL's context with our section
+# What its client of a vLLM server does, by method, where no profiled section holds it.
+CLIENT_PHASES = {
+    "generate": "generation",
+    "chat": "generation",
+    "get_sequence_logprobs": LOG_PROBS,
+    "update_named_param": "weight_sync",
+    "update_named_params": "weight_sync",
+    "update_model_params": "weight_sync",
+    "_start_weight_update": "weight_sync",
+    "_finish_weight_update": "weight_sync",
+}
 
 
 @when_imported("trl.extras.profiling")
@@ -30,6 +41,14 @@ def wrap_profiling(module: ModuleType) -> None:
         replace(context, "__exit__", _exit)
     else:  # until TRL 0.26 a generator makes the context
         replace(module, "profiling_context", _profiling_context)
+
+
+@when_imported("trl.generation.vllm_client")
+@when_imported("trl.extras.vllm_client")  # until TRL 0.26
+def wrap_vllm_client(module: ModuleType) -> None:
+    client = getattr(module, "VLLMClient", None)
+    if client is not None:
+        timed(client, CLIENT_PHASES, is_span=False)
 
 
 class _ProfiledSection:
@@ -51,6 +70,7 @@ class _ProfiledSection:
 
     def enter(self) -> None:
         if self.section is not None:
+            step_begins()
             self.section.__enter__()
 
     def leave(self) -> None:

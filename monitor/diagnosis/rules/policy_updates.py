@@ -1,0 +1,295 @@
+"""How a policy is updated: entropy, distance to the reference, clipping, and a sampler that lags behind. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+
+from monitor.diagnosis.policy_metrics import (
+    MIN_VALUES,
+    SAME_WAY,
+    Policy,
+    Quantity,
+    Signal,
+    has_risen,
+    is_unit,
+    policies,
+)
+from monitor.diagnosis.rule import Evidence, Family, rule
+from monitor.model.report import Finding
+from monitor.units import number, share, times
+
+# Entropy
+
+MAX_ENTROPY_LEFT = 0.1  # of that at the start: where ten choices were open, about one is
+BEFORE = 0.5  # of the run: half of it was spent on a policy that tries nothing new
+MIN_ENTROPY = 0.05  # nats at the start; a policy below it was certain from the first step on
+MOST_AFTER = 0.9  # of the values since, which are below it too
+MIN_FALL = 0.2  # of the reward's range below its best part: noise of a part's median is less
+MIN_SOLVED = 0.9  # of a reward from 0 to 1: one that stays below it is not solved
+FALLING = 2.0  # standard errors, for a fall among few values, whose medians noise moves
+PARTS = 5  # of the run, each with the median of its rewards
+
+
+@rule("entropy-collapse", Family.LEARNING, priority=1)
+def entropy_collapse(evidence: Evidence) -> Finding | None:
+    """Find a policy that stopped to explore before its task was solved."""
+    for policy in policies(evidence):
+        reward = policy.reward
+        if reward is None or not reward.enough(evidence):
+            continue
+        for row in policy.of(Quantity.ENTROPY):
+            entropy = _positive(row)
+            if entropy is None or not entropy.enough(evidence):
+                continue
+            since = _collapsed(entropy)
+            severity = None if since is None else _not_learning(reward, since)
+            if since is None or severity is None:
+                continue
+            return Finding(
+                code="entropy-collapse",
+                severity=severity,
+                title=f"Entropy collapse: {share(entropy.level / entropy.start)} of the start is left",
+                evidence=[
+                    f"{row.name}: {number(entropy.start)} at the start, below {share(MAX_ENTROPY_LEFT)} of it since"
+                    f" {share(since)} of the run, {number(entropy.level)} now",
+                    f"{reward.name} has not risen since: {number(reward.level)} now, {number(reward.most)} at most",
+                ],
+                advice="Go back to a checkpoint before it; lower the learning rate, add an entropy bonus, raise the"
+                " upper clip bound or the sampling temperature.",
+            )
+    return None
+
+
+def _positive(row: Signal) -> Signal | None:
+    """Return an entropy with its sign; None where it has two signs, as that of a density: ratios say nothing then."""
+    if row.least < 0.0 < row.most:
+        return None
+    least, most = sorted((abs(row.least), abs(row.most)))
+    return replace(row, points=[(x, abs(y)) for x, y in row.points], least=least, most=most)
+
+
+def _collapsed(entropy: Signal) -> float | None:
+    """Return the share of the run after which the entropy stayed low; None where it did not, or late."""
+    limit = MAX_ENTROPY_LEFT * entropy.start
+    late = entropy.values(BEFORE)
+    if entropy.start < MIN_ENTROPY or sum(value <= limit for value in late) < MOST_AFTER * len(late):
+        return None
+    first, last = entropy.points[0][0], entropy.points[-1][0]
+    return next((x - first for x, y in entropy.points if y <= limit), 0.0) / (last - first)
+
+
+def _not_learning(reward: Signal, since: float) -> str | None:
+    """Return how grave it is that a reward rises no more; None where it rises, or stays at its best."""
+    if reward.rises(begin=since, sigmas=SAME_WAY):
+        return None
+    parts = [values for part in range(PARTS) if (values := reward.values(part / PARTS, (part + 1) / PARTS))]
+    best, span = max(median(values) for values in parts), reward.most - reward.least
+    if span <= 0.0:
+        return None  # a constant reward is a finding of its own
+    if best - reward.level > MIN_FALL * span or not has_risen(reward):
+        if is_unit(reward) and reward.level >= MIN_SOLVED:
+            return None
+        is_sure = reward.count >= MIN_VALUES or reward.falls(begin=since, sigmas=FALLING)
+        return "warning" if is_sure else "info"
+    # It rose, and stays there: solved, or stuck. Only a reward whose bound is known tells.
+    return "info" if is_unit(reward) and reward.level < MIN_SOLVED else None
+
+
+# Distance to the reference
+
+# Nats a token: each token has become e times less likely to the reference, which itself is uncertain by about as much.
+MAX_KL = 1.0
+MAX_KL_START = 0.1  # of that now, at the start: a policy that begins elsewhere has another reference
+
+
+@rule("kl-blowup", Family.LEARNING, priority=1)
+def kl_blowup(evidence: Evidence) -> Finding | None:
+    """Find a policy that has left its reference behind."""
+    for policy in policies(evidence):
+        for row in policy.of(Quantity.REFERENCE_KL, Quantity.SUMMED_KL):
+            tokens = 1.0 if row.name in _names(policy, Quantity.REFERENCE_KL) else _tokens(evidence, policy)
+            if policy.acts or tokens is None or not row.enough(evidence):
+                continue  # in environments it is another one: between an update's two policies
+            if not row.mostly(low=MAX_KL * tokens) or row.start > MAX_KL_START * row.level:
+                continue
+            reward = policy.reward
+            rises = reward is not None and reward.rises(begin=BEFORE, sigmas=SAME_WAY)
+            lines = [
+                f"{row.name}: median {number(row.level)} in the last third, {number(row.start)} at the start"
+                + (f", over {number(tokens)} tokens" if tokens != 1.0 else "")
+            ]
+            if reward is not None:
+                how = "rises still: read what it is given for" if rises else "does not rise"
+                lines.append(f"{reward.name} {how}: {number(reward.start)} at the start, {number(reward.level)} now")
+            return Finding(
+                code="kl-blowup",
+                severity="info" if rises else "warning",
+                title=f"KL to the reference is {number(row.level / tokens)} nats a token",
+                evidence=lines,
+                advice="Go back to a checkpoint before it; lower the learning rate, raise the KL coefficient, clip"
+                " gradients, and read completions of before and after.",
+            )
+    return None
+
+
+def _names(policy: Policy, quantity: Quantity) -> set[str]:
+    return {name for _, name, _ in policy.names.get(quantity, ())}
+
+
+def _tokens(evidence: Evidence, policy: Policy) -> float | None:
+    """Return the tokens of a completion, or the most that it may have; None where unknown."""
+    length = policy.first(Quantity.LENGTH)
+    if length is not None and length.level > 0.0:
+        return length.level
+    setting = evidence.setting("response_length", "max_completion_length", "max_new_tokens")
+    known = setting[1] if setting is not None else None
+    return float(known) if isinstance(known, int | float) and known > 0 else None
+
+
+# Clipping
+
+# Of tokens or actions: usual is 0.1 to 0.2. What is clipped in the direction of its advantage gives no gradient.
+MIN_CLIPPED = 0.3
+MOST_CLIPPED = 0.5  # likewise: most of a batch is outside the region in which its gradient can be trusted
+SMALL_CLIP = 0.05  # a clip range: below it, as in sequence-level ratios (GSPO), many are clipped by intent
+LEAST_CLIP = 1e-5  # likewise: what is smaller is the epsilon of an optimizer
+CLIP_RANGES = ("clip_range", "clip_coef", "clip_ratio", "epsilon", "cliprange", "eps_clip")
+
+
+@rule("clipping-heavy", Family.LEARNING)
+def clipping_heavy(evidence: Evidence) -> Finding | None:
+    """Find updates that leave the clip range for a large part of the batch."""
+    if _clips_by_intent(evidence):
+        return None
+    for policy in policies(evidence):
+        for row in policy.of(Quantity.CLIPPED):
+            if not row.is_share or not row.enough(evidence) or not row.mostly(low=MIN_CLIPPED):
+                continue
+            lines = [f"{row.name}: median {share(row.level)} in the last third, of {row.count:,} values"]
+            distance = policy.first(Quantity.UPDATE_KL)
+            if distance is not None:
+                lines.append(f"{distance.name}: median {number(distance.level)} in the last third")
+            return Finding(
+                code="clipping-heavy",
+                severity="warning" if row.mostly(low=MOST_CLIPPED) else "info",
+                title=f"{share(row.level)} of each update is clipped: its steps are too large",
+                evidence=lines,
+                advice="Lower the learning rate, or make fewer updates on each batch; a limit on the KL of an update"
+                " (target_kl) stops it in time.",
+            )
+    return None
+
+
+def _clips_by_intent(evidence: Evidence) -> bool:
+    level, mode = evidence.setting("importance_sampling_level"), evidence.setting("loss_mode", "policy_loss")
+    width = evidence.setting(*CLIP_RANGES)
+    if (level is not None and level[1] == "sequence") or (mode is not None and "gspo" in str(mode[1])):
+        return True
+    return width is not None and isinstance(width[1], int | float) and LEAST_CLIP < width[1] < SMALL_CLIP
+
+
+# Nats an update: by sqrt(2 KL) a probability changes by about 0.1%. Usual is a thousand times as much.
+MAX_FROZEN_KL = 1e-6
+MAX_FROZEN_CLIPPED = 1e-4  # of tokens or actions: one in ten thousand
+FROZEN_SHARE = 0.9  # of all values
+MIN_UPDATES = 2  # on each batch: the first is made with the policy that sampled it, whose ratio is 1
+UPDATES_SETTINGS: tuple[str, ...] = ("update_epochs", "ppo_epochs", "num_ppo_epochs", "ppo_epoch")
+
+
+@rule("policy-frozen", Family.LEARNING, priority=1)
+def policy_frozen(evidence: Evidence) -> Finding | None:
+    """Find a policy that several updates on each batch do not move."""
+    for policy in policies(evidence):
+        distance, clipped = policy.first(Quantity.UPDATE_KL), policy.first(Quantity.CLIPPED)
+        if distance is None or clipped is None or not distance.enough(evidence) or not clipped.enough(evidence):
+            continue
+        updates = _updates(evidence, policy)
+        reward = policy.reward
+        if updates is None or (reward is not None and reward.rises(sigmas=SAME_WAY)):
+            continue
+        if not _is_zero(distance, MAX_FROZEN_KL) or not _is_zero(clipped, MAX_FROZEN_CLIPPED):
+            continue
+        return Finding(
+            code="policy-frozen",
+            severity="warning",
+            title=f"Updates hardly move the policy: {distance.name} is {number(distance.level)}",
+            evidence=[
+                f"{updates}: the first update on a batch has a KL of 0, the others should not",
+                f"{distance.name} within {MAX_FROZEN_KL:g} and {clipped.name} within {MAX_FROZEN_CLIPPED:g} in"
+                f" {share(FROZEN_SHARE)} of {distance.count:,} values or more",
+            ],
+            advice="Check the learning rate, the advantages (all 0?), the loss's scale and mask, and that the optimizer"
+            " holds the policy that samples.",
+        )
+    return None
+
+
+def _is_zero(row: Signal, limit: float) -> bool:
+    return sum(abs(y) <= limit for _, y in row.points) >= FROZEN_SHARE * len(row.points)
+
+
+def _updates(evidence: Evidence, policy: Policy) -> str | None:
+    """Return by what it is known that each batch is used for several updates; None where it is not."""
+    counter = policy.first(Quantity.UPDATES)
+    if counter is not None and counter.most >= MIN_UPDATES * counter.count:
+        return f"{counter.name} rises by {number(counter.most / counter.count)} with each logged value"
+    names = UPDATES_SETTINGS
+    if evidence.setting("num_generations") is not None:
+        names = (*names, "num_iterations")  # elsewhere it may be the total of the run
+    setting = evidence.setting(*names)
+    if setting is None or not isinstance(setting[1], int | float) or setting[1] < MIN_UPDATES:
+        return None
+    return f"{setting[0]}={setting[1]}"
+
+
+# A sampler that is not the policy that trains
+
+# Nats a token: as far as PPO's usual clip range, so that a typical token is at its end before any update.
+MAX_DIFFERENCE = 0.2
+# Where it grows: several times what 16-bit arithmetic and other kernels make between equal weights, 0.01 to 0.02.
+MIN_GROWN_DIFFERENCE = 0.05
+MIN_GROWTH = 3.0  # times the start
+MIN_RATIO, MAX_RATIO = 0.5, 2.0  # of importance weights: their mean is 1 where sampler and trainer agree
+
+
+@rule("off-policy", Family.LEARNING, priority=1)
+def off_policy(evidence: Evidence) -> Finding | None:
+    """Find a sampler whose probabilities are not those of the policy that trains."""
+    for policy in policies(evidence):
+        for row in policy.of(Quantity.SAMPLER_DIFFERENCE):
+            if row.enough(evidence) and (found := _by_difference(row)) is not None:
+                return found
+        for row in policy.of(Quantity.SAMPLER_RATIO):
+            if not row.enough(evidence):
+                continue
+            is_far = row.mostly(high=MIN_RATIO) or row.mostly(low=MAX_RATIO)
+            if is_far:
+                lines = [f"{row.name}: median {number(row.level)} in the last third, 1 where they agree"]
+                return _off_policy(f"{row.name} is {number(row.level)}", lines)
+    return None
+
+
+def _by_difference(row: Signal) -> Finding | None:
+    lines = [f"{row.name}: median {number(row.level)} in the last third, {number(row.start)} at the start"]
+    grows = row.level >= MIN_GROWTH * row.start and row.rises()
+    if grows and row.mostly(low=MIN_GROWN_DIFFERENCE):
+        factor = f", {times(row.level / row.start)} that of the start" if row.start > 0.0 else ""
+        title = f"The sampler falls behind the trainer: {number(row.level)} apart{factor}"
+        return _off_policy(title, lines, is_stale=True)
+    if row.mostly(low=MAX_DIFFERENCE):
+        return _off_policy(f"Sampler and trainer differ: {number(row.level)} a token", lines)
+    return None
+
+
+def _off_policy(title: str, lines: list[str], is_stale: bool = False) -> Finding:
+    synced = "that the sampler gets the trained weights (names, merged adapter, its cache reset)"
+    alike = "temperature, template, tokenizer and precision of both"
+    advice = f"Check {synced}, and how often." if is_stale else f"Check {alike}; then {synced}."
+    return Finding(
+        code="off-policy",
+        severity="warning",
+        title=title,
+        evidence=lines,
+        advice=advice,
+    )

@@ -1,0 +1,300 @@
+"""Where the time of reinforcement learning goes: environments, generation, rewards, weights for a server. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from statistics import median
+
+from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
+from monitor.diagnosis.rules.waiting import unnamed_in_steps
+from monitor.model.pace import SINCE
+from monitor.model.report import Finding, PhaseRow
+from monitor.model.stack_samples import Place
+from monitor.model.unnamed_time import UNNAMED
+from monitor.step_columns import OTHER
+from monitor.units import duration, plural, share
+from trainhooks.auto.vocabulary import (
+    DECODE_STEPS,
+    ENV_CALLS,
+    ENV_SECONDS,
+    ENV_STEPS,
+    TAIL_STEPS,
+    UNCACHED_CALLS,
+)
+from trainhooks.stack_activities import HTTP, SLEEP, SUBPROCESS
+
+
+def _total(evidence: Evidence, name: str) -> float:
+    """Return the sum of a metric over the run; 0 where there is none."""
+    row = evidence.report.metrics.get(name)
+    return (row.mean or 0.0) * row.count if row is not None else 0.0
+
+
+def _costs_nothing(evidence: Evidence, least: float) -> bool:
+    """Return whether only the host's clock times a GPU's steps and the GPU works meanwhile, as far as is known."""
+    return evidence.host_only and max(evidence.idle_most or 0.0, evidence.idle_least) < least
+
+
+# Environments
+
+MIN_ENV_SHARE = (
+    0.5  # of the time since the first step: below, learning takes as long, and twice as fast gains a quarter
+)
+# Handing an action to another process and its observation back takes 0.2 to 0.6 ms an environment, by AsyncVectorEnv on
+# an environment that does next to nothing. Steps that are not longer than that gain nothing in processes of their own.
+MIN_ENV_STEP_SECONDS = 0.001
+MAX_STEP_CORES = 1.5  # busy during env.step, on average: with more, it works in parallel already
+
+
+@dataclass(frozen=True, slots=True)
+class EnvTime:
+    """The time in steps of environments, by the host's clock, one-offs left out."""
+
+    seconds: float
+    acting: float  # the rest of the rollouts: calls of the model, buffers, resets
+    each: float  # seconds per step of one environment
+    per_call: float  # environments that a call steps
+
+
+@rule("env-bound", Family.WAITING, suppresses=("gpu-starved",), idle_time=True)
+def env_bound(evidence: Evidence) -> Finding | None:
+    """Find environments that take most of the time, stepped one after the other in one process."""
+    time = env_time(evidence)
+    if time is None or not evidence.enough() or _costs_nothing(evidence, MIN_ENV_SHARE):
+        return None
+    part, lost = evidence.of_loop(time.seconds), evidence.of_wall(time.seconds)
+    if part < MIN_ENV_SHARE or lost < MIN_ENV_SHARE / 2 or time.each < MIN_ENV_STEP_SECONDS:
+        return None
+    if _steps_in_parallel(evidence, part):
+        return None
+    cpus = evidence.setting("cpus")
+    cores = cpus[1] if cpus is not None and isinstance(cpus[1], int) else None
+    stepped = plural(round(time.per_call), "environment", "environments")
+    lines = [
+        f"env.step {share(part)} of the time {SINCE}, the rest of the rollout {share(evidence.of_loop(time.acting))}",
+        f"{duration(time.each)} per step of one environment, {stepped} per call, one process",
+    ]
+    lines += [f"{cores} usable CPU cores"] if cores is not None else []
+    return Finding(
+        code="env-bound",
+        severity="info" if cores == 1 else "warning",
+        title=f"Environment-bound: {share(part)} of the time {SINCE} in env.step, one after the other",
+        evidence=lines,
+        advice=_env_advice(cores),
+        # On n cores the steps take an n-th at best.
+        lost_fraction=lost * (1 - 1 / cores) if cores is not None and cores > 1 else None,
+        culprit="rollout",
+    )
+
+
+def _env_advice(cores: int | None) -> str:
+    if cores == 1:
+        return "Make a step cheaper: profile env.step. There is no second core to step environments on."
+    many = f"up to {cores}" if cores is not None else "several"
+    return (
+        f"Step {many} environments at once, each in a process of its own: gymnasium's AsyncVectorEnv,"
+        " Stable-Baselines3's SubprocVecEnv. Or make a step cheaper: profile env.step."
+    )
+
+
+def env_time(evidence: Evidence) -> EnvTime | None:
+    """Return the time in steps of environments; None where there are none, or it is unknown."""
+    rows = evidence.report.host_phases or evidence.report.phases
+    row: PhaseRow | None = next((row for row in rows if row.name == "rollout"), None)
+    seconds, steps, calls = (_total(evidence, name) for name in (ENV_SECONDS, ENV_STEPS, ENV_CALLS))
+    whole = row.mean * row.count if row is not None else 0.0
+    if row is None or not (seconds and steps and calls and whole):
+        return None
+    part = min(1.0, seconds / whole)
+    return EnvTime(part * row.recurring, (1 - part) * row.recurring, seconds / steps, steps / calls)
+
+
+def _steps_in_parallel(evidence: Evidence, part: float) -> bool:
+    """Return whether the environments have processes, a GPU or threads of their own."""
+    facts = evidence.facts("environment")
+    processes = facts.get("processes")
+    if facts.get("on_host") is False or (isinstance(processes, int) and processes > 1):
+        return True
+    used, cores = evidence.host_values("tree_cpu"), evidence.report.host.cores
+    # All else in the loop may keep all cores busy.
+    return bool(used and cores) and median(used) / 100.0 > part * MAX_STEP_CORES + (1 - part) * (cores or 0)
+
+
+# Generation
+
+MIN_GENERATION_SHARE = 0.20  # of the time since the first step: a third of less is 6%, and changes no loop
+MIN_TAIL_SHARE = 0.30  # of the decoding steps: lengths spread evenly from nothing to the longest have 25%
+MIN_WARNING_TAIL = 0.20  # of the time since the first step: answers of random lengths have some tail by nature
+MIN_TAIL_STEPS = 10  # logged figures: one long answer in a few batches is no habit
+FEW = 0.25  # of the sequences: the rest of a batch's places are empty
+
+
+# The answers that are padded to the longest are what the policy then trains on.
+@rule("generation-tail", Family.MODEL, suppresses=("gpu-starved", "padding-waste"))
+def generation_tail(evidence: Evidence) -> Finding | None:
+    """Find batches of answers of which a few last longest while most of the batch is empty."""
+    tail = _tail_share(evidence)
+    seconds = evidence.named("generation")
+    part = evidence.of_loop(seconds)
+    if tail is None or tail[0] < MIN_TAIL_SHARE or part < MIN_GENERATION_SHARE or not evidence.enough():
+        return None
+    least, is_measured, line = tail
+    about = "" if is_measured else "at least "
+    return Finding(
+        code="generation-tail",
+        severity="warning" if part * least >= MIN_WARNING_TAIL else "info",
+        title=f"Generation tail: {about}{share(least)} of decoding for under a quarter of the sequences",
+        evidence=[f"generation {share(part)} of the time {SINCE}", line],
+        advice="Let others take the places of finished sequences: vLLM or continuous batching, on more prompts at once"
+        " than fit. Limit the length of answers, or start the next batch before the last ones end.",
+        lost_fraction=evidence.of_wall(seconds) * least if is_measured and not evidence.host_only else None,
+        culprit="generation",
+    )
+
+
+def _tail_share(evidence: Evidence) -> tuple[float, bool, str] | None:
+    """Return the share of decoding in which under a quarter of the sequences still decode, and how it is known.
+
+    A quarter of the sequences or more decode at most as long as four times the mean length, so the rest of the longest
+    one's time is a tail, whatever the lengths are.
+    """
+    metrics = evidence.report.metrics
+    steps = metrics.get(DECODE_STEPS)
+    decoded = _total(evidence, DECODE_STEPS)
+    if steps is not None and decoded:
+        if steps.count < MIN_TAIL_STEPS:
+            return None
+        few = _total(evidence, TAIL_STEPS)
+        return few / decoded, True, f"{few:,.0f} of {decoded:,.0f} decoding steps, by the lengths of all answers"
+    mean, longest = metrics.get("completions/mean_length"), metrics.get("completions/max_length")
+    if mean is None or longest is None or min(mean.count, longest.count) < MIN_TAIL_STEPS or not longest.mean:
+        return None
+    line = f"lengths: mean {mean.mean or 0.0:,.0f}, longest {longest.mean:,.0f} on average (logged)"
+    return 1 - (mean.mean or 0.0) / FEW / longest.mean, False, line
+
+
+MIN_NEW_TOKENS = 8  # per answer: without a cache the prompt is computed as often
+MIN_UNCACHED_SHARE = 0.5  # of the calls of generate()
+MIN_UNCACHED_CALLS = 3  # a single call may be a test of the model
+
+
+@rule("no-kv-cache", Family.MODEL)
+def no_kv_cache(evidence: Evidence) -> Finding | None:
+    """Find generation that computes all tokens so far again for each new one."""
+    calls, uncached = _total(evidence, "generate_calls"), _total(evidence, UNCACHED_CALLS)
+    answers, tokens = _total(evidence, "completions"), _total(evidence, "new_tokens")
+    if not calls or not answers or uncached < MIN_UNCACHED_CALLS or uncached < MIN_UNCACHED_SHARE * calls:
+        return None
+    part = evidence.of_loop(evidence.named("generation"))
+    if tokens / answers < MIN_NEW_TOKENS or part < MIN_GENERATION_SHARE or not evidence.enough():
+        return None
+    place = evidence.facts("generate").get("set_by")
+    where = f"use_cache=False in {place}" if isinstance(place, str) else "use_cache=False"
+    return Finding(
+        code="no-kv-cache",
+        severity="warning",
+        title=f"No KV cache: each new token computes all before it again; generation {share(part)} of the time {SINCE}",
+        evidence=[
+            f"{uncached:,.0f} of {calls:,.0f} calls of generate() without a cache: {where}",
+            f"{tokens / answers:,.0f} new tokens per sequence; gain unknown: no call with a cache to compare",
+        ],
+        advice="Call generate() with use_cache=True; the model's other calls may stay without.",
+        culprit="generation",
+    )
+
+
+# Rewards
+
+REWARDS = ("reward", "execution")
+MIN_REWARD_SHARE = 0.20  # of the time since the first step: half of it, the least that waits, is 10%
+MIN_WAITING_SHARE = 0.5  # of the stack samples in these phases: computing is then the lesser part
+# A started process may be one of many; these calls start one and wait for it.
+_ONE_PROCESS = re.compile(
+    r"\((?:subprocess\.)?(?:run|call|check_call|check_output|getoutput|getstatusoutput)\)|\(os\.system\)"
+)
+# Functions that look after several things at once.
+_OF_MANY = re.compile(r" in \w*(?:poll|wait|join|gather|collect|as_completed)\w*", re.IGNORECASE)
+
+
+@rule(
+    "sequential-rewards",
+    Family.WAITING,
+    suppresses=("gpu-starved", Suppress(("unaccounted-time",), same_culprit=True)),
+    idle_time=True,
+)
+def sequential_rewards(evidence: Evidence) -> Finding | None:
+    """Find rewards that wait for processes, servers or the clock, one thing at a time."""
+    seconds, where, culprit = evidence.named(*REWARDS), REWARDS, "reward"
+    if not seconds and evidence.report.cycle is not None:
+        # A program that names no phase: between generation and learning it asks its judges.
+        inside, between = unnamed_in_steps(evidence), evidence.between
+        seconds, where, culprit = inside + between, UNNAMED, OTHER if inside >= between else BETWEEN_STEPS
+    part = evidence.of_loop(seconds)
+    if part < MIN_REWARD_SHARE or not evidence.enough() or _costs_nothing(evidence, MIN_REWARD_SHARE):
+        return None
+    samples = evidence.sampled_seconds(*where)
+    waits = {place: spent for place, spent in samples.items() if waits_for_one(place)}
+    if where == UNNAMED:  # a pause there may be anything
+        waits = {place: spent for place, spent in waits.items() if place.activity != SLEEP}
+    waiting = sum(waits.values()) / sum(samples.values()) if waits else 0.0
+    if waiting < MIN_WAITING_SHARE or part * waiting < MIN_REWARD_SHARE / 2:
+        return None
+    kinds = sorted({place.activity for place in waits})
+    what = "rewards" if where == REWARDS else "in no phase"
+    return Finding(
+        code="sequential-rewards",
+        severity="warning",
+        title=f"Sequential rewards: {share(part * waiting)} of the time {SINCE} waits, for one call after the other",
+        evidence=[
+            f"{what} {share(part)} of the time {SINCE}, {share(waiting)} of it waiting ({', '.join(kinds)}),"
+            " by stack samples",
+            *evidence.places(*where),
+        ],
+        advice="Where each answer is a call, make the calls at once: a ThreadPoolExecutor around them, or asynchronous"
+        " requests. Where one call holds all answers, that program is the limit: score beside the next generation.",
+        lost_fraction=evidence.of_wall(seconds) * waiting,
+        culprit=culprit,
+    )
+
+
+def waits_for_one(place: Place) -> bool:
+    """Return whether a stack sample shows the training thread itself wait for a single thing.
+
+    Locks and queues are left out: there a program waits for its pool of threads or processes, which is the remedy.
+    """
+    if place.activity == HTTP:
+        return True
+    if place.activity == SUBPROCESS:
+        return _ONE_PROCESS.search(place.line) is not None
+    return place.activity == SLEEP and _OF_MANY.search(place.line) is None
+
+
+# Weights for an inference server
+
+MIN_SYNC_SHARE = 0.15  # of the time since the first step, as for a wait for data: without it 1.18x as fast
+MIN_SYNCS = 3  # the first one sets up connections
+
+
+@rule("weight-sync-heavy", Family.WAITING, suppresses=("gpu-starved",))
+def weight_sync_heavy(evidence: Evidence) -> Finding | None:
+    """Find much time in handing new weights to whoever generates."""
+    seconds = evidence.named("weight_sync")
+    part = evidence.of_loop(seconds)
+    if part < MIN_SYNC_SHARE or not evidence.enough() or _costs_nothing(evidence, MIN_SYNC_SHARE):
+        return None
+    row = evidence.phase("weight_sync")
+    outside = sum(span.name == "weight_sync" for span in evidence.state.main.marks)  # before a step's first forward
+    if (row.count if row is not None else 0) + outside < MIN_SYNCS:
+        return None
+    lines = [f"{duration(seconds)} in weight_sync, {duration(seconds / evidence.steps)} per step"]
+    return Finding(
+        code="weight-sync-heavy",
+        severity="warning",
+        title=f"Weight synchronization: {share(part)} of the time {SINCE}",
+        evidence=[*lines, *evidence.places("weight_sync")],
+        advice="Synchronize less often (more training per batch of answers), in few large messages over NCCL or shared"
+        " memory, or only what changes: LoRA adapters.",
+        lost_fraction=None if evidence.host_only else evidence.of_wall(seconds),
+        culprit="weight_sync",
+    )

@@ -1,0 +1,128 @@
+"""The iteration of reinforcement learning: collect, reward, prepare, learn, sync; by role. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from monitor.model.baseline import Baseline, StepKind
+from monitor.step_columns import OTHER
+
+COLLECT, REWARD, PREPARE, LEARN, SYNC = "rollout", "reward", "prepare", "learn", "sync"
+# Phases by what an iteration does in them, in its order. All others, and the time in no phase, belong to the learning,
+# unless a step only collects.
+PARTS: dict[str, tuple[str, ...]] = {
+    COLLECT: ("rollout", "generation", "test_generation"),
+    REWARD: ("reward", "execution"),
+    PREPARE: ("log_probs", "advantage"),
+    LEARN: ("training", "data", "h2d", "forward", "backward", "optimizer"),
+    SYNC: ("weight_sync",),
+}
+_PART = {phase: part for part, phases in PARTS.items() for phase in phases}
+IDLE = "idle"  # between the steps, in no span
+MIN_ITERATIONS = 2
+MIN_COLLECTED = 0.02  # of an iteration: a sample that is generated to be looked at is no rollout
+MIN_PART = 0.005  # of an iteration, to be shown
+
+
+@dataclass(slots=True)
+class CyclePart:
+    name: str  # rollout | reward | prepare | learn | sync | other | idle
+    seconds: float
+    share: float  # of the iteration
+
+
+@dataclass(slots=True)
+class CycleRole:
+    """What one role and stage does in an iteration; None: the program names none."""
+
+    role: str | None
+    stage: str | None
+    steps: float  # its steps in an iteration
+    seconds: float
+    parts: list[CyclePart] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Cycle:
+    """One iteration, as the mean of the recent ones: a rollout, and the steps that learn from it."""
+
+    seconds: float
+    steps: float
+    roles: list[CycleRole] = field(default_factory=list)
+
+
+def cycle(
+    baselines: Mapping[StepKind, Baseline],
+    stage: str | None,
+    done: int,
+    spans: Mapping[str, float],
+    between: float,
+) -> Cycle | None:
+    """Return the mean of the recent iterations; None where nothing is collected, or fewer than two are known.
+
+    Args:
+        baselines: the recent steps of each role and stage.
+        stage: that of the newest step: one that is over is no part of the iteration.
+        done: steps of the run.
+        spans: seconds of spans outside the steps, over the run.
+        between: seconds between the steps in no span, over the run.
+    """
+    kinds = [(kind, base) for kind, base in baselines.items() if base.phases and kind.stage == stage]
+    iterations = max((_collecting(base) for _, base in kinds), default=0)
+    outside = {_PART[name]: seconds for name, seconds in spans.items() if name in _PART and done}
+    if not iterations and COLLECT in outside:
+        iterations = sum(len(base.phases) for _, base in kinds)  # collected before each step, in a span of its own
+    if iterations < MIN_ITERATIONS:
+        return None
+    roles = [_role(kind, base, iterations) for kind, base in kinds]
+    roles.sort(key=lambda role: -role.seconds)
+    steps = sum(role.steps for role in roles)
+    for name, seconds in ({**outside, IDLE: between} if done else {}).items():
+        _add(roles[0], name, seconds / done * steps)
+    whole = sum(part.seconds for role in roles for part in role.parts)
+    collected = sum(part.seconds for role in roles for part in role.parts if part.name == COLLECT)
+    if whole <= 0 or collected < MIN_COLLECTED * whole:
+        return None
+    order = [*PARTS, "other", IDLE]
+    for role in roles:
+        role.parts = [part for part in role.parts if part.seconds >= MIN_PART * whole]
+        role.parts.sort(key=lambda part: order.index(part.name))
+        role.seconds = sum(part.seconds for part in role.parts)
+        for part in role.parts:
+            part.share = part.seconds / whole
+    return Cycle(whole, steps, roles)
+
+
+def steps_of(steps: float) -> str:
+    """Return `16 steps`, `2.5 steps`."""
+    whole = round(steps)
+    return f"{steps:.1f} steps" if abs(steps - whole) >= 0.05 else "1 step" if whole == 1 else f"{whole:,} steps"
+
+
+def part_of(phase: str) -> str | None:
+    """Return the part of an iteration that a phase belongs to; None: to none by its name."""
+    return _PART.get(phase)
+
+
+def _collecting(base: Baseline) -> int:
+    """Return how many of a kind's recent steps collect."""
+    return sum(any(_PART.get(name) == COLLECT and spent > 0 for name, spent in step.items()) for step in base.phases)
+
+
+def _role(kind: StepKind, base: Baseline, iterations: int) -> CycleRole:
+    role = CycleRole(kind.role, kind.stage, len(base.phases) / iterations, sum(base.durations) / iterations)
+    for step in base.phases:
+        learns = any(_PART.get(name) == LEARN and spent > 0 for name, spent in step.items())
+        for name, spent in step.items():
+            part = LEARN if name == OTHER and learns else _PART.get(name, "other")
+            _add(role, part, spent / iterations)
+    return role
+
+
+def _add(role: CycleRole, name: str, seconds: float) -> None:
+    found = next((part for part in role.parts if part.name == name), None)
+    if found is None:
+        role.parts.append(CyclePart(name, seconds, 0.0))
+    else:
+        found.seconds += seconds

@@ -1,0 +1,215 @@
+"""Where the time of reinforcement learning goes: each rule fires on its cause, and on no near innocent run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from monitor.diagnosis.rules.rl_time import waits_for_one
+from monitor.model.report import Finding
+from monitor.model.stack_samples import Place
+from trainhooks.auto import decoding
+from trainhooks.auto.vocabulary import DECODE_STEPS, TAIL_STEPS
+from trainhooks.events import Facts, Frames, Host
+
+from .conftest import Story, assert_first_and_alone, judged
+from .test_rules import jitter
+
+STEPS = 60
+
+
+def stepping(
+    env: float = 0.6, acting: float = 0.1, learning: float = 0.2, each: float = 0.003, cores: float | None = None,
+    cpus: int = 8, **environment: Any,
+) -> Story:  # fmt: skip
+    """Iterations with these seconds in `env.step`, of which one of one environment takes `each`."""
+    told = Story().tell(Facts, facts={"cpus": cpus, "environment": {"on_host": True, "processes": 0, **environment}})
+    for _ in range(STEPS):
+        count = environment.get("count", 1)
+        calls = max(1, round(env / each / count))
+        metrics = {"env_steps": calls * count, "env_calls": calls, "env_seconds": env}
+        told.step_with({"metrics": metrics}, rollout=env + acting, forward=jitter(learning), backward=jitter(learning))
+        if cores is not None:
+            told.tell(Host, cores=8, cpu=50.0, tree_cpu=cores * 100)
+    return told
+
+
+def answering(
+    generation: float = 1.0, training: float = 0.5, logs: dict[str, float] | None = None, n: int = STEPS, **facts: Any
+) -> Story:
+    told = Story().tell(Facts, facts=facts)
+    for _ in range(n):
+        told.step_with({"metrics": logs or {}}, generation=jitter(generation), training=jitter(training))
+    return told
+
+
+def tail(*lengths: int, **seconds: float) -> Story:
+    return answering(logs={"generate_calls": 1, **{k: float(v) for k, v in decoding.tail(lengths).items()}}, **seconds)
+
+
+def uncached(calls: int = 1, without: int = 1, new_tokens: int = 64, **seconds: float) -> Story:
+    logs = {"generate_calls": calls, "uncached_calls": without, "completions": 8, "new_tokens": 8 * new_tokens}
+    return answering(logs=logs, generate={"use_cache": False, "set_by": "an argument of generate()"}, **seconds)
+
+
+def scoring(reward: float, *looks: tuple[str, str, int], phase: str = "reward") -> Story:
+    """Steps with these seconds in a reward, and stack samples there: line, activity, how many."""
+    told = Story()
+    for _ in range(STEPS):
+        told.step(**{"generation": jitter(0.5), phase: jitter(reward), "training": jitter(0.5)})
+    rows = [(phase, line, count) for line, _, count in looks]
+    return told.tell(Frames, rows=rows, activities=[activity for _, activity, _ in looks], begin=100.0)
+
+
+def syncing(seconds: float, every: int = 1) -> Story:
+    told = Story()
+    for i in range(STEPS):
+        more = {"weight_sync": jitter(seconds)} if i % every == 0 else {}
+        told.step(generation=jitter(0.5), training=jitter(0.5), **more)
+    return told
+
+
+PROCESS = ("rl.py:41 (subprocess.run) in score", "subprocess", 40)
+REQUEST = ("rl.py:52 (requests.post) in judge", "HTTP", 40)
+PARSING = ("rl.py:60 (ast.parse) in score", "", 40)
+LONG, SHORT = (400,), (40,) * 15  # one answer of sixteen goes on
+LOGGED = {"completions/mean_length": 50.0, "completions/max_length": 500.0}
+
+SICK: dict[str, Callable[[], Story]] = {
+    "env-bound": stepping,
+    "generation-tail": lambda: tail(*LONG, *SHORT),
+    "no-kv-cache": uncached,
+    "sequential-rewards": lambda: scoring(0.6, PROCESS, (*PARSING[:2], 5)),
+    "weight-sync-heavy": lambda: syncing(0.4),
+}
+INNOCENT: dict[str, list[Callable[[], Story]]] = {
+    "env-bound": [
+        lambda: stepping(each=0.00005),  # CartPole
+        lambda: stepping(env=0.3, acting=0.1),  # learning takes longer
+        lambda: stepping(env=0.1, acting=0.6),  # calls of the model do
+        lambda: stepping(count=8, processes=8),  # in processes already
+        lambda: stepping(count=4096, each=0.00001, on_host=False),
+        lambda: stepping(env=0.9, learning=0.02, cores=6.0),  # a simulator with threads of its own
+    ],
+    "generation-tail": [
+        lambda: tail(*(200,) * 16),
+        lambda: tail(*range(10, 170, 10)),  # spread evenly
+        lambda: tail(*LONG, *SHORT, generation=0.1, training=0.6),
+        lambda: tail(400, 40, 40, 40),  # few sequences
+        lambda: answering(logs={**LOGGED, "completions/max_length": 150.0}),
+        lambda: answering(logs=LOGGED, n=8, generation=2.0),  # of few batches
+    ],
+    "no-kv-cache": [
+        lambda: uncached(without=0),
+        lambda: uncached(new_tokens=1),  # a class or a score
+        lambda: uncached(calls=8, without=1),
+        lambda: uncached(generation=0.1, training=0.6),
+    ],
+    "sequential-rewards": [
+        lambda: scoring(0.6, PARSING),  # it computes
+        lambda: scoring(0.6, ("rl.py:70 (pool.map) in score", "lock", 40)),
+        lambda: scoring(0.6, ("rl.py:71 (future.result) in score", "lock", 40), (*PARSING[:2], 3)),
+        lambda: scoring(0.6, ("rl.py:72 (process.wait) in score", "subprocess", 40)),  # of those started before
+        lambda: scoring(0.6, ("rl.py:73 (time.sleep) in wait_for_all", "sleep", 40)),
+        lambda: scoring(0.1, PROCESS),
+        lambda: scoring(0.6, (*PROCESS[:2], 6)),  # too few looks
+    ],
+    "weight-sync-heavy": [lambda: syncing(0.1), lambda: syncing(0.4, every=4)],
+}
+NOT_IN_ZOO = {
+    "weight-sync-heavy": "needs an inference server",
+}
+
+
+def found(story: Story) -> dict[str, Finding]:
+    return {finding.code: finding for finding in judged(story, alive=False)[0]}
+
+
+@pytest.mark.parametrize("code", sorted(SICK))
+def test_a_cause_is_named_first_and_alone(code: str) -> None:
+    assert_first_and_alone(SICK[code](), code)
+
+
+@pytest.mark.parametrize(("code", "place"), [(code, i) for code, runs in INNOCENT.items() for i in range(len(runs))])
+def test_it_is_silent_in_the_nearest_innocent_runs(code: str, place: int) -> None:
+    assert code not in found(INNOCENT[code][place]())
+
+
+def test_environments_gain_at_most_what_the_cores_allow() -> None:
+    part = 0.6 / (0.7 + 2 * 0.21)
+    told = found(stepping(cpus=4))["env-bound"]
+    assert told.lost_fraction == pytest.approx(part * 3 / 4, rel=0.03)
+    assert "3.0 ms per step of one environment, 1 environment per call" in told.evidence[1]
+    single = found(stepping(cpus=1))["env-bound"]
+    assert (single.severity, single.lost_fraction) == ("info", None)
+    assert "8 environments per call" in found(stepping(count=8))["env-bound"].evidence[1]
+
+
+def test_a_busy_learner_is_no_parallel_environment() -> None:
+    assert "env-bound" in found(stepping(cores=3.5))
+
+
+def test_the_gain_of_a_tail_is_its_part_of_generation() -> None:
+    told = found(SICK["generation-tail"]())["generation-tail"]
+    assert "90% of decoding" in told.title
+    assert told.lost_fraction == pytest.approx(0.9 * 1.0 / 1.5, rel=0.03)
+
+
+def test_logged_lengths_give_a_lower_bound_without_a_gain() -> None:
+    told = found(answering(logs=LOGGED))["generation-tail"]
+    assert "at least 60%" in told.title
+    assert told.lost_fraction is None
+
+
+def test_a_missing_cache_promises_no_number() -> None:
+    told = found(uncached())["no-kv-cache"]
+    assert told.lost_fraction is None
+    assert "gain unknown" in told.evidence[1] and "an argument of generate()" in told.evidence[0]
+
+
+@pytest.mark.parametrize(("look", "phase"), [(PROCESS, "reward"), (REQUEST, "reward"), (PROCESS, "execution")])
+def test_rewards_gain_at_most_their_waiting(look: tuple[str, str, int], phase: str) -> None:
+    told = found(scoring(1.0, look, (*PARSING[:2], 10), phase=phase))["sequential-rewards"]
+    assert told.lost_fraction == pytest.approx(0.5 * 0.8, rel=0.03)
+    assert look[0] in told.evidence[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "activity", "waits"),
+    [
+        ("rl.py:4 (subprocess.check_output) in run", "subprocess", True),
+        ("box/run.py:9 (subprocess.run) in execute, from rl.py:4 (box.execute) in score", "subprocess", True),
+        ("rl.py:4 (os.system) in score", "subprocess", True),
+        ("rl.py:4 (child.communicate) in score", "subprocess", False),
+        ("rl.py:4 (time.sleep) in score", "sleep", True),
+        ("rl.py:4 (time.sleep) in poll", "sleep", False),
+        ("rl.py:4 (queue.get) in score", "queue", False),
+        ("rl.py:4 (lock.acquire) in score", "lock", False),
+        ("rl.py:4 (loss.item) in score", "tensor read", False),
+    ],
+)
+def test_what_waits_for_a_single_thing(line: str, activity: str, waits: bool) -> None:
+    assert waits_for_one(Place("reward", line, activity)) is waits
+
+
+@pytest.mark.parametrize(
+    ("lengths", "steps"),
+    [
+        ([], None),
+        ([0] * 8, None),
+        ([5], (5, 0)),
+        ([9, 1, 1, 1], (9, 0)),  # one of four is a quarter
+        ([10, 4, *[2] * 6], (10, 6)),  # two of eight are, one is not
+        ([10, 10, *[2] * 6], (10, 0)),
+        ([10, 9, 3, *[2] * 6], (10, 7)),  # of nine, three
+    ],
+)
+def test_the_tail_begins_where_under_a_quarter_decode(lengths: list[int], steps: tuple[int, int] | None) -> None:
+    assert decoding.tail(lengths) == (
+        {} if steps is None else dict(zip((DECODE_STEPS, TAIL_STEPS), steps, strict=True))
+    )
+    if steps is not None and len(lengths) >= decoding.MIN_SEQUENCES:
+        at_work = [sum(length > step for length in lengths) for step in range(max(lengths))]
+        assert sum(count < len(lengths) / 4 for count in at_work) == steps[1]

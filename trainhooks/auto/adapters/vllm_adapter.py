@@ -1,0 +1,60 @@
+"""vLLM inside a training: `LLM.generate` and `LLM.chat` as the phase `generation`, with what they wrote."""
+
+from __future__ import annotations
+
+import threading
+from types import ModuleType
+from typing import Any, Callable, Dict
+
+from trainhooks import session
+from trainhooks.auto import decoding
+from trainhooks.auto.imports import when_imported
+from trainhooks.auto.instrumentation import harmless, phase, replace
+from trainhooks.lane_entries import AGGREGATE
+
+# vLLM decodes at least so many sequences together by default (max_num_seqs). Of more some wait for others to end, and
+# lengths alone do not tell when they decode.
+MAX_TOGETHER = 256
+
+
+@when_imported("vllm.entrypoints.llm")
+def wrap_llm(module: ModuleType) -> None:
+    for name in ("generate", "chat"):
+        replace(module.LLM, name, _generate)
+
+
+class _ThreadState(threading.local):
+    is_generating = False
+
+
+_thread_state = _ThreadState()
+
+
+def _generate(original: Callable[..., Any]) -> Callable[..., Any]:
+    def ours(*args: Any, **kwargs: Any) -> Any:
+        if _thread_state.is_generating:  # `chat` calls `generate`
+            return original(*args, **kwargs)
+        _thread_state.is_generating = True
+        try:
+            with phase("generation"):
+                outputs = original(*args, **kwargs)
+        finally:
+            _thread_state.is_generating = False
+        figures = harmless(request_figures, outputs)
+        if figures:
+            session.quiet_put()((AGGREGATE, figures, {}))
+        return outputs
+
+    return ours
+
+
+def request_figures(outputs: Any) -> Dict[str, int]:
+    """Return what a call wrote, by its `RequestOutput`s: tokens of prompts, completions and their tokens."""
+    lengths = [len(completion.token_ids) for request in outputs for completion in request.outputs]
+    prompts = [request.prompt_token_ids for request in outputs]
+    figures = {"completions": len(lengths), "new_tokens": sum(lengths)}
+    if all(prompt is not None for prompt in prompts):
+        figures["prompt_tokens"] = sum(map(len, prompts))
+    if len(lengths) <= MAX_TOGETHER:
+        figures.update(decoding.tail(lengths))
+    return figures

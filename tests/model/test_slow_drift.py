@@ -62,6 +62,20 @@ def test_more_samples_a_step_take_longer() -> None:
     assert drift(run(grown, 200, samples=lambda at: 16 + at // 3)) is None
 
 
+def test_more_work_on_fewer_cores_takes_longer_by_both() -> None:
+    def growing(factor: float, waiting: float) -> Story:
+        told = Story()
+        for at in range(240):
+            grown = at / 239
+            told.step_with({"samples": round(16 * (1 + 2 * grown))}, forward=0.05 * factor**grown)
+            told.tell(Host, cores=2, cpu=100.0, tree_cpu=90.0, tree_waiting=waiting * grown)
+        return told
+
+    assert drift(growing(6.0, waiting=0.0)) is not None  # three times the samples explain half of it
+    assert drift(growing(6.0, waiting=0.6)) is None
+    assert drift(growing(40.0, waiting=0.6)) is not None
+
+
 def test_what_is_over_after_the_warm_up_or_comes_in_waves_is_no_drift() -> None:
     assert drift(run(lambda at: 0.5 if at < 5 else 0.02, 200)) is None
     assert drift(run(lambda at: 0.02 + (0.3 if at % 50 == 49 else 0.0), 200)) is None

@@ -269,7 +269,7 @@ def _stack(positions: Iterable[Position]) -> _Stack:
     for position in positions:
         path = position.code.co_filename
         if not path.startswith(_OWN):
-            if _is_users(path):
+            if is_users(path):
                 return _Stack(position, library, innermost, inside)
             if innermost is None:
                 innermost = position
@@ -298,7 +298,7 @@ def raised_at(error: BaseException) -> Optional[str]:
     found = _passed_on(error)
     if found is not None:
         rows = _FILE_LINE.findall(found[2])
-        path, line, function = next((row for row in reversed(rows) if _is_users(row[0])), ("", "", ""))
+        path, line, function = next((row for row in reversed(rows) if is_users(row[0])), ("", "", ""))
         if path:
             return clean(f"{_short(path)}:{line} in {function}", MAX_NAME)
     stack: List[Position] = []
@@ -327,7 +327,8 @@ def _is_library(path: str) -> bool:
     return not (path.startswith(("<", *_LIBRARY)) and "-packages" not in path) and _TORCH not in path
 
 
-def _is_users(path: str) -> bool:
+def is_users(path: str) -> bool:
+    """Return whether a file is the program's own code: neither a library's nor Python's."""
     if path.startswith("<") or "site-packages" in path or "dist-packages" in path:
         return False
     return not path.startswith(_LIBRARY)

@@ -23,14 +23,15 @@ class Passes:
     began: int = 0  # steps done before the newest pass
     measured: float | None = None  # steps of a whole pass
     epochs: int | None = None  # planned
-    steps: int | None = None  # planned
+    steps: int | None = None  # planned, as an argument names them
+    updates: int | None = None  # optimizer steps that the program's loops make
     is_late: bool = False  # whether the newest pass was not reported at its begin
 
     def take(self, facts: dict[str, Any], done: int) -> None:
         """Take the facts `passes` and `plan`, reported after `done` steps."""
         plan, passes = facts.get("plan"), facts.get("passes")
         if isinstance(plan, dict):
-            self.epochs, self.steps = _count(plan.get("epochs")), _count(plan.get("steps"))
+            self.epochs, self.steps, self.updates = (_count(plan.get(name)) for name in ("epochs", "steps", "updates"))
         number = _count(passes.get("number")) if isinstance(passes, dict) else None
         if number is None or not isinstance(passes, dict):
             return
@@ -63,7 +64,9 @@ class Passes:
         """
         a_step = _batches_a_step(latest)
         total = None
-        if self.steps is not None and a_step in (None, 1):  # with several batches a step, it may count either
+        if self.updates is not None:
+            total = self.updates
+        elif self.steps is not None and a_step in (None, 1):  # with several batches a step, it may count either
             total = self.steps
         elif (epochs := self.epochs or epochs) is not None and 0 < self.number <= epochs:
             a_pass = self._steps_a_pass(a_step)

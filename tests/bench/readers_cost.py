@@ -107,8 +107,8 @@ def first_paint(sizes: tuple[int, ...] = (10_000, 1_000_000)) -> dict[str, float
 
 def _leave_as_recorded(run: Path) -> None:
     """Leave the cached state as a recorder leaves it, as far behind the journal as it ever is."""
-    from monitor.runs import caches, compaction
     from monitor.running.disk_space import RENEWED_BYTES
+    from monitor.runs import caches, compaction
 
     (run / caches.STATE_CACHE).unlink()
     journal = next(run.glob("rank-*.jsonl"))

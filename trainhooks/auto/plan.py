@@ -2,7 +2,7 @@
 
 A plain loop tells nobody how long it will take. Its loader knows its batches, and its arguments often name the epochs
 or steps. Only whole numbers under names that mean one thing everywhere are read: arguments that argparse parsed, and
-variables of the main module. No frame is looked into.
+variables of the main module. What the headers of the loops say (`loop_bounds`) goes before these.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 import weakref
 from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
+from trainhooks.auto import loop_bounds
 from trainhooks.auto.instrumentation import framework, put_facts
 from trainhooks.signal_errors import pass_on
 
@@ -27,16 +28,34 @@ PASS_SECONDS = 0.05  # between two reports of passes, after the first few
 FIRST_PASSES = 3
 
 _parsed: Dict[str, int] = {}  # what argparse has parsed, of the names above
+_numbers: Dict[str, int] = {}  # of all names
+_loops: Dict[str, int] = {}  # what the loops around the optimizer's steps say
 
 
 def remember(arguments: Mapping[str, Any]) -> None:
-    """Remember the parsed arguments that bound a training."""
+    """Remember the parsed arguments that are whole numbers: they may bound a training."""
     _parsed.update(_bounds(arguments))
+    _numbers.update({name: value for name, value in arguments.items() if type(value) is int})
+
+
+def optimizer_begins() -> None:
+    """Read how long the loops run in which an optimizer steps; called within its step."""
+    if framework.plans:
+        return
+    found = loop_bounds.optimizer_steps(_numbers)
+    if found is None:
+        return
+    is_known = bool(_loops or found)
+    _loops.clear()
+    _loops.update(found)
+    if is_known:
+        put_facts(plan=planned())
 
 
 def planned() -> Dict[str, Any]:
     """Return what bounds the training: `epochs` and `steps`, each with the name it was given by; absent if unknown.
 
+    `updates` are the optimizer's steps that the loops make, where their headers tell; epochs may be of them, too.
     Unknown is also what two sources contradict each other in.
     """
     main = getattr(sys.modules.get("__main__"), "__dict__", {})
@@ -47,7 +66,9 @@ def planned() -> Dict[str, Any]:
             found[what], found[f"{what}_name"] = given[0][1], given[0][0]
     if "steps" in found and any(name in sys.modules for name in ENVIRONMENTS):
         del found["steps"], found["steps_name"]
-    return found
+    if "epochs" in _loops:
+        found.pop("epochs_name", None)
+    return {**found, **_loops}
 
 
 def _sources(main: Mapping[str, Any]) -> Iterator[Dict[str, int]]:

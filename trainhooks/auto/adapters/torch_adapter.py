@@ -22,6 +22,7 @@ from trainhooks.auto import (
     fast_path,
     imports,
     instrumentation,
+    loop_bounds,
     model_calls,
     module_parts,
     op_attention,
@@ -54,7 +55,7 @@ OWN_HANDLE = -1  # the id of our hooks of all optimizers; torch's begin at 0
 _NOT_COMPILED = (
     sys.modules[__name__], step_tracker, step_loss, open_step, parameter_updates, fast_path, data_loading, model_calls,
     module_parts, batch_parts, unseen, program_facts, op_attention, op_census, op_flops, op_inspection,
-    update_checks, pass_checks, sparse_rows, plan, rollouts, environments, instrumentation,
+    update_checks, pass_checks, sparse_rows, plan, loop_bounds, rollouts, environments, instrumentation,
     api, session, deferred, device_lane, cuda, device_sampling,
 )  # fmt: skip
 
@@ -197,6 +198,7 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, models: Models, is_traced
             path.leave()
             models.steps(optimizer)
             harmless(tracker.checks.optimizer_begins, optimizer)
+            harmless(plan.optimizer_begins)
             tracker.optimizer_begins(id(optimizer), host_clock())
         except Exception:  # as above
             tracker.fail()

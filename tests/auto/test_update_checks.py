@@ -27,10 +27,13 @@ FOUND = {
     "retained": "retained",
     "large table": "embedding",
     "gan": "optimizers",
+    "averaged in each pass": "gradient_syncs",
+    "averaged around the pass": "gradient_syncs",
+    "averaged and compiled": "gradient_syncs",
 }
 MAIN = (
     "plain", "zeroed by data", "frozen norms", "eval left on", "eval with gradients", "never zeroed", "others",
-    "retained",
+    "retained", "averaged in each pass", "averaged once", "averaged and clipped", "averaged and zeroed",
 )  # fmt: skip
 
 
@@ -59,6 +62,11 @@ def test_faults_are_found_with_their_numbers_and_nothing_else(tmp_path: Path) ->
     mode = tables["eval left on"]["eval_mode"]
     assert mode["trained"] and (mode["modules"], mode["count"]) == (["BatchNorm1d", "Dropout"], 2)
     assert tables["eval with gradients"]["eval_gradients"] == {"calls": 50, "times": 2}
+    averages = tables["averaged in each pass"]["gradient_syncs"]
+    assert {name: averages[name] for name in ("steps", "passes", "averaged", "unneeded")} == {
+        "steps": 16, "passes": 64, "averaged": 64, "unneeded": 48,
+    }  # fmt: skip
+    assert averages["comm"] >= averages["overlap"] > 0.0
 
 
 @pytest.mark.long

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from trainhooks.events import Facts
+from monitor.model.report import Finding
+from trainhooks.events import Facts, Host
 
 from .conftest import Story, judged
 
@@ -69,7 +70,18 @@ def zero(since: float, until: float, highest: float = 1e-3) -> Told:
     return found(zero_rate=rate)
 
 
+def averages(comm: float | None = 0.08, overlap: float = 0.03, cpu: float = 50.0, **changed: Any) -> Told:
+    """Eight passes a step of 0.9 s, seven of them averaged for nothing."""
+    table = {"steps": 64, "passes": 512, "averaged": 512, "unneeded": 448, **changed}
+    table |= {} if comm is None else {"comm": comm, "overlap": overlap}
+    story = steps(forward=0.3, backward=0.58, optimizer=0.02).tell(Facts, facts={"updates": {"gradient_syncs": table}})
+    for _ in range(40):
+        story.tell(Host, cpu=cpu)
+    return lambda: story
+
+
 SICK: dict[str, Told] = {
+    "accumulation-sync": averages(),
     "weights-unchanged": found(no_gradient={"steps": 16, "parameters": 100, "frozen": 0}),
     "learning-rate-zero": zero(0.0, 30.0, highest=0.0),
     "gradients-kept": found(kept_gradients={"steps": 16, "checked": 17}),
@@ -80,6 +92,11 @@ SICK: dict[str, Told] = {
     "loss-diverging": losses(diverging),
 }
 INNOCENT: dict[str, list[Told]] = {
+    "accumulation-sync": [
+        averages(overlap=0.0785),  # behind the backward pass
+        averages(unneeded=0),
+        averages(steps=4),
+    ],
     "weights-unchanged": [found(), found(no_gradient={"steps": 4, "parameters": 100, "frozen": 100})],
     "learning-rate-zero": [zero(30.0, 31.9), found(zero_rate={"steps": 3, "highest": 0.0, "since": 0.0, "until": 1.0})],
     "gradients-kept": [
@@ -152,3 +169,13 @@ def test_facts_of_another_shape_are_no_finding(table: object) -> None:
     names = ("no_gradient", "zero_rate", "kept_gradients", "eval_mode", "eval_gradients", "retained", "embedding")
     story = found(**dict.fromkeys(names, table))()
     assert not judged(story, alive=False)[0]
+
+
+def test_what_an_average_costs_is_what_no_idle_core_does() -> None:
+    def told(story: Told) -> Finding:
+        return next(each for each in judged(story(), alive=False)[0] if each.code == "accumulation-sync")
+
+    assert told(averages()).lost_fraction == pytest.approx(7 * 0.05 / 0.9, rel=0.02)
+    assert told(averages(cpu=99.0)).lost_fraction == pytest.approx(7 * 0.08 / 0.9, rel=0.02)
+    unknown = told(averages(comm=None))
+    assert (unknown.severity, unknown.lost_fraction) == ("info", None)

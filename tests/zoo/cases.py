@@ -104,6 +104,7 @@ SICK = (
     Case("sick_stalled.py", "stalled", patience=60),
     Case("sick_stalled_worker.py", "stalled", patience=60),
     Case("sick_straggler.py", "straggler", launcher=TORCHRUN),
+    Case("sick_accumulation_sync.py", "accumulation-sync", launcher=TORCHRUN, twin=True),
     Case("steady.py", "cpu-starved", ("45",), burners=6, allowed={"slow-steps": "a neighbor takes the core in turns"}),
     Case("sick_oversubscribed.py", "oversubscribed"),
     Case("sick_debug_anomaly.py", "debug-settings"),

@@ -291,6 +291,7 @@ class _ModelCalls:
             tracker.count(self._counts(kwargs) if "input_ids" in kwargs else self._counts(args))
         if tracker.called:
             self._called.add(self._key)
+            tracker.checks.syncs.called(module)
             if inspection.due(module, tracker.began):
                 call = inspection.call_for(self._torch, module)
             if inspection.done:

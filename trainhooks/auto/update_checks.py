@@ -12,6 +12,7 @@ import weakref
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from trainhooks import cuda, deferred
+from trainhooks.auto.gradient_sync import GradientSyncs
 from trainhooks.auto.instrumentation import harmless, put_facts
 from trainhooks.auto.pass_checks import EvalModeWatch, RetainedGraphs
 from trainhooks.auto.sparse_rows import dense_embedding
@@ -36,13 +37,15 @@ class UpdateChecks:
     Attributes:
         left: steps that the tracker is to record off the fast path.
         modes: what mode the model is called in.
+        syncs: averages of gradients over ranks within an accumulation.
     """
 
-    __slots__ = ("_kind", "_optimizers", "_published", "_retained", "_since", "_table", "left", "modes")
+    __slots__ = ("_kind", "_optimizers", "_published", "_retained", "_since", "_table", "left", "modes", "syncs")
 
     def __init__(self) -> None:
         self.left = FIRST_CHECKS
         self.modes = EvalModeWatch()
+        self.syncs = GradientSyncs()
         self._retained = RetainedGraphs()
         self._optimizers: Dict[int, _OptimizerCheck] = {}  # by id
         self._table: Dict[str, Any] = {}  # what was found, as it is reported
@@ -68,6 +71,7 @@ class UpdateChecks:
         for known in self._optimizers.values():
             known.forget_step()
         self._retained.forget_step()
+        self.syncs.forget_step()
 
     # Gradients
 
@@ -77,6 +81,7 @@ class UpdateChecks:
             return
         for known in self._optimizers.values():
             known.backward_begins()
+        self.syncs.backward_begins()
         retained = self._retained.backward_begins(loss, args, kwargs)
         self._count("retained", retained, lambda: {"steps": retained})
 
@@ -92,6 +97,7 @@ class UpdateChecks:
         if not cuda.modes_active():
             for known in self._optimizers.values():
                 known.backward_ends()
+            self.syncs.backward_ends()
 
     # Optimizers
 
@@ -104,6 +110,7 @@ class UpdateChecks:
                 return
             known = self._add(optimizer)
         known.begins(optimizer.param_groups, host_clock() - self._since)
+        self._count("gradient_syncs", self.syncs.optimizer_begins(), self.syncs.facts)
 
     def optimizer_ends(self, optimizer: Any, model: Any) -> None:
         """Check the step of an optimizer; `model` is a weak reference to the main model, or None."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
+from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import Evidence, Family, rule
+from monitor.diagnosis.rules.host_limits import MIN_CPU_PERCENT
 from monitor.model.report import Finding
 from monitor.units import duration, plural, share, size
 
@@ -208,3 +211,49 @@ def dense_embedding(evidence: Evidence) -> Finding | None:
         " optimizer for the rest.",
         lost_fraction=evidence.of_wall(row.mean * row.count) * part * (1.0 - touched),
     )
+
+
+# Of the time since the first step, as for a copy: an average that is hidden behind the backward pass costs little.
+MIN_SYNC_SHARE = 0.03
+MIN_WARNING_SYNC_SHARE = 0.10
+
+
+@rule("accumulation-sync", Family.WAITING)
+def accumulation_sync(evidence: Evidence) -> Finding | None:
+    """Find DDP that averages gradients over the ranks in each pass of an accumulation, in place of the last one."""
+    found = _found(evidence, "gradient_syncs")
+    steps, passes, averaged, unneeded = (_count(found, name) for name in ("steps", "passes", "averaged", "unneeded"))
+    if steps < MIN_CHECKED or not unneeded or not evidence.enough():
+        return None
+    seconds = _average_seconds(evidence, found)
+    part = None if seconds is None else evidence.of_loop(seconds * unneeded / steps * evidence.steps)
+    if part is not None and part < MIN_SYNC_SHARE:
+        return None
+    lines = [f"{plural(averaged, 'average', 'averages')} in {passes:,} passes of {steps:,} steps; {steps:,} are needed"]
+    if seconds is not None:
+        comm, overlap = _number(found, "comm") or 0.0, _number(found, "overlap") or 0.0
+        lines.append(
+            f"one takes {duration(comm)} by DDP's own timers, {duration(overlap)} of it beside the backward pass"
+        )
+    return Finding(
+        code="accumulation-sync",
+        severity="warning" if part is not None and part >= MIN_WARNING_SYNC_SHARE else "info",
+        title=f"Gradients averaged over the ranks {averaged / steps:.0f} times per optimizer step",
+        evidence=lines,
+        advice="Call model and backward() under `with model.no_sync():` in all passes of an accumulation but the last"
+        " (Accelerate's accumulate(), HF Trainer and Lightning do so).",
+        lost_fraction=None if part is None else min(1.0, part) * evidence.loop_share,
+    )
+
+
+def _average_seconds(evidence: Evidence, found: dict[str, Any]) -> float | None:
+    """Return the seconds that an average adds to a pass; None where DDP has not timed them.
+
+    What runs beside the backward pass is free only where somebody is free to do it: a GPU's copy engines, an idle core.
+    """
+    comm, overlap = _number(found, "comm"), _number(found, "overlap")
+    if comm is None or overlap is None:
+        return None
+    busy = evidence.host_values("cpu")
+    is_full = hardware.place(evidence) != "cuda" and bool(busy) and median(busy) >= MIN_CPU_PERCENT
+    return comm if is_full else max(0.0, comm - overlap)

@@ -4,8 +4,11 @@ import gc
 import json
 import os
 import sys
+import tempfile
+from contextlib import nullcontext
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -32,6 +35,17 @@ def loader():
 
 def loss_of(model, x, y):
     return nn.functional.cross_entropy(model(x), y)
+
+
+def replicated(model):
+    return nn.parallel.DistributedDataParallel(model)
+
+
+def sharded(model):
+    from torch.distributed.device_mesh import init_device_mesh  # here: an older torch has none
+    from torch.distributed.fsdp import fully_shard
+
+    return fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
 
 
 def plain(model=None, parameters=None, zero=None, backward=None, rate=0.05, before_epoch=None, after_epoch=None):
@@ -204,6 +218,43 @@ def large_table(sparse=False, tied=False):
         optimizer.step()
 
 
+def ranks(
+    without=lambda model, last: nullcontext(),
+    around=lambda model: nullcontext(),
+    between=lambda model: None,
+    wrap=replicated,
+):
+    """Accumulation over four passes, on one rank of one.
+
+    Args:
+        without: a context for the model's call and its pass; of the last one or not.
+        around: the same for the pass alone.
+        between: what is done after each pass.
+    """
+    with tempfile.NamedTemporaryFile() as store:
+        dist.init_process_group("gloo", init_method=f"file://{store.name}", rank=0, world_size=1)
+        model = wrap(network())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for i in range(64):
+            with without(model, i % 4 == 3):
+                loss = loss_of(model, X[:16], Y[:16])
+                with around(model):
+                    loss.backward()
+            between(model)
+            if i % 4 == 3:
+                optimizer.step()
+                optimizer.zero_grad()
+        dist.destroy_process_group()
+
+
+def no_sync(model, last):
+    return nullcontext() if last else model.no_sync()
+
+
+def clip(model):
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+
+
 KINDS = {
     "plain": plain,
     "never zeroed": lambda: plain(zero=no_zero),
@@ -232,6 +283,13 @@ KINDS = {
     "large table": large_table,
     "sparse table": lambda: large_table(sparse=True),
     "tied table": lambda: large_table(tied=True),
+    "averaged in each pass": ranks,
+    "averaged around the pass": lambda: ranks(around=lambda model: model.no_sync()),
+    "averaged and compiled": lambda: ranks(wrap=lambda model: torch.compile(replicated(model), backend="eager")),
+    "averaged once": lambda: ranks(without=no_sync),
+    "averaged and clipped": lambda: ranks(between=clip),
+    "averaged and zeroed": lambda: ranks(between=lambda model: model.zero_grad(set_to_none=False)),
+    "sharded": lambda: ranks(wrap=sharded),
 }
 gc.freeze()  # what the children share is neither copied nor searched for models
 for kind in sys.argv[1:] or KINDS:

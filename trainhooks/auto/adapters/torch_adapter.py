@@ -20,6 +20,7 @@ from trainhooks.auto import (
     data_loading,
     environments,
     fast_path,
+    gradient_sync,
     imports,
     instrumentation,
     loop_bounds,
@@ -55,7 +56,7 @@ OWN_HANDLE = -1  # the id of our hooks of all optimizers; torch's begin at 0
 _NOT_COMPILED = (
     sys.modules[__name__], step_tracker, step_loss, open_step, parameter_updates, fast_path, data_loading, model_calls,
     module_parts, batch_parts, unseen, program_facts, op_attention, op_census, op_flops, op_inspection,
-    update_checks, pass_checks, sparse_rows, plan, loop_bounds, rollouts, environments, instrumentation,
+    update_checks, pass_checks, gradient_sync, sparse_rows, plan, loop_bounds, rollouts, environments, instrumentation,
     api, session, deferred, device_lane, cuda, device_sampling,
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ from monitor.model.report import Finding
 from monitor.model.stack_samples import Place
 from trainhooks.auto import decoding
 from trainhooks.auto.vocabulary import DECODE_STEPS, TAIL_STEPS
-from trainhooks.events import Facts, Frames, Host
+from trainhooks.events import Facts, Frames, Host, Metrics
 
 from .conftest import Story, assert_first_and_alone, judged
 from .test_rules import jitter
@@ -174,6 +174,14 @@ def test_rewards_gain_at_most_their_waiting(look: tuple[str, str, int], phase: s
     told = found(scoring(1.0, look, (*PARSING[:2], 10), phase=phase))["sequential-rewards"]
     assert told.lost_fraction == pytest.approx(0.5 * 0.8, rel=0.03)
     assert look[0] in told.evidence[1]
+
+
+def test_of_rewards_for_all_answers_at_once_one_call_remains() -> None:
+    story = scoring(1.0, PROCESS)
+    alone = found(story)["sequential-rewards"].lost_fraction
+    assert alone is not None
+    story.tell(Metrics, values={"generate_calls": 1, "completions": 4})
+    assert found(story)["sequential-rewards"].lost_fraction == pytest.approx(0.75 * alone, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -253,9 +253,18 @@ def sequential_rewards(evidence: Evidence) -> Finding | None:
         ],
         advice="Where each answer is a call, make the calls at once: a ThreadPoolExecutor around them, or asynchronous"
         " requests. Where one call holds all answers, that program is the limit: score beside the next generation.",
-        lost_fraction=evidence.of_wall(seconds) * waiting,
+        lost_fraction=evidence.of_wall(seconds) * waiting * _shared_by_all(evidence),
         culprit=culprit,
     )
+
+
+def _shared_by_all(evidence: Evidence) -> float:
+    """Return what all calls at once save of a wait for one after the other: all but the last one, at most.
+
+    A call for each answer is the most there is. Where answers are not counted, that bound is unknown.
+    """
+    answers, calls = _total(evidence, "completions"), _total(evidence, "generate_calls")
+    return 1.0 - calls / answers if calls and answers > calls else 1.0
 
 
 def waits_for_one(place: Place) -> bool:

@@ -25,11 +25,10 @@ prompts = torch.tensor([encode(f"{a}+{b}=") for a in range(PROMPTS) for b in ran
 def endings(step):
     """Return a processor of logits that ends each answer at a length of its own, as a trained model's do."""
     lengths = torch.full((len(prompts),), LENGTH - 1)
-    if SICK == "long_tail":
+    if KIND == "long_tail":
         lengths = torch.randint(3, 8, (len(prompts),))
+    if SICK == "long_tail":
         lengths[step % len(prompts)] = LENGTH - 1
-    elif KIND == "long_tail":
-        lengths = torch.randint(LENGTH - 8, LENGTH, (len(prompts),))
 
     def process(ids, scores):
         scores[:, PAD] = -torch.inf

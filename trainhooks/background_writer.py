@@ -36,6 +36,7 @@ from trainhooks.events import (
 )
 from trainhooks.facts import Devices, torch_flags
 from trainhooks.frames import Sampler, raised_at, said
+from trainhooks.gc_pauses import LateWakes
 from trainhooks.journal import Journal, Notifier
 from trainhooks.lane_entries import FACTS, Lane, host_clock, monotonic_seconds
 from trainhooks.step_annotations import ProcessState
@@ -89,6 +90,7 @@ class BackgroundWriter:
         self._dropped = 0
         self._device = device
         self._device_times = DeviceTimes(self._process, device)
+        self._late_wakes = LateWakes(WAKE_SECONDS)
         self._devices = Devices()
         self._sent_facts: Dict[str, Any] = {}  # those that may change, as sent last
 
@@ -103,12 +105,15 @@ class BackgroundWriter:
 
     def _record(self) -> None:
         """Record until the end of the program, what a flood left included."""
-        flooded = False
+        flooded, asked = False, monotonic_seconds()
         while not self._wait(0.0 if flooded else WAKE_SECONDS):
+            if not flooded and self._process.primary is not None:
+                self._late_wakes.add(monotonic_seconds() - asked - WAKE_SECONDS)
             flooded = self._digest(rested=not flooded) > MAX_PASS_ENTRIES
             if not flooded:
                 self._sample_stack()
             self._write()
+            asked = monotonic_seconds()
         until = monotonic_seconds() + MAX_FLUSH_SECONDS
         while self._digest(rested=False) > MAX_PASS_ENTRIES and monotonic_seconds() < until:
             self._write()
@@ -232,6 +237,7 @@ class BackgroundWriter:
         devices = self._devices.in_use(monotonic_seconds())
         known: Dict[str, Any] = {"versions": facts.library_versions(), "torch": torch_flags(), "devices": devices}
         known["device_clock"] = self._device.status
+        known["collections"] = self._late_wakes.facts()
         changed = {name: table for name, table in known.items() if table and table != self._sent_facts.get(name)}
         self._sent_facts.update(changed)
         return [to_dict(Facts(producer="", seq=0, t=monotonic_seconds(), facts=changed))] if changed else []

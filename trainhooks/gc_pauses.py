@@ -1,6 +1,7 @@
-"""Measure how long Python's garbage collector pauses the program: while it runs, no thread launches work.
+"""Measure how long Python's garbage collector pauses the program: while it runs, no other thread does.
 
-Only where a device is timed. A collection costs two readings of the clock.
+Where a device is timed, by a callback: a collection costs two readings of the clock. Elsewhere it is estimated by how
+late the background thread wakes, as a callback would be one more thing that the program can see.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ Callback = Callable[[str, Dict[str, Any]], None]
 # A collection of all objects is kept however short it is.
 MIN_PAUSE_NS = 1_000_000
 ALL_OBJECTS = 2  # the generation
+# A busy interpreter changes threads every 5 ms, so a wake-up is late by that much anyway.
+LATE_SECONDS = 0.006
+MIN_LATE_WAKES = 5  # below, nothing is claimed
+MIN_OTHER_WAKES = 20
+RENEWED = 1.1  # times the seconds reported last
+
 MAX_PAUSES = 1024  # the background thread takes them twenty times a second
 
 _MARK = "_trainhooks_pauses"
@@ -94,6 +101,61 @@ class Pauses:
                 return
             if begin < ended:
                 yield max(begin, began), min(until, ended)
+
+
+class LateWakes:
+    """Estimate the time in collections of all objects by a thread that wakes on a clock.
+
+    A wake-up that falls into a collection comes late by the rest of it. So each late one stands for one period, and for
+    more where it is later than that. Wake-ups without a collection since the one before show how many are late anyway.
+
+    Args:
+        period: seconds between two wake-ups.
+    """
+
+    __slots__ = (
+        "_collections", "_late", "_others", "_others_late", "_period", "_sent", "_slept", "_woken", "collected",
+    )  # fmt: skip
+
+    def __init__(self, period: float) -> None:
+        self._period = period
+        self._collections: Optional[int] = None  # of all objects, in this process so far
+        self._woken = self._late = 0  # wake-ups with a collection; late ones among them
+        self._others = self._others_late = 0
+        self._slept = 0.0  # seconds that the late ones stand for
+        self._sent: Dict[str, Any] = {}
+        self.collected = 0  # collections of all objects while this was asked
+
+    def add(self, overslept: float) -> None:
+        """Add a wake-up that came so many seconds late."""
+        collections = gc.get_stats()[ALL_OBJECTS]["collections"]
+        new = 0 if self._collections is None else collections - self._collections
+        self._collections = collections
+        is_late = overslept > LATE_SECONDS
+        if new <= 0:
+            self._others += 1
+            self._others_late += is_late
+            return
+        self.collected += new
+        self._woken += 1
+        self._late += is_late
+        if is_late:
+            self._slept += max(self._period, overslept + self._period / 2)
+
+    @property
+    def seconds(self) -> Optional[float]:
+        """Seconds in such collections, estimated; None: unknown."""
+        if self._others < MIN_OTHER_WAKES or self._late < MIN_LATE_WAKES:
+            return None
+        by_chance = self._woken * self._others_late / self._others
+        return self._slept * max(0.0, 1.0 - by_chance / self._late)
+
+    def facts(self) -> Dict[str, Any]:
+        """Return `full` (collections) and `seconds`; the same as before until they have grown by a tenth."""
+        seconds = self.seconds
+        if seconds is not None and seconds > RENEWED * self._sent.get("seconds", 0.0):
+            self._sent = {"full": self.collected, "seconds": round(seconds, 3)}
+        return self._sent
 
 
 def forget() -> None:

@@ -91,9 +91,8 @@ def _is_option(word: str) -> bool:
 
 
 # Facts that differ between any two runs, or follow from others (operations from the model and its batch).
-IDLE_FACTS = frozenset(
-    ("cwd", "command", "tags", "devices", "compile", "download", "ops", "batch", "device_clock", "loader_passes")
-)
+_COUNTED = ("ops", "compile", "collections", "loader_passes")
+IDLE_FACTS = frozenset(("cwd", "command", "tags", "devices", "download", "batch", "device_clock", *_COUNTED))
 COUNTS = frozenset(("forwards",))  # facts counted while the run goes on
 MIN_REPEATED_SHARE = 0.1  # of the model's calls: the loop then calls the model twice on the same input
 

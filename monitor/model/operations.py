@@ -201,12 +201,15 @@ _KINDS = {
         ),
         LOGGING,
     ),
-    stack_activities.TORCH_SAVE: CHECKPOINT,
+    stack_activities.TORCH_SAVE: CHECKPOINT, stack_activities.COLLECTION: stack_activities.COLLECTION,
 }  # fmt: skip
 
 
 def kind_of(place: Place) -> str | None:
-    """Return `checkpoint`, `eval` or `logging`, by the names in a place and the activity; None: unclear."""
+    """Return what a rule is about: `checkpoint`, `eval`, `logging`, `garbage collection`; None: unclear.
+
+    By the names in a place and the activity.
+    """
     return activity(place.line) or _KINDS.get(place.activity)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import weakref
+from random import Random
 from typing import Any
 
 import pytest
 
 from trainhooks import gc_pauses
-from trainhooks.gc_pauses import Pauses
+from trainhooks.gc_pauses import LateWakes, Pauses
 
 from .conftest import Trainings
 from .test_gpu_clock import FAKE, gpu_times
@@ -177,3 +178,50 @@ print(os.read(read, 9).decode(), listening())
 """
     )
     assert told.out.startswith("0 1\n")
+
+
+class Collector:
+    """Stands for the interpreter: a thread sleeps `period`, and comes late if it wakes in a collection."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, period: float) -> None:
+        self.count, self.now, self.period = 0, 0.0, period
+        self.wakes = LateWakes(period)
+        monkeypatch.setattr(gc, "get_stats", lambda: [{}, {}, {"collections": self.count}])
+
+    def run(self, seconds: float, every: float, lasting: float, late: float = 0.0) -> None:
+        """Collect for `lasting` seconds about once in `every`; other wake-ups are `late` seconds late."""
+        until, random = self.now + seconds, Random(1)
+        begin = self.now + every * random.random()
+        while self.now < until:
+            due = self.now + self.period
+            while begin + lasting < due:
+                self.count, begin = self.count + 1, begin + lasting + 2 * (every - lasting) * random.random()
+            woken = due + late
+            if begin < due:
+                self.count, woken = self.count + 1, begin + lasting
+                begin = woken + 2 * (every - lasting) * random.random()
+            self.wakes.add(woken - self.now - self.period)
+            self.now = woken + 0.001  # what the thread does
+
+
+@pytest.mark.parametrize(("every", "lasting"), [(1.0, 0.3), (2.0, 0.08), (0.31, 0.03), (0.5, 0.05), (5.0, 2.0)])
+def test_late_wakes_measure_collections_of_any_length(
+    monkeypatch: pytest.MonkeyPatch, every: float, lasting: float
+) -> None:
+    collector = Collector(monkeypatch, 0.05)
+    collector.run(200.0, every, lasting)
+    assert collector.wakes.seconds == pytest.approx(200.0 * lasting / every, rel=0.25)
+    assert collector.wakes.facts()["full"] == pytest.approx(collector.count, rel=0.1)
+
+
+def test_wakes_that_are_late_anyway_are_no_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    collector = Collector(monkeypatch, 0.05)
+    collector.run(100.0, 1.0, 0.0, late=0.04)  # something else holds the interpreter, beside short collections
+    assert collector.wakes.seconds == pytest.approx(0.0, abs=0.5)
+    assert collector.wakes.facts() == {}
+
+
+def test_a_few_late_wakes_are_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    collector = Collector(monkeypatch, 0.05)
+    collector.run(3.5, 1.0, 0.3)
+    assert collector.wakes.seconds is None and collector.wakes.facts() == {}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from monitor.model.report import Finding
-from trainhooks.events import Facts, Host
+from trainhooks.events import Facts, Frames, Host
 
 from .conftest import Story, judged
 
@@ -80,7 +80,14 @@ def averages(comm: float | None = 0.08, overlap: float = 0.03, cpu: float = 50.0
     return lambda: story
 
 
+def collections(share: float, **facts: Any) -> Told:
+    """A run of 38 s, a share of it in collections."""
+    story = steps(100, data=0.01, forward=0.1, backward=0.25, optimizer=0.02)
+    return lambda: story.tell(Facts, facts={"collections": {"full": 100, "seconds": 38 * share, **facts}})
+
+
 SICK: dict[str, Told] = {
+    "garbage-collection": collections(0.2),
     "accumulation-sync": averages(),
     "weights-unchanged": found(no_gradient={"steps": 16, "parameters": 100, "frozen": 0}),
     "learning-rate-zero": zero(0.0, 30.0, highest=0.0),
@@ -92,6 +99,7 @@ SICK: dict[str, Told] = {
     "loss-diverging": losses(diverging),
 }
 INNOCENT: dict[str, list[Told]] = {
+    "garbage-collection": [collections(0.02), collections(0.2, seconds=None), collections(0.2, seconds="8")],
     "accumulation-sync": [
         averages(overlap=0.0785),  # behind the backward pass
         averages(unneeded=0),
@@ -179,3 +187,17 @@ def test_what_an_average_costs_is_what_no_idle_core_does() -> None:
     assert told(averages(cpu=99.0)).lost_fraction == pytest.approx(7 * 0.08 / 0.9, rel=0.02)
     unknown = told(averages(comm=None))
     assert (unknown.severity, unknown.lost_fraction) == ("info", None)
+
+
+def test_few_collections_are_information_and_calls_of_one_are_told_by_their_line() -> None:
+    findings, _ = judged(collections(0.06)(), alive=False)
+    assert [(finding.code, finding.severity) for finding in findings] == [("garbage-collection", "info")]
+    assert "gc.freeze" in findings[0].advice
+    story = Story()
+    for _ in range(100):
+        story.step(forward=0.1, backward=0.1, other=0.2)
+    rows = [("other", "train.py:12 (gc.collect) in <module>", 90), ("forward", "train.py:9 in <module>", 90)]
+    story.tell(Frames, rows=rows, activities=["garbage collection", ""])
+    (finding,) = [each for each in judged(story, alive=False)[0] if each.severity != "info"]
+    assert finding.code == "garbage-collection" and "train.py:12" in finding.evidence[1]
+    assert "Remove gc.collect()" in finding.advice and finding.lost_fraction == pytest.approx(0.5, rel=0.05)

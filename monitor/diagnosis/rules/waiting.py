@@ -14,7 +14,7 @@ from monitor.model.stack_samples import Place
 from monitor.model.unnamed_time import UNNAMED
 from monitor.step_columns import OTHER
 from monitor.units import duration, flow, percent, share
-from trainhooks.stack_activities import COMPUTED
+from trainhooks.stack_activities import COLLECTION, COMPUTED
 
 # Time in no phase, and what stack samples show in it.
 
@@ -309,6 +309,50 @@ def _interruption(
         once_fraction=evidence.of_wall(late),
     )
 
+
+# Of the time since the first step. It is estimated: what is found below a tenth is told, and no warning.
+MIN_COLLECTION_SHARE = 0.03
+MIN_WARNING_COLLECTION_SHARE = 0.10
+
+
+@rule(
+    "garbage-collection",
+    Family.WAITING,
+    suppresses=(Suppress(("unaccounted-time", "slow-steps", "slow-drift"), if_most=True),),
+)
+def garbage_collection(evidence: Evidence) -> Finding | None:
+    """Find collections of all Python objects that take much of the time."""
+    if not evidence.enough() or evidence.device is not None:  # a GPU's idle time in collections is in its own account
+        return None
+    found = evidence.facts("collections")
+    count, paused = found.get("full"), found.get("seconds")
+    called = sampled_seconds(evidence, COLLECTION)
+    seconds = max(called, float(paused) if isinstance(paused, int | float) else 0.0)
+    part = min(1.0, evidence.of_loop(seconds))
+    if part < MIN_COLLECTION_SHARE:
+        return None
+    lines = [f"about {duration(seconds)} in collections of all objects"]
+    if isinstance(count, int) and count > 0:
+        lines[0] += f", {count:,} of them"
+    if called:
+        lines += evidence.unnamed_places()
+    return Finding(
+        code="garbage-collection",
+        severity="warning" if part >= MIN_WARNING_COLLECTION_SHARE else "info",
+        title=f"Garbage collection: about {share(part)} of the time {SINCE}",
+        evidence=lines,
+        advice=COLLECTED_BY_CALL if called else COLLECTED_BY_ITSELF,
+        lost_fraction=part * evidence.loop_share,
+    )
+
+
+COLLECTED_BY_CALL = (
+    "Remove gc.collect() from the loop, or call it once an epoch: tensors are freed as soon as nothing refers to them."
+)
+COLLECTED_BY_ITSELF = (
+    "Call gc.freeze() once all data and models are loaded: later collections pass over them. Keep data in arrays or"
+    " tensors, not in millions of Python objects."
+)
 
 MIN_STARTUP_SECONDS = 10.0  # besides imports; less is not slow
 MIN_STARTUP_SHARE = 0.25  # of the whole run; a long run pays any start back

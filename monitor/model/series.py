@@ -263,6 +263,11 @@ class Quantiles:
             rows += [math.exp((bin_ + 0.5) * _LOG_STEP)] * min(self.bins[bin_], count - len(rows))
         return rows + [0.0] * min(self.zeros, count - len(rows))
 
+    def count(self, least: float) -> int:
+        """Return how many numbers are in the bin of `least` or above it."""
+        lowest = _bin(least)
+        return sum(count for bin_, count in self.bins.items() if bin_ >= lowest)
+
     def at(self, *shares: float) -> list[float]:
         """Return the values below which these shares of the numbers lie; 0.0 where there are none."""
         total = self.zeros + sum(self.bins.values())

@@ -226,7 +226,11 @@ INNOCENT: dict[str, list[Told]] = {
         logged({**REWARD, **passes(*[flat(1.0)] * 7, flat(0.0))}),  # one of many, which may be wrong
     ],
 }
-NOT_IN_ZOO = dict.fromkeys(SICK.keys() - {"zero-advantage"}, "needs a trainer that logs it")
+IN_ZOO = {
+    "zero-advantage", "off-policy", "completions-truncated", "kl-blowup", "unparsable-outputs", "policy-frozen",
+    "entropy-collapse",
+}  # fmt: skip
+NOT_IN_ZOO = dict.fromkeys(SICK.keys() - IN_ZOO, "needs a trainer that logs it")
 CASES = [(code, i) for code, cases in SICK.items() for i in range(len(cases))]
 
 

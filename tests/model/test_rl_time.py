@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -71,6 +72,16 @@ def syncing(seconds: float, every: int = 1) -> Story:
     return told
 
 
+def limited(at_limit: int, limit: float = 10.0, others: float = 2.0, n: int = 60, spread: float = 0.2) -> Story:
+    """Executions of some seconds, and `at_limit` of `n` that end at a limit."""
+    told, noise = Story(), Random(1)
+    for i in range(n):
+        is_late = i % (n // at_limit) == 0 if at_limit else False
+        seconds = limit * (1.002 + 0.01 * noise.random()) if is_late else others * (1 + spread * noise.random())
+        told.step(generation=2.0, execution=seconds, training=2.0)
+    return told
+
+
 PROCESS = ("rl.py:41 (subprocess.run) in score", "subprocess", 40)
 REQUEST = ("rl.py:52 (requests.post) in judge", "HTTP", 40)
 PARSING = ("rl.py:60 (ast.parse) in score", "", 40)
@@ -83,6 +94,7 @@ SICK: dict[str, Callable[[], Story]] = {
     "no-kv-cache": uncached,
     "sequential-rewards": lambda: scoring(0.6, PROCESS, (*PARSING[:2], 5)),
     "weight-sync-heavy": lambda: syncing(0.4),
+    "time-limit": lambda: limited(15),
 }
 INNOCENT: dict[str, list[Callable[[], Story]]] = {
     "env-bound": [
@@ -117,8 +129,17 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
         lambda: scoring(0.6, (*PROCESS[:2], 6)),  # too few looks
     ],
     "weight-sync-heavy": [lambda: syncing(0.1), lambda: syncing(0.4, every=4)],
+    "time-limit": [
+        lambda: limited(0),
+        lambda: limited(15, limit=9.0),  # no number that a person chooses
+        lambda: limited(4),  # too few
+        lambda: limited(60, limit=2.0),  # they all take as long
+        lambda: limited(15, others=2.0, spread=3.9),  # some of them take nearly as long without a limit
+        lambda: limited(12, limit=1.0, others=0.5),  # it costs little
+    ],
 }
 NOT_IN_ZOO = {
+    "time-limit": "ends of limits take long to collect",
     "weight-sync-heavy": "needs an inference server",
 }
 
@@ -161,6 +182,12 @@ def test_logged_lengths_give_a_lower_bound_without_a_gain() -> None:
     told = found(answering(logs=LOGGED))["generation-tail"]
     assert "at least 60%" in told.title
     assert told.lost_fraction is None
+
+
+def test_a_limit_costs_what_it_is_longer_than_the_median() -> None:
+    told = found(limited(15))["time-limit"]
+    assert "execution ends at a limit of 10 s in 25% of the steps" in told.title
+    assert told.lost_fraction == pytest.approx(15 * 7.8 / (60 * 4 + 15 * 10.07 + 45 * 2.2), rel=0.05)
 
 
 def test_a_missing_cache_promises_no_number() -> None:

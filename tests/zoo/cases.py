@@ -117,6 +117,12 @@ SICK = (
     Case("rl_text.py", "generation-tail", ("long_tail",), twin=True),
     Case("rl_text.py", "sequential-rewards", ("judge_in_turn",), twin=True),
     Case("rl_text.py", "zero-advantage", ("equal_rewards",), twin=True),
+    Case("rl_signals.py", "off-policy", ("stale_sampler",)),
+    Case("rl_signals.py", "completions-truncated", ("truncated",)),
+    Case("rl_signals.py", "kl-blowup", ("drifts",)),
+    Case("rl_signals.py", "unparsable-outputs", ("unreadable",)),
+    Case("rl.py", "policy-frozen", ("frozen",)),
+    Case("rl.py", "entropy-collapse", ("collapsed",)),
     Case("sick_memory_leak.py", "memory-leak"),
     Case(
         "sick_out_of_memory.py", "out-of-memory", code=1, allowed={"memory-leak": "what fills it is never given back"}
@@ -174,6 +180,7 @@ WELL = (
     Case("well_talkative.py", None),
     *(Case("learning.py", None, (kind,)) for kind in UNUSUAL),
     *(Case("rl.py", None, (kind,)) for kind in RIGHT),
+    Case("rl_signals.py", None, ("healthy",)),
     Case(
         "steady.py",
         None,

@@ -279,6 +279,54 @@ def waits_for_one(place: Place) -> bool:
     return place.activity == SLEEP and _OF_MANY.search(place.line) is None
 
 
+# A sandbox or a judge that ends by its time limit
+
+SCORING = (*REWARDS, "test_generation")
+MIN_HITS, MIN_HIT_SHARE = 5, 0.03  # steps at the limit; of all steps with the phase
+LIMIT_WIDTH = 1.04  # times the limit: what starts and ends a call takes some hundredths
+MIN_LIMIT_RATIO = 1.5  # times the median: where most calls end at one time, that is how long they take
+# Seconds that people choose as limits. A longest call lies within 4% above one of them by chance in 1 of 4 cases; that
+# the longest steps crowd there, apart from the others, is what decides.
+LIMITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 45, 50, 60, 90, 120, 180, 240, 300, 600)
+GAP = 1.3  # times: the limit divided by this, to the limit, is where fewer steps end than at it
+MIN_LIMIT_SHARE = 0.05  # of the time since the first step
+
+
+@rule("time-limit", Family.WAITING, suppresses=(Suppress(("slow-steps",), culprits=SCORING),))
+def time_limit(evidence: Evidence) -> Finding | None:
+    """Find scoring that often takes as long as it may: what does not end, or is too slow for its limit."""
+    for name in SCORING:
+        stats = evidence.state.main.phases.get(name)
+        if stats is None or not evidence.enough():
+            continue
+        column = stats.seconds.digested()
+        typical, longest = column.quantiles.at(0.5)[0], column.most
+        limit = max((limit for limit in LIMITS if limit <= longest), default=None)
+        if limit is None or longest > limit * LIMIT_WIDTH or longest < MIN_LIMIT_RATIO * typical:
+            continue
+        hits = column.quantiles.count(longest / LIMIT_WIDTH)
+        near = column.quantiles.count(longest / GAP) - hits
+        seconds = hits * (limit - typical)
+        part = evidence.of_loop(seconds)
+        if hits < max(MIN_HITS, MIN_HIT_SHARE * column.count) or near > hits or part < MIN_LIMIT_SHARE:
+            continue
+        return Finding(
+            code="time-limit",
+            severity="warning",
+            title=f"{name} ends at a limit of {limit} s in {share(hits / column.count)} of the steps",
+            evidence=[
+                f"{hits:,} of {column.count:,} steps take {limit} s to {duration(longest)} there, none longer; median"
+                f" {duration(typical)}",
+                *evidence.places(name),
+            ],
+            advice="Lower the limit to what answers that end need, stop what cannot end early (a first test, a limit on"
+            " CPU time), and score the others meanwhile.",
+            lost_fraction=None if evidence.host_only else evidence.of_wall(seconds),
+            culprit=name,
+        )
+    return None
+
+
 # Weights for an inference server
 
 MIN_SYNC_SHARE = 0.15  # of the time since the first step, as for a wait for data: without it 1.18x as fast

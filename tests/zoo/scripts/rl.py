@@ -1,9 +1,9 @@
-"""Reinforcement learning on an environment of the program: ways that are right, and one that waits for it.
+"""Reinforcement learning on an environment of the program: ways that are right, and some that are not.
 
 python rl.py KIND [mended]
 """
 
-import sys
+import argparse
 import time
 
 import gymnasium as gym
@@ -12,8 +12,12 @@ import torch
 from torch import nn
 from torch.distributions import Categorical, Normal
 
-KIND = sys.argv[1]
-MENDED = "mended" in sys.argv[2:]
+parser = argparse.ArgumentParser()
+parser.add_argument("kind")
+parser.add_argument("mended", nargs="?")
+parser.add_argument("--update-epochs", type=int, default=4)
+arguments = parser.parse_args()
+KIND, MENDED = arguments.kind, arguments.mended == "mended"
 torch.manual_seed(0)
 np.random.seed(0)
 
@@ -62,9 +66,10 @@ class Agent(nn.Module):
         return action, choice.log_prob(action), choice.entropy(), self.critic(x).squeeze(-1)
 
 
-def ppo(envs, count, iterations, length, epochs=4, in_eval_mode=False):
+def ppo(envs, count, iterations, length, epochs=arguments.update_epochs, in_eval_mode=False, bonus=0.01, part=None):
     agent = Agent()
-    optimizer = torch.optim.Adam(agent.parameters(), lr=1e-3)
+    trained = agent if part is None else getattr(agent, part)
+    optimizer = torch.optim.Adam(trained.parameters(), lr=1e-3)
     state, _ = envs.reset(seed=0)
     for iteration in range(iterations):
         rows = []
@@ -94,18 +99,26 @@ def ppo(envs, count, iterations, length, epochs=4, in_eval_mode=False):
         for t in reversed(range(length)):
             running = returns[t] = rewards[t] + 0.97 * running * (1 - dones[t])
         flat = [tensor.flatten(0, 1) for tensor in (xs, actions, scores, returns, returns - values)]
+        moved, clipped, entropies = [], [], []
         for _ in range(epochs):
             for index in torch.randperm(length * count).split(length * count // 4):
                 x, a, old, target, advantage = (tensor[index] for tensor in flat)
                 _, score, entropy, value = agent.act(x, a)
                 ratio = (score - old).exp()
                 surrogate = torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
-                loss = -surrogate.mean() + 0.5 * (value - target).square().mean() - 0.01 * entropy.mean()
+                loss = -surrogate.mean() + 0.5 * (value - target).square().mean() - bonus * entropy.mean()
                 optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
                 optimizer.step()
-        print(f"iteration {iteration} mean_reward {rewards.mean().item():.4f}")
+                with torch.no_grad():
+                    moved.append(((ratio - 1) - (score - old)).mean().item())
+                    clipped.append(((ratio - 1).abs() > 0.2).float().mean().item())
+                    entropies.append(entropy.mean().item())
+        print(
+            f"iteration {iteration} mean_reward {rewards.mean().item():.4f} approx_kl {np.mean(moved):.7f}"
+            f" clipfrac {np.mean(clipped):.4f} entropy {np.mean(entropies):.4f}"
+        )
 
 
 def dqn(double):
@@ -247,6 +260,10 @@ def imitation():
 
 if KIND == "waits_for_environment":
     ppo(Track(0.0 if MENDED else 0.006), 1, 12, 64)
+elif KIND == "frozen":  # the optimizer holds the critic alone
+    ppo(gym.vector.SyncVectorEnv([Track] * 8), 8, 45, 32, part=None if MENDED else "critic")
+elif KIND == "collapsed":  # the sign of the entropy bonus is wrong
+    ppo(gym.vector.SyncVectorEnv([Track] * 8), 8, 45, 32, bonus=0.01 if MENDED else -0.5)
 elif KIND == "plain":
     ppo(Track(), 1, 25, 256)
 elif KIND == "vectorized":

@@ -170,8 +170,8 @@ while entries:
 assembler.release_held()
 TIMES = ("t", "start", "duration", "own")
 for event in assembler.events:
-    if "forwards" in event.get("facts", ()):
-        continue  # repeated calls are looked for in the slow path alone
+    if not {"forwards", "plan"}.isdisjoint(event.get("facts", ())):
+        continue  # repeated calls and loops are looked for in the slow path alone
     if "passes" in event.get("facts", ()):
         continue  # reported once a second
     recorded = {name: value for name, value in event.items() if name not in TIMES}

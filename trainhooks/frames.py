@@ -225,7 +225,7 @@ class Sampler:
         if key not in self._activities:
             if len(self._activities) >= MAX_CALLS:
                 self._activities.clear()
-            activity = stack_activities.of_call(called(position))
+            activity = stack_activities.of_call(called(position), is_innermost)
             if activity is None and is_innermost:
                 activity = stack_activities.of_context(_entered(position))
             self._activities[key] = activity

@@ -22,7 +22,7 @@ MIN_PAUSE_NS = 1_000_000
 ALL_OBJECTS = 2  # the generation
 # A busy interpreter changes threads every 5 ms, so a wake-up is late by that much anyway.
 LATE_SECONDS = 0.006
-MIN_LATE_WAKES = 5  # below, nothing is claimed
+MIN_LATE_WAKES = 3  # below, nothing is claimed
 MIN_OTHER_WAKES = 20
 RENEWED = 1.1  # times the seconds reported last
 

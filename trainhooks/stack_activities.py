@@ -189,10 +189,16 @@ def _ends_a_part(begin: str, path: str) -> bool:
     return not rest or begin.endswith("_") or rest.startswith(("/", "."))
 
 
-def of_call(name: Optional[str]) -> Optional[str]:
-    """Return the activity of a call by its dotted name; None where the name is unknown or may mean anything."""
+def of_call(name: Optional[str], is_innermost: bool = False) -> Optional[str]:
+    """Return the activity of a call by its dotted name; None where the name is unknown or may mean anything.
+
+    Args:
+        is_innermost: whether what is called has no frame: it is no Python.
+    """
     if name is None:
         return None
+    if name == "collect":  # of `gc`: one of the program's own has a frame of its own
+        return COLLECTION if is_innermost else None
     head, _, last = name.rpartition(".")
     pair = f"{head.rpartition('.')[2]}.{last}"
     return _CALLS.get(pair) or _CALLS.get(last)

@@ -210,18 +210,31 @@ def signal(name: str, column: Column, detail: str = "") -> Signal:
 
 @dataclass(slots=True)
 class Policy:
-    """The metrics of one role, or of the only model. `names`: quantity -> (rank, name, detail)."""
+    """The metrics of one role, or of the only model.
+
+    Attributes:
+        printed: those read from the output: they go by what it counts, be it iterations, the others by steps.
+        names: quantity -> (rank, name, detail).
+    """
 
     role: str
     columns: dict[str, Column]
+    printed: frozenset[str] = frozenset()
     names: dict[Quantity, list[tuple[int, str, str]]] = field(default_factory=dict)
 
     def of(self, *quantities: Quantity) -> list[Signal]:
         """Return the signals of these quantities that go on until now, the leading one first."""
         rows = [row for quantity in quantities for row in sorted(self.names.get(quantity, ()), key=lambda row: row[0])]
-        newest = max((self.columns[name].digested().series.newest for name in self._all()), default=0)
+        newest = {True: 0, False: 0}
+        for name in self._all():
+            is_printed = name in self.printed
+            newest[is_printed] = max(newest[is_printed], self.columns[name].digested().series.newest)
         found = [signal(name, self.columns[name], detail) for _, name, detail in rows]
-        return [row for row in found if row.points and self.columns[row.name].series.newest >= RECENT * newest]
+        return [
+            row
+            for row in found
+            if row.points and self.columns[row.name].series.newest >= RECENT * newest[row.name in self.printed]
+        ]
 
     def first(self, quantity: Quantity) -> Signal | None:
         return next(iter(self.of(quantity)), None)
@@ -241,12 +254,14 @@ class Policy:
 
 def policies(evidence: Evidence) -> list[Policy]:
     """Return the policies that log anything known, by role."""
-    columns = evidence.state.metrics
+    columns, console = evidence.state.metrics, evidence.state.console
+    theirs = console.metrics if console is not None else {}
+    printed = frozenset(name for name, column in columns.items() if column is theirs.get(name))
     found: dict[str, Policy] = {}
     for name, column in columns.items():
         known = meaning(name)
         if known is not None and (column.values or column.count):
-            policy = found.setdefault(known.role, Policy(known.role, columns))
+            policy = found.setdefault(known.role, Policy(known.role, columns, printed))
             policy.names.setdefault(known.quantity, []).append((known.rank, name, known.detail))
     return list(found.values())
 

@@ -223,5 +223,5 @@ def test_wakes_that_are_late_anyway_are_no_collections(monkeypatch: pytest.Monke
 
 def test_a_few_late_wakes_are_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     collector = Collector(monkeypatch, 0.05)
-    collector.run(3.5, 1.0, 0.3)
+    collector.run(2.0, 1.0, 0.3)
     assert collector.wakes.seconds is None and collector.wakes.facts() == {}

@@ -129,6 +129,10 @@ def test_a_call_is_named_only_where_its_name_is_clear(call: str | None, activity
     assert of_call(call) == activity
 
 
+def test_collect_is_the_collector_s_only_where_it_is_no_python() -> None:
+    assert (of_call("collect", is_innermost=True), of_call("collect")) == ("garbage collection", None)
+
+
 def test_only_what_is_called_a_lock_is_one() -> None:
     assert (of_context("self.the_lock"), of_context("torch.no_grad"), of_context(None)) == ("lock", None, None)
 

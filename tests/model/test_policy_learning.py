@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from monitor.diagnosis.policy_metrics import Quantity, meaning
-from trainhooks.events import Facts
+from trainhooks.events import Facts, Metrics
 
-from .conftest import Story, judged
+from .conftest import Story, folded, judged, judged_state
 
 Told = Callable[[], Story]
 Curve = Callable[[float], float]
@@ -328,3 +328,26 @@ def test_names_of_other_things_are_left_alone() -> None:
         *("kl_loss", "rewards/chosen", "compile"),
     ]
     assert [name for name in names if meaning(name) is not None] == []
+
+
+def beside_rollouts(updates: int, iterations: int = 60, kl: float = 0.0) -> set[str]:
+    """Return the findings on a program whose steps the hooks see, and which prints a line in each iteration."""
+    steps, output = Story(), Story("c", source="console")
+    for iteration in range(iterations):
+        for update in range(updates):
+            rollout = {"rollout": 0.6} if update == 0 else {}
+            own = {"metrics": {"episode_return": 20.0 + iteration % 3}} if update == 0 else {}
+            steps.step_with(own, **rollout, forward=0.02, backward=0.05)
+        values = {"mean_reward": 0.5 + 0.01 * (iteration % 2), "approx_kl": kl, "clipfrac": 0.0}
+        output.now = steps.now
+        output.tell(Metrics, values=values, step=iteration)
+    return {finding.code for finding in judged_state(folded(steps, output), alive=False)[0]}
+
+
+def test_what_is_printed_by_the_iteration_counts_beside_what_is_logged_by_the_step() -> None:
+    assert "policy-frozen" in beside_rollouts(updates=8)
+    assert "policy-frozen" not in beside_rollouts(updates=8, kl=1e-3)
+
+
+def test_a_policy_that_is_updated_once_an_iteration_has_no_kl() -> None:
+    assert "policy-frozen" not in beside_rollouts(updates=1) | beside_rollouts(updates=2)

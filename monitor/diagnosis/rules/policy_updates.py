@@ -194,6 +194,7 @@ MAX_FROZEN_KL = 1e-6
 MAX_FROZEN_CLIPPED = 1e-4  # of tokens or actions: one in ten thousand
 FROZEN_SHARE = 0.9  # of all values
 MIN_UPDATES = 2  # on each batch: the first is made with the policy that sampled it, whose ratio is 1
+MIN_ITERATION_STEPS = 4  # of an iteration: two optimizers, of policy and value, then make two updates each
 UPDATES_SETTINGS: tuple[str, ...] = ("update_epochs", "ppo_epochs", "num_ppo_epochs", "ppo_epoch")
 
 
@@ -238,9 +239,12 @@ def _updates(evidence: Evidence, policy: Policy) -> str | None:
     if evidence.setting("num_generations") is not None:
         names = (*names, "num_iterations")  # elsewhere it may be the total of the run
     setting = evidence.setting(*names)
-    if setting is None or not isinstance(setting[1], int | float) or setting[1] < MIN_UPDATES:
+    if setting is not None and isinstance(setting[1], int | float):
+        return f"{setting[0]}={setting[1]}" if setting[1] >= MIN_UPDATES else None
+    cycle = evidence.report.cycle
+    if cycle is None or policy.role or cycle.steps < MIN_ITERATION_STEPS:
         return None
-    return f"{setting[0]}={setting[1]}"
+    return f"{cycle.steps:,.0f} optimizer steps learn from each rollout"
 
 
 # A sampler that is not the policy that trains

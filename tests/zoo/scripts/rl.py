@@ -263,7 +263,7 @@ if KIND == "waits_for_environment":
 elif KIND == "frozen":  # the optimizer holds the critic alone
     ppo(gym.vector.SyncVectorEnv([Track] * 8), 8, 45, 32, part=None if MENDED else "critic")
 elif KIND == "collapsed":  # the sign of the entropy bonus is wrong
-    ppo(gym.vector.SyncVectorEnv([Track] * 8), 8, 45, 32, bonus=0.01 if MENDED else -0.5)
+    ppo(gym.vector.SyncVectorEnv([Track] * 8), 8, 45, 32, bonus=0.01 if MENDED else -10.0)
 elif KIND == "plain":
     ppo(Track(), 1, 25, 256)
 elif KIND == "vectorized":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from monitor.model.baseline import Baseline, StepKind
 from monitor.step_columns import OTHER
+from trainhooks.events import Span
 
 COLLECT, REWARD, PREPARE, LEARN, SYNC = "rollout", "reward", "prepare", "learn", "sync"
 # Phases by what an iteration does in them, in its order. All others, and the time in no phase, belong to the learning,
@@ -22,6 +24,7 @@ _PART = {phase: part for part, phases in PARTS.items() for phase in phases}
 IDLE = "idle"  # between the steps, in no span
 MIN_ITERATIONS = 2
 MIN_COLLECTED = 0.02  # of an iteration: a sample that is generated to be looked at is no rollout
+MAX_COLLECTED = 64  # recent spans whose distances are looked at
 MIN_PART = 0.005  # of an iteration, to be shown
 
 
@@ -58,6 +61,7 @@ def cycle(
     done: int,
     spans: Mapping[str, float],
     between: float,
+    marks: Sequence[Span] = (),
 ) -> Cycle | None:
     """Return the mean of the recent iterations; None where nothing is collected, or fewer than two are known.
 
@@ -67,12 +71,14 @@ def cycle(
         done: steps of the run.
         spans: seconds of spans outside the steps, over the run.
         between: seconds between the steps in no span, over the run.
+        marks: spans outside the steps, each with the step before it; of many, the longest.
     """
     kinds = [(kind, base) for kind, base in baselines.items() if base.phases and kind.stage == stage]
     iterations = max((_collecting(base) for _, base in kinds), default=0)
     outside = {_PART[name]: seconds for name, seconds in spans.items() if name in _PART and done}
     if not iterations and COLLECT in outside:
-        iterations = sum(len(base.phases) for _, base in kinds)  # collected before each step, in a span of its own
+        # Collected before each step, or before several that learn from it, in spans of its own.
+        iterations = sum(len(base.phases) for _, base in kinds) // _steps_between(marks)
     if iterations < MIN_ITERATIONS:
         return None
     roles = [_role(kind, base, iterations) for kind, base in kinds]
@@ -108,6 +114,13 @@ def part_of(phase: str) -> str | None:
 def _collecting(base: Baseline) -> int:
     """Return how many of a kind's recent steps collect."""
     return sum(any(_PART.get(name) == COLLECT and spent > 0 for name, spent in step.items()) for step in base.phases)
+
+
+def _steps_between(marks: Sequence[Span]) -> int:
+    """Return how many steps lie between two spans that collect; 1 where that is unknown."""
+    steps = sorted({mark.step for mark in marks if mark.step is not None and _PART.get(mark.name) == COLLECT})
+    apart = sorted(after - before for before, after in pairwise(steps[-MAX_COLLECTED:]))
+    return apart[len(apart) // 4] if apart else 1  # where shorter ones were left out, a quarter still has its neighbor
 
 
 def _role(kind: StepKind, base: Baseline, iterations: int) -> CycleRole:

@@ -101,6 +101,7 @@ def report(state: RunState, context: RunContext) -> Report:
             main.pace.steps,
             wall.spans,
             wall.between_steps,
+            main.marks,
         ),
     )
 

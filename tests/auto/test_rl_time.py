@@ -195,7 +195,7 @@ def test_vllm_inside_a_training(script: Script, method: str) -> None:
 @pytest.mark.parametrize(
     ("url", "body", "calls"),
     [
-        ("http://localhost:8000/v1/", "client.create(messages=[], n=4)", 19),  # the first comes before any step
+        ("http://localhost:8000/v1/", "client.create(messages=[], n=4)", 20),
         ("http://localhost:8000/v1/", "client.create(messages=[], stream=True)", 0),
         ("https://api.openai.com/v1/", "client.create(messages=[])", 0),
         ("http://localhost:8000/v1/", "judge()", 0),

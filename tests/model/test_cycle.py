@@ -78,3 +78,17 @@ def test_a_sample_now_and_then_is_no_rollout() -> None:
 @pytest.mark.parametrize(("steps", "words"), [(1.0, "1 step"), (16.02, "16 steps"), (2.5, "2.5 steps")])
 def test_steps_of_an_iteration(steps: float, words: str) -> None:
     assert steps_of(steps) == words
+
+
+@pytest.mark.parametrize("updates", [1, 2, 5])
+def test_several_steps_learn_from_what_was_generated_before_them(updates: int) -> None:
+    story = Story()
+    for _ in range(30):
+        story.span("generation", 0.3)
+        story.span("generation", 0.1)  # in several calls
+        for _ in range(updates):
+            story.step_with({}, forward=0.1, backward=0.2)
+    found = cycle(story)
+    assert found is not None
+    assert found.steps == pytest.approx(updates, rel=0.1)
+    assert found.seconds == pytest.approx(0.4 + 0.3 * updates, rel=0.1)

@@ -193,6 +193,12 @@ def reading(report: dict[str, Any], path: str) -> float | None:
     if path == "data_seconds":
         found = [row["mean"] * row["count"] / steps for row in report["phases"] if row["name"] == "data"]
         return found[0] if found else None
+    if path == "generation_seconds":
+        spans = (report["wall"]["spans"] or {}).get("generation", 0.0)
+        return spans + sum(row["mean"] * row["count"] for row in report["phases"] if row["name"] == "generation")
+    if path == "completions":
+        row = report["metrics"].get("completions")
+        return row["mean"] * row["count"] if row else None
     value: Any = report
     for key in path.split("|"):
         value = value.get(key) if isinstance(value, dict) else None

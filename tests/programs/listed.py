@@ -38,6 +38,7 @@ def _nano(name: str, *words: str) -> Program:
     )
 
 
+GENERATION = Own("generation s", r"generation took ([\d.]+) s", "generation_seconds", within=0.05)
 LM = "word_language_model"
 LM_FILES = tuple(f"{LM}/{name}.py" for name in ("main", "data", "model"))
 LM_WORDS = f"{LM}/main.py --data data/fake --epochs 3 --log-interval 5 --emsize 32 --nhid 32"
@@ -265,6 +266,48 @@ PROGRAMS = (
         own=(Own("loss", r"loss ([\d.]+)", "metrics|loss|last", within=0.001),),
     ),
     Program("optuna-study", "drivers/optuna_study.py", steps=200, modules=("optuna",)),
+    Program(
+        "trl-rloo",
+        "drivers/trl_rl.py RLOO 20",
+        steps=20,
+        modules=("trl",),
+        own=(GENERATION,),
+    ),
+    Program(
+        "trl-grpo",
+        "drivers/trl_rl.py GRPO 20",
+        steps=20,
+        modules=("trl",),
+        own=(GENERATION,),
+    ),
+    Program(
+        "learner-with-server",  # a stand-in for vLLM's server, which is built for GPUs
+        "drivers/generation_server.py 40",
+        steps=80,
+        modules=("openai",),
+        loss=r"loss (\S+)",
+        own=(GENERATION, Own("completions", r"completions: (\d+)", "completions", within=0.0)),
+    ),
+    Program(
+        "actor-critic",
+        "actor_critic.py --log-interval 10",
+        steps=None,  # until it has solved its task
+        source=_examples("reinforcement_learning"),
+        folder="reinforcement_learning",
+        modules=("gymnasium",),
+        loss=r"Average reward: (\S+)",
+        own=(Own("episodes", r"Episode (\d+)", "progress|steps_done", floor=10.0),),  # an update each
+    ),
+    Program(
+        "reinforce",
+        "reinforce.py --log-interval 10",
+        steps=None,
+        source=_examples("reinforcement_learning"),
+        folder="reinforcement_learning",
+        modules=("gymnasium",),
+        loss=r"Average reward: (\S+)",
+        own=(Own("episodes", r"Episode (\d+)", "progress|steps_done", floor=10.0),),  # an update each
+    ),
     Program(
         "sb3-ppo",
         "drivers/sb3_learn.py PPO 2048",

@@ -28,7 +28,7 @@ def wrap_completions(module: ModuleType) -> None:
 def _create(original: Callable[..., Any]) -> Callable[..., Any]:
     def ours(self: Any, *args: Any, **kwargs: Any) -> Any:
         # A stream is answered before its text is written.
-        if kwargs.get("stream") or not _is_training() or not harmless(is_own_server, self):
+        if kwargs.get("stream") or not _may_train() or not harmless(is_own_server, self):
             return original(self, *args, **kwargs)
         with phase("generation"):
             answer = original(self, *args, **kwargs)
@@ -40,13 +40,16 @@ def _create(original: Callable[..., Any]) -> Callable[..., Any]:
     return ours
 
 
-def _is_training() -> bool:
-    """Return whether this thread trains, and is in no part of it that has a name: a reward may ask a model, too."""
+def _may_train() -> bool:
+    """Return whether this thread may train, and is in no part of it that has a name: a reward may ask a model, too.
+
+    What comes before the first step is kept back until the process has trained.
+    """
     tracker = framework.tracker
     if tracker is None or tracker.silent or tracker.thread != get_ident():
         return False
     tracker.fast_path.leave()
-    return (tracker.last is not None or framework.plans) and not (framework.open_phases or framework.open_evaluations)
+    return not (framework.open_phases or framework.open_evaluations)
 
 
 def is_own_server(resource: Any) -> bool:

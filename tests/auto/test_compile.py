@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from .watched import both, entered, phases
+from .watched import both, entered, long, phases
 
-LONG = [pytest.param(way, marks=pytest.mark.long) for way in ("in_place", "step", "breaks", "recompiles")]
+LONG = map(long, ("sequential", "function", "in_place", "step", "breaks", "recompiles"))
 
 
-@pytest.mark.parametrize("way", ["module", "sequential", "function", *LONG])
+@pytest.mark.parametrize("way", ["module", *LONG])
 def test_graphs_stay_as_they_are(tmp_path: Path, way: str) -> None:
     run = both(tmp_path, "compiled.py", way)  # the last line it prints is the number of graphs
     steps = run.steps()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .watched import LIMIT, ROOT, SCRIPTS, both, environment
+from .watched import LIMIT, ROOT, SCRIPTS, both, environment, long
 
 
 def recorded(state: Path, *words: str) -> tuple[str, int]:
@@ -25,8 +25,8 @@ def recorded(state: Path, *words: str) -> tuple[str, int]:
     return ended.stdout, int(ended.stderr.split()[-1])
 
 
-@pytest.mark.parametrize("kind", ["loader", "plain", "tokens", "late"])
-@pytest.mark.parametrize("seed", ["1", pytest.param("2", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", ["loader", "late", *map(long, ("plain", "tokens"))])
+@pytest.mark.parametrize("seed", ["1", long("2")])
 def test_both_paths_record_the_same(tmp_path: Path, kind: str, seed: str) -> None:
     fast, on_path = recorded(tmp_path, "fast", seed, kind)
     slow, none = recorded(tmp_path, "never", seed, kind)

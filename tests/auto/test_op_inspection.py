@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from trainhooks.auto import op_inspection
 
 from .inspected import Facts, Function, X, inspect_call
-from .watched import both
+from .watched import both, long
 
 
 def test_an_error_of_the_model_passes_and_leaves_nothing(recorded: list[Facts]) -> None:
@@ -248,7 +248,7 @@ def test_what_the_program_is_warned_of_it_is_warned_of_once() -> None:
     assert ended.stderr.count("To copy construct from a tensor") == 1
 
 
-@pytest.mark.parametrize("script", ["plain_loop.py", "plain_accumulation.py"])
+@pytest.mark.parametrize("script", ["plain_loop.py", long("plain_accumulation.py")])
 def test_a_run_tells_its_operations(tmp_path: Any, script: str) -> None:
     run = both(tmp_path, script)
     recorded = [event["facts"]["ops"] for event in run.events("facts") if "ops" in event.get("facts", {})]

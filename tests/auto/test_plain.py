@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .watched import TORCHRUN, Watched, both, entered, phases, watched
+from .watched import TORCHRUN, Watched, both, entered, long, phases, watched
 
 PARTS = {"data", "forward", "backward", "optimizer"}
 
@@ -20,7 +20,7 @@ def logged(run: Watched) -> list[float]:
     return [step["metrics"]["loss"] for step in run.steps()]
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", ["0", long("2")])
 def test_a_plain_loop_with_evaluations(tmp_path: Path, workers: str) -> None:
     run = both(tmp_path, "plain_loop.py", workers)
     steps = run.steps()
@@ -70,7 +70,7 @@ def test_a_loop_without_a_loader(tmp_path: Path) -> None:
     assert all("step" not in span for span in run.spans("eval"))
 
 
-@pytest.mark.parametrize("kind", ["loader", "memory", "critics"])
+@pytest.mark.parametrize("kind", ["loader", *map(long, ("memory", "critics"))])
 def test_two_optimizers_that_take_turns(tmp_path: Path, kind: str) -> None:
     run = both(tmp_path, "gan.py", kind)
     steps = run.steps()
@@ -111,7 +111,7 @@ def test_tokens_and_padding(tmp_path: Path) -> None:
     assert len(run.spans("checkpoint")) == 2
 
 
-@pytest.mark.parametrize("kind", ["loader", "memory"])
+@pytest.mark.parametrize("kind", ["loader", long("memory")])
 def test_an_optimizer_that_never_steps(tmp_path: Path, kind: str) -> None:
     run = both(tmp_path, "idle_optimizer.py", kind)
     assert len(run.steps()) == 9
@@ -136,7 +136,7 @@ def test_gradients_from_which_nothing_is_learned_are_no_training(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("kind", "steps", "samples"),
-    [("agent", 20, 640), ("one_state", 20, 0), ("again", 30, 240), ("sharpness", 10, 80)],
+    [("agent", 20, 640), long("one_state", 20, 0), ("again", 30, 240), long("sharpness", 10, 80)],
 )
 def test_what_a_step_learns_from(tmp_path: Path, kind: str, steps: int, samples: int) -> None:
     run = both(tmp_path, "no_loader.py", kind)
@@ -150,7 +150,7 @@ def test_a_program_that_tells_its_steps_itself(tmp_path: Path) -> None:
     assert {name for step in steps for name in phases(step)} == {"data", "training"}
 
 
-@pytest.mark.parametrize(("where", "done"), [("program", 5), ("backward", 5), ("data", 5)])
+@pytest.mark.parametrize(("where", "done"), [("program", 5), long("backward", 5), long("data", 5)])
 def test_a_program_that_fails(tmp_path: Path, where: str, done: int) -> None:
     run = both(tmp_path, "failing.py", where, code=1)
     assert len(run.steps()) == done
@@ -168,7 +168,7 @@ def test_an_error_before_the_first_step_is_read_from_the_output(tmp_path: Path) 
     assert seen.report.outcome.error == "KeyError: 'model'"
 
 
-@pytest.mark.parametrize("way", ["torchrun", pytest.param("spawn", marks=pytest.mark.long)])
+@pytest.mark.parametrize("way", ["torchrun", long("spawn")])
 def test_two_ranks(tmp_path: Path, way: str) -> None:
     run = both(tmp_path, "ddp.py", *([way] if way == "spawn" else []), launcher=TORCHRUN if way == "torchrun" else ())
     ranks = [0, 1] if way == "torchrun" else [0]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from monitor.model.passes import Passes
-from tests.auto.watched import watched
+from tests.auto.watched import long, watched
 from trainhooks.events import Step
 
 LOOP = """
@@ -64,10 +64,10 @@ for _ in range(epochs):
     ("main", "total", "epochs", "batches"),
     [
         (FROM_ARGUMENTS, 36, 3, 12),
-        (FROM_A_VARIABLE, 36, 3, 12),
+        long(FROM_A_VARIABLE, 36, 3, 12),
         (ACCUMULATED, 12, 4, 12),
-        (BY_STEPS, 30, None, None),
-        (LEFT_EARLY, 15, None, None),  # its passes end before their batches do
+        long(BY_STEPS, 30, None, None),
+        long(LEFT_EARLY, 15, None, None),  # its passes end before their batches do
     ],
 )
 def test_the_total_of_a_plain_loop(
@@ -100,7 +100,7 @@ for x in loader(): step(x)
 """
 
 
-@pytest.mark.parametrize("main", [CONTRADICTORY, EXCEEDED, AN_EPISODE, NO_NUMBER])
+@pytest.mark.parametrize("main", [CONTRADICTORY, EXCEEDED, *map(long, (AN_EPISODE, NO_NUMBER))])
 def test_a_plan_that_may_be_wrong_is_unknown(tmp_path: Path, main: str) -> None:
     (tmp_path / "train.py").write_text(LOOP.format(main=main))
     progress = watched(tmp_path / "state", str(tmp_path / "train.py")).report.progress

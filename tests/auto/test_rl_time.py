@@ -10,7 +10,7 @@ import pytest
 from trainhooks.auto.adapters.openai_adapter import is_own_server
 
 from .test_rollouts import ON_POLICY, WORLD
-from .watched import Watched, phases, watched
+from .watched import Watched, long, phases, watched
 
 Script = Callable[..., Watched]
 
@@ -91,9 +91,9 @@ def codes(run: Watched) -> set[str]:
     ("form", "tail", "code"),
     [
         ("tail", 24 * 32, "generation-tail"),
-        ("equal", 0, None),
+        long("equal", 0, None),
         ("argument", 0, "no-kv-cache"),
-        ("configuration", 0, "no-kv-cache"),
+        long("configuration", 0, "no-kv-cache"),
     ],
 )
 def test_a_call_of_generate_tells_its_tail_and_its_cache(script: Script, form: str, tail: int, code: str) -> None:
@@ -105,7 +105,7 @@ def test_a_call_of_generate_tells_its_tail_and_its_cache(script: Script, form: s
     assert run.facts.get("generate") == ({"use_cache": False, "set_by": by} if by else None)
 
 
-@pytest.mark.parametrize(("seconds", "fires"), [(0.003, True), (0.00002, False)])
+@pytest.mark.parametrize(("seconds", "fires"), [(0.003, True), long(0.00002, False)])
 def test_seconds_in_environments(script: Script, seconds: float, fires: bool) -> None:
     loop = ON_POLICY.format(env=f"World({seconds})", action="action.item()", reset="ended")
     if fires:  # long enough for the start not to matter
@@ -180,7 +180,7 @@ def lasts(run: Watched, name: str, seconds: float) -> bool:
     return seconds <= spent <= 3 * seconds  # on a busy machine
 
 
-@pytest.mark.parametrize("method", ["generate", "chat"])
+@pytest.mark.parametrize("method", ["generate", long("chat")])
 def test_vllm_inside_a_training(script: Script, method: str) -> None:
     body = f"texts = llm.{method}(['a'] * 8)"
     run = script(
@@ -196,9 +196,9 @@ def test_vllm_inside_a_training(script: Script, method: str) -> None:
     ("url", "body", "calls"),
     [
         ("http://localhost:8000/v1/", "client.create(messages=[], n=4)", 20),
-        ("http://localhost:8000/v1/", "client.create(messages=[], stream=True)", 0),
+        long("http://localhost:8000/v1/", "client.create(messages=[], stream=True)", 0),
         ("https://api.openai.com/v1/", "client.create(messages=[])", 0),
-        ("http://localhost:8000/v1/", "judge()", 0),
+        long("http://localhost:8000/v1/", "judge()", 0),
     ],
 )
 def test_completions_of_an_own_server(script: Script, url: str, body: str, calls: int) -> None:
@@ -281,7 +281,7 @@ for step in th.steps(range(24)):
 """
 
 
-@pytest.mark.parametrize(("way", "fires"), [("one by one", True), ("in a pool", False), ("computed", False)])
+@pytest.mark.parametrize(("way", "fires"), [("one by one", True), long("in a pool", False), long("computed", False)])
 def test_rewards_by_their_stack_samples(script: Script, way: str, fires: bool) -> None:
     run = script(REWARDS, way)
     found = {finding.code: finding for finding in run.report.findings}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .watched import Watched, watched
+from .watched import Watched, long, watched
 
 WORLD = """
 import json, sys, time
@@ -109,7 +109,7 @@ def shares(run: Watched) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("env", "action", "reset", "count"),
     [
-        ("World(0.002)", "action.item()", "ended", 1),
+        long("World(0.002)", "action.item()", "ended", 1),
         ("gym.wrappers.TimeLimit(World(0.002, 99), 10)", "action.item()", "ended or cut", 1),
         ("gym.vector.SyncVectorEnv([lambda: World(0.001)] * 3)", "action.numpy()", "False", 3),
     ],
@@ -252,7 +252,7 @@ print(json.dumps(spent))
 """
 
 
-@pytest.mark.parametrize("form", ["method", "loose", "by hand"])
+@pytest.mark.parametrize("form", ["method", long("loose"), long("by hand")])
 def test_forward_has_a_name_where_no_outermost_module_is_called(tmp_path: Path, form: str) -> None:
     path = tmp_path / "form.py"
     path.write_text(FORMS)

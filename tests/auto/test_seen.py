@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from .watched import both
+from .watched import both, long
 
 
-@pytest.mark.parametrize("kind", ["methods", "batches", "places", "tracebacks", "imports", "modes", "handles"])
+@pytest.mark.parametrize(
+    "kind", ["methods", "batches", "tracebacks", "modes", *map(long, ("places", "imports", "handles"))]
+)
 def test_nothing_differs_for_the_program(tmp_path: Path, kind: str) -> None:
     if kind in ("tracebacks", "imports") and sys.version_info < (3, 11):
         pytest.skip("a bare `raise` restores the traceback up to Python 3.10")

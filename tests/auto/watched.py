@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from monitor.model.report import Report
 from monitor.runs.follow import load
 from trainhooks import rundir
@@ -22,6 +24,11 @@ LIMIT = 110.0  # seconds, against hanging
 # What a cluster's or another test's environment must not lend to the scripts.
 FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID", rundir.RUN_VARIABLE)
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+def long(*values: Any) -> Any:
+    """Return values of a parametrized test that only the long tests try."""
+    return pytest.param(*values, marks=pytest.mark.long)
 
 
 @dataclass

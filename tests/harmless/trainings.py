@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from tests.harmless.compare import LIVING, PYTHON, ROOT, SCRIPTS, Program
 
@@ -27,6 +28,11 @@ def in_order(output: bytes) -> bytes:
     rows: list[bytes] = masked(output).splitlines(keepends=True)
     ordered: list[bytes] = sorted(rows, key=lambda row: row if row.startswith(b"rank ") else b"")
     return b"".join(ordered)
+
+
+def with_workers(output: bytes) -> bytes:
+    """Return the masked output without how many tensors lived at the first step: batches arrive early, or do not."""
+    return re.sub(rb"(of the first step \d+ of) \d+", rb"\1 N", masked(output))
 
 
 ZOO = ROOT / "tests" / "zoo" / "scripts"
@@ -193,7 +199,9 @@ SCRIPTED: tuple[tuple[tuple[str, ...], bool, bool], ...] = (
 )
 
 
-def _training(name: str, text: str, memory: bool = False, short: bool = True) -> Program:
+def _training(
+    name: str, text: str, memory: bool = False, short: bool = True, masking: Callable[[bytes], bytes] = masked
+) -> Program:
     """Return a training that ends with a line on the living tensors."""
     return Program(
         name,
@@ -203,13 +211,13 @@ def _training(name: str, text: str, memory: bool = False, short: bool = True) ->
         memory=memory,
         short=short,
         ends=0,
-        masked=masked,
+        masked=masking,
     )
 
 
 TRAININGS = (
     _training("losses, weights, checkpoint, living tensors", LOOP.replace("WORKERS", "0"), memory=True),
-    _training("the same with two workers", LOOP.replace("WORKERS", "2"), memory=True),
+    _training("the same with two workers", LOOP.replace("WORKERS", "2"), memory=True, masking=with_workers),
     _training("what a program sees of its model and of torch", SEEN),
     _training("steps left by errors and continue, in a generator", ODD),
     _training("the names in torch's profiler", PROFILED),

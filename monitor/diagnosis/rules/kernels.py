@@ -350,3 +350,37 @@ def _mixed_advice(evidence: Evidence, dtype: str) -> str:
         name = "bfloat16" if dtype == "bf16" else "float16"
         advice = f"Run forward and loss under torch.autocast with dtype torch.{name}"
     return advice + ("." if dtype == "bf16" else ", with a loss scaler: this GPU has no bf16.")
+
+
+# A part of a model may be in float64 on purpose: a loss, a solver. All of it is rarely meant.
+MIN_DOUBLE_SHARE = 0.9
+MIN_COMPUTING_SHARE = 0.3  # of the time since the first step: less to compute gains less than a sixth
+DOUBLE_GAIN = 0.5  # of the time: a CPU computes and moves half as many float64 as float32
+
+
+@rule("double-precision", Family.MODEL)
+def double_precision(evidence: Evidence) -> Finding | None:
+    """Find a model that is trained in float64."""
+    dtypes = evidence.facts("optimizer").get("dtypes")
+    if not isinstance(dtypes, dict):
+        return None
+    sizes = {name: count for name, count in dtypes.items() if isinstance(count, int)}
+    double, total = sizes.get("float64", 0), sum(sizes.values())
+    seconds = hardware.computing(evidence) + evidence.named("optimizer")
+    if total <= 0 or double < MIN_DOUBLE_SHARE * total or not evidence.enough():
+        return None
+    on_cpu = hardware.place(evidence) == "cpu"
+    if on_cpu and evidence.of_loop(seconds) < MIN_COMPUTING_SHARE:
+        return None
+    is_meant = evidence.facts("torch").get("default_dtype") == "torch.float64"
+    lines = [f"{share(double / total)} of {total:,} trained parameters are float64"]
+    lines += ["torch.set_default_dtype(torch.float64): it is meant for all tensors"] if is_meant else []
+    return Finding(
+        code="double-precision",
+        severity="info" if is_meant else "warning",
+        title="Double precision: the model computes in float64",
+        evidence=lines,
+        advice="Train in float32: convert the data instead of the model, by torch.from_numpy(x).float(). NumPy makes"
+        " float64 by default.",
+        lost_fraction=evidence.of_wall(seconds) * DOUBLE_GAIN if on_cpu else None,
+    )

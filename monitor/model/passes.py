@@ -19,6 +19,7 @@ class Passes:
     """What a producer reported of the passes and the plan; steps are those done since it began."""
 
     number: int = 0  # of the newest pass, from 1
+    peeked: int = 0  # passes in which no step was made: a batch that was looked at
     batches: int | None = None  # of a pass
     began: int = 0  # steps done before the newest pass
     measured: float | None = None  # steps of a whole pass
@@ -35,25 +36,37 @@ class Passes:
         number = _count(passes.get("number")) if isinstance(passes, dict) else None
         if number is None or not isinstance(passes, dict):
             return
+        if number <= self.peeked:  # of another process, or another loop over the same loader
+            self.peeked = 0
+        number -= self.peeked
         if passes.get("late") is True and number > self.number:
             self.is_late = self.measured is None  # else its begin follows from the passes before
             self.began += round(self.measured or 0.0) * (number - self.number)
             self.number = number
             return
         self.is_late = False
+        if self.number and number > self.number and done == self.began:
+            self.peeked += number - self.number
+            return
         if self.number and number > self.number:
             self.measured = (done - self.began) / (number - self.number)
-        elif number < self.number:  # of another process, or another loop over the same loader
+        elif number < self.number:  # as above
             self.measured = None
         # The first pass is reported in the first step, once that has shown which loader is the training's.
         self.began = done - 1 if number == 1 and done == 1 else done
         self.number, self.batches = number, _count(passes.get("batches"))
+
+    def newest(self, done: int) -> int:
+        """Return the number of the newest pass in which a step was made; in a later one a batch may be looked at."""
+        return self.number - 1 if self.number > 1 and done == self.began else self.number
 
     def position(self, done: int, latest: Sequence[Step]) -> tuple[int, int] | None:
         """Return the batch within the newest pass, and the batches of a pass; None where that is unknown."""
         a_step = _batches_a_step(latest)
         if not self.number or self.is_late or self.batches is None or a_step is None or not self._fits(a_step):
             return None
+        if self.newest(done) < self.number:
+            return self.batches, self.batches
         return min(self.batches, round((done - self.began) * a_step)), self.batches
 
     def total(self, done: int, latest: Sequence[Step], epochs: int | None = None) -> int | None:
@@ -68,7 +81,7 @@ class Passes:
             total = self.updates
         elif self.steps is not None and a_step in (None, 1):  # with several batches a step, it may count either
             total = self.steps
-        elif (epochs := self.epochs or epochs) is not None and 0 < self.number <= epochs:
+        elif (epochs := self.epochs or epochs) is not None and 0 < self.newest(done) <= epochs:
             a_pass = self._steps_a_pass(a_step)
             total = None if a_pass is None else epochs * a_pass
         return total if total is not None and total >= done else None

@@ -45,7 +45,8 @@ def _place(state: RunState, progress: Progress, done: int) -> None:
     main, printed = state.main, state.printed
     position = main.passes.position(done, main.latest)
     if position is not None or main.passes.is_late:
-        progress.epoch, progress.epochs_total = main.passes.number, main.passes.epochs or _printed_epochs(state)
+        progress.epoch = main.passes.newest(done)
+        progress.epochs_total = main.passes.epochs or _printed_epochs(state)
     if position is not None:
         progress.batch, progress.batches = position
     elif printed.place is not None and (main is state.console or _printed_total(state, done) is not None):

@@ -51,6 +51,18 @@ BY_STEPS = """
 max_iters = 30
 for number in range(max_iters): step(torch.randn(4, 4))
 """
+LOOKED_AT = """
+import time
+epochs = 3
+batches = loader()
+x = next(iter(batches))
+print(model(x).shape)
+for _ in range(epochs):
+    for x in batches: step(x)
+    time.sleep(0.1)  # passes that follow at once are not each reported
+    print(next(iter(batches)).shape)
+    time.sleep(0.1)
+"""
 LEFT_EARLY = """
 epochs = 3
 for _ in range(epochs):
@@ -66,6 +78,7 @@ for _ in range(epochs):
         (FROM_ARGUMENTS, 36, 3, 12),
         long(FROM_A_VARIABLE, 36, 3, 12),
         (ACCUMULATED, 12, 4, 12),
+        (LOOKED_AT, 36, 3, 12),
         long(BY_STEPS, 30, None, None),
         long(LEFT_EARLY, 15, None, None),  # its passes end before their batches do
     ],
@@ -123,6 +136,15 @@ def test_the_place_and_the_total_within_the_first_pass() -> None:
     assert passes.total(0, []) is None and passes.position(0, []) is None  # how many batches a step takes is unknown
     assert (passes.total(18, steps(1)), passes.position(18, steps(1))) == (75, (18, 25))
     assert (passes.total(4, steps(4)), passes.position(4, steps(4))) == (21, (16, 25))
+
+
+def test_a_batch_that_is_looked_at_is_no_pass() -> None:
+    passes = Passes()
+    for number, done in ((1, 0), (2, 25), (3, 25), (4, 50), (5, 50)):
+        passes.take(facts(plan={"epochs": 3}, passes={"number": number, "batches": 25}), done)
+    assert (passes.number, passes.total(60, steps(1)), passes.position(60, steps(1))) == (3, 75, (10, 25))
+    passes.take(facts(passes={"number": 1, "batches": 5}), 90)  # of another loop
+    assert (passes.number, passes.position(92, steps(1))) == (1, (2, 5))
 
 
 def test_a_pass_that_is_reported_before_its_last_step_is_counted_right() -> None:

@@ -117,7 +117,7 @@ class Passes:
         """Record the begin of a pass with gradients."""
         known = self._loader() if self._loader is not None else None
         if self._reported is None:
-            self._number = self._number + 1 if loader is known else 1
+            self._number = 1  # before the first step a batch was looked at, at most
             self._loader, self._shape = weakref.ref(loader), _shape(loader)
             self._batches = None if is_planned() else _length(_sampler(loader))
             return

@@ -87,6 +87,7 @@ MIN_CRITICAL_INPUT_SHARE = 0.30
 # shared memory. Waits as short as that are those of a small step, not of a slow loader.
 FETCH_SECONDS = 0.0005
 HANDOVER_SECONDS = 0.002
+MIN_NEW_ITERATORS = 0.8  # of the steps, of a loader with several batches
 MAX_BURST_MEDIAN = 0.5  # of the mean wait: where the median is less, waits come in bursts
 
 
@@ -116,6 +117,9 @@ def input_bound(evidence: Evidence) -> Finding | None:
     lines += [f"{workers[0]}={workers[1]}"] if workers is not None else []
     lines += [f"{cpus[1]} usable CPU cores"] if cpus is not None else []
     lines += evidence.places("data")
+    passes = evidence.state.main.passes
+    is_anew = (passes.batches or 0) > 1 and passes.number >= MIN_NEW_ITERATORS * evidence.steps
+    lines += [f"{passes.number:,} iterators of the loader for {evidence.steps:,} steps"] if is_anew else []
     is_small = mean < (HANDOVER_SECONDS if workers is not None and workers[1] else FETCH_SECONDS)
     if is_small:
         lines.append("fetching any batch takes about as long: the step is small")
@@ -127,9 +131,15 @@ def input_bound(evidence: Evidence) -> Finding | None:
         severity="info" if is_small or crowd else "critical" if part >= MIN_CRITICAL_INPUT_SHARE else "warning",
         title=f"Input-bound: {share(part)} of step time waits for data" + (", in bursts" if in_bursts else ""),
         evidence=lines,
-        advice=_input_advice(workers, cpus[1] if cpus is not None else None, in_bursts, is_small),
+        advice=NEW_ITERATORS if is_anew else _input_advice(workers, cpus and cpus[1], in_bursts, is_small),
         lost_fraction=lost,
     )
+
+
+NEW_ITERATORS = (
+    "Iterate the loader once for all of its batches, or keep its iterator: next(iter(loader)) makes a new one for each"
+    " batch, which shuffles all indices and starts all workers again."
+)
 
 
 def _input_advice(workers: tuple[str, object] | None, cpus: object, in_bursts: bool, is_small: bool) -> str:

@@ -84,7 +84,6 @@ SICK = (
     Case("sick_compile_warmup.py", "compile-warmup"),
     Case("sick_slow_startup.py", "slow-startup"),
     Case("sick_garbage_collection.py", "garbage-collection", twin=True),
-    Case("sick_garbage_collection.py", "garbage-collection", ("called",), twin=True),
     Case("sick_steps_skipped.py", "steps-skipped"),
     Case("sick_nonfinite_plain.py", "nonfinite-loss"),
     Case("sick_nonfinite_hf.py", "nonfinite-loss"),

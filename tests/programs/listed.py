@@ -288,25 +288,18 @@ PROGRAMS = (
         loss=r"loss (\S+)",
         own=(GENERATION, Own("completions", r"completions: (\d+)", "completions", within=0.0)),
     ),
-    Program(
-        "actor-critic",
-        "actor_critic.py --log-interval 10",
-        steps=None,  # until it has solved its task
-        source=_examples("reinforcement_learning"),
-        folder="reinforcement_learning",
-        modules=("gymnasium",),
-        loss=r"Average reward: (\S+)",
-        own=(Own("episodes", r"Episode (\d+)", "progress|steps_done", floor=10.0),),  # an update each
-    ),
-    Program(
-        "reinforce",
-        "reinforce.py --log-interval 10",
-        steps=None,
-        source=_examples("reinforcement_learning"),
-        folder="reinforcement_learning",
-        modules=("gymnasium",),
-        loss=r"Average reward: (\S+)",
-        own=(Own("episodes", r"Episode (\d+)", "progress|steps_done", floor=10.0),),  # an update each
+    *(
+        Program(
+            name,
+            f"{script} --log-interval 10",
+            steps=None,  # until it has solved its task
+            source=_examples("reinforcement_learning"),
+            folder="reinforcement_learning",
+            modules=("gymnasium",),
+            loss=r"Average reward: (\S+)",
+            own=(Own("episodes", r"Episode (\d+)", "progress|steps_done", floor=10.0),),  # an update each
+        )
+        for name, script in (("actor-critic", "actor_critic.py"), ("reinforce", "reinforce.py"))
     ),
     Program(
         "sb3-ppo",

@@ -115,12 +115,12 @@ class Passes:
 
     def begins(self, loader: Any) -> None:
         """Record the begin of a pass with gradients."""
-        known = self._loader() if self._loader is not None else None
         if self._reported is None:
             self._number = 1  # before the first step a batch was looked at, at most
             self._loader, self._shape = weakref.ref(loader), _shape(loader)
             self._batches = None if is_planned() else _length(_sampler(loader))
             return
+        known = self._loader() if self._loader is not None else None
         if loader is not known:
             # A loader that is made anew for each epoch is the same one.
             if known is not None or _shape(loader) != self._shape or _length(_sampler(loader)) != self._batches:

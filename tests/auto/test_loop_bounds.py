@@ -43,11 +43,48 @@ CERTAIN = {
         "amp = False\nfor i in range(3):\n    if amp: pass\n    else: step()",
         {"updates": 3},
     ),
+    "a while that counts": ("n = 0\nwhile n < 4:\n    step()\n    n += 1", {"updates": 4}),
+    "a while that has counted": ("n = 0\nwhile n <= 4:\n    n += 1\n    step()", {"updates": 5}),
+    "a while that goes on from a number": (
+        "n = 2\nwhile n != 6:\n    with guard(): step()\n    n += 1",
+        {"updates": 4},
+    ),
+    "a break at a bound": ("n = 0\nwhile True:\n    step()\n    n += 1\n    if n > 3: break", {"updates": 4}),
+    "a break before the count": ("n = 0\nwhile 1:\n    step()\n    if n == 3: break\n    n += 1", {"updates": 4}),
+    "a break before the step": ("n = 0\nwhile 1:\n    n += 1\n    if n == 3: break\n    step()", {"updates": 2}),
+    "a break at the top": ("n = 0\nwhile 1:\n    if n >= 3: break\n    step()\n    n += 1", {"updates": 3}),
+    "passes until a bound": (
+        "n = 0\nwhile n < 5:\n    for batch in 'ab':\n        step()\n        n += 1\n        if n >= 5: break",
+        {"updates": 5},
+    ),
+    "a function that returns at a bound": (
+        "def main():\n    n = 0\n    while True:\n        for batch in 'abc':\n            step()\n            n += 1\n"
+        "            if n == 4: return\nmain()",
+        {"updates": 4},
+    ),
+    "a count of updates": (
+        "n = 0\nwhile n < 3:\n    for i in range(4):\n        if i % 2:\n            step()\n            n += 1\n"
+        "        if n >= 3: break",
+        {"updates": 3},
+    ),
+    "a while that calls": (
+        "class T:\n    def one(self): step()\nn = 0\nwhile n < 3:\n    T().one()\n    n += 1",
+        {"updates": 3},
+    ),
     "two optimizers": ("for i in range(3):\n    step()\n    step()", {"updates": 3}),
 }
 UNCERTAIN = {
     "while": "n = 0\nwhile n < 3:\n    n += 1\n    for i in range(3): step()",
     "within a while": "for i in range(2):\n    n = 0\n    while n < 3:\n        n += 1\n        step()",
+    "a while until a result": "n = 0\nloss = 9\nwhile loss > 3:\n    loss -= 2\n    n += 1\n    step()",
+    "a count now and then": "n = 0\nwhile n < 3:\n    step()\n    if id(n) % 2 or True: n += 1",
+    "a count set back": "n = 0\nwhile n < 3:\n    step()\n    n += 1\n    if n == 9: n = 0",
+    "whole passes until a bound": "n = 0\nwhile n < 3:\n    for batch in 'ab':\n        step()\n        n += 1",
+    "a break of the passes alone": (
+        "n = m = 0\nwhile m < 2:\n    m += 1\n    for b in 'abc':\n        step()\n        n += 1\n"
+        "        if n == 2: break"
+    ),
+    "a local count that is given": ("def main(n):\n    while n < 3:\n        step()\n        n += 1\nmain(1)"),
     "now and then": "for i in range(8):\n    if i % 2 == 0: step()",
     "by what was computed": "for i in range(8):\n    loss = i\n    if loss > 3: step()",
     "by a parameter": "def one(i):\n    if i > 3: step()\nfor i in range(8): one(i)",

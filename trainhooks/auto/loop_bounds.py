@@ -2,7 +2,8 @@
 
 Where an optimizer steps, each loop around the call is found in the source. Its bound is known if it is a number, a
 variable of a module, or a local variable that is assigned once, and to a number: a function's locals are never read.
-What is not certain is unknown: a `while`, a bound that a call returns, a step under a condition that varies.
+What is not certain is unknown: a bound that a call returns, a step under a condition that varies, a `while` whose steps
+it does not count (`counted_loops`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import textwrap
 from types import CodeType, FrameType
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
+from trainhooks.auto import counted_loops
 from trainhooks.frames import is_users
 from trainhooks.signal_errors import pass_on
 
@@ -47,13 +49,17 @@ class Nest(NamedTuple):
 
     Attributes:
         is_certain: whether each pass of the innermost one makes a step.
+        counted: the steps of a `while` around them that counts its steps.
     """
 
     loops: Tuple[Loop, ...]
     is_certain: bool
+    counted: Optional[int] = None
 
     def plan(self) -> Dict[str, int]:
         """Return `updates`, the steps of all passes together, or `epochs`, passes over what the innermost iterates."""
+        if self.counted is not None:
+            return {"updates": self.counted} if self.is_certain else {}
         times = [loop.times for loop in self.loops]
         if not times:
             return {}
@@ -98,10 +104,11 @@ class LoopWatch:
         if before is None:
             return nest.plan()
         same = [loop[:2] for loop in before.loops] == [loop[:2] for loop in nest.loops]
+        same = same and before.counted == nest.counted
         self._is_over = not same or len(self._known) >= MAX_PLACES
         if self._is_over:  # a plan of one of several loops is none of the training
             return {}
-        self._nest = Nest(before.loops, before.is_certain and nest.is_certain)
+        self._nest = before._replace(is_certain=before.is_certain and nest.is_certain)
         return self._nest.plan()
 
 
@@ -131,6 +138,7 @@ def read(frames: List[FrameType], arguments: Mapping[str, int]) -> Nest:
     """Return the loops around the calls of a stack, whose frames come with the innermost first."""
     loops: List[Loop] = []
     is_certain = True
+    counted: Optional[int] = None
     for frame in reversed(frames):
         path = _path(frame.f_code, frame.f_lineno)
         if path is None:  # no source, or not that of this code
@@ -139,10 +147,16 @@ def read(frames: List[FrameType], arguments: Mapping[str, int]) -> Nest:
             return Nest((), False)
         function = path[0]
         inside: Optional[ast.For] = None
-        for node, child in zip(path, [*path[1:], None]):
-            if isinstance(node, (ast.For, ast.While, ast.AsyncFor)):
-                if not isinstance(node, ast.For) or child is None or child not in node.body:
-                    return Nest((), False)  # a `while`; or in its header, or behind it
+        for depth, (node, child) in enumerate(zip(path, [*path[1:], None])):
+            if isinstance(node, counted_loops.LOOPS):
+                if counted is not None or child is None or child not in node.body:
+                    return Nest((), False)  # in its header, or behind it
+                if isinstance(node, ast.While) and not loops and not _repeats(path[-1]):
+                    counted = counted_loops.steps(function, path[depth:], Bounds(frame, function, arguments))
+                    if counted is not None:
+                        break  # it has looked at the loops within it
+                if not isinstance(node, ast.For):
+                    return Nest((), False)
                 times = _times(node, frame, function, arguments)
                 if not is_certain and loops:
                     loops[-1] = loops[-1]._replace(times=None)
@@ -151,9 +165,9 @@ def read(frames: List[FrameType], arguments: Mapping[str, int]) -> Nest:
             elif child is None:
                 if _repeats(node):
                     return Nest((), False)
-            elif _may_not_run(node, child, inside, function, bool(loops)):
+            elif _may_not_run(node, child, inside, function, bool(loops) or counted is not None):
                 is_certain = False
-    return Nest(tuple(loops), is_certain)
+    return Nest(tuple(loops), is_certain, counted)
 
 
 # The source of a frame
@@ -274,7 +288,7 @@ def _repeats(statement: Any) -> bool:
 
 def _times(loop: ast.For, frame: FrameType, function: Any, arguments: Mapping[str, int]) -> Optional[int]:
     iterated: Any = loop.iter
-    bounds = _Bounds(frame, function, arguments)
+    bounds = Bounds(frame, function, arguments)
     while isinstance(iterated, ast.Call) and iterated.args and _name(iterated.func) in WRAPPERS:
         iterated = iterated.args[0]
     if isinstance(iterated, (ast.List, ast.Tuple)):
@@ -302,7 +316,7 @@ def _name(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-class _Bounds:
+class Bounds:
     """What the numbers in a loop's header are."""
 
     def __init__(self, frame: FrameType, function: Any, arguments: Mapping[str, int]) -> None:
@@ -310,6 +324,10 @@ class _Bounds:
         code = frame.f_code
         is_module = isinstance(function, ast.Module)
         self._locals = set() if is_module else {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
+
+    def is_global(self, name: str) -> bool:
+        """Return whether the name is a variable of the module."""
+        return name not in self._locals
 
     def is_own(self, name: str) -> bool:
         """Return whether the program has a variable of this name."""

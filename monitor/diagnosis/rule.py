@@ -9,7 +9,8 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from monitor.model.compare import Side
-from monitor.model.report import Device, Finding, PhaseRow, Report
+from monitor.model.device_report import Device
+from monitor.model.report import Finding, PhaseRow, Report
 from monitor.model.stack_samples import BETWEEN_STEPS as BETWEEN_STEPS
 from monitor.model.stack_samples import Place
 from monitor.model.state import RunState

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from monitor.model.device_report import AccountRow, Device, IdlePlace, OutsideRow
 from monitor.model.device_steps import DeviceLane, DeviceSums
 from monitor.model.operations import CHECKPOINT, COPIES, LOGGING, SYNCHRONIZES, activity
-from monitor.model.report import AccountRow, Device, IdlePlace, OutsideRow
 from monitor.model.state import RunState, ours
 from monitor.units import duration, plural, share
 from trainhooks.events import clean

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from monitor.model.baseline import MAD_TO_SIGMA
-from monitor.model.report import Estimate, SlowStep
+from monitor.model.device_report import Estimate
+from monitor.model.report import SlowStep
 from monitor.model.series import Column, Durations
 from monitor.step_columns import OTHER
 from trainhooks.events import OVERFLOW, GpuTime

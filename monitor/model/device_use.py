@@ -10,9 +10,10 @@ from monitor.model.device_account import (
     device_account,
     idle_places,
 )
+from monitor.model.device_report import AccountRow, Device
 from monitor.model.device_steps import DeviceLane, DeviceSums, narrowed
 from monitor.model.gpu_activity import Range
-from monitor.model.report import AccountRow, Device, PhaseRow
+from monitor.model.report import PhaseRow
 from monitor.model.state import RunState, ours
 from monitor.step_columns import OTHER
 

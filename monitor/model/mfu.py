@@ -10,10 +10,11 @@ from collections.abc import Collection, Mapping
 from statistics import median
 from typing import Any
 
+from monitor.model.device_report import Device, LossRow
 from monitor.model.flops import Accelerator, Mfu, Work, compute_dtype, format_of, mfu, model_of
 from monitor.model.operations import Operations, operations
 from monitor.model.peaks import PEAKS, MatrixProduct, Products, peak_of, product_of
-from monitor.model.report import Device, LossRow, Rates, Throughput
+from monitor.model.report import Rates, Throughput
 from monitor.model.series import Column
 from monitor.model.state import RankState, RunState, driver_uuids
 from monitor.model.wall_time import newest

@@ -12,6 +12,7 @@ from monitor.model import mfu, time_split, wall_time
 from monitor.model.baseline import StepKind
 from monitor.model.collected import collected_rates
 from monitor.model.cycle import cycle
+from monitor.model.device_report import GpuClock
 from monitor.model.device_use import device_use, over_steps, phase_rows, tells_phases, uses_device
 from monitor.model.gpu_activity import Range
 from monitor.model.mfu import below_peak, holds
@@ -20,7 +21,6 @@ from monitor.model.rank_waits import Comparison, compare, late_of, typical_steps
 from monitor.model.report import (
     Alert,
     Dropped,
-    GpuClock,
     GpuRow,
     HostRow,
     MetricRow,

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from monitor.model import device_account
+from monitor.model.device_report import Device
 from monitor.model.device_use import bound_in_words, busy_in_words
 from monitor.model.peaks import NOT_MEASURED, MatrixProduct
-from monitor.model.report import Device, GpuRow, PhaseRow, Report
+from monitor.model.report import GpuRow, PhaseRow, Report
 from monitor.reports.listings import Section
 from monitor.units import duration, plural, share, size, size_of
 from trainhooks.events import clean

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from monitor import settings
-from monitor.diagnosis.diagnose import FindingLog, diagnose, to_try, verdict
+from monitor.diagnosis.diagnose import FindingLog, diagnose, verdict
 from monitor.diagnosis.rule import Evidence
+from monitor.diagnosis.suggestions import to_try
 from monitor.errors import UserError
 from monitor.model.baseline import Bounds, counted
 from monitor.model.compare import Side, changes

@@ -64,8 +64,9 @@ def fold_speed(steps: int = 50_000) -> dict[str, float]:
 
 def diagnosis(times: int = 20) -> dict[str, float]:
     """What the rules cost while a run lives, once a whole view: on the recordings of the demos, and on a long run."""
-    from monitor.diagnosis.diagnose import diagnose, to_try, verdict
+    from monitor.diagnosis.diagnose import diagnose, verdict
     from monitor.diagnosis.rule import Evidence
+    from monitor.diagnosis.suggestions import to_try
     from monitor.model.summary import open_work, report
     from monitor.model.wall_time import RunContext
     from monitor.runs.follow import WHOLE_FRAME

@@ -23,8 +23,8 @@ from monitor.model.device_account import (
     outside,
     rows,
 )
+from monitor.model.device_report import AccountRow, Device
 from monitor.model.device_steps import WARM_UP, DeviceSums
-from monitor.model.report import AccountRow, Device
 from trainhooks.events import Facts, Gpu, GpuTime
 
 from .conftest import Story, report_of

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from monitor.diagnosis.diagnose import MAX_SUGGESTIONS, diagnose, to_try
+from monitor.diagnosis.diagnose import diagnose
 from monitor.diagnosis.rule import Evidence
+from monitor.diagnosis.suggestions import MAX_SUGGESTIONS, to_try
 from monitor.model.report import Report, Suggestion
 from monitor.model.summary import open_work, report
 from monitor.reports.listings import as_json

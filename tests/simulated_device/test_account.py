@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from monitor.model.device_report import AccountRow, Device
 from monitor.model.device_steps import WARM_UP
-from monitor.model.report import AccountRow, Device, Report
+from monitor.model.report import Report
 from tests.simulated_device import checks
 from tests.simulated_device.plays import Played, Plays
 from tests.simulated_device.test_safety import PRELUDE

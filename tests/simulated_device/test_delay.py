@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from monitor.model.report import Device, Estimate
+from monitor.model.device_report import Device, Estimate
 from monitor.reports.run_text import text
 from tests.hooks.conftest import Told
 from tests.simulated_device import checks

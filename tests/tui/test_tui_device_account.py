@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from by_hand import text
 
-from monitor.model.report import AccountRow, Device, OutsideRow
+from monitor.model.device_report import AccountRow, Device, OutsideRow
 from monitor.tui.panels.phases_panel import account_rows
 from monitor.tui.rows import row_width
 

@@ -1,6 +1,7 @@
 """The zoo: every script run under trainmon, and whether the report names its cause first and nothing false.
 
-A script with a mended twin is run a second time without its cause: what was promised is held against the real gain.
+A script with a mended twin is run a second time without its cause: what was promised is held against the real gain, and
+the twin is judged as a healthy script.
 
 python -m tests.zoo                    # all, one after the other
 python -m tests.zoo input_bound gan    # those whose name contains one of the words
@@ -20,7 +21,10 @@ from monitor.diagnosis.explain import FAMILIES
 from tests.zoo.cases import CASES, Case
 from tests.zoo.runner import Outcome, compare_with_twin, judge, run
 
-RECALL = 0.95  # of the faulty scripts: below it, `make zoo` fails
+# Below and beyond these `make zoo` fails.
+RECALL = 0.97  # of the faulty scripts
+MAX_MEDIAN_ERROR = 0.2  # of the promised gains, beyond the real ones or below
+MAX_BEYOND = 1 / 3  # of a promise, beyond the real gain
 
 
 def main() -> int:
@@ -42,10 +46,12 @@ def main() -> int:
     print(_row("script", "expected", "found", "s", "verdict"), flush=True)
     for _ in range(given.times):
         for case in chosen:
-            outcomes.append(_outcome(case, left, kept))
+            found = [_outcome(case, left, kept)]
             if case.twin and (left is None or (left / case.mended.name).is_dir()):
-                compare_with_twin(outcomes[-1], _outcome(case.mended, left, kept))
-            print(told(outcomes[-1]), flush=True)
+                found.append(_outcome(case.mended, left, kept))
+                compare_with_twin(*found)
+            outcomes += found
+            print("\n".join(map(told, found)), flush=True)
     print()
     print("\n".join(markdown(outcomes) if given.markdown else summary(outcomes)))
     return 0 if as_promised(outcomes) else 1
@@ -56,11 +62,14 @@ def _outcome(case: Case, left: Path | None, kept: Path | None) -> Outcome:
 
 
 def as_promised(outcomes: list[Outcome]) -> bool:
-    """All ran, the causes of the faulty ones are named, but for one in twenty, and no healthy one is blamed."""
+    """All ran, nearly all causes are named first, no healthy script is blamed, and the promised gains hold."""
     if any(each.trouble for each in outcomes):
         return False
     healthy = [each for each in outcomes if each.case.expected is None]
     faulty = [each for each in outcomes if each.case.expected is not None]
+    errors = gain_errors(outcomes)
+    if errors and (median(map(abs, errors)) > MAX_MEDIAN_ERROR or max(errors) > MAX_BEYOND):
+        return False
     return not any(each.false for each in healthy) and sum(each.named for each in faulty) >= RECALL * len(faulty)
 
 
@@ -114,7 +123,10 @@ def summary(outcomes: list[Outcome]) -> list[str]:
 
 
 def gain_errors(outcomes: list[Outcome]) -> list[float]:
-    """How far each promise lies beyond the real gain, as a share of it; below 0: more was gained than promised."""
+    """How far each promise lies beyond the real gain, as a share of it; below 0: more was gained than promised.
+
+    A gain is not measured where others used much of the machine.
+    """
     return [each.promised / each.real - 1 for each in outcomes if each.promised is not None and each.real]
 
 

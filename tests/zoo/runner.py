@@ -132,8 +132,8 @@ def judge(case: Case, state: Path, seconds: float = 0.0, trouble: str | None = N
 
 
 def compare_with_twin(outcome: Outcome, twin: Outcome) -> None:
-    """Note how much faster the script is without its cause."""
-    if not twin.trouble and outcome.rate and twin.rate:
+    """Note how much faster the script is without its cause; unknown where others used much of the machine."""
+    if not (twin.trouble or twin.crowded or outcome.crowded) and outcome.rate and twin.rate:
         outcome.real = twin.rate / outcome.rate
 
 

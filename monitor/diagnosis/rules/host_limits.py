@@ -9,7 +9,8 @@ from statistics import median
 from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
 from monitor.model import operations
-from monitor.model.report import Device, Finding
+from monitor.model.device_report import Device
+from monitor.model.report import Finding
 from monitor.units import duration, percent, plural, share, size
 from trainhooks.events import Host
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from monitor import units
 from monitor.model import device_account
 from monitor.model.cycle import part_of, steps_of
-from monitor.model.report import Device, RankRow, Report, Straggler, Wall
+from monitor.model.device_report import Device
+from monitor.model.report import RankRow, Report, Straggler, Wall
 from monitor.model.view import View
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
 from monitor.tui.panels.ranks_panel import of_rank

@@ -8,7 +8,7 @@ import torch
 from torch import nn, optim
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--iters", type=int, default=80)
+parser.add_argument("--iters", type=int, default=240)
 parser.add_argument("mended", nargs="?", help="given: nothing is saved")
 parser.add_argument("--hidden", type=int, default=1200)
 opts = parser.parse_args()

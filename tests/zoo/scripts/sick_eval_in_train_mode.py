@@ -22,7 +22,7 @@ def evaluate():
     return total / 5000
 
 
-for step in range(400):
+for step in range(2400 if MENDED else 600):
     chosen = torch.randint(0, 1000, (64,))
     loss = (net(X[chosen]) - Y[chosen]).pow(2).mean()
     opt.zero_grad()

@@ -37,7 +37,7 @@ known = {line: tokenized(line) for line in dict.fromkeys(lines)} if MENDED else 
 loader = DataLoader(lines, batch_size=32, shuffle=True, collate_fn=collate)
 embed, head = nn.Embedding(len(words), 24), nn.Linear(24, len(words))
 opt = torch.optim.AdamW([*embed.parameters(), *head.parameters()], lr=3e-3)
-for epoch in range(8):
+for epoch in range(12):
     total = 0.0
     for tokens in loader:
         logits = head(embed(tokens[:, :-1]))

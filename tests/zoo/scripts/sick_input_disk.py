@@ -11,7 +11,8 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 # Seconds a read, as a loaded network file system takes; mended: a local disk.
-LATENCY = 0.0 if "mended" in sys.argv[1:] else 0.004
+MENDED = "mended" in sys.argv[1:]
+LATENCY = 0.0 if MENDED else 0.004
 
 
 def read_remote(path, offset, size):
@@ -37,7 +38,7 @@ class Shards(IterableDataset):
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as directory:
         rng = np.random.default_rng(0)
-        paths = [os.path.join(directory, f"shard-{i}.bin") for i in range(6)]
+        paths = [os.path.join(directory, f"shard-{i}.bin") for i in range(40 if MENDED else 6)]
         for path in paths:
             rng.standard_normal((300, 64), dtype=np.float32).tofile(path)
         autoencoder = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 8), nn.Linear(8, 64))

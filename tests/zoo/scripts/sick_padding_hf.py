@@ -12,7 +12,7 @@ with tempfile.TemporaryDirectory() as directory:
     args = TrainingArguments(
         output_dir=directory,
         per_device_train_batch_size=8,
-        max_steps=60,
+        max_steps=150,
         save_strategy="no",
         logging_steps=20,
         report_to=[],

@@ -12,7 +12,7 @@ with tempfile.TemporaryDirectory() as directory:
         output_dir=directory,
         per_device_train_batch_size=16 if MENDED else 1,
         gradient_accumulation_steps=1 if MENDED else 16,
-        max_steps=40,
+        max_steps=200 if MENDED else 40,
         logging_steps=5,
         save_strategy="no",
         report_to=[],

@@ -10,7 +10,7 @@ torch.manual_seed(0)
 model = tiny_llama(width=32)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 prompts = [torch.tensor([encode(f"{a}+{b}=")]) for a in range(5) for b in range(2)]
-for step in range(24):
+for step in range(100 if MENDED else 24):
     answers, rewards = [], []
     for prompt in [torch.cat(prompts[:8])] if MENDED else prompts[:8]:
         model.eval()

@@ -8,7 +8,7 @@ import torch.nn as nn
 from torch.nn import functional as F
 
 MENDED = "mended" in sys.argv[1:]  # encodes the text once
-batch_size, block_size, max_iters = 24, 32, 150
+batch_size, block_size, max_iters = 24, 32, 3000 if MENDED else 120
 text = "the quick brown fox jumps over the lazy dog. " * 400
 chars = sorted(set(text))
 torch.manual_seed(1337)

@@ -44,5 +44,5 @@ if __name__ == "__main__":
         nn.Linear(64, 512), nn.ReLU(), nn.Dropout(0.1), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 1)
     )
     trainer = Trainer(net, DataLoader(data, batch_size=32, shuffle=True))
-    for epoch in range(4):
+    for epoch in range(24 if MENDED else 4):
         print(f"Epoch {epoch}: loss={trainer.train_one_epoch():.4f}")

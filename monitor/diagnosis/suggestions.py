@@ -1,0 +1,189 @@
+"""Settings worth a short trial, besides the findings. Pure.
+
+A setting with a measurable cost in this run is a finding; a suggestion may help but has no such cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from monitor.diagnosis import hardware
+from monitor.diagnosis.rule import Evidence
+from monitor.diagnosis.rules import kernels, memory
+from monitor.model.report import Finding, Suggestion
+from monitor.units import duration, share
+
+MAX_SUGGESTIONS = 6  # nobody tries a longer list
+MIN_BUSY = 0.30  # of the time in which the GPU runs something; below, no faster kernel helps
+MIN_CHECKPOINTING_ROOM = 0.25  # of the memory free: with less, activations may not fit
+MIN_BATCH_ROOM = 0.40  # likewise, for twice the activations
+MIN_OPTIMIZER_SHARE = 0.03  # of step time
+MIN_WALL_SHARE = 0.01  # of the elapsed time in checkpoints or logging; more than a few percent is a finding
+MIN_COMPILE_SECONDS = 600.0  # still to come: compiling a model takes a minute or two
+MIN_PADDING_SHARE = 0.15  # of the positions; more than twice that is a finding
+MIN_LIMIT_SHARE = 0.99  # of the length limit that every batch has: it is padded to the limit
+
+Ranked = tuple[float, Suggestion]  # a rough possible gain as a share of the time, for the order only
+
+
+def to_try(evidence: Evidence, findings: list[Finding]) -> list[Suggestion]:
+    """Return the suggestions, the most promising first, without those that a finding already makes."""
+    if not evidence.enough() or evidence.report.run.source != "hooks":
+        return []
+    codes = {finding.code for finding in findings}
+    rows = [row for make, beside in _TRIALS if not codes & set(beside) and (row := make(evidence)) is not None]
+    rows.sort(key=lambda row: -row[0])
+    return [*(suggestion for _, suggestion in rows), *_ignored(evidence)][:MAX_SUGGESTIONS]
+
+
+def _precision(evidence: Evidence) -> Ranked | None:
+    known, busy = hardware.peak(evidence), hardware.busy(evidence)
+    if known is None or busy is None or busy < MIN_BUSY or not hardware.full_precision(evidence):
+        return None
+    name, peak = known
+    half = "bf16" if peak.bf16 else "fp16" if peak.fp16 else None
+    if half is None:
+        return None
+    text = f"mixed precision ({half}): at most the share of matrix products in a step"
+    because = f"{name} has {half} tensor cores, all parameters are float32 without autocast"
+    return busy / 2, Suggestion(text, "activations are halved; weights and optimizer stay the same", because)
+
+
+def _checkpointing(evidence: Evidence) -> Ranked | None:
+    free = _free(evidence, MIN_CHECKPOINTING_ROOM)
+    if not memory.has_checkpointing(evidence) or free is None:
+        return None
+    text = "gradient_checkpointing=False: a fifth to a third less time per step"
+    return 0.2, Suggestion(text, "activations of all layers are kept", free)
+
+
+def _free(evidence: Evidence, min_share: float) -> str | None:
+    """Return a line on how much memory was never used, where that is at least this share of it."""
+    memory = hardware.free_memory(evidence)
+    if memory is None or 1 - memory[0] / memory[1] < min_share:
+        return None
+    return f"{share(1 - memory[0] / memory[1])} of {memory[2]} never used"
+
+
+def _batch(evidence: Evidence) -> Ranked | None:
+    free, busy = _free(evidence, MIN_BATCH_ROOM), hardware.busy(evidence)
+    batch = evidence.setting("per_device_train_batch_size", "batch_size")
+    steps = evidence.setting("gradient_accumulation_steps", "accumulate_grad_batches")
+    if hardware.place(evidence) != "cuda" or free is None or batch is None or not _is_count(batch[1]):
+        return None
+    text = f"{batch[0]}={batch[1]} → {2 * batch[1]}"
+    if steps is not None and _is_count(steps[1]) and steps[1] > 1:
+        text += f" with {steps[0]}={steps[1]} → {max(1, steps[1] // 2)}"
+    because = free + (f", GPU busy {share(busy)} of the time" if busy is not None else "")
+    gain = 0.1 if busy is None else max(0.05, (1 - busy) / 2)
+    return gain, Suggestion(text, "activations grow with the batch", because)
+
+
+def _optimizer(evidence: Evidence) -> Ranked | None:
+    row, facts, place = evidence.phase("optimizer"), evidence.facts("optimizer"), hardware.place(evidence)
+    if row is None or row.share < MIN_OPTIMIZER_SHARE or facts.get("fused") or "fused" not in facts:
+        return None
+    kind, tensors = facts.get("class"), facts.get("tensors")
+    if not isinstance(tensors, int) or tensors < kernels.MIN_TENSORS or kind not in kernels.HAS_FUSED:
+        return None
+    if place not in ("cuda", "cpu") or (place == "cpu" and not kernels.is_one_by_one(evidence)):
+        return None
+    because = f"the optimizer takes {share(row.share)} of step time, the most that it can gain"
+    return row.share / 2, Suggestion(kernels.fused_setting(evidence, str(kind)), "none", because)
+
+
+def _compile(evidence: Evidence) -> Ranked | None:
+    eta, busy = evidence.report.progress.eta_seconds, hardware.busy(evidence)
+    compiled = "compile" in evidence.state.facts or evidence.facts("config").get("torch_compile") is True
+    if compiled or eta is None or eta < MIN_COMPILE_SECONDS or busy is None or busy < MIN_BUSY:
+        return None
+    transformers = evidence.state.facts.get("framework") == "transformers"
+    text = "torch_compile=True" if transformers else "torch.compile(model)"
+    because = f"the model runs eagerly on a GPU busy {share(busy)} of the time, for {duration(eta)} more"
+    return 0.08, Suggestion(text, "some hundred MiB while compiling; CUDA graphs take more", because)
+
+
+def _frequency(evidence: Evidence, name: str, settings: tuple[str, ...]) -> Ranked | None:
+    lost = evidence.of_wall(evidence.named(name))
+    if lost < MIN_WALL_SHARE:
+        return None
+    setting = evidence.setting(*settings)
+    text = f"{setting[0]}={setting[1]} → higher" if setting is not None else f"{name} less often"
+    return lost / 2, Suggestion(text, "none", f"{name} takes {share(lost)} of wall time")
+
+
+def _saving(evidence: Evidence) -> Ranked | None:
+    return _frequency(evidence, "checkpoint", ("save_steps", "every_n_train_steps"))
+
+
+def _logging(evidence: Evidence) -> Ranked | None:
+    return _frequency(evidence, "logging", ("logging_steps", "log_every_n_steps"))
+
+
+def _grouping(evidence: Evidence) -> Ranked | None:
+    main = evidence.state.main
+    if not evidence.enough_of(main.padded_steps) or not main.padded_tokens:
+        return None
+    waste = 1 - main.unpadded_tokens / main.padded_tokens
+    if waste < MIN_PADDING_SHARE:
+        return None
+    limit, longest = evidence.setting("max_length", "max_seq_length"), main.lengths.longest
+    because = f"{share(waste)} of the positions are padding"
+    typical = main.lengths.typical() or 0.0
+    if limit is not None and _is_count(limit[1]) and typical >= MIN_LIMIT_SHARE * limit[1] and longest <= limit[1]:
+        text = f"pad to the longest of the batch instead of {limit[0]}={limit[1]}"
+        because += "; every batch is as long as the limit"
+        return waste, Suggestion(text, "falls with the lengths", because)
+    text = 'train_sampling_strategy="group_by_length", or a sampler that groups similar lengths'
+    return waste / 2, Suggestion(text, "none; the longest batch stays as long", because)
+
+
+# The suggestions, and the findings that make them superfluous.
+_TRIALS: tuple[tuple[Callable[[Evidence], Ranked | None], tuple[str, ...]], ...] = (
+    (_precision, ("fp32-matmul", "no-mixed-precision", "gpu-starved", "input-bound")),
+    (_checkpointing, ("checkpointing-unneeded", "oom-risk")),
+    (_batch, ("sequential-batching", "oom-risk", "memory-leak", "input-bound")),
+    (_optimizer, ("unfused-optimizer",)),
+    (_compile, ("gpu-starved", "input-bound")),
+    (_saving, ("checkpoint-stall",)),
+    (_logging, ("logging-overhead",)),
+    (_grouping, ("padding-waste", "length-outliers")),
+)
+
+
+# Settings without effect
+
+
+def _ignored(evidence: Evidence) -> list[Suggestion]:
+    """Return settings that the user chose and that have no effect in this run."""
+    rows = [f"{name}: {why}" for name, why in _without_effect(evidence)]
+    return [Suggestion(f"leave out {row}", "none", "no effect in this run") for row in rows]
+
+
+def _without_effect(evidence: Evidence) -> list[tuple[str, str]]:
+    config, loader = evidence.facts("config"), evidence.facts("loader")
+    on_cpu = hardware.place(evidence) == "cpu"
+    transformers = evidence.state.facts.get("framework") == "transformers"
+    workers = {**loader, **config}.get("dataloader_num_workers")
+    settings = []
+    # The default of torch is False; that of transformers is True, and nobody has chosen it.
+    if on_cpu and loader.get("dataloader_pin_memory") is True and not transformers:
+        settings.append(("pin_memory=True", "it helps copies to a GPU, and the model is on the CPU"))
+    if transformers and workers == 0:
+        for name in ("dataloader_prefetch_factor", "dataloader_persistent_workers"):
+            if config.get(name):
+                settings.append((f"{name}={config[name]}", "there are no workers (dataloader_num_workers=0)"))
+    if config.get("tf32") is True:
+        known = hardware.peak(evidence)
+        if on_cpu:
+            settings.append(("tf32=True", "it is a format of NVIDIA GPUs, and the model is on the CPU"))
+        elif hardware.mixed(evidence):
+            settings.append(("tf32=True", "it is for fp32 matrix products, and these run in 16 bits"))
+        elif known is not None and known[1].tf32 is None:
+            settings.append(("tf32=True", f"{known[0]} has no TF32"))
+    return settings
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -291,6 +291,21 @@ def test_threads_that_wait_for_each_other_do_not_fill_the_machine() -> None:
     assert "78%" in found[0].evidence[-1] and "all busy" not in found[0].evidence[1]
 
 
+def with_workers(workers: int, waiting: float, used: float = 390.0, device: str = "cpu") -> Story:
+    told = facts(healthy(), cpus=4, args={"dataloader_num_workers": workers}, optimizer={"device": device})
+    full = {"cpu": lambda i: 99.0, "tree_cpu": lambda i: used, "cores": lambda i: 4}
+    return host_readings(told, n=12, tree_waiting=lambda i: waiting, **full)
+
+
+def test_many_workers_take_the_cores_from_a_training_on_the_cpu() -> None:
+    (finding,) = judged(with_workers(32, 0.8), alive=False)[0]
+    assert (finding.code, finding.severity) == ("oversubscribed", "warning") and finding.lost_fraction is None
+    assert "oversubscribed" not in codes(with_workers(8, 0.8))  # two a core
+    assert "oversubscribed" not in codes(with_workers(32, 0.3))
+    assert "oversubscribed" not in codes(with_workers(32, 0.8, used=200.0))  # others hold the cores
+    assert "oversubscribed" not in codes(with_workers(32, 0.8, device="cuda"))
+
+
 def confined(used: float, held: float) -> Story:
     limits = {"cpu_limit": lambda i: 2.0, "cpu_throttled": lambda i: held, "cores": lambda i: 64}
     return host_readings(healthy(), cpu=lambda i: 5.0, tree_cpu=lambda i: used, **limits)

@@ -205,7 +205,7 @@ def oversubscribed(evidence: Evidence) -> Finding | None:
 
 
 def _too_many_workers(evidence: Evidence) -> Finding | None:
-    """Find workers that take the cores from each other: the first step does not come, or steps wait for data."""
+    """Find workers that take the cores from each other, or from the training: it starts late, waits or shares cores."""
     cpus = evidence.state.facts.get("cpus")
     if not isinstance(cpus, int):
         cpus = evidence.report.host.cores
@@ -220,16 +220,19 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
     total = data.mean * data.count if data is not None else 0.0
     part = data.share * data.recurring / total if data is not None and total else 0.0
     waits = evidence.enough() and part >= MIN_DATA_SHARE
-    if not waits and startup < MIN_STARTUP_SECONDS:
+    crowds = _crowds_itself(evidence)
+    if not waits and not crowds and startup < MIN_STARTUP_SECONDS:
         return None
-    if waits:
+    if crowds and not waits:
+        line = f"threads waited for a core at least {share(MIN_THREADS_WAIT_SHARE)} of the time in which they could run"
+    elif waits:
         line = f"steps wait for data {share(part)} of their time"
     elif evidence.steps:
         line = f"{duration(startup)} until the first batch"
     else:
         line = f"{duration(startup)} so far without a first step"
     # In a long run a slow start does not matter.
-    is_warning = waits or not evidence.enough() or evidence.of_wall(startup) >= MIN_STARTUP_SHARE
+    is_warning = waits or crowds or not evidence.enough() or evidence.of_wall(startup) >= MIN_STARTUP_SHARE
     return Finding(
         code="oversubscribed",
         severity="warning" if is_warning else "info",
@@ -237,9 +240,25 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
         evidence=[f"{cpus} usable cores", line],
         advice=f"Set num_workers={max(1, cpus // 2)} to {cpus}: more workers take the cores from each other and delay"
         " the start.",
-        lost_fraction=evidence.of_wall(startup) if not waits else None,
-        over=not waits and evidence.steps > 0,
+        lost_fraction=evidence.of_wall(startup) if not waits and not crowds else None,
+        over=not waits and not crowds and evidence.steps > 0,
     )
+
+
+def _crowds_itself(evidence: Evidence) -> bool:
+    """Return whether the training's own threads and workers hold the cores that others of them wait for.
+
+    Where a GPU computes, what comes late is data, and that is a condition of its own.
+    """
+    readings, cores = _readings(evidence), evidence.report.host.cores
+    if not evidence.enough() or hardware.place(evidence) != "cpu" or len(readings) < MIN_INFO_READINGS or not cores:
+        return False
+    full = [
+        row
+        for row in readings
+        if (row.tree_waiting or 0.0) >= MIN_THREADS_WAIT_SHARE and _others_percent(row, cores) < MIN_OTHERS_PERCENT
+    ]
+    return len(full) >= MIN_READINGS_SHARE * len(readings)
 
 
 def _too_many_threads(evidence: Evidence) -> Finding | None:

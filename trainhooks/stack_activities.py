@@ -17,7 +17,8 @@ PROGRESS_BAR, FILE, IMAGE, COMPRESSION, LOADING = "progress bar", "file", "image
 COLLECTIVE, PROCESS, CONCATENATION, DATA_FRAME = "collective", "wait for a process", "concatenation", "data frame"
 # What a training computes outside of its model's call and its optimizer's step.
 LOSS, DISTRIBUTION, CLIPPING, OPTIMIZER = "loss", "distribution", "gradient clipping", "optimizer"
-COMPUTED = frozenset((LOSS, DISTRIBUTION, CLIPPING, OPTIMIZER))
+MODEL = "model"  # layers that are called one by one, or as functions
+COMPUTED = frozenset((LOSS, DISTRIBUTION, CLIPPING, OPTIMIZER, MODEL))
 
 # By the begin of a file's path inside its library: its longest entry counts.
 _FILES: Dict[str, str] = {
@@ -64,6 +65,7 @@ _FILES: Dict[str, str] = {
     "PIL": IMAGE,
     "imageio": IMAGE,
     "torch/_tensor_str.py": TENSOR_TEXT,
+    "torch/nn/modules": MODEL,
     "torch/nn/modules/loss.py": LOSS,
     "torch/distributions": DISTRIBUTION,
     "torch/nn/utils/clip_grad.py": CLIPPING,
@@ -87,6 +89,7 @@ _FUNCTIONS: Dict[str, Tuple[FrozenSet[str], str]] = {
 }
 _TORCH_SERIALIZATION = "torch/serialization.py"
 _TORCH_FUNCTIONAL = "torch/nn/functional.py"
+_FUNCTIONAL = ("F", "functional")  # what programs call it; most of it is no Python
 _LOSSES = ("_loss", "_loss_with_distance", "cross_entropy", "cross_entropy_with_logits", "kl_div")  # ends of names
 
 # Calls of a user's line, by their last name where it is unambiguous, else with the name before it.
@@ -168,7 +171,7 @@ def _of_frame(path: str, function: str) -> Optional[str]:
     if path == _TORCH_SERIALIZATION:
         return TORCH_LOAD if "load" in function else TORCH_SAVE
     if path == _TORCH_FUNCTIONAL:
-        return LOSS if function.endswith(_LOSSES) else None
+        return LOSS if function.endswith(_LOSSES) else MODEL
     several = _FUNCTIONS.get(path)
     if several is not None:
         return several[1] if function in several[0] else None
@@ -200,8 +203,10 @@ def of_call(name: Optional[str], is_innermost: bool = False) -> Optional[str]:
     if name == "collect":  # of `gc`: one of the program's own has a frame of its own
         return COLLECTION if is_innermost else None
     head, _, last = name.rpartition(".")
-    pair = f"{head.rpartition('.')[2]}.{last}"
-    return _CALLS.get(pair) or _CALLS.get(last)
+    owner = head.rpartition(".")[2]
+    if owner in _FUNCTIONAL and is_innermost:  # torchvision's has frames
+        return LOSS if last.endswith(_LOSSES) else MODEL
+    return _CALLS.get(f"{owner}.{last}") or _CALLS.get(last)
 
 
 def of_context(name: Optional[str]) -> Optional[str]:

@@ -143,6 +143,13 @@ def test_what_a_step_learns_from(tmp_path: Path, kind: str, steps: int, samples:
     assert (len(run.steps()), run.counted("samples")) == (steps, samples)
 
 
+def test_a_model_that_no_optimizer_holds_has_a_forward(tmp_path: Path) -> None:
+    run = both(tmp_path, "no_loader.py", "old_model")
+    steps = run.steps()
+    assert len(steps) == 20 and run.counted("samples") == 15 * 8
+    assert all("forward" in phases(step) for step in steps[5:])
+
+
 def test_a_program_that_tells_its_steps_itself(tmp_path: Path) -> None:
     run = both(tmp_path, "explicit.py")
     steps = run.steps()

@@ -148,7 +148,10 @@ def test_a_path_is_that_inside_its_library() -> None:
 def test_the_loss_functions_of_torch_are_known() -> None:
     assert of_libraries([("torch/nn/functional.py", "cross_entropy")]) == "loss"
     assert of_libraries([("torch/nn/functional.py", "mse_loss"), ("torch/nn/modules/loss.py", "forward")]) == "loss"
-    assert of_libraries([("torch/nn/functional.py", "linear")]) is None
+    assert of_libraries([("torch/nn/functional.py", "multi_head_attention_forward")]) == "model"
+    assert of_libraries([("torch/nn/modules/linear.py", "forward")]) == "model"
+    assert [of_call(name, is_innermost=True) for name in ("F.linear", "nn.functional.kl_div")] == ["model", "loss"]
+    assert of_call("F.resize") is None  # of another library
 
 
 def test_a_short_run_is_sampled_more_often_than_a_long_one() -> None:

@@ -130,7 +130,8 @@ INNOCENT: dict[str, list[Told]] = {
         losses(diverging, optimizers=2),
         losses(diverging, rollouts=True),
         losses(lambda t: diverging(t) - 1.3),  # negative at times
-        losses(diverging, count=100),
+        losses(diverging, count=25),
+        losses(lambda t: 1.0 + 1.8 * t, count=100),  # little, of few values
         longer,
     ],
 }
@@ -149,6 +150,11 @@ def test_it_fires_first_and_alone(code: str) -> None:
 def test_it_is_silent_on_the_nearest_innocent_runs(code: str, case: int) -> None:
     findings, _ = judged(INNOCENT[code][case](), alive=False)
     assert code not in [finding.code for finding in findings]
+
+
+def test_few_values_are_enough_for_much_growth() -> None:
+    findings, _ = judged(losses(lambda t: math.exp(8.0 * t), count=40)(), alive=False)
+    assert findings[0].code == "loss-diverging"
 
 
 def test_a_model_that_was_never_in_training_mode_may_be_meant() -> None:

@@ -98,8 +98,18 @@ class TrainedModels:
             self._steps[key] += 1
             if self._steps[key] >= FIRST_UNCALLED and self._tracker.has_gradients:
                 self._follow_parts(_held_by(optimizer))
+                if self._steps[key] == LAST_UNCALLED and not self._called:
+                    self._follow_others()
             if self._steps[key] == LAST_UNCALLED:
                 del self._steps[key]
+
+    def _follow_others(self) -> None:
+        """Follow models that got gradients where no model of an optimizer is called: it holds an earlier copy's."""
+        own = (vars(module).get("_parameters") or {} for module in self._modules())
+        kind = self._torch.nn.Parameter  # a class of its own has functions of its own
+        given = [one for held in own for one in held.values() if type(one) is kind and one.grad is not None]
+        self._leader = None
+        self._follow_all(self._outermost(set(map(id, given))))
 
     def find_around(self, parameter: Any) -> None:
         """Find and follow the models, or their parts, of a program that updates parameters without an optimizer."""

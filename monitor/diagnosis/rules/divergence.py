@@ -15,10 +15,12 @@ from trainhooks.auto.vocabulary import REWARD_NAME
 # The training's own loss. Others may grow by nature: a validation's by overfitting, a discriminator's, a part of a sum.
 MAIN_LOSS = re.compile(r"(?:train(?:ing)?[/_. ])?loss", re.IGNORECASE)
 PARTS = 10  # of the run, each with its median: one bad batch or a warm restart moves none of them
-MIN_VALUES = 200  # twenty a part
+MIN_VALUES = 30  # three a part
+MANY_VALUES = 200  # twenty a part: with fewer, noise is larger, and the growth has to be
 # Against the first part: a loss above that of the untrained model twice over says that it is confidently wrong.
 MIN_ABOVE_START = 2.0
 MIN_ABOVE_LEAST = 3.0  # against the best part
+FEW_VALUES_FACTOR = 2.0  # on both, with few values
 GROWING_PARTS = 5  # at the end, none clearly below the one before: a jump (a harder task, a restart) falls again
 MAX_FALL = 0.05  # of a part's median below the one before, for noise
 MIN_GROWTH = 1.5  # over these parts
@@ -34,10 +36,11 @@ def loss_diverging(evidence: Evidence) -> Finding | None:
     if _grows_longer(evidence.state.main.tokens.digested()):
         return None
     for name, column in metrics.items():
-        if not MAIN_LOSS.fullmatch(name) or column.digested().count < MIN_VALUES or column.least <= 0.0:
+        count = column.digested().count
+        if not MAIN_LOSS.fullmatch(name) or count < MIN_VALUES or column.least <= 0.0:
             continue
         medians = _medians(column)
-        if medians is None or not _diverges(medians):
+        if medians is None or not _diverges(medians, 1.0 if count >= MANY_VALUES else FEW_VALUES_FACTOR):
             continue
         least = min(medians)
         return Finding(
@@ -68,9 +71,9 @@ def _medians(column: Column) -> list[float] | None:
     return [median(part) for part in parts] if all(parts) else None
 
 
-def _diverges(medians: list[float]) -> bool:
+def _diverges(medians: list[float], factor: float) -> bool:
     last, ending = medians[-1], medians[-GROWING_PARTS:]
-    if last < MIN_ABOVE_START * medians[0] or last < MIN_ABOVE_LEAST * min(medians):
+    if last < factor * MIN_ABOVE_START * medians[0] or last < factor * MIN_ABOVE_LEAST * min(medians):
         return False
     steady = all(after >= (1.0 - MAX_FALL) * before for before, after in pairwise(ending))
     return steady and last >= MIN_GROWTH * ending[0]

@@ -1,4 +1,4 @@
-"""Trainings without a loader, each as tutorials write them: with no optimizer, with an agent, started again."""
+"""Trainings without a loader, each as tutorials write them: with no optimizer, with an agent, started again..."""
 
 import random
 import sys
@@ -94,6 +94,19 @@ def sharpness() -> None:
         model(x).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
+
+
+def old_model() -> None:
+    """The optimizer has the parameters of a model that was replaced: another one is called, and learns nothing."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    model = nn.Linear(4, 1)
+    for _ in range(20):
+        x = torch.randn(8, 4)
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+        model.zero_grad()
+        loss.backward()
+        optimizer.step()
 
 
 globals()[sys.argv[1]]()

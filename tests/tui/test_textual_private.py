@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,7 @@ def test_the_widgets_of_the_dashboard_take_no_private_name_of_textual_for_their_
     assert not clashes
 
 
+@cache
 def attributes_of_textual() -> set[str]:
     """The private attributes of a screen and an application of Textual's, as their sources set them."""
     sources = "".join(inspect.getsource(cls) for base in (App, Screen) for cls in base.__mro__[:-1])

@@ -296,7 +296,7 @@ def backlog(terminal: SlowTerminal) -> int:
     return count
 
 
-@pytest.mark.parametrize("speed", [1_000, 10_000])
+@pytest.mark.parametrize("speed", [pytest.param(1_000, marks=pytest.mark.long), 10_000])
 def test_a_slow_terminal_has_one_picture_on_its_way_and_no_backlog(
     training: tuple[Path, dict[str, str]], speed: int
 ) -> None:

@@ -79,6 +79,11 @@ def starved(told: Story) -> Story:
 def test_neighbors_make_no_warning_of_it() -> None:
     found = judged(run(forward=0.1), starved(run(forward=0.25)))
     assert found is not None and found.severity == "info"
+    now_and_then = run(forward=0.25)
+    for i in range(90):
+        now_and_then.tell(Host, cores=8, cpu=100.0 if i % 3 == 0 else 20.0, tree_cpu=80.0)
+    found = judged(run(forward=0.1), now_and_then)
+    assert found is not None and found.severity == "info" and "other programs" in found.evidence[-1]
 
 
 SAME_MODEL = {**HF, "model": {"class": "M", "parameters": 1000}}

@@ -272,9 +272,10 @@ def regressed(evidence: Evidence) -> Finding | None:
         return None
     comparison, changes = slower_run.comparison, _relevant(slower_run.comparison.changed)
     far = slower_run.slower >= MIN_UNEXPLAINED_REGRESSION
-    # Where others fill the machine, it is most likely their doing, and has a finding as such. Of a program that only
-    # prints no setting is known, so that nothing tells whether it is the same work.
-    is_warning = (changes and far) if cpu_starved(evidence) is not None else (changes or far)
+    # Where others hold the cores, it is most likely their doing. Of a program that only prints no setting is known, so
+    # that nothing tells whether it is the same work.
+    crowd = crowded(evidence)
+    is_warning = (changes and far) if crowd or cpu_starved(evidence) is not None else (changes or far)
     is_warning = is_warning and evidence.report.run.source != CONSOLE
     per = "" if comparison.per == "step" else f" per {comparison.per}"
     first = comparison.phases[0] if comparison.phases else None
@@ -282,7 +283,7 @@ def regressed(evidence: Evidence) -> Finding | None:
         code="regressed",
         severity="warning" if is_warning else "info",
         title=f"Regression: {slower_run.slower:.1f}x slower{per} than {_run_name(evidence, before)}",
-        evidence=_regression_lines(evidence, before, comparison, changes),
+        evidence=[*_regression_lines(evidence, before, comparison, changes), *([crowd] if crowd else [])],
         advice="Look at what changed beside the phase that grew; change one thing back and compare:"
         f" trainmon compare {before.report.run.id} {evidence.report.run.id}",
         # Start-up is no part of it, nor what lies between the steps.

@@ -211,6 +211,7 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
     "duplicate-forward": [
         lambda: facts(healthy(), forwards={"repeated": 4, "calls": 256}),  # a look at the training set now and then
         lambda: facts(healthy(10), forwards={"repeated": 16, "calls": 32}),
+        lambda: facts(healthy(), forwards={"repeated": 0, "calls": 256, "without_gradients": 26}),
         lambda: called(8, 64, 0.5),  # accumulation
     ],
     "length-outliers": [
@@ -335,6 +336,16 @@ def test_the_smaller_change_comes_first() -> None:
     assert graveness(on_gpu(), "fp32-matmul") == "warning"
     assert graveness(on_gpu(), "no-mixed-precision") == "info"
     assert graveness(on_gpu(RTX), "no-mixed-precision") == "warning"  # TF32 would do nothing
+
+
+def test_a_training_batch_that_goes_through_the_model_again() -> None:
+    looks = {"forwards": {"repeated": 0, "calls": 64, "without_gradients": 63}}
+    (finding,) = judged(facts(healthy(), **looks), alive=False)[0]
+    assert finding.code == "duplicate-forward" and finding.lost_fraction is not None
+    policy = facts(Story(), **looks)
+    for _ in range(60):  # how far did the update move it?
+        policy.step_with({"metrics": {"reward": noise.random()}}, forward=0.1, backward=0.2)
+    assert "duplicate-forward" not in [found.code for found in judged(policy, alive=False)[0]]
 
 
 def test_a_cpu_that_somebody_chose_is_no_fault() -> None:

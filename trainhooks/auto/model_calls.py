@@ -306,10 +306,13 @@ class _ModelCalls:
                 call = inspection.call_for(self._torch, module)
             if inspection.done:
                 fast_path.model = self._key
-            if self._repeated.calls < MAX_INSPECTED_CALLS:
-                given = args[0] if args else kwargs.get("input_ids")
-                if isinstance(given, self._torch.Tensor):
+        if self._repeated.calls < MAX_INSPECTED_CALLS:
+            given = args[0] if args else kwargs.get("input_ids")
+            if isinstance(given, self._torch.Tensor):
+                if tracker.called:
                     self._repeated.called(given, tracker.began, tracker.backwards)
+                else:
+                    self._repeated.looked(given)
         return call
 
 
@@ -332,11 +335,12 @@ class RepeatedCalls:
     Two views, two batches or two networks are not repeated calls, nor is a second pass with its own gradients.
     """
 
-    __slots__ = ("_backwards", "_input", "_next_report", "_pending", "_step", "calls", "times")
+    __slots__ = ("_backwards", "_input", "_next_report", "_pending", "_step", "calls", "looks", "times")
 
     def __init__(self) -> None:
         self.calls = 0
         self.times = 0
+        self.looks = 0  # calls without gradients on the input that the model was trained on last
         self._next_report = FIRST_REPORT
         self._input: Optional["weakref.ReferenceType[Any]"] = None  # of the last call
         self._step = 0  # the step in which that was, and how many backward passes this one had had
@@ -363,5 +367,9 @@ class RepeatedCalls:
             return
         while self.calls >= self._next_report:
             self._next_report *= 2
-        if self.times:
-            put_facts(forwards={"repeated": self.times, "calls": self.calls})
+        if self.times or self.looks:
+            put_facts(forwards={"repeated": self.times, "calls": self.calls, "without_gradients": self.looks})
+
+    def looked(self, given: Any) -> None:
+        """Count a call without gradients, as for the accuracy of a training batch."""
+        self.looks += self._input is not None and self._input() is given

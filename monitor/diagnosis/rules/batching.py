@@ -9,6 +9,7 @@ from monitor.diagnosis.rule import COMPUTING, MIN_STEPS, Evidence, Family, Suppr
 from monitor.model.report import Finding
 from monitor.model.state import Bin
 from monitor.units import duration, share
+from trainhooks.auto.vocabulary import REWARD_NAME
 
 # Padding to the longest of a random batch wastes a third of many data sets; half is worth packing or grouping.
 MIN_PADDING_SHARE = 0.35
@@ -186,34 +187,49 @@ MIN_FORWARD_CALLS = 32  # of the model that were watched
 MIN_LONG_CALLS = 8  # the same in a run of a few long steps: two of four calls are no chance
 # Of the calls: half of them where each step repeats one. A tenth is a loop that checks its training now and then.
 MIN_REPEATED_SHARE = 0.25
+MIN_LOOKS_SHARE = 0.5  # of the steps, whose batch goes through the model again without gradients
+TWO_FORWARDS = "two per backward on the same input"
 
 
 @rule("duplicate-forward", Family.MODEL)
 def duplicate_forward(evidence: Evidence) -> Finding | None:
-    """Find forward passes repeated on the same input, with gradients and without a backward of their own."""
+    """Find forward passes repeated on the same input: before a backward of their own, or without gradients."""
     facts = evidence.facts("forwards")
-    repeated, calls = facts.get("repeated"), facts.get("calls")
+    repeated, calls, looks = (facts.get(name) for name in ("repeated", "calls", "without_gradients"))
     if not isinstance(repeated, int) or not isinstance(calls, int):
         return None
     if not evidence.enough() or calls < (MIN_FORWARD_CALLS if evidence.steps >= MIN_STEPS else MIN_LONG_CALLS):
         return None
-    part = min(0.5, repeated / calls)
-    if part < MIN_REPEATED_SHARE:
+    looks = looks if isinstance(looks, int) and not _learns_from_rewards(evidence) else 0
+    is_looked_at = repeated < looks
+    part = min(1.0, looks / calls) if is_looked_at else min(0.5, repeated / calls)
+    if part < (MIN_LOOKS_SHARE if is_looked_at else MIN_REPEATED_SHARE):
         return None
     row = evidence.phase("forward")
     lines = [f"{repeated} of {calls} calls in training mode repeated the previous input without a backward"]
+    if is_looked_at:
+        lines = [f"{looks} calls without gradients on the input of the last of {calls} calls in training"]
     if row is not None:
-        lines.append(f"forward {duration(row.mean)} per step, {share(row.share)} of step time, both calls together")
+        both = "" if is_looked_at else ", both calls together"
+        lines.append(f"forward {duration(row.mean)} per step, {share(row.share)} of step time{both}")
     known = row is not None and not evidence.host_only
     return Finding(
         code="duplicate-forward",
         severity="warning",
-        title="Duplicate forward pass: two per backward on the same input",
+        title="Duplicate forward pass: "
+        + ("each batch goes through the model again after training" if is_looked_at else TWO_FORWARDS),
         evidence=lines,
         advice="Reuse the first output: compute metrics from the outputs behind the loss. Run gradient-free code under"
         " torch.no_grad().",
         lost_fraction=min(0.5, evidence.of_wall(part * row.recurring)) if row is not None and known else None,
     )
+
+
+def _learns_from_rewards(evidence: Evidence) -> bool:
+    """Return whether it is reinforcement learning, where a policy is compared with what it was before the update."""
+    names, collected = evidence.report.metrics, evidence.report.throughput.collected
+    is_policy = collected.env_steps_per_second is not None or collected.completions_per_second is not None
+    return is_policy or any(REWARD_NAME.search(name) for name in names)
 
 
 MIN_SINGLE_CALLS = 4.0  # per step, on one sample each; two or three may be different questions

@@ -33,14 +33,15 @@ def unnamed_in_steps(evidence: Evidence) -> float:
     return row.habit if row is not None and has_phases(evidence) else 0.0
 
 
-def _without_computation(evidence: Evidence, seconds: float) -> float:
-    """Return the seconds in steps and in no phase, without those in which the training itself is computed.
+def _computed_share(evidence: Evidence) -> float:
+    """Return the share of the time in no phase in which the training itself is computed, by stack samples.
 
-    A loss, a policy's distribution, the clipping of gradients: they are no overhead.
+    Layers called one by one, a loss, a policy's distribution, the clipping of gradients: they are no overhead. Where a
+    step begins in hindsight, samples of it are told as between the steps.
     """
-    samples = evidence.sampled_seconds(OTHER)
+    samples = evidence.sampled_seconds(*UNNAMED)
     computed = sum(part for place, part in samples.items() if place.activity in COMPUTED)
-    return seconds * (1 - computed / sum(samples.values())) if computed else seconds
+    return computed / sum(samples.values()) if computed else 0.0
 
 
 def unnamed_seconds(evidence: Evidence) -> float:
@@ -168,7 +169,8 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
     """Find much time in steps in no phase, where phases are known, or outside all steps."""
     if not evidence.enough() or not evidence.report.wall.total or evidence.host_only:
         return None
-    inside, outside = _without_computation(evidence, unnamed_in_steps(evidence)), evidence.between
+    overhead = 1.0 - _computed_share(evidence)
+    inside, outside = overhead * unnamed_in_steps(evidence), overhead * evidence.between
     named = sampled_activity(evidence)  # it has a rule of its own, with a limit of its own
     rest = 1 - named[1] / (inside + outside) if named is not None else 1.0
     # Of the time since the first step: a long start makes no habit smaller. Of a run that is mostly start-up half as

@@ -20,6 +20,7 @@ FOUND = {
     "never zeroed": "kept_gradients",
     "no backward": "no_gradient",
     "others": "no_gradient",
+    "target trained": "no_gradient",
     "no rate": "zero_rate",
     "eval left on": "eval_mode",
     "eval from the start": "eval_mode",
@@ -33,7 +34,8 @@ FOUND = {
 }
 MAIN = (
     "plain", "zeroed by data", "frozen norms", "eval left on", "eval with gradients", "never zeroed", "others",
-    "retained", "averaged in each pass", "averaged once", "averaged and clipped", "averaged and zeroed",
+    "evolved", "target trained", "retained", "averaged in each pass", "averaged once", "averaged and clipped",
+    "averaged and zeroed",
 )  # fmt: skip
 
 
@@ -59,6 +61,7 @@ def test_faults_are_found_with_their_numbers_and_nothing_else(tmp_path: Path) ->
     kept = tables["never zeroed"]["kept_gradients"]
     assert kept["steps"] == kept["checked"] >= 16
     assert tables["others"]["no_gradient"]["parameters"] == 18
+    assert tables["target trained"]["no_gradient"]["assigned"] == 2
     mode = tables["eval left on"]["eval_mode"]
     assert mode["trained"] and (mode["modules"], mode["count"]) == (["BatchNorm1d", "Dropout"], 2)
     assert tables["eval with gradients"]["eval_gradients"] == {"calls": 50, "times": 2}

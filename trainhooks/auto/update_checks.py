@@ -21,6 +21,7 @@ from trainhooks.lane_entries import NANOSECOND, host_clock
 FIRST_CHECKS = 20  # steps of the start, of which all are checked
 CHECKS_AGAIN = 2  # in a row: what happens to gradients between two steps shows in the second one
 FIRST_REPORT = 8  # times that something was found; and again whenever that has doubled
+MAX_ASSIGNED = 0.1  # of the steps, before which a program loads weights; more often, that is how it trains
 EMBEDDING_STEP = 4  # in which the gradient of an embedding is inspected: optimizers have made their state by then
 MAX_OPTIMIZERS = 8
 MAX_SCANNED = 64  # parameters among which the smallest one is chosen
@@ -201,6 +202,7 @@ def _no_gradient(known: "List[_OptimizerCheck]") -> Dict[str, Any]:
         "steps": min(one.without_gradient for one in known),
         "parameters": sum(one.parameters for one in known),
         "frozen": sum(one.frozen for one in known),
+        "assigned": max(one.assigned for one in known),
     }
 
 
@@ -214,18 +216,20 @@ class _OptimizerCheck:
         steps: checked steps.
         without_gradient: those in which no parameter had a gradient, and none was changed.
         never_had: whether that is all of them; only of torch's own optimizers.
+        assigned: those before which the program had changed parameters itself, as a target network's.
         kept, judged: steps whose gradients were added to those of the step before; those that could be judged.
         zero_rate: steps in a row, up to now, with a learning rate of zero or nearly so.
     """
 
     __slots__ = ("_accumulated", "_arriving", "_cleared", "_had_gradient", "_kind", "_noted", "_rate_since",
-                 "_rate_until", "_top_rate", "_versions", "_versions_before", "_witness", "frozen", "judged",
-                 "kept", "never_had", "optimizer", "parameters", "steps", "without_gradient", "zero_rate")  # fmt: skip
+                 "_rate_until", "_top_rate", "_versions", "_versions_before", "_witness", "assigned", "frozen",
+                 "judged", "kept", "never_had", "optimizer", "parameters", "steps", "without_gradient",
+                 "zero_rate")  # fmt: skip
 
     def __init__(self, optimizer: Any, kind: Any) -> None:
         self.optimizer = optimizer  # a weak reference
         self._kind = kind
-        self.steps = self.without_gradient = self.kept = self.judged = self.zero_rate = 0
+        self.steps = self.without_gradient = self.kept = self.judged = self.zero_rate = self.assigned = 0
         self.parameters = self.frozen = 0
         # Others may keep their gradients elsewhere, and update by kernels that leave no trace.
         self.never_had = type(optimizer()).__module__.startswith("torch.optim")
@@ -310,7 +314,9 @@ class _OptimizerCheck:
         self._had_gradient = _any_gradient(groups, self._kind)
         self._versions = _versions(groups) if self.never_had else None
         if self._versions_before not in (None, self._versions):
-            self.never_had = False  # the program changes them itself, between the steps
+            self.assigned += 1
+            if self.assigned > 1 + MAX_ASSIGNED * self.steps:
+                self.never_had = False  # the program updates them itself, between the steps
         self._versions_before = self._versions
         self._read_rates(groups, now / NANOSECOND)
 

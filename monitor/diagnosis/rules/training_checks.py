@@ -47,10 +47,11 @@ def weights_unchanged(evidence: Evidence) -> Finding | None:
     lines = [f"{plural(parameters, 'parameter', 'parameters')} in the optimizer, no gradient after backward"]
     if frozen:
         lines.append(f"{share(frozen / max(parameters, 1))} of them with requires_grad=False")
+    what = "Weights are never trained" if _count(found, "assigned") else "Weights never change"
     return Finding(
         code="weights-unchanged",
         severity="warning",
-        title=f"Weights never change: no gradient reaches the optimizer in all {steps:,} checked steps",
+        title=f"{what}: no gradient reaches the optimizer in all {steps:,} checked steps",
         evidence=lines,
         advice="Make the optimizer after the model is complete, from that model's parameters that require gradients;"
         " look for detach(), no_grad() or a missing backward() between them and the loss.",

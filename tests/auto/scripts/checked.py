@@ -204,6 +204,18 @@ def evolved():
         optimizer.step()
 
 
+def target_trained():
+    """Q-learning whose optimizer has the target network, which gets the other one's weights now and then."""
+    online, target = network(), network()
+    optimizer = torch.optim.SGD(target.parameters(), lr=0.05)
+    for step in range(40):
+        if step % 15 == 0:
+            target.load_state_dict(online.state_dict())
+        optimizer.zero_grad()
+        loss_of(online, X[:16], Y[:16]).backward()
+        optimizer.step()
+
+
 def large_table(sparse=False, tied=False):
     table = nn.Embedding(70_000, 64, sparse=sparse)
     out = nn.Linear(64, 70_000 if tied else 2, bias=False)
@@ -267,6 +279,7 @@ KINDS = {
     "gan": gan,
     "no backward": lambda: plain(backward=lambda loss, model: None),
     "others": lambda: plain(parameters=list(nn.Linear(8, 2).parameters())),
+    "target trained": target_trained,
     "half frozen": half_frozen,
     "averaged": averaged,
     "evolved": evolved,

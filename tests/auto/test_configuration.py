@@ -16,7 +16,7 @@ from trainhooks import facts
 from trainhooks.auto import instrumentation
 from trainhooks.auto.model_calls import FIRST_REPORT, RepeatedCalls
 
-from .watched import ROOT, both
+from .watched import ROOT, both, watched
 
 GIB = 2**30
 
@@ -49,8 +49,21 @@ def test_a_second_call_before_the_backward(recorded: list[dict[str, Any]]) -> No
 
     assert calls(128, twice).times == 128
     assert recorded == [
-        {"repeated": times * FIRST_REPORT // 2, "calls": times * FIRST_REPORT} for times in (1, 2, 4, 8)
+        {"repeated": times * FIRST_REPORT // 2, "calls": times * FIRST_REPORT, "without_gradients": 0}
+        for times in (1, 2, 4, 8)
     ]
+
+
+def test_a_look_at_the_training_batch_without_gradients(recorded: list[dict[str, Any]]) -> None:
+    def looked_at(counted: RepeatedCalls, step: int) -> None:
+        batch = Tensor()
+        counted.looked(Tensor())  # of another one, as a policy acts
+        counted.called(batch, step, 0)
+        counted.looked(batch)
+
+    counted = calls(64, looked_at)
+    assert (counted.times, counted.looks) == (0, 64)
+    assert recorded[-1] == {"repeated": 0, "calls": 64, "without_gradients": 63}
 
 
 def test_a_second_call_after_the_update(recorded: list[dict[str, Any]]) -> None:
@@ -104,6 +117,30 @@ def test_an_unmodified_program(tmp_path: Path) -> None:
     assert facts["optimizer"]["tensors"] == 4
     assert facts["model"]["class"] == "Classifier"
     assert "duplicate-forward" in [finding.code for finding in run.report.findings]
+
+
+TRAINING = """
+import torch
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(30):
+    loss = model(torch.randn(4, 8)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "tool"), [(("-m", "cProfile", "-o", "profile"), "profile"), (("-X", "tracemalloc"), "tracemalloc")]
+)
+def test_tools_that_python_calls(tmp_path: Path, words: tuple[str, ...], tool: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING)
+    options = [str(tmp_path / word) if word == "profile" else word for word in words]
+    seen = watched(tmp_path, *options, str(script))
+    assert seen.facts["python"] == {tool: True}
+    assert "debug-settings" in [finding.code for finding in seen.report.findings]
 
 
 GRAPHS = """

@@ -291,6 +291,19 @@ def test_threads_that_wait_for_each_other_do_not_fill_the_machine() -> None:
     assert "78%" in found[0].evidence[-1] and "all busy" not in found[0].evidence[1]
 
 
+@pytest.mark.parametrize(
+    "given", [{"python": {"trace": True}}, {"python": {"profile": True}}, {"python": {"tracemalloc": True}}]
+)
+def test_tools_that_python_calls_are_debug_settings(given: dict[str, Any]) -> None:
+    (finding,) = judged(facts(healthy(), **given), alive=False)[0]
+    assert (finding.code, finding.severity) == ("debug-settings", "warning")
+
+
+def test_deterministic_algorithms_are_information() -> None:
+    (finding,) = judged(facts(healthy(), torch={"deterministic": True}), alive=False)[0]
+    assert (finding.code, finding.severity) == ("debug-settings", "info")
+
+
 def with_workers(workers: int, waiting: float, used: float = 390.0, device: str = "cpu") -> Story:
     told = facts(healthy(), cpus=4, args={"dataloader_num_workers": workers}, optimizer={"device": device})
     full = {"cpu": lambda i: 99.0, "tree_cpu": lambda i: used, "cores": lambda i: 4}

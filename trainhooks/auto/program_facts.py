@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import time
 import weakref
@@ -168,7 +169,7 @@ def _setup(optimizer: Any) -> Dict[str, Any]:
     if known.optimizer_size is not None and found["parameters"] <= known.optimizer_size:
         return {}
     known.optimizer_size = found["parameters"]
-    facts: Dict[str, Any] = {"optimizer": found, "autocast": known.autocast}
+    facts: Dict[str, Any] = {"optimizer": found, "autocast": known.autocast, "python": python_tools()}
     bounds = None if is_planned() else harmless(planned)
     if bounds:
         facts["plan"] = bounds
@@ -176,6 +177,20 @@ def _setup(optimizer: Any) -> Dict[str, Any]:
     if module is not None and not known.is_model_recorded:
         facts["model"] = model_facts(module)
     return facts
+
+
+def python_tools() -> Dict[str, bool]:
+    """Return which tools Python calls in this thread: at each line, at each function, at each allocation."""
+    monitoring = getattr(sys, "monitoring", None)  # Python 3.12 and later
+    used = {} if monitoring is None else {number: monitoring.get_tool(number) for number in range(3)}
+    by_option = "tracemalloc" in sys._xoptions or bool(os.environ.get("PYTHONTRACEMALLOC", "").strip("0"))
+    tracemalloc = sys.modules.get("tracemalloc")
+    found = {
+        "trace": sys.gettrace() is not None or bool(used.get(0) or used.get(1)),  # its debugger and coverage
+        "profile": sys.getprofile() is not None or bool(used.get(2)),
+        "tracemalloc": tracemalloc.is_tracing() if tracemalloc is not None else by_option,
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def optimizer_facts(optimizer: Any) -> Dict[str, Any]:

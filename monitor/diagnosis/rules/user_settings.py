@@ -22,28 +22,56 @@ def debug_settings(evidence: Evidence) -> Finding | None:
     """Find debugging switches that make every step slower."""
     if not evidence.enough():
         return None
-    lines, flags = [], evidence.facts("torch")
-    if evidence.facts("environment").get("CUDA_LAUNCH_BLOCKING") == "1" and evidence.report.gpus:
-        lines.append("CUDA_LAUNCH_BLOCKING=1: each kernel is waited for before the next one is launched")
+    lines = _debug_lines(evidence)
+    deterministic = evidence.facts("torch").get("deterministic") is True
+    if not lines and not deterministic:
+        return None
+    chosen = "Deterministic algorithms are on: some operations have slower kernels"
+    return Finding(
+        code="debug-settings",
+        severity="warning" if lines else "info",
+        title=f"Debug setting left on: {lines[0].partition(':')[0]}" if lines else chosen,
+        evidence=[*lines, *(["torch.use_deterministic_algorithms(True)"] if deterministic else [])],
+        advice="Turn it off for runs that need speed; compare the next run with this one to see what it costs.",
+    )
+
+
+# Switches of torch that cost time with a GPU.
+ON_A_GPU = {
+    ("CUDA_LAUNCH_BLOCKING", "1"): "each kernel is waited for before the next one is launched",
+    (
+        "PYTORCH_NO_CUDA_MEMORY_CACHING",
+        "1",
+    ): "each tensor is allocated and freed by the driver, which waits for the GPU",
+}
+# Tools that Python calls, by the name of their fact.
+TOOLS = {
+    "trace": "a debugger or coverage: called at each line",
+    "profile": "a Python profiler: called at each function call",
+    "tracemalloc": "tracemalloc: records a traceback for each allocation",
+}
+
+
+def _debug_lines(evidence: Evidence) -> list[str]:
+    """Return a line for each debugging switch that is on: its name, a colon, what it does."""
+    flags, environment, tools = (evidence.facts(name) for name in ("torch", "environment", "python"))
+    lines = []
+    if evidence.report.gpus:
+        lines += [f"{name}={on}: {does}" for (name, on), does in ON_A_GPU.items() if environment.get(name) == on]
+    if environment.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL" and (evidence.report.run.ranks or 1) > 1:
+        lines.append("TORCH_DISTRIBUTED_DEBUG=DETAIL: each collective is checked by another one")
     if flags.get("detect_anomaly") is True:
         lines.append("autograd anomaly detection: records a traceback for each operation")
     if flags.get("profiler") is True:
         lines.append("torch profiler is running")
+    lines += [line for name, line in TOOLS.items() if tools.get(name) is True]
     samples = operations.calls_seen(evidence.state.main.frames, frozenset(("empty_cache",)))
     if samples.share >= MIN_EMPTY_CACHE_SHARE:
         lines.append(
             f"torch.cuda.empty_cache() in each step: {share(samples.share)} of stack samples, at {samples.places[0]};"
             " the freed memory is requested again at once"
         )
-    if not lines:
-        return None
-    return Finding(
-        code="debug-settings",
-        severity="warning",
-        title=f"Debug setting left on: {lines[0].partition(':')[0]}",
-        evidence=lines,
-        advice="Turn it off for runs that need speed; compare the next run with this one to see what it costs.",
-    )
+    return lines
 
 
 # torch.compile, from the facts that the hooks publish.

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from monitor.model.cycle import COLLECT, MIN_COLLECTED, MIN_ITERATIONS, PREPARE, REWARD, part_of
 from monitor.model.device_report import OutsideRow
 from monitor.model.device_use import MIN_READINGS, READING_SECONDS
 from monitor.model.gpu_activity import Range
@@ -141,7 +142,7 @@ def first_cycle(main: RankState) -> tuple[float, dict[str, float]]:
     """Return when the loop began, and the own seconds of the spans between that and the first step.
 
     A loop that generates, then trains, has begun before its first step. Only spans count that come again and again
-    between later steps; without steps the loop begins at infinity.
+    between later steps, a rollout also if many steps learn from each; without steps the loop begins at infinity.
     """
     begin, steps = main.wall.first_step, main.step_seconds.count + len(main.step_seconds.values)
     if begin is None:
@@ -150,11 +151,17 @@ def first_cycle(main: RankState) -> tuple[float, dict[str, float]]:
     least = max(1.0, MIN_CYCLE_SHARE * min(steps - 1, MAX_MARKS // 2))
     spans: dict[str, float] = {}
     for span in reversed(main.wall.early):
-        if times[span.name] < least:
+        if times[span.name] < (MIN_ITERATIONS if _collects(main, span.name) else least):
             break
         begin = min(begin, span.start)
         spans[span.name] = spans.get(span.name, 0.0) + span.own_seconds
     return begin, spans
+
+
+def _collects(main: RankState, name: str) -> bool:
+    """Return whether spans of this name make what the steps learn from; a sample to be looked at takes less time."""
+    seconds = main.wall.spans.get(name, 0.0)
+    return part_of(name) in (COLLECT, REWARD, PREPARE) and seconds >= MIN_COLLECTED * (main.wall.steps + seconds)
 
 
 def _afterwards(main: RankState, spans: dict[str, float]) -> dict[str, float]:

@@ -120,10 +120,12 @@ def test_a_rollout_of_many_parts_is_no_warning_and_one_line_that_takes_all_is() 
 # The loop and what lies around it.
 
 
-def cycles(count: int, generation: float = 3.0) -> Story:
+def cycles(count: int, generation: float = 3.0, steps: int = 1, name: str = "generation") -> Story:
     told = Story().span("load model", 5.0)
     for _ in range(count):
-        told.span("generation", generation).step(forward=0.1, backward=0.2)
+        told.span(name, generation)
+        for _ in range(steps):
+            told.step(forward=0.1, backward=0.2)
     return told.bye()
 
 
@@ -134,6 +136,20 @@ def test_the_first_pass_of_a_loop_is_no_start_up() -> None:
     assert report.wall.spans == {"generation": pytest.approx(30.0)}
     assert report.throughput.steps_per_second == pytest.approx(1 / 3.3)
     assert sum(seconds for _, seconds in report.wall.parts) == pytest.approx(report.wall.total)
+
+
+def test_the_first_rollout_is_no_start_up_however_many_steps_learn_from_each() -> None:
+    report = report_of(cycles(6, steps=16))
+    assert report.wall.startup == pytest.approx(6.0)
+    assert report.wall.spans == {"generation": pytest.approx(18.0)}
+
+
+@pytest.mark.parametrize(
+    ("told", "startup"),
+    [(cycles(2, steps=16), 9.0), (cycles(6, 0.01, steps=16), 6.01), (cycles(6, steps=16, name="eval"), 9.0)],
+)
+def test_what_comes_seldom_or_shortly_begins_no_loop(told: Story, startup: float) -> None:
+    assert report_of(told).wall.startup == pytest.approx(startup)
 
 
 def test_what_comes_before_the_first_step_only_is_start_up() -> None:

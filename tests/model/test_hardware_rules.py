@@ -397,6 +397,15 @@ def test_a_rate_far_above_the_measured_one_is_reported() -> None:
     assert graveness(says(5000.0), "inconsistent-console") == "info"
 
 
+@pytest.mark.parametrize("first", [{"compile": 70.0}, {"other": 70.0}])
+def test_a_rate_without_the_time_of_a_first_step_is_no_contradiction(first: dict[str, float]) -> None:
+    told = Story()
+    for number in range(40):
+        fields = {"tokens": 1000, "metrics": {"tokens_per_second": 1100.0}}
+        told.step_with(fields, forward=jitter(0.3), backward=jitter(0.6), **(first if number == 0 else {}))
+    assert "inconsistent-console" not in codes(told)
+
+
 def test_impossible_figures_are_reported() -> None:
     told = printed("left out, because it cannot be true: tokens_per_second -1200", code=None)
     found, _ = judged(told, alive=False)

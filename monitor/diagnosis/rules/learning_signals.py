@@ -119,6 +119,7 @@ PAST_ITS_END = re.compile(r"\d+ of \d+")
 UNKNOWN_YET = ("mfu -100.0", "mfu -1.0")  # printed by nanoGPT and its derivatives before they have measured it
 # Times what was measured, or a part of it. A program leaves out waiting or warm-up, and may then be right in its way.
 MAX_RATE_RATIO = 1.5
+COMPILE = "compile"
 RATES = (("tokens_per_second", "tok/s"), ("samples_per_second", "samples/s"))
 MAX_LINES = 5
 
@@ -146,10 +147,15 @@ def inconsistent_console(evidence: Evidence) -> Finding | None:
 
 
 def _rate_lines(evidence: Evidence) -> list[str]:
-    """Return logged rates above those of the steps alone, padding counted: the most that they can mean."""
+    """Return logged rates above those of the steps alone, padding counted: the most that they can mean.
+
+    What a run does once, compiling above all, is left out: the mean of the logged rates hardly feels a slow first step.
+    """
     main, report, lines = evidence.state.main, evidence.report, []
-    seconds = main.step_seconds.digested().sum
-    if report.run.source != "hooks" or report.run.ranks > 1 or evidence.steps < MIN_STEPS or not seconds:
+    rows = report.host_phases or report.phases
+    once = sum(row.once + (row.recurring if row.name == COMPILE else 0.0) for row in rows)
+    seconds = main.step_seconds.digested().sum - once
+    if report.run.source != "hooks" or report.run.ranks > 1 or evidence.steps < MIN_STEPS or seconds <= 0:
         return []  # read from its output, or of all ranks together: nothing to compare with
     done = (max(main.pace.tokens, main.padded_tokens), main.pace.samples)
     for (name, unit), amount in zip(RATES, done, strict=True):

@@ -277,7 +277,7 @@ class ArrivalClock:
     """The clock of a live log: a line's moment is its arrival."""
 
     def __init__(self, now: float = 0.0) -> None:
-        self.now = now
+        self.now = self.began = now
 
     def at(self, reading: Reading, advance: int) -> float:
         return self.now

@@ -207,14 +207,30 @@ class Tracker:
         if gap == 0.0 and begin is not None and now != float("inf"):
             self._moment = now  # a clock of whole seconds: these steps share the time to the next one
             return
+        shares = self._shares(gap)
         drafts, self._drafts = self._drafts, []
-        seconds = gap / sum(draft.count for draft in drafts)  # per step; 0: unknown
-        begin = self._moment - gap
-        for draft in drafts:
-            self._hold(draft, begin, seconds or None)
-            begin += draft.count * seconds
+        begin = self._moment - sum(shares)
+        for draft, share in zip(drafts, shares, strict=True):
+            self._hold(draft, begin, share / draft.count or None)
+            begin += share
         self._mark, self._busy = self._moment, 0.0
         self._spans.claimed = max(self._spans.claimed, self._moment)
+
+    def _shares(self, gap: float) -> list[float]:
+        """Return what each draft gets of the time since the moment before; 0: unknown.
+
+        That is by the times that they tell, if all do, else equally. A program whose output is held in a buffer prints
+        many steps at once: its first ones took what they tell.
+        """
+        told = [draft.reading.seconds or 0.0 for draft in self._drafts]
+        whole, counts = sum(told), [draft.count for draft in self._drafts]
+        if all(told) and max(counts) == 1:
+            began = self.clock.began if isinstance(self.clock, ArrivalClock) else self._moment
+            if self._mark is None and whole <= self._moment - began:
+                return told
+            if whole <= gap * ROUNDED:
+                return [own * gap / whole for own in told]
+        return [count * gap / sum(counts) for count in counts]
 
     def _hold(self, draft: Draft, begin: float, seconds: float | None) -> None:
         """Make the steps of one draft, which begin at `begin` and take `seconds` per step."""

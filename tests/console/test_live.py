@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,23 @@ def test_phases_longer_than_their_step_are_noted_and_ignored() -> None:
     log = live.end()
     assert not any(step.phases for step in log.steps)
     assert log.note_codes == ["inconsistent-console"]
+
+
+def test_steps_that_come_at_once_took_what_they_say() -> None:
+    live, took = Live(), [0.1, 0.3, 0.2, 0.2, 0.4, 0.1]
+    lines = [f"step {step}: train loss 5.5 (took {1e3 * own:.3f} ms)\n" for step, own in enumerate(took)]
+    live.at(1.0, "".join(lines[:3]))
+    live.at(3.0, "".join(lines[3:]))
+    steps = live.end().steps
+    assert [step.duration for step in steps] == [pytest.approx(own) for own in took]
+    assert [step.start for step in steps[:3]] == [pytest.approx(start) for start in (0.4, 0.5, 0.8)]
+    assert all(one.start + (one.duration or 0.0) <= other.start + 1e-9 for one, other in pairwise(steps))
+
+
+def test_what_a_log_says_of_the_time_before_it_was_read_is_unknown() -> None:
+    live = Live()
+    live.at(1.0, "step 1: loss 5.5 (took 900 ms)\nstep 2: loss 5.5 (took 900 ms)\n")
+    assert live.end().steps[1].duration == 0
 
 
 def test_first_step_of_a_waiting_bar_starts_with_the_bar() -> None:

@@ -14,6 +14,7 @@ from trainhooks import deferred
 Seen = Tuple[Any, Optional[float]]  # a loss, as a number or on its way from a device, and its divisor
 # How torch keeps a Python number of an expression; a tensor, as in a masked mean, is usually of another type.
 NUMBERS = frozenset(("torch.int64", "torch.float64"))
+MOST_DIVISIONS = 3  # looked at, of a loss
 
 
 class StepLoss:
@@ -98,9 +99,22 @@ def _read(loss: Any, place: int) -> Optional[Seen]:
 
 
 def _divisor(loss: Any) -> Optional[float]:
-    """Return the number by which a loss was divided last, as by `loss / 4` or `loss * 0.25`; None: by none."""
-    node = loss.grad_fn
-    name = "" if node is None else node.name()
+    """Return the number by which a loss was divided last, as by `loss / 4` or `loss * 0.25`; None: by none.
+
+    A division by one is none: Accelerate divides by its own number of passes what the program has divided already.
+    """
+    node, number = loss.grad_fn, None
+    for _ in range(MOST_DIVISIONS):
+        number = None if node is None else _number(node)
+        if number != 1.0:
+            break
+        node = node.next_functions[0][0]
+    return number
+
+
+def _number(node: Any) -> Optional[float]:
+    """Return the number by which a node of autograd's graph divides; None: it does something else."""
+    name = node.name()
     if name not in ("DivBackward0", "MulBackward0"):
         return None
     other = node._saved_other

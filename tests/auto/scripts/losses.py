@@ -21,7 +21,8 @@ for number, (x, y) in enumerate(loader, 1):
         loss.backward(retain_graph=True)
         (2 * loss).backward()
     else:
-        scaler.scale({"divided": loss / EVERY, "multiplied": loss * (1 / EVERY)}.get(way, loss)).backward()
+        ways = {"divided": loss / EVERY, "multiplied": loss * (1 / EVERY), "accelerate": loss / EVERY / 1}
+        scaler.scale(ways.get(way, loss)).backward()
     if number % EVERY == 0 or number == len(loader):
         scaler.step(optimizer)
         scaler.update()

@@ -50,7 +50,7 @@ def judge(program: Program, place: Path, python: Path, sources: Path | None) -> 
     if missing:
         return Judged(program, skipped=missing)
     words = [str(HERE / word) if word.startswith("drivers/") else word for word in program.command.split()]
-    command = [str(python), *words]
+    command = words if words[0].startswith("./") else [str(python), *words]
     watching = [str(COMMAND), "run", "--no-tui", "--name", program.name, "--"]
     try:
         with ThreadPoolExecutor(1) as beside:
@@ -158,7 +158,9 @@ def _counts(found: Judged) -> None:
     total = progress["steps_total"]
     if program.steps is not None and total not in (None, program.total or program.steps):
         found.wrong.append(f"total {total}, true {program.total or program.steps}")
-    if any(found.report["dropped"].values()):
+    dropped = {**found.report["dropped"]}
+    dropped["broken_off"] -= program.killed
+    if any(dropped.values()):
         found.wrong.append(f"dropped {found.report['dropped']}")
 
 
@@ -190,6 +192,8 @@ def reading(report: dict[str, Any], path: str) -> float | None:
         return rate
     if path == "step_median":
         return report["ranks"][0]["step_seconds"] if report["ranks"] else None
+    if path == "step_mean":
+        return sum(row["mean"] * row["count"] for row in report["phases"]) / steps if steps else None
     if path == "data_seconds":
         found = [row["mean"] * row["count"] / steps for row in report["phases"] if row["name"] == "data"]
         return found[0] if found else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.programs.listed_packages import PACKAGES
+from tests.programs.listed_repositories import REPOSITORIES
 from tests.programs.program import Own, Program, Source
 
 NANOGPT = Source(
@@ -48,6 +50,7 @@ LM_STEPS = 57
 PROGRAMS = (
     _nano("nanogpt-eager", "--compile=False", "--gradient_accumulation_steps=1"),
     _nano("nanogpt-accumulated", "--compile=False", "--gradient_accumulation_steps=4"),
+    _nano("nanogpt-compiled", "--compile=True", "--gradient_accumulation_steps=1"),
     Program(
         "mingpt-chargpt",
         "projects/chargpt/chargpt.py --trainer.max_iters=101 --trainer.num_workers=0 --model.model_type=gpt-nano",
@@ -139,7 +142,7 @@ PROGRAMS = (
         folder="siamese_network",
         modules=("torchvision",),
         data="mnist",
-        loss=r"Loss: ([\d.]+)",
+        own=(Own("loss", r"Loss: ([\d.]+)", "metrics|loss|last", within=0.001),),  # its pairs are drawn without a seed
     ),
     Program(
         "dcgan",
@@ -195,7 +198,7 @@ PROGRAMS = (
     Program(
         "mnist-hogwild",
         "main.py --epochs 1 --batch-size 32 --num-processes 2 --log-interval 1",
-        steps=40,  # 20 in each of two processes
+        steps=20,  # in each of two processes: the report says that there are two, and shows one
         source=_examples("mnist_hogwild"),
         folder="mnist_hogwild",
         modules=("torchvision",),
@@ -315,4 +318,6 @@ PROGRAMS = (
     ),
     Program("xgboost-train", "drivers/xgboost_train.py", steps=100, modules=("xgboost",)),
     Program("lightgbm-train", "drivers/lightgbm_train.py", steps=100, modules=("lightgbm",)),
+    *REPOSITORIES,
+    *PACKAGES,
 )

@@ -32,7 +32,7 @@ class Program:
     """One program with its arguments, made small enough for two cores."""
 
     name: str
-    command: str  # after `python`; `drivers/` stands for this directory's
+    command: str  # after `python`, unless it begins with `./`; `drivers/` stands for this directory's
     steps: (
         int | None
     )  # how often its arguments make it update weights; None: it depends, and `own` says how many it did
@@ -43,5 +43,6 @@ class Program:
     own: tuple[Own, ...] = ()
     loss: str = ""  # pattern of each printed loss: both runs must print the same ones
     code: int = 0
+    killed: int = 0  # training processes that it ends by force: their journals break off
     folder: str = ""  # of its source, where it is started
     environment: tuple[tuple[str, str], ...] = ()

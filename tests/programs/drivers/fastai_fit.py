@@ -1,5 +1,6 @@
 """fastai's `Learner.fit_one_cycle`, as its tutorial for plain PyTorch data shows."""
 
+import fastai.callback.schedule  # noqa: F401 - gives the learner its schedules
 import torch
 from fastai.data.core import DataLoaders
 from fastai.learner import Learner

@@ -295,11 +295,13 @@ def _ranks(
     # On a GPU the host runs ahead and waits wherever it needs a result: only a clear straggler is reported.
     figures = comparison is not None and (comparison.slowest is not None or not state.gpus)
     known = comparison if figures else None
+    printed = state.main if state.main.source == "console" else RankState()
     rows = []
     for rank in sorted({producer.rank for producer in wall_time.trainings(state)}):
         stats = state.ranks.get(rank)
-        seconds = stats.seconds.digested().quantiles.at(0.5)[0] if stats is not None else None
-        row = RankRow(rank, seconds or None, steps=stats.steps if stats is not None else 0)
+        times = printed.step_seconds if stats is None else stats.seconds
+        steps = printed.steps_ok + sum(printed.skipped.values()) if stats is None else stats.steps
+        row = RankRow(rank, times.digested().quantiles.at(0.5)[0] or None, steps=steps)
         if known is not None:
             row.wait_seconds, row.usual_wait = known.waits.get(rank), known.typical.get(rank)
             row.wait_share = None if row.usual_wait is None else row.usual_wait / known.period

@@ -85,6 +85,11 @@ def test_the_console_s_reader_is_no_rank_and_no_training() -> None:
     assert known.outcome.state == "finished"
 
 
+def test_the_row_of_a_run_without_hooks_has_its_printed_steps() -> None:
+    rows = report_of(console(4)).ranks
+    assert [(row.rank, row.steps, row.step_seconds) for row in rows] == [(0, 4, pytest.approx(1.0, rel=0.02))]
+
+
 def test_a_log_that_was_imported() -> None:
     known = report_of(console().bye(), imported=True)
     assert known.run.imported and known.run.source == "console" and known.outcome.state == "finished"

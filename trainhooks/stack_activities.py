@@ -15,6 +15,9 @@ HTTP, SUBPROCESS, LOCK, QUEUE, SLEEP = "HTTP", "subprocess", "lock", "queue", "s
 COLLECTION, DEEPCOPY, PRINT, LOGGING, TRACKER = "garbage collection", "deepcopy", "print", "logging", "tracker"
 PROGRESS_BAR, FILE, IMAGE, COMPRESSION, LOADING = "progress bar", "file", "image", "compression", "data loading"
 COLLECTIVE, PROCESS, CONCATENATION, DATA_FRAME = "collective", "wait for a process", "concatenation", "data frame"
+POOL = "worker pool"
+# The training waits there for other threads or processes of the program.
+FOR_WORKERS = frozenset((QUEUE, PROCESS, POOL))
 # What a training computes outside of its model's call and its optimizer's step.
 LOSS, DISTRIBUTION, CLIPPING, OPTIMIZER = "loss", "distribution", "gradient clipping", "optimizer"
 MODEL = "model"  # layers that are called one by one, or as functions
@@ -79,6 +82,8 @@ _FILES: Dict[str, str] = {
     "zipfile": COMPRESSION,
     "shutil.py": FILE,
     "multiprocessing/connection.py": PROCESS,
+    "multiprocessing/pool.py": POOL,
+    "concurrent/futures": POOL,
 }
 
 # In files that do several things, by function.

@@ -238,7 +238,8 @@ def _phases(state: RunState) -> list[PhaseRow]:
     main = state.main
     columns = {name: stats.seconds.digested() for name, stats in main.phases.items()}
     opening = [time_split.phases_of(step) for step in main.opening]
-    slow = [] if uses_device(state) else time_split.episodes(main.slow_steps)  # a full queue makes a host's step long
+    by_host = [] if uses_device(state) else main.slow_steps  # a full queue makes a host's step long
+    slow = time_split.episodes(by_host, main.latest)
     beyond = time_split.in_episodes(slow, main.slow_count * len(slow) // max(1, len(main.slow_steps)))
     whole = sum(column.sum for column in columns.values())
     rows = []
@@ -269,7 +270,7 @@ def slow_steps(state: RunState) -> list[SlowStep]:
     """Return the slow steps, by the device's clock where one is used: on the host's, a full queue makes a step long."""
     if uses_device(state):
         return time_split.unplanned(state.main.device.slow_steps)
-    return [*time_split.first_slow_steps(state.main), *time_split.episodes(state.main.slow_steps)]
+    return [*time_split.first_slow_steps(state.main), *time_split.episodes(state.main.slow_steps, state.main.latest)]
 
 
 def _metric(column: Column) -> MetricRow:
@@ -361,7 +362,7 @@ def _alerts(state: RunState, context: RunContext) -> list[Alert]:
 def _without_rhythm(rows: list[AlertRow], main: RankState) -> list[AlertRow]:
     """Return the alerts without slow steps that turned out to be regular; older ones are taken to be like them."""
     known = {slow.step for slow in main.slow_steps}
-    regular = known - {slow.step for slow in time_split.episodes(main.slow_steps)}
+    regular = known - {slow.step for slow in time_split.episodes(main.slow_steps, main.latest)}
     if not regular:
         return rows
     oldest, mostly = min(known), len(regular) >= time_split.MIN_EVEN_SHARE * len(known)

@@ -27,6 +27,7 @@ MIN_VALUES = 5  # in which the phase occurs: of fewer, one may be a third of wha
 MIN_RHYTHM = 3  # slow steps, before their distances are called regular: two equal distances are hardly chance
 MAX_ROLLOUT_RATIO = 3.0  # of the typical rollout: longer episodes take longer
 MIN_EVEN_SHARE = 0.8  # of the distances are the same: a step that waits for a core now and then breaks no rhythm
+ALIKE = 2.0  # steps in a rhythm differ by less: programs that are run, or texts that are written, vary
 MAX_UNEVEN = 0.05  # of the distance, at least one step: epochs differ by a batch
 
 
@@ -113,19 +114,33 @@ def _slow_step(step: Step, baseline: Baseline, rank: int) -> SlowStep:
     )
 
 
-def episodes(slow: Sequence[SlowStep]) -> list[SlowStep]:
+def episodes(slow: Sequence[SlowStep], latest: Sequence[Step] = ()) -> list[SlowStep]:
     """Return the slow steps without those that come in a rhythm: every k-th step does something more.
 
     A rollout, an evaluation or a print lies in no phase or in a phase that other steps lack. Where the step's own work
-    takes longer, it is slow, however regularly.
+    takes longer, it is slow, however regularly. Among the latest steps those count that take half as long, too: of a
+    rhythm of alike steps only the longest may be slow.
     """
     more: dict[str, list[SlowStep]] = {}
     slow = unplanned(slow)
     for step in slow:
         if step.culprit == OTHER or not step.usual_phases.get(step.culprit):
             more.setdefault(step.culprit, []).append(step)
-    rhythmic = {step.step for steps in more.values() if is_rhythm([row.step for row in steps]) for step in steps}
+    rhythmic: set[int] = set()
+    for culprit, steps in more.items():
+        numbers = [step.step for step in steps]
+        rhythmic.update(numbers if is_rhythm(numbers) else _among(latest, culprit, steps))
     return [step for step in slow if step.step not in rhythmic]
+
+
+def _among(latest: Sequence[Step], culprit: str, slow: Sequence[SlowStep]) -> list[int]:
+    """Return the slow steps that come in a rhythm of the latest ones, and are hardly longer than the others in it."""
+    least = median(step.phases.get(culprit, 0.0) for step in slow) / ALIKE
+    alike = {step.index: seconds for step in latest if (seconds := phases_of(step).get(culprit, 0.0)) >= least}
+    if not is_rhythm(list(alike)):
+        return []
+    most = ALIKE * median(alike.values())
+    return [step.step for step in slow if step.step in alike and step.phases.get(culprit, 0.0) <= most]
 
 
 def unplanned(slow: Sequence[SlowStep]) -> list[SlowStep]:

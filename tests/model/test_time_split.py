@@ -104,6 +104,13 @@ def test_a_rhythm_needs_even_distances(numbers: list[int], regular: bool) -> Non
     assert is_rhythm(numbers) is regular
 
 
+@pytest.mark.parametrize(("longest", "found"), [(0.30, []), (0.90, ["slow-steps"])])
+def test_the_longest_steps_of_a_rhythm_are_slow_only_if_the_others_take_half(longest: float, found: list[str]) -> None:
+    usual = {number: {"other": 0.2} for number in range(1, 41, 4)}
+    told = story(40, usual | {13: {"other": longest}, 29: {"other": longest}}, forward=0.005, backward=0.005)
+    assert [code for code in codes(told) if code == "slow-steps"] == found
+
+
 def rollouts(*places: str) -> Story:
     told = story(
         320, {number: {"other": 0.6} for number in range(1, 320, 16)}, forward=0.01, backward=0.01, other=0.001

@@ -141,7 +141,7 @@ def slow_steps(evidence: Evidence) -> Finding | None:
     """Find single steps far beyond the median that cost much together."""
     wall, main = evidence.report.wall, evidence.state.main
     source = main.device if evidence.device is not None else main  # on a GPU, by its own clock or not at all
-    slow = unplanned(source.slow_steps) if evidence.device is not None else episodes(source.slow_steps)
+    slow = unplanned(source.slow_steps) if evidence.device is not None else episodes(source.slow_steps, main.latest)
     if not slow or not wall.total:
         return None
     kept = len(slow) / len(source.slow_steps)

@@ -158,6 +158,11 @@ def _counts(found: Judged) -> None:
     total = progress["steps_total"]
     if program.steps is not None and total not in (None, program.total or program.steps):
         found.wrong.append(f"total {total}, true {program.total or program.steps}")
+    taken = reading(found.report, "env_steps")
+    if program.env_steps is not None:
+        found.figures.append(f"env steps {program.env_steps:,}, reported {taken or 0:,.0f}")
+        if taken is None or round(taken) != program.env_steps:
+            found.wrong.append(f"{taken} env steps, true {program.env_steps}")
     dropped = {**found.report["dropped"]}
     dropped["broken_off"] -= program.killed
     if any(dropped.values()):
@@ -200,8 +205,8 @@ def reading(report: dict[str, Any], path: str) -> float | None:
     if path == "generation_seconds":
         spans = (report["wall"]["spans"] or {}).get("generation", 0.0)
         return spans + sum(row["mean"] * row["count"] for row in report["phases"] if row["name"] == "generation")
-    if path == "completions":
-        row = report["metrics"].get("completions")
+    if path in ("completions", "env_steps"):  # a sum
+        row = report["metrics"].get(path)
         return row["mean"] * row["count"] if row else None
     value: Any = report
     for key in path.split("|"):

@@ -90,6 +90,7 @@ PROGRAMS = (
         "cleanrl-ppo",
         "cleanrl/ppo.py --total-timesteps 2048",
         steps=64,  # 4 iterations of 4 epochs of 4 minibatches
+        env_steps=2048,
         source=CLEANRL,
         modules=("gymnasium", "tyro", "tensorboard"),
         loss=r"episodic_return=(\S+)",
@@ -98,6 +99,7 @@ PROGRAMS = (
         "cleanrl-dqn",
         "cleanrl/dqn.py --total-timesteps 1500 --learning-starts 500 --train-frequency 10",
         steps=99,  # at 510, 520, ... 1490
+        env_steps=1491,
         source=CLEANRL,
         modules=("gymnasium", "tyro", "tensorboard", "stable_baselines3"),
         environment=(("PYTHONPATH", "."),),
@@ -308,12 +310,14 @@ PROGRAMS = (
         "sb3-ppo",
         "drivers/sb3_learn.py PPO 2048",
         steps=320,  # 8 rollouts of 10 epochs of 4 minibatches
+        env_steps=2048,
         modules=("stable_baselines3",),
     ),
     Program(
         "sb3-dqn",
         "drivers/sb3_learn.py DQN 2000",
         steps=475,  # after each fourth timestep beyond the hundredth
+        env_steps=2000,
         modules=("stable_baselines3",),
     ),
     Program("xgboost-train", "drivers/xgboost_train.py", steps=100, modules=("xgboost",)),

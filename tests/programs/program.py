@@ -37,6 +37,7 @@ class Program:
         int | None
     )  # how often its arguments make it update weights; None: it depends, and `own` says how many it did
     total: int | None = None  # if not the steps
+    env_steps: int | None = None  # of all environments until the last update; None: not known beforehand, or none
     source: Source | None = None
     modules: tuple[str, ...] = ()  # top-level modules that it imports
     data: str = ""  # the function of fake_data.py that writes what it reads

@@ -69,6 +69,7 @@ _TAILS: dict[Quantity, tuple[str, ...]] = {
     Quantity.LENGTH: (
         r"completions/mean_length|response_length/mean",  # TRL, verl
         r"(?:mean_)?(?:completion|response|output|generation)_(?:length|tokens)(?:[_/]mean)?",  # OpenRLHF and others
+        r"(?:(?:mean|avg)_)?(?:length|len)(?:[_/]mean)?",
     ),
     Quantity.TRUNCATED: (
         r"completions/clipped_ratio|response_length/clip_ratio",  # TRL, verl
@@ -95,7 +96,10 @@ _TAILS: dict[Quantity, tuple[str, ...]] = {
         r"sampling/sampling_logp_difference/mean|(?:sampling|sampler|rollout)_logp(?:rob)?s?_diff(?:erence)?(?:[_/]mean)?",
         r"rollout_probs_diff_mean",  # verl
     ),
-    Quantity.SAMPLER_RATIO: (r"sampling/importance_sampling_ratio/mean|importance_(?:sampling_)?ratio(?:[_/]mean)?",),
+    Quantity.SAMPLER_RATIO: (
+        r"sampling/importance_sampling_ratio/mean|importance_(?:sampling_)?ratio(?:[_/]mean)?",
+        r"(?:(?:mean|avg)_)?ratio(?:[_/]mean)?",  # of the policies before and after an update; its mean is 1 as well
+    ),
     Quantity.EPISODES: (r"ep_len_mean|episod(?:e|ic)_length(?:_mean)?|episodes|env_steps",),
 }
 

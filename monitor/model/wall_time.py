@@ -151,7 +151,7 @@ def first_cycle(main: RankState) -> tuple[float, dict[str, float]]:
     least = max(1.0, MIN_CYCLE_SHARE * min(steps - 1, MAX_MARKS // 2))
     spans: dict[str, float] = {}
     for span in reversed(main.wall.early):
-        if times[span.name] < (MIN_ITERATIONS if _collects(main, span.name) else least):
+        if times[span.name] < (min(least, MIN_ITERATIONS) if _collects(main, span.name) else least):
             break
         begin = min(begin, span.start)
         spans[span.name] = spans.get(span.name, 0.0) + span.own_seconds

@@ -233,3 +233,16 @@ def test_dict_is_parsed_and_not_evaluated() -> None:
 
 def test_printed_config_dict_gives_nothing() -> None:
     assert readings(b"{'num_layers': 12, 'hidden_size': 768}\nbatch_size: 16\nnum_workers=8\n") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "metrics"),
+    [
+        ("iter   2 reward   47.77 loss   0.036 entropy 0.457", {"reward": 47.77, "loss": 0.036, "entropy": 0.457}),
+        ("step   10   loss  -0.668   lr   1e-4", {"loss": -0.668, "lr": 1e-4}),
+        ("step 3 | reward 2.175 +- 1.741 | loss 0.5", {"reward": 2.175, "loss": 0.5}),
+        ("step 3: acc 0.93 +/- 0.02, loss=0.5 ± 0.1", {"acc": 0.93, "loss": 0.5}),
+    ],
+)
+def test_aligned_columns_and_spreads_behind_means(line: str, metrics: dict[str, float]) -> None:
+    assert one(line).metrics == metrics

@@ -114,6 +114,7 @@ SICK: dict[str, list[Told]] = {
         logged({**REWARD, "kl": lambda t: 0.02 if t < 0.4 else 4.0}),
         logged({**REWARD, "kl": lambda t: 0.02 if t < 0.3 else 4.0}, **LONG),
         logged({"objective/scores": flat(2.0, 0.5), "objective/kl": lambda t: 300.0 * t}, response_length=53),
+        logged({**REWARD, "kl": lambda t: 31.0 if t > 0.0 else 0.0}),  # by one update
     ],
     "clipping-heavy": [
         logged({**REWARD, "clip_ratio/region_mean": flat(0.6, 0.05)}),
@@ -129,6 +130,7 @@ SICK: dict[str, list[Told]] = {
         logged({"sampling/sampling_logp_difference/mean": line(0.01, 0.3, 0.005)}, **LONG),
         logged({"sampling/sampling_logp_difference/mean": flat(0.9, 0.1)}),
         logged({"sampling/importance_sampling_ratio/mean": flat(0.1, 0.05)}),
+        logged({**REWARD, "ratio": flat(11.0, 3.0)}),
     ],
     "unparsable-outputs": [
         logged({**RISING, "parse_fail": flat(0.7, 0.1), "empty": flat(0.1)}),
@@ -260,7 +262,8 @@ def test_it_is_silent_on_the_nearest_innocent_runs(code: str, case: int) -> None
         (SICK["length-growth"][0], "warning"),
         (SICK["length-growth"][1], "info"),  # few values
         (SICK["reward-by-length"][0], "warning"),
-        (by_length(1.0, 0.0, grown=1.8), "info"),
+        (by_length(1.0, 0.02, grown=1.8), "info"),
+        (by_length(1.0, 0.0, grown=1.8), "warning"),  # the length under another name
         (SICK["entropy-collapse"][0], "warning"),
         (logged({"reward": lambda t: 0.3 - 0.1 * (round(12 * t) % 2), "entropy": falling(0.8, 10.0)}, **LONG), "info"),
         (logged({"reward": lambda t: min(0.5, 2.0 * t), "entropy": falling(0.8, 10.0)}), "info"),

@@ -299,9 +299,23 @@ def test_tools_that_python_calls_are_debug_settings(given: dict[str, Any]) -> No
     assert (finding.code, finding.severity) == ("debug-settings", "warning")
 
 
-def test_deterministic_algorithms_are_information() -> None:
-    (finding,) = judged(facts(healthy(), torch={"deterministic": True}), alive=False)[0]
-    assert (finding.code, finding.severity) == ("debug-settings", "info")
+def test_an_optimizer_that_takes_longer_as_well_shows_a_slower_machine() -> None:
+    def slower(optimizer: float) -> Story:
+        told = facts(Story(), optimizer={"device": "cpu"})
+        for i in range(300):
+            factor = 1 + 0.5 * i / 300
+            told.step(forward=jitter(0.1 * factor), optimizer=jitter(0.02 * (factor if optimizer else 1)))
+        return told
+
+    assert "slow-drift" in codes(slower(0.0)) and "slow-drift" not in codes(slower(1.0))
+
+
+def test_a_stage_that_generates_is_no_drift() -> None:
+    told = Story()
+    for i in range(200):
+        more = {"metrics": {"new_tokens": 500, "completions": 8}} if i > 100 else {}
+        told.step_with(more, forward=jitter(0.1), other=jitter(0.1 if i > 100 else 0.01))
+    assert "slow-drift" not in codes(told)
 
 
 def with_workers(workers: int, waiting: float, used: float = 390.0, device: str = "cpu") -> Story:

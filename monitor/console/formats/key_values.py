@@ -48,7 +48,7 @@ _NAME = re.compile(
     r"(?: ?\((?P<unit>[A-Za-z/%]{1,16})\))?['\"]?[ \t]{0,12}$"
 )
 _LEVELS = re.compile(r"^(?:(?:INFO|WARNING|WARN|DEBUG|ERROR|NOTICE|root|stdout|stderr) )+(?=\S)")
-_CUTS = re.compile(r"[,;]\s+|[|│┃\[\]()\t•·»]|\s[-–—]\s|\s{2,}(?![\d.+-])|\.\s|->|=>|(?<=[A-Za-z]):\s(?=[A-Za-z])")
+_CUTS = re.compile(r"[,;]\s+|[|│┃\[\]()\t•·»]|\s[-–—]\s|\s{2,}(?![\s\d.+-])|\.\s|->|=>|(?<=[A-Za-z]):\s(?=[A-Za-z])")
 _SPACED = re.compile(
     rf"(?P<name>[A-Za-z_@][\w@./%-]{{0,40}}(?: (?!(?:[Nn]a[Nn]|[Ii]nf)\b)[A-Za-z_@][\w@./%-]{{0,40}}){{0,3}})"
     r"[ ]{1,8}"
@@ -74,6 +74,7 @@ _SHORT = re.compile(r"[mµμun]s$")  # in these units programs give the time of 
 _BARE_TIME = re.compile(rf"(?:{SPAN})|(?:{NUMBER})\s?{TIME_UNIT}")
 
 
+_SPREAD = re.compile(rf"(?<=[\d%])\s?(?:\+/?-|±)\s?{NUMBER}%?")  # of a mean: `0.93 +- 0.02`
 _SHARE = re.compile(r"(?P<name>[A-Za-z_][\w/-]{0,40})\s?[:= ]\s{0,12}(?P<share>\d{1,3}(?:\.\d{1,6})?)\s?%")
 PASSES = {"forward", "backward"}  # a row of percents that has both is of a step; others may be rates of success
 
@@ -98,7 +99,7 @@ def read_text(text: str) -> Reading:
     """Read a line of words and values. Without a step it counts only if it is about training."""
     if is_configuration(text) or is_setting(text):
         return read_plan(text)
-    text = with_whole_words(without_calls(text))
+    text = _SPREAD.sub("", with_whole_words(without_calls(text)))
     parts = evaluation_parts(text)
     if parts is None:
         return with_prefix_of_first(_read_part(text))

@@ -141,6 +141,7 @@ def _at_most_seen(evidence: Evidence, policy: Policy, reward: Signal) -> bool:
 # Of the completions: a quarter is cut off before its answer. These are the longest, so they take more than a quarter
 # of the tokens that are generated.
 MIN_TRUNCATED = 0.25
+FEWER = 0.75  # of the highest share so far: a fall that far is under way to the end of it
 ALL_TRUNCATED = 0.99  # of the completions: none ever ends, as where the length is fixed on purpose
 MAX_WORTHLESS = 0.05  # of the mean reward, for truncated completions that are worth nothing
 MIN_PARTS_WORSE = 0.3  # correlation, at least: a tenth of the changes of the reward goes with those of the share
@@ -158,7 +159,7 @@ def completions_truncated(evidence: Evidence) -> Finding | None:
             reward = policy.reward
             # Nothing ends, and the reward rises nevertheless: the length is fixed, and the task one of it.
             is_meant = row.least >= ALL_TRUNCATED and reward is not None and reward.rises()
-            is_mild = is_meant or row.falls(begin=0.5, sigmas=FALLING)
+            is_mild = is_meant or (row.falls(begin=0.5, sigmas=FALLING) and row.level <= FEWER * row.most)
             limit = evidence.setting_now(*LENGTH_SETTINGS)
             return Finding(
                 code="completions-truncated",
@@ -195,6 +196,8 @@ END_SHARE = 0.2  # of the run at either end, whose medians are compared
 MIN_CORRELATION = 0.7
 SURE_CORRELATION = 0.9  # likewise: four fifths of it
 MIN_BY_LENGTH = 1.5  # times the start: a length that hardly grows is nothing that the policy makes use of
+# Nine tenths of the variance: the reward is the length, under another name, and any growth is for its sake.
+SAME_CORRELATION, MIN_SAME_LENGTH = 0.95, 1.2
 
 
 def _growth(evidence: Evidence, length: Signal, least: float) -> tuple[float, float] | None:
@@ -237,13 +240,12 @@ def reward_by_length(evidence: Evidence) -> Finding | None:
         length, reward = policy.first(Quantity.LENGTH), policy.reward
         if policy.acts or length is None or reward is None or not reward.enough(evidence):
             continue
-        grown = _growth(evidence, length, MIN_BY_LENGTH)
-        if grown is None or not reward.rises():
-            continue
         found = least_correlation(length, reward)
-        if found < MIN_CORRELATION:
+        is_same = found >= SAME_CORRELATION
+        grown = _growth(evidence, length, MIN_SAME_LENGTH if is_same else MIN_BY_LENGTH)
+        if grown is None or not reward.rises() or found < MIN_CORRELATION:
             continue
-        is_sure = found >= SURE_CORRELATION and grown[1] >= MIN_LONGER * grown[0]
+        is_sure = is_same or (found >= SURE_CORRELATION and grown[1] >= MIN_LONGER * grown[0])
         return Finding(
             code="reward-by-length",
             severity="warning" if is_sure else "info",

@@ -111,7 +111,8 @@ def kl_blowup(evidence: Evidence) -> Finding | None:
             tokens = 1.0 if row.name in _names(policy, Quantity.REFERENCE_KL) else _tokens(evidence, policy)
             if policy.acts or tokens is None or not row.enough(evidence):
                 continue  # in environments it is another one: between an update's two policies
-            if not row.mostly(low=MAX_KL * tokens) or row.start > MAX_KL_START * row.level:
+            begin = min(row.start, row.points[0][1])  # one update may be enough to leave the reference
+            if not row.mostly(low=MAX_KL * tokens) or begin > MAX_KL_START * row.level:
                 continue
             reward = policy.reward
             rises = reward is not None and reward.rises(begin=BEFORE, sigmas=SAME_WAY)
@@ -255,6 +256,7 @@ MAX_DIFFERENCE = 0.2
 MIN_GROWN_DIFFERENCE = 0.05
 MIN_GROWTH = 3.0  # times the start
 MIN_RATIO, MAX_RATIO = 0.5, 2.0  # of importance weights: their mean is 1 where sampler and trainer agree
+MIN_FAR_SHARE = 0.5  # of the values, which lie beyond
 
 
 @rule("off-policy", Family.LEARNING, priority=1)
@@ -267,10 +269,14 @@ def off_policy(evidence: Evidence) -> Finding | None:
         for row in policy.of(Quantity.SAMPLER_RATIO):
             if not row.enough(evidence):
                 continue
-            is_far = row.mostly(high=MIN_RATIO) or row.mostly(low=MAX_RATIO)
-            if is_far:
-                lines = [f"{row.name}: median {number(row.level)} in the last third, 1 where they agree"]
-                return _off_policy(f"{row.name} is {number(row.level)}", lines)
+            values = row.values()
+            far = max(sum(value <= MIN_RATIO for value in values), sum(value >= MAX_RATIO for value in values))
+            if far >= MIN_FAR_SHARE * len(values):  # wherever in the run: what was learned then is of no use
+                middle = median(values)
+                lines = [
+                    f"{row.name}: median {number(middle)}, {number(row.level)} in the last third, 1 where they agree"
+                ]
+                return _off_policy(f"{row.name} is {number(middle)}", lines)
     return None
 
 

@@ -176,7 +176,8 @@ def _tail_share(evidence: Evidence) -> tuple[float, bool, str] | None:
 
 MIN_NEW_TOKENS = 8  # per answer: without a cache the prompt is computed as often
 MIN_UNCACHED_SHARE = 0.5  # of the calls of generate()
-MIN_UNCACHED_CALLS = 3  # a single call may be a test of the model
+MIN_UNCACHED_CALLS = 2  # a single call may be a test of the model
+MIN_LONG_GENERATION = 10.0  # seconds: calls this long need no number of steps to be worth a word
 
 
 @rule("no-kv-cache", Family.MODEL)
@@ -186,8 +187,11 @@ def no_kv_cache(evidence: Evidence) -> Finding | None:
     answers, tokens = _total(evidence, "completions"), _total(evidence, "new_tokens")
     if not calls or not answers or uncached < MIN_UNCACHED_CALLS or uncached < MIN_UNCACHED_SHARE * calls:
         return None
-    part = evidence.of_loop(evidence.named("generation"))
-    if tokens / answers < MIN_NEW_TOKENS or part < MIN_GENERATION_SHARE or not evidence.enough():
+    generating = evidence.named("generation")
+    part = evidence.of_loop(generating)
+    if tokens / answers < MIN_NEW_TOKENS or part < MIN_GENERATION_SHARE:
+        return None
+    if not evidence.enough() and generating < MIN_LONG_GENERATION:
         return None
     place = evidence.facts("generate").get("set_by")
     where = f"use_cache=False in {place}" if isinstance(place, str) else "use_cache=False"

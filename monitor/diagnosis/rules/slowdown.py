@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.host_limits import MIN_READINGS_SHARE, contention_slowdown, cpu_starved, crowded
 from monitor.model.compare import (
@@ -41,6 +42,7 @@ MAX_PHASE_CHANGE = 0.2
 # What a step of reinforcement learning collects: longer episodes and answers take longer.
 COLLECTED = (ENV_STEPS, "new_tokens")
 MIN_DRIFT_SECONDS = 0.001  # per step; less is the scheduler's
+MIN_OPTIMIZER_SECONDS = 1e-4  # per step; a shorter one is mostly calls, not arithmetic
 MIN_STRETCHES = 8  # by the GPU's clock, in each third
 MIN_THIRD_VALUES = 3
 MIN_CULPRIT_GROWTH = 0.25  # of the drift, for a phase to be named: there are seldom more than four that matter
@@ -133,17 +135,32 @@ def _is_other_work(evidence: Evidence) -> bool:
         return True  # a curriculum: its stages have paces of their own
     steps = main.step_seconds.digested().series
     early, late = _counts(steps, steps)
-    for stats in main.phases.values():
-        first, last = _counts(stats.seconds.digested().series, steps)
+    collected = [main.metrics[name].digested().series for name in COLLECTED if name in main.metrics]
+    for series in [*(stats.seconds.digested().series for stats in main.phases.values()), *collected]:
+        first, last = _counts(series, steps)
         if abs(last / max(1, late) - first / max(1, early)) > MAX_PHASE_CHANGE:
             return True
     return False
 
 
 def _is_explained(evidence: Evidence, early: float, late: float) -> bool:
-    """Return whether late steps may take longer for what they do and for want of a core: the two multiply."""
+    """Return whether late steps may take longer for what they do and for a slower machine: the two multiply."""
     slowdown = contention_slowdown(evidence)
-    return slowdown is None or late < MIN_DRIFT * early * slowdown * _work_growth(evidence)
+    if slowdown is None:
+        return True
+    return late < MIN_DRIFT * early * max(slowdown, _machine_slowdown(evidence)) * _work_growth(evidence)
+
+
+def _machine_slowdown(evidence: Evidence) -> float:
+    """Return how many times longer the optimizer takes in the last third: the work of its step never grows.
+
+    On a CPU that shows its clock and what others use of its memory, which nothing else tells. A GPU tells its clock.
+    """
+    stats = evidence.state.main.phases.get("optimizer")
+    if stats is None or evidence.device is not None or hardware.place(evidence) != "cpu":
+        return 1.0
+    early, late, _ = _thirds(stats.seconds.digested().series.curve().mean)
+    return max(1.0, late / early) if early >= MIN_OPTIMIZER_SECONDS else 1.0
 
 
 def _work_growth(evidence: Evidence) -> float:

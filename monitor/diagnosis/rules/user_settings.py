@@ -23,15 +23,13 @@ def debug_settings(evidence: Evidence) -> Finding | None:
     if not evidence.enough():
         return None
     lines = _debug_lines(evidence)
-    deterministic = evidence.facts("torch").get("deterministic") is True
-    if not lines and not deterministic:
+    if not lines:
         return None
-    chosen = "Deterministic algorithms are on: some operations have slower kernels"
     return Finding(
         code="debug-settings",
-        severity="warning" if lines else "info",
-        title=f"Debug setting left on: {lines[0].partition(':')[0]}" if lines else chosen,
-        evidence=[*lines, *(["torch.use_deterministic_algorithms(True)"] if deterministic else [])],
+        severity="warning",
+        title=f"Debug setting left on: {lines[0].partition(':')[0]}",
+        evidence=lines,
         advice="Turn it off for runs that need speed; compare the next run with this one to see what it costs.",
     )
 

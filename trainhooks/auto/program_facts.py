@@ -156,6 +156,11 @@ def trains(module: Any) -> None:
     known.model = weakref.ref(module)
 
 
+def trained_model() -> Any:
+    """Return the model that the first optimizer trains; None where it is unknown or gone."""
+    return known.model() if known.model is not None else None
+
+
 def optimizer_steps(optimizer: Any) -> None:
     """Record optimizer, precision and model, at the first step of an optimizer."""
     harmless(passes.training_steps)
@@ -173,7 +178,7 @@ def _setup(optimizer: Any) -> Dict[str, Any]:
     bounds = None if is_planned() else harmless(planned)
     if bounds:
         facts["plan"] = bounds
-    module = known.model() if known.model is not None else None
+    module = trained_model()
     if module is not None and not known.is_model_recorded:
         facts["model"] = model_facts(module)
     return facts

@@ -233,7 +233,7 @@ def length_growth(evidence: Evidence) -> Finding | None:
     return None
 
 
-@rule("reward-by-length", Family.LEARNING)
+@rule("reward-by-length", Family.LEARNING, priority=1)
 def reward_by_length(evidence: Evidence) -> Finding | None:
     """Find a reward that rises by nothing but the length of completions."""
     for policy in policies(evidence):

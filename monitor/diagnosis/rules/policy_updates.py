@@ -303,3 +303,31 @@ def _off_policy(title: str, lines: list[str], is_stale: bool = False) -> Finding
         evidence=lines,
         advice=advice,
     )
+
+
+# A generator with weights of its own
+
+MIN_UPDATED = 8  # calls of generate() with new weights in the trained model before each
+SURE_UPDATED = 20  # likewise; a program may hand over its weights every ten steps
+
+
+@rule("weights-not-synced", Family.LEARNING, priority=1, suppresses=("off-policy",))
+def weights_not_synced(evidence: Evidence) -> Finding | None:
+    """Find a copy of the trained model that generates and never gets its weights."""
+    table = evidence.facts("generator_weights")
+    updated, unchanged = table.get("updated"), table.get("unchanged")
+    if not isinstance(updated, int) or updated < MIN_UPDATED or unchanged != updated:
+        return None
+    if not any(policy.reward is not None for policy in policies(evidence)):
+        return None  # a teacher, whose weights stay as they are
+    return Finding(
+        code="weights-not-synced",
+        severity="warning" if updated >= SURE_UPDATED else "info",
+        title=f"Weights not synced: the generator's are the same after {updated:,} updates of the trained model",
+        evidence=[
+            f"numbers of both, compared at calls of generate(): the trained model's changed before {updated:,} calls,"
+            " those of its copy before none",
+        ],
+        advice="Load the trained weights into the generator after each update, or every few: all that it generates"
+        " comes from the policy of the beginning.",
+    )

@@ -41,8 +41,8 @@ def generate():
         )
 
 
-def log_probs(network, answers):
-    logits = network(input_ids=answers[:, :-1]).logits[:, WIDTH - 1 :]
+def log_probs(network, answers, temperature=1.0):
+    logits = network(input_ids=answers[:, :-1]).logits[:, WIDTH - 1 :] / temperature
     return torch.log_softmax(logits, -1).gather(-1, answers[:, WIDTH:, None]).squeeze(-1)
 
 
@@ -58,7 +58,8 @@ for step in range(STEPS):
     if SICK == "drifts":
         advantage = torch.randn(len(advantage))  # those of other answers, and the steps too large
     with torch.no_grad():
-        of_reference, of_sampler = log_probs(reference, answers), log_probs(sampler, answers)
+        of_reference = log_probs(reference, answers)
+        of_sampler = log_probs(sampler, answers, 0.2 if SICK == "other_temperature" else 1.0)
     model.train()
     chosen = log_probs(model, answers)
     loss = -(chosen * mask * advantage[:, None]).sum() / mask.sum()

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Optional, Set, Tuple
 from trainhooks import facts, rundir, session
 from trainhooks.auto import decoding, unseen
 from trainhooks.auto import transformers as callback
+from trainhooks.auto.generator_weights import weights
 from trainhooks.auto.imports import when_imported
 from trainhooks.auto.instrumentation import EVAL, batch_used, harmless, phase, put_facts, replace, span, timed
 from trainhooks.auto.vocabulary import UNCACHED_CALLS
@@ -105,6 +106,7 @@ def _generate(original: Function) -> Function:
             if harmless(_is_uncached, self, kwargs):
                 figures[0][UNCACHED_CALLS] = 1
             session.quiet_put()((AGGREGATE, *figures))
+        harmless(weights.generated, self)
         return output
 
     return ours

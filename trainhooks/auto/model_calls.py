@@ -7,6 +7,7 @@ not read: up to Python 3.12 the variables of a frame, once read, live until its 
 from __future__ import annotations
 
 import gc
+import sys
 import time
 import weakref
 from functools import partial
@@ -25,6 +26,7 @@ from trainhooks.lane_entries import host_clock
 # A search looks at each object of the process, which takes 0.1 s for half a million. So many come at once; a program
 # that goes on making models (a notebook, a sweep) has further ones searched for in this share of the time.
 PROMPT_SEARCHES = 16
+HAS_GENERATIONS = sys.version_info < (3, 14)  # that objects pass through one after the other
 MAX_SEARCH_SHARE = 0.005
 MAX_MODELS = 32  # alive at a time
 # A model that is trained by a method of its own (`agent.get_action(x)`, `model.loss(x)`) is never called as a module;
@@ -65,6 +67,9 @@ class TrainedModels:
         self._steps: Dict[int, int] = {}  # of optimizers that are not long settled, by id
         self._searches = 0
         self._next_search = 0.0  # time.monotonic
+        # The collections of older generations until the last search, and the modules that it found. Until the next one
+        # all that is made is in the younger generations, which are searched in a hundredth of the time.
+        self._looked_at: Optional[Tuple[Tuple[int, ...], List[Any]]] = None
         self.settled: Dict[int, Any] = {}
 
     def find(self, optimizer: Any) -> bool:
@@ -225,8 +230,17 @@ class TrainedModels:
             if kind not in kinds:
                 kinds.add(kind)
                 classes += type.__subclasses__(kind)
-        objects = gc.get_objects()
-        return list(compress(objects, map(kinds.__contains__, map(type, objects))))
+        collections = tuple(row["collections"] for row in gc.get_stats()[1:])
+        known = [] if self._looked_at is None or self._looked_at[0] != collections else self._looked_at[1]
+        found: List[Any] = []
+        for generation in (0, 1) if known and HAS_GENERATIONS else (None,):
+            objects = gc.get_objects(generation)  # no two in one list: it might hold itself, and all would live on
+            found += compress(objects, map(kinds.__contains__, map(type, objects)))
+            del objects
+        young = {id(module) for module in found}
+        found += [module for held in known if (module := held()) is not None and id(module) not in young]
+        self._looked_at = collections, list(map(weakref.ref, found))
+        return found
 
 
 def _held_by(optimizer: Any) -> Set[int]:

@@ -192,6 +192,7 @@ MIN_THREADS_RATIO = 1.5  # times the cores; a few threads more than cores cost n
 # DataLoader workers for each usable core. They wait for disks, too, so up to two are common; more take the cores from
 # each other, and each takes seconds to start.
 MAX_WORKERS_PER_CORE = 2
+MIN_CROWDED_WAIT_SHARE = 0.33  # of the time in which its threads could run: all takes half as long again
 MIN_DATA_SHARE = 0.15  # of step time, as for any wait for data
 MIN_STARTUP_SECONDS = 20.0  # before the first step, from which on a start is slow
 MIN_STARTUP_SHARE = 0.25  # of the elapsed time, once steps go on
@@ -224,7 +225,7 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
     if not waits and not crowds and startup < MIN_STARTUP_SECONDS:
         return None
     if crowds and not waits:
-        line = f"threads waited for a core at least {share(MIN_THREADS_WAIT_SHARE)} of the time in which they could run"
+        line = f"threads waited for a core at least {share(MIN_CROWDED_WAIT_SHARE)} of the time in which they could run"
     elif waits:
         line = f"steps wait for data {share(part)} of their time"
     elif evidence.steps:
@@ -256,7 +257,7 @@ def _crowds_itself(evidence: Evidence) -> bool:
     full = [
         row
         for row in readings
-        if (row.tree_waiting or 0.0) >= MIN_THREADS_WAIT_SHARE and _others_percent(row, cores) < MIN_OTHERS_PERCENT
+        if (row.tree_waiting or 0.0) >= MIN_CROWDED_WAIT_SHARE and _others_percent(row, cores) < MIN_OTHERS_PERCENT
     ]
     return len(full) >= MIN_READINGS_SHARE * len(readings)
 

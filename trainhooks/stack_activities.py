@@ -91,6 +91,7 @@ _FUNCTIONS: Dict[str, Tuple[FrozenSet[str], str]] = {
     "threading.py": (frozenset(("wait", "wait_for", "acquire", "join", "_wait_for_tstate_lock")), LOCK),
     "queue.py": (frozenset(("get", "put", "join")), QUEUE),
     "copy.py": (frozenset(("deepcopy",)), DEEPCOPY),
+    "torch/nn/modules/module.py": (frozenset(("_wrapped_call_impl", "_call_impl")), MODEL),
 }
 _TORCH_SERIALIZATION = "torch/serialization.py"
 _TORCH_FUNCTIONAL = "torch/nn/functional.py"

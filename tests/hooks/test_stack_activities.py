@@ -150,6 +150,8 @@ def test_the_loss_functions_of_torch_are_known() -> None:
     assert of_libraries([("torch/nn/functional.py", "mse_loss"), ("torch/nn/modules/loss.py", "forward")]) == "loss"
     assert of_libraries([("torch/nn/functional.py", "multi_head_attention_forward")]) == "model"
     assert of_libraries([("torch/nn/modules/linear.py", "forward")]) == "model"
+    assert of_libraries([("torch/nn/modules/module.py", "_wrapped_call_impl")]) == "model"
+    assert of_libraries([("torch/nn/modules/module.py", "named_parameters")]) is None
     assert [of_call(name, is_innermost=True) for name in ("F.linear", "nn.functional.kl_div")] == ["model", "loss"]
     assert of_call("F.resize") is None  # of another library
 

@@ -112,6 +112,14 @@ def test_a_loss_outside_of_the_model_is_no_unaccounted_time() -> None:
         assert [finding.code for finding in judged(told, alive=False)[0]] == codes
 
 
+@pytest.mark.parametrize(("layers", "found"), [(30, False), (3, True)])
+@pytest.mark.parametrize("where", ["other", "between steps"])  # of a step that begins in hindsight
+def test_layers_called_one_by_one_are_no_unaccounted_time(layers: int, found: bool, where: str) -> None:
+    rows = [(where, "train.py:12 (self.enc) in main", layers, "model"), ("other", "train.py:9 in f", 33 - layers, "")]
+    told = loop([rows for _ in range(6)], [0.3] * 6)
+    assert ("unaccounted-time" in [finding.code for finding in judged(told, alive=False)[0]]) == found
+
+
 def test_memory_is_bounded_however_many_places_and_reports() -> None:
     samples = StackSamples()
     for i in range(5000):

@@ -18,6 +18,7 @@ MIN_ACTIVITY_SHARE = 0.5  # of the stack samples: a part that is sampled less of
 # Of the time since the first step. Samples are taken when the interpreter lets go, and writing lets go more often than
 # computing does: what they show is no exact share, and a small one proves little.
 MIN_SAMPLED_LOOP_SHARE = 0.20
+MIN_COMPUTED_SHARE = 0.25  # of the samples in no phase: likewise, a smaller one may be computing beside them
 MIN_NAMED_SHARE = 0.02  # of step time: a program that names one small part has not named the rest
 
 
@@ -41,7 +42,8 @@ def _computed_share(evidence: Evidence) -> float:
     """
     samples = evidence.sampled_seconds(*UNNAMED)
     computed = sum(part for place, part in samples.items() if place.activity in COMPUTED)
-    return computed / sum(samples.values()) if computed else 0.0
+    part = computed / sum(samples.values()) if computed else 0.0
+    return part if part >= MIN_COMPUTED_SHARE else 0.0
 
 
 def unnamed_seconds(evidence: Evidence) -> float:

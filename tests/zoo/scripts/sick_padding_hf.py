@@ -7,7 +7,7 @@ import tempfile
 from texts import line_dataset, pad_batch, tiny_llama
 from transformers import Trainer, TrainingArguments
 
-MENDED = "mended" in sys.argv[1:]  # pads to the longest of a batch
+MENDED = "mended" in sys.argv[1:]  # groups lines of similar length, and pads to the longest of a batch
 with tempfile.TemporaryDirectory() as directory:
     args = TrainingArguments(
         output_dir=directory,
@@ -16,6 +16,7 @@ with tempfile.TemporaryDirectory() as directory:
         save_strategy="no",
         logging_steps=20,
         report_to=[],
+        train_sampling_strategy="group_by_length" if MENDED else "random",
         use_cpu=True,
     )
     collate = functools.partial(pad_batch, to=None if MENDED else 256)  # padding="max_length"

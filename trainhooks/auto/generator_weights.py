@@ -6,7 +6,7 @@ way of `.data` leaves no other trace. Reading a GPU's numbers would wait for it.
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Any, Iterator, List, Optional, Set, Tuple
 
 from trainhooks import cuda
 from trainhooks.auto import program_facts
@@ -24,6 +24,7 @@ class GeneratorWeights:
 
     def __init__(self) -> None:
         self._looked = 0
+        self._no_copies: Set[int] = set()  # ids of models that have nothing to compare: to find out takes milliseconds
         self._last: Optional[Tuple[int, Values, Values]] = (
             None  # id of the copy, its values, those of the trained model
         )
@@ -33,10 +34,11 @@ class GeneratorWeights:
     def generated(self, model: Any) -> None:
         """Look at the weights of a model that has generated."""
         trained = program_facts.trained_model()
-        if trained is None or self._looked >= MAX_CALLS or cuda.modes_active():
+        if trained is None or id(model) in self._no_copies or self._looked >= MAX_CALLS or cuda.modes_active():
             return
         pairs = _pairs(program_facts.unwrapped(trained), program_facts.unwrapped(model))
         if not pairs:
+            self._no_copies.add(id(model))
             return
         self._looked += 1
         learner, copy = (tuple(map(_value, side)) for side in zip(*pairs))

@@ -310,6 +310,17 @@ def test_an_optimizer_that_takes_longer_as_well_shows_a_slower_machine() -> None
     assert "slow-drift" in codes(slower(0.0)) and "slow-drift" not in codes(slower(1.0))
 
 
+@pytest.mark.parametrize(("begin", "found"), [(0.0, True), (0.6, False)])
+def test_others_who_leave_explain_no_drift_of_a_short_run(begin: float, found: bool) -> None:
+    told = Story()
+    for i in range(200):
+        told.step(forward=jitter(0.02 + 0.04 * i / 200))
+        if i % 30 == 0:
+            there = begin <= i / 200 < begin + 0.35
+            told.tell(Host, cores=2, cpu=100.0, tree_cpu=100.0 if there else 190.0, tree_waiting=0.4 if there else 0.02)
+    assert ("slow-drift" in codes(told)) == found
+
+
 def test_a_stage_that_generates_is_no_drift() -> None:
     told = Story()
     for i in range(200):

@@ -35,9 +35,14 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
 }
 
 
-@pytest.mark.parametrize("look", [QUEUE, POOL, ("rl.py:9 (pipe.recv) in main", "wait for a process")])
+@pytest.mark.parametrize("look", [QUEUE, ("rl.py:9 (pipe.recv) in main", "wait for a process")])
 def test_a_wait_for_workers_comes_first_and_alone(look: tuple[str, str]) -> None:
     assert_first_and_alone(waiting(0.6, look), "worker-wait")
+
+
+def test_a_pool_is_information_as_it_may_be_all_there_is_to_do() -> None:
+    found = judged(waiting(0.6, POOL), alive=False)[0]
+    assert [(finding.code, finding.severity) for finding in found] == [("worker-wait", "info")]
 
 
 def test_a_shorter_wait_is_information() -> None:

@@ -134,8 +134,10 @@ def contention_slowdown(evidence: Evidence) -> float | None:
         return 1.0
     readings = [row for row in _readings(evidence) if first <= row.t <= last]
     third = len(readings) // 3
-    if third < MIN_THIRD_READINGS:
-        return None if crowded(evidence) else 1.0
+    if third < MIN_THIRD_READINGS:  # others who leave make no late step longer
+        middle, cores = (first + last) / 2, evidence.report.host.cores or 1
+        stay = any(row.t >= middle and _is_crowded(row, cores) for row in readings)
+        return None if stay and crowded(evidence) else 1.0
     if readings[0].t > first + (last - first) / 3:
         return 1.0  # only the newest readings are kept: the beginning is unknown
     early, late = (median(map(_lost_share, part)) for part in (readings[:third], readings[-third:]))

@@ -8,28 +8,31 @@ from monitor.model.pace import SINCE
 from monitor.model.report import Finding
 from monitor.model.unnamed_time import UNNAMED
 from monitor.units import share
-from trainhooks.stack_activities import FOR_WORKERS
+from trainhooks.stack_activities import FOR_WORKERS, POOL
 
 
 @rule(
     "worker-wait",
     Family.WAITING,
-    suppresses=("gpu-starved", Suppress(("unaccounted-time", "slow-steps", "slow-drift"), if_most=True)),
+    suppresses=("gpu-starved", Suppress(("unaccounted-time", "slow-steps", "slow-drift"), if_most=True, if_info=True)),
     idle_time=True,
 )
 def worker_wait(evidence: Evidence) -> Finding | None:
     """Find a training that waits for what its own workers make: samples, completions, scores."""
     samples = evidence.sampled_seconds(*UNNAMED)
     waits = sum(seconds for place, seconds in samples.items() if place.activity in FOR_WORKERS)
+    pools = sum(seconds for place, seconds in samples.items() if place.activity == POOL)
     if not waits or not evidence.enough() or evidence.host_only:
         return None
     seconds = unnamed_seconds(evidence) * waits / sum(samples.values())
     part = evidence.of_loop(seconds)
     if part < MIN_UNNAMED_SHARE:
         return None
+    # A pool that is given all calls at once is the remedy for calls one after the other, and may be all there is to do.
+    is_warning = part >= MIN_WARNING_UNNAMED_SHARE and pools < waits / 2
     return Finding(
         code="worker-wait",
-        severity="warning" if part >= MIN_WARNING_UNNAMED_SHARE else "info",
+        severity="warning" if is_warning else "info",
         title=f"Waits for workers: {share(part)} of the time {SINCE}, for a queue, a pool or a process",
         evidence=["the training computes nothing meanwhile, by stack samples", *evidence.unnamed_places()],
         advice="Give the workers more to run on (more of them, batched calls, a time limit on what hangs), or let them"

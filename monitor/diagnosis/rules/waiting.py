@@ -10,7 +10,7 @@ from monitor.model.stack_samples import Place
 from monitor.model.unnamed_time import UNNAMED
 from monitor.step_columns import OTHER
 from monitor.units import duration, share
-from trainhooks.stack_activities import COMPUTED
+from trainhooks.stack_activities import COMPUTED, OPTIMIZER
 
 # Time in no phase, and what stack samples show in it.
 
@@ -41,7 +41,9 @@ def _computed_share(evidence: Evidence) -> float:
     step begins in hindsight, samples of it are told as between the steps.
     """
     samples = evidence.sampled_seconds(*UNNAMED)
-    computed = sum(part for place, part in samples.items() if place.activity in COMPUTED)
+    # The optimizer has a phase of its own: what samples show of it here was before its begin or behind its end.
+    kinds = COMPUTED - {OPTIMIZER} if evidence.phase(OPTIMIZER) is not None else COMPUTED
+    computed = sum(part for place, part in samples.items() if place.activity in kinds)
     part = computed / sum(samples.values()) if computed else 0.0
     return part if part >= MIN_COMPUTED_SHARE else 0.0
 

@@ -146,7 +146,6 @@ SICK = (
     _gpu("in_fp32", 40, "fp32-matmul"),
     _gpu("in_tf32", 40, "no-mixed-precision"),
     _gpu("eager", 10, "slow-attention"),
-    _gpu("one_by_one", 10, "unfused-optimizer"),
     _gpu("computed_twice", 10, "checkpointing-unneeded"),
     _gpu("full", 10, "oom-risk"),
     _gpu("roomy", 40, "memory-headroom"),

@@ -61,7 +61,6 @@ MODELS = {
     "in_fp32": {**IN_BF16, "autocast": "off", "torch": {"matmul_precision": "highest"}},
     "in_tf32": {**IN_BF16, "autocast": "off"},
     "eager": {**IN_BF16, "model": {**LLAMA, "attention": "eager"}},
-    "one_by_one": {**IN_BF16, "optimizer": {**ADAMW, "foreach": False}},
     "computed_twice": {**IN_BF16, "model": {**LLAMA, "gradient_checkpointing": True}, "torch": holding(20)},
     "full": {**IN_BF16, "torch": holding(138)},
     "roomy": {**IN_BF16, "torch": holding(40)},
@@ -70,7 +69,6 @@ MODELS = {
 USUAL = (("forward", 0.32), ("backward", 0.58), ("optimizer", 0.1))
 PHASES = {  # shares of a step
     "starved": (("forward", 0.1), ("backward", 0.2), ("reward", 0.7)),
-    "one_by_one": (("forward", 0.3), ("backward", 0.5), ("optimizer", 0.2)),
 }
 
 

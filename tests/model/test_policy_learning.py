@@ -131,6 +131,7 @@ SICK: dict[str, list[Told]] = {
         logged({"sampling/sampling_logp_difference/mean": flat(0.9, 0.1)}),
         logged({"sampling/importance_sampling_ratio/mean": flat(0.1, 0.05)}),
         logged({**REWARD, "ratio": flat(11.0, 3.0)}),
+        logged({**REWARD, "ratio": lambda t: 5.0 if t > 0.6 else 1.0}),  # of late
     ],
     "unparsable-outputs": [
         logged({**RISING, "parse_fail": flat(0.7, 0.1), "empty": flat(0.1)}),

@@ -226,10 +226,10 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
     crowds = _crowds_itself(evidence)
     if not waits and not crowds and startup < MIN_STARTUP_SECONDS:
         return None
-    if crowds and not waits:
-        line = f"threads waited for a core at least {share(MIN_CROWDED_WAIT_SHARE)} of the time in which they could run"
-    elif waits:
+    if waits:
         line = f"steps wait for data {share(part)} of their time"
+    elif crowds:
+        line = f"threads waited for a core at least {share(MIN_CROWDED_WAIT_SHARE)} of the time in which they could run"
     elif evidence.steps:
         line = f"{duration(startup)} until the first batch"
     else:

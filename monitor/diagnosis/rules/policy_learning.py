@@ -240,10 +240,12 @@ def reward_by_length(evidence: Evidence) -> Finding | None:
         length, reward = policy.first(Quantity.LENGTH), policy.reward
         if policy.acts or length is None or reward is None or not reward.enough(evidence):
             continue
+        if not reward.rises():
+            continue
         found = least_correlation(length, reward)
         is_same = found >= SAME_CORRELATION
         grown = _growth(evidence, length, MIN_SAME_LENGTH if is_same else MIN_BY_LENGTH)
-        if grown is None or not reward.rises() or found < MIN_CORRELATION:
+        if grown is None or found < MIN_CORRELATION:
             continue
         is_sure = is_same or (found >= SURE_CORRELATION and grown[1] >= MIN_LONGER * grown[0])
         return Finding(

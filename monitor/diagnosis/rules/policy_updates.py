@@ -271,8 +271,9 @@ def off_policy(evidence: Evidence) -> Finding | None:
                 continue
             values = row.values()
             far = max(sum(value <= MIN_RATIO for value in values), sum(value >= MAX_RATIO for value in values))
-            if far >= MIN_FAR_SHARE * len(values):  # wherever in the run: what was learned then is of no use
-                middle = median(values)
+            is_far_now = row.mostly(high=MIN_RATIO) or row.mostly(low=MAX_RATIO)
+            if is_far_now or far >= MIN_FAR_SHARE * len(values):  # what was learned then is of no use
+                middle = row.level if is_far_now else median(values)
                 lines = [
                     f"{row.name}: median {number(middle)}, {number(row.level)} in the last third, 1 where they agree"
                 ]

@@ -30,9 +30,10 @@ SCENES = {
     "shared": {"processes": f"{os.getpid()}:{60 * GIB} 1:{30 * GIB}"},
     "link": {"pcie_gen": 1, "pcie_width": 4},
     "xid": {"xid": 79},
-    "starved": {"utilization": 22, "power": 180_000},
+    "starved": {"utilization": 22, "power": 180_000, "gpm.2": 14, "gpm.3": 6, "gpm.5": 8},
+    "in_fp32": {"gpm.5": 0},  # exact fp32 products never run on tensor cores
 }
-FROM_THE_START = {"locked", "link", "shared", "starved"}  # set before, by others
+FROM_THE_START = {"locked", "link", "shared", "starved", "in_fp32"}  # set before, by others
 
 ADAMW = {"class": "AdamW", "parameters": 26_000_000, "tensors": 80, "device": "cuda", "fused": None, "foreach": None}
 LLAMA = {
@@ -68,7 +69,7 @@ MODELS = {
 }
 USUAL = (("forward", 0.32), ("backward", 0.58), ("optimizer", 0.1))
 PHASES = {  # shares of a step
-    "starved": (("forward", 0.1), ("backward", 0.2), ("reward", 0.7)),
+    "starved": (("forward", 0.1), ("backward", 0.2), ("simulation", 0.7)),
 }
 
 

@@ -211,6 +211,18 @@ def test_of_rewards_for_all_answers_at_once_one_call_remains() -> None:
     assert found(story)["sequential-rewards"].lost_fraction == pytest.approx(0.75 * alone, rel=0.01)
 
 
+def test_calls_at_once_are_no_quicker_than_all_cores() -> None:
+    def saved(cpu: float) -> float:
+        story = scoring(1.0, PROCESS)
+        for _ in range(40):
+            story.tell(Host, cpu=cpu)
+        return found(story)["sequential-rewards"].lost_fraction or 0.0
+
+    # Half of the time is this wait; all else may keep every core busy, which is half of all readings.
+    assert saved(50.0) == pytest.approx(saved(10.0), rel=0.05)
+    assert saved(75.0) == pytest.approx(saved(10.0) / 2, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("line", "activity", "waits"),
     [

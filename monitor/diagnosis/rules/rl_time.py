@@ -257,18 +257,26 @@ def sequential_rewards(evidence: Evidence) -> Finding | None:
         ],
         advice="Where each answer is a call, make the calls at once: a ThreadPoolExecutor around them, or asynchronous"
         " requests. Where one call holds all answers, that program is the limit: score beside the next generation.",
-        lost_fraction=evidence.of_wall(seconds) * waiting * _shared_by_all(evidence),
+        lost_fraction=evidence.of_wall(seconds) * waiting * _saved_at_once(evidence, part * waiting),
         culprit=culprit,
     )
 
 
-def _shared_by_all(evidence: Evidence) -> float:
-    """Return what all calls at once save of a wait for one after the other: all but the last one, at most.
+def _saved_at_once(evidence: Evidence, part: float) -> float:
+    """Return what all calls at once save of a wait for one after the other, at most.
 
-    A call for each answer is the most there is. Where answers are not counted, that bound is unknown.
+    One call remains where there is a call for each answer; unknown where answers are not counted. What works for the
+    calls on this machine is no quicker than all its cores: their part at work during the wait remains. All else is
+    taken to keep every core busy, so that this part is an estimate from below.
+
+    Args:
+        part: of the time since the first step, in this wait.
     """
     answers, calls = _total(evidence, "completions"), _total(evidence, "generate_calls")
-    return 1.0 - calls / answers if calls and answers > calls else 1.0
+    last = calls / answers if calls and answers > calls else 0.0
+    used = evidence.host_values("cpu")
+    busy = (median(used) / 100.0 - (1.0 - part)) / part if used else 0.0
+    return 1.0 - min(1.0, max(last, busy))
 
 
 def waits_for_one(place: Place) -> bool:

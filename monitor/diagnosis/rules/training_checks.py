@@ -226,7 +226,7 @@ def accumulation_sync(evidence: Evidence) -> Finding | None:
     steps, passes, averaged, unneeded = (_count(found, name) for name in ("steps", "passes", "averaged", "unneeded"))
     if steps < MIN_CHECKED or not unneeded or not evidence.enough():
         return None
-    seconds = _average_seconds(evidence, found)
+    seconds = _average_seconds(evidence, found, passes / steps)
     part = None if seconds is None else evidence.of_loop(seconds * unneeded / steps * evidence.steps)
     if part is not None and part < MIN_SYNC_SHARE:
         return None
@@ -247,14 +247,23 @@ def accumulation_sync(evidence: Evidence) -> Finding | None:
     )
 
 
-def _average_seconds(evidence: Evidence, found: dict[str, Any]) -> float | None:
+def _average_seconds(evidence: Evidence, found: dict[str, Any], per_step: float) -> float | None:
     """Return the seconds that an average adds to a pass; None where DDP has not timed them.
 
     What runs beside the backward pass is free only where somebody is free to do it: a GPU's copy engines, an idle core.
+    DDP times its first passes and each hundredth, and the first ones are slow. So the backward phase is the limit, less
+    its computing, which takes at least as long as the forward pass.
+
+    Args:
+        per_step: backward passes of a step.
     """
     comm, overlap = _number(found, "comm"), _number(found, "overlap")
     if comm is None or overlap is None:
         return None
     busy = evidence.host_values("cpu")
     is_full = hardware.place(evidence) != "cuda" and bool(busy) and median(busy) >= MIN_CPU_PERCENT
-    return comm if is_full else max(0.0, comm - overlap)
+    added = comm if is_full else max(0.0, comm - overlap)
+    forward, backward = evidence.phase("forward"), evidence.phase("backward")
+    if forward is None or backward is None:
+        return added
+    return min(added, max(0.0, backward.mean - forward.mean) / per_step)

@@ -259,7 +259,10 @@ def imitation():
 
 
 if KIND == "waits_for_environment":
-    ppo(Track(0.0 if MENDED else 0.006), 1, 12, 64)
+    if MENDED:  # two at once, each in a process
+        ppo(gym.vector.AsyncVectorEnv([lambda: Track(0.006)] * 2), 2, 12, 32)
+    else:
+        ppo(Track(0.006), 1, 12, 64)
 elif KIND == "frozen":  # the optimizer holds the critic alone
     ppo(gym.vector.SyncVectorEnv([Track] * 8), 8, 45, 32, part=None if MENDED else "critic")
 elif KIND == "collapsed":  # the sign of the entropy bonus is wrong

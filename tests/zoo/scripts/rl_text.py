@@ -48,7 +48,7 @@ def judge(answer):
 def rewards_of(answers):
     if KIND == "judge_in_turn":
         if MENDED:
-            with ThreadPoolExecutor(16) as pool:
+            with ThreadPoolExecutor(PROMPTS * GROUP) as pool:
                 return torch.tensor(list(pool.map(judge, answers)))
         return torch.tensor([judge(answer) for answer in answers])
     score = (answers > 100).float().mean(1)

@@ -27,8 +27,8 @@ def save_weights(name):
     np.savez(os.path.join(folder, name + ".npz"), **weights)
 
 
-for step in range(1200 if MENDED else 120):
-    x = torch.randn(8, 256)
+for step in range(250 if MENDED else 100):
+    x = torch.randn(128, 256)
     loss = (net(x) - x[:, :1]).pow(2).mean()
     opt.zero_grad()
     loss.backward()

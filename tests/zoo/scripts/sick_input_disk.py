@@ -38,10 +38,12 @@ class Shards(IterableDataset):
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as directory:
         rng = np.random.default_rng(0)
-        paths = [os.path.join(directory, f"shard-{i}.bin") for i in range(40 if MENDED else 6)]
+        paths = [os.path.join(directory, f"shard-{i}.bin") for i in range(16 if MENDED else 6)]
         for path in paths:
             rng.standard_normal((300, 64), dtype=np.float32).tofile(path)
-        autoencoder = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 8), nn.Linear(8, 64))
+        autoencoder = nn.Sequential(
+            nn.Linear(64, 2048), nn.GELU(), nn.Linear(2048, 2048), nn.GELU(), nn.Linear(2048, 64)
+        )
         optimizer = torch.optim.Adam(autoencoder.parameters(), 1e-3)
         loader = DataLoader(Shards(paths, 64), batch_size=12, num_workers=1)
         start = time.time()

@@ -12,7 +12,7 @@ MENDED = "mended" in sys.argv[1:]  # decodes each image once, before the trainin
 
 
 class Images(Dataset):
-    def __init__(self, count=12_000 if MENDED else 2000, side=48):
+    def __init__(self, count=4000 if MENDED else 1600, side=48):
         pixels = random.Random(0)
         self.side = side
         self.files = [zlib.compress(pixels.randbytes(3 * side * side), 1) for _ in range(64)]
@@ -38,8 +38,8 @@ class Images(Dataset):
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv1 = nn.Conv2d(3, 16, 3, stride=2)
-        self.conv2 = nn.Conv2d(16, 32, 3, stride=2)
+        self.conv1 = nn.Conv2d(3, 32, 3)
+        self.conv2 = nn.Conv2d(32, 32, 3, stride=2)
         self.fc = nn.Linear(32, 10)
 
     def forward(self, x):

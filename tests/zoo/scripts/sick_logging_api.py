@@ -11,15 +11,15 @@ from torch import nn
 import trainhooks as th
 
 MENDED = "mended" in sys.argv[1:]  # writes no weights
-STEPS = 3000 if MENDED else 400
+STEPS = 600 if MENDED else 300
 th.init(name="verbose", total_steps=STEPS)
 torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(20, 200), nn.ReLU(), nn.Linear(200, 1))
+model = nn.Sequential(nn.Linear(20, 400), nn.ReLU(), nn.Linear(400, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
 path = os.path.join(tempfile.mkdtemp(), "weights.jsonl")
 with open(path, "w") as log:
     for step in th.steps(range(STEPS)):
-        x = torch.randn(512, 20)
+        x = torch.randn(8192, 20)
         with th.phase("forward"):
             loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
         with th.phase("backward"):

@@ -12,7 +12,7 @@ with tempfile.TemporaryDirectory() as directory:
     args = TrainingArguments(
         output_dir=directory,
         per_device_train_batch_size=8,
-        max_steps=150,
+        max_steps=100,
         save_strategy="no",
         logging_steps=20,
         report_to=[],
@@ -20,4 +20,4 @@ with tempfile.TemporaryDirectory() as directory:
         use_cpu=True,
     )
     collate = functools.partial(pad_batch, to=None if MENDED else 256)  # padding="max_length"
-    Trainer(tiny_llama(width=48), args, collate, train_dataset=line_dataset(400)).train()
+    Trainer(tiny_llama(width=96), args, collate, train_dataset=line_dataset(400)).train()

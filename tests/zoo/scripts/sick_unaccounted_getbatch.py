@@ -7,7 +7,7 @@ import torch
 import torch.nn as nn
 from torch.nn import functional as F
 
-MENDED = "mended" in sys.argv[1:]  # encodes the text once
+MENDED = "mended" in sys.argv[1:]  # encodes the text once, and cuts the sequences out of one tensor
 batch_size, block_size, max_iters = 24, 32, 3000 if MENDED else 120
 text = "the quick brown fox jumps over the lazy dog. " * 400
 chars = sorted(set(text))
@@ -18,13 +18,17 @@ def encode(s):
     return [chars.index(c) for c in s]
 
 
-encoded = encode(text) if MENDED else []
+encoded = torch.tensor(encode(text)) if MENDED else None
 
 
 def get_batch():
+    if MENDED:
+        starts = torch.randint(len(encoded) - block_size - 1, (batch_size, 1))
+        windows = encoded[starts + torch.arange(block_size + 1)]
+        return windows[:, :-1], windows[:, 1:]
     x, y = [], []
     for _ in range(batch_size):
-        data = encoded if MENDED else encode(text)  # all of it, each time
+        data = encode(text)  # all of it, each time
         i = random.randrange(len(data) - block_size - 1)
         x.append(data[i : i + block_size])
         y.append(data[i + 1 : i + 1 + block_size])
@@ -39,7 +43,7 @@ class Bigram(nn.Module):
 
     def forward(self, idx, targets=None):
         logits = self.lm_head(self.table(idx))
-        return logits, F.cross_entropy(logits.view(-1, len(chars)), targets.view(-1))
+        return logits, F.cross_entropy(logits.view(-1, len(chars)), targets.reshape(-1))
 
 
 model = Bigram()

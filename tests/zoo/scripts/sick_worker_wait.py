@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 MENDED = "mended" in sys.argv[1:]  # the actor is faster than the learner
-STEPS = 400 if MENDED else 80
+STEPS = 200 if MENDED else 80
 
 
 def act(episodes, count):
@@ -18,7 +18,7 @@ def act(episodes, count):
     for _ in range(count):
         if not MENDED:
             time.sleep(0.06)
-        observations = rng.standard_normal((64, 32), dtype=np.float32)
+        observations = rng.standard_normal((2048, 32), dtype=np.float32)
         episodes.put((observations, observations[:, :1] * observations[:, 1:2]))
 
 

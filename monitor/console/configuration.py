@@ -42,6 +42,7 @@ _PAIR = re.compile(
     rf"(?<![\w.])(?P<name>[A-Za-z_][\w.-]{{0,60}})['\"]?(?:\s?=\s?|:\s{{0,3}})"
     rf"(?P<value>{NUMBER}|['\"]|[A-Za-z_][\w./\\-]{{0,80}}|[./~\[({{<])?"
 )
+_RESULT = re.compile(r"\b(?:\w{1,30}_)?(?:loss|reward|ppl|perplexity) \d{0,12}\.\d")  # `loss 2.31 - lr: 0.1`
 _SETTINGS = ("True", "False", "None", "'", '"')
 _FINITE = re.compile(r"[-+]?\.?\d|(?i:nan|inf|infinity|tensor|np|array|jnp|float)\b")
 _CALL = re.compile(
@@ -83,7 +84,7 @@ def is_configuration(text: str) -> bool:
     pairs, settings, texts = values
     if settings + texts >= MIN_SETTINGS_SHARE * pairs and (settings >= MIN_SETTINGS or texts >= MIN_WORDS):
         return True
-    if any(map(is_result, plain)):
+    if any(map(is_result, plain)) or _RESULT.search(text) is not None:
         return False
     return sum(map(is_argument, plain)) >= MIN_ARGUMENTS
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from monitor.console.bar_roles import NEARLY_COMPLETE, counts_epochs, names_training
+from monitor.console.configuration import is_result
 from monitor.console.reading import Reading
 
 MAX_COUNTERS = 200
@@ -128,12 +129,31 @@ class Counters:
         if main is None or main.total is None:
             return self.announced
         if not main.per_epoch:
-            return main.base + main.total
+            return None if self._may_restart(main) else main.base + main.total
         epochs = self.all_epochs()
         total = self.announced if epochs is None else main.member + main.total * epochs
         if total is None and epochs is None and self.epoch is None and main.base:
             total = main.base + main.total
         return total if total is None or total >= main.position else None  # what was done contradicts it
+
+    def _may_restart(self, main: Counter) -> bool:
+        """Return whether a counter's total may be that of one epoch of several: `Epoch 1/3 ... iter 20/500`.
+
+        It is, once the counter is not where one of the whole run would be in this epoch; `_move` notes that.
+        """
+        epochs = self.all_epochs()
+        if main.bar or main.base or self.epoch is None or epochs is None or epochs < 2:
+            return False
+        return self._first_named is None or self.epoch == self._first_named
+
+    def _is_of_an_epoch(self, main: Counter) -> bool:
+        """Return whether a counter that may restart is beyond the part of a whole run that its epoch is, or before it."""
+        epochs = self.all_epochs()
+        if not main.total or epochs is None or self.epoch is None or not self._may_restart(main):
+            return False
+        number = int(self.epoch) - (0 if self._epochs_from_zero else 1)
+        begin, end = (main.total * at / epochs for at in (number, number + 1))
+        return not begin - main.interval <= main.last <= end + main.interval
 
     def all_epochs(self) -> int | None:
         """Return the epochs of the training; None where unknown: `Epoch 0/2` is the first of two or of three."""
@@ -238,7 +258,9 @@ class Counters:
             first, self._fractional = self._first_named, self._fractional or reading.epoch != int(reading.epoch)
             self._first_named = reading.epoch if first is None else min(first, reading.epoch)
         if reading.total is not None and reading.step is None and reading.family != "bar":
-            self.announced = reading.total
+            # Beside results it is a count of what was done: `num_steps: 20000, episode_reward: 12.5`.
+            if not any(map(is_result, reading.metrics)):
+                self.announced = reading.total
 
     def _as_epoch(self, reading: Reading) -> Reading:
         """Return the reading with its epoch as its step where a program numbers only epochs, from the second one on."""
@@ -348,6 +370,7 @@ class Counters:
             main.roles[reading.role] = done
         advance = done - main.last
         main.last, main.epoch = done, self.epoch
+        main.per_epoch = main.per_epoch or self._is_of_an_epoch(main)
         backfill = 0
         if advance:
             main.interval = advance

@@ -25,11 +25,11 @@ _PHASE_ENDING = re.compile(r"(?:_(?:time|seconds|secs?|s|ms|latency|duration)|ti
 
 # Names that programs print for phases, besides the hooks' own names.
 _ALIASES = {
-    "data": "data data_time data_load data_wait dataloading load_data batch_loading",
+    "data": "data data_time data_load data_wait dataloading load_data batch_loading data_cost reader_cost",
     "h2d": "h2d to_gpu host_to_device",
     "forward": "forward fwd forward_pass forward_compute forward-compute",
     "backward": "backward bwd backward_pass backward_compute backward-compute",
-    "optimizer": "optimizer optim opt optimizer_step opt_step",
+    "optimizer": "optimizer optim opt optimizer_step opt_step optim_step",
     "generation": "generation generate rollouts sampling",
     "reward": "reward reward_computation",
     "test_generation": "test_generation test_gen gen_tests generate_tests",
@@ -81,13 +81,14 @@ TOTAL = words(
 _EPOCH = words("epoch epochs ep current_epoch episode")
 _STEP_TIME = words(
     "dt iter_dt step_time iter_time batch_time time/step time_per_step time_per_iteration time_per_iter sec/step "
-    "s/step s/it ms/batch ms/step seconds_per_step sec/iter s/iter ms/iter elapsed_time_per_iteration iteration_time "
+    "batch_cost s/step s/it ms/batch ms/step seconds_per_step sec/iter s/iter ms/iter elapsed_time_per_iteration iteration_time "
     "train_step_time "
-    "step_time_s time/iteration duration took timing_s/step perf/time_per_step"
+    "step_time_s time/iteration time/batch duration took timing_s/step perf/time_per_step"
 )
 _ELAPSED = words(
     "elapsed elapsed_time time_elapsed time/time_elapsed runtime wall_time walltime wall_clock cum_time time_total_s"
 )
+_COSTS = words("data_cost reader_cost")  # Paddle's word for seconds
 _TRAINED = words("train train_time")  # a phase among other phases; alone the elapsed time
 _ALL = words("t total total_time")  # of the step if the phases in the line add up to it; else the elapsed time
 TRAINED, ALL = "training", "all"  # times whose meaning depends on the line's other values
@@ -98,6 +99,7 @@ _IGNORED = words(
     "eta remaining time_left left time_remaining remaining_time eta_seconds pid port rank local_rank world_size seed "
     "device cuda gpu node worker line timestamp ts date datetime version v_num"
 )
+_SOURCE_FILES = (".py", ".cc", ".cpp", ".cu", ".go", ".rs")  # with the line: where a logger was called
 _MOMENT = words("time timestamp ts unix_time created_at")
 MIN_UNIX, MAX_UNIX = 1e9, 4e9  # seconds since 1970: years 2001 to 2096; longer than any training runs
 _TOKENS_RATE = re.compile(
@@ -107,7 +109,7 @@ _TOKENS_RATE = re.compile(
 _SAMPLES_RATE = re.compile(
     r"(?:(?P<avg>avg|average|mean|overall|cumulative)_)?(?:train_|throughput_|perf/)?"
     r"(?:samples?|examples?|seqs?|sequences?|images?|imgs?|img|frames?|ex)(?:/|_per_)(?:s|sec|second)"
-    r"|currsamplespersec"  # DeepSpeed's
+    r"|currsamplespersec|ips"  # DeepSpeed's; Paddle's
 )
 # The rate of one device is not the run's: the number of devices is unknown.
 _OF_A_DEVICE = re.compile(
@@ -130,7 +132,7 @@ _AT_MOST_100 = re.compile(r"mfu|hfu")
 _HINTS = {
     *(*LEARNING_SIGNALS, *LOWER_IS_BETTER, *HIGHER_IS_BETTER),
     *words("lr learn grad perpl kl entropy map precision recall fu tok sample r2 iou fid bits return ep_rew"),
-    *words("advantage success episode sps"),
+    *words("advantage success episode sps fps"),
     "'s l",
 }
 
@@ -138,7 +140,7 @@ _HINTS = {
 _TRAINING_WORDS = re.compile(
     r"loss|acc(?:uracy)?\b|reward|\blr\b|learning.?rate|\blearn:|grad.?norm|ppl|perplex|\bkl\b|entropy|\bf1\b|bleu|rouge|\bscore"
     r"|\bauc\b|\bmap\b|precision|recall|\bm[fh]?fu\b|tok(?:en)?s?(?:/|\sper\s|_per_)s|samples?/s|\bmse\b|\bmae\b|rmse"
-    r"|\br2\b|\biou\b|\bfid\b|\bwer\b|\bcer\b|bits.per|\bbpb\b|\breturn\b|ep_rew|advantage|success|episode|\bsps\b"
+    r"|\br2\b|\biou\b|\bfid\b|\bwer\b|\bcer\b|bits.per|\bbpb\b|\breturn\b|ep_rew|advantage|success|episode|\bsps\b|\bfps[ :=]{1,3}\d"
     r"|'s l[12]\b",
     re.IGNORECASE,
 )
@@ -168,7 +170,7 @@ def take_value(into: Reading, raw_name: str, value: Number, seconds: float | Non
     plain = name(raw_name)
     if plain.lstrip("_") in _MOMENT and not isinstance(value, str) and _take_moment(into, value):
         return
-    if not plain or plain in _IGNORED or plain[0].isdigit():
+    if not plain or plain in _IGNORED or plain[0].isdigit() or plain.endswith(_SOURCE_FILES):
         return
     if isinstance(value, str):
         if plain not in STEP and plain not in _EPOCH:
@@ -227,7 +229,7 @@ def _take_time(into: Reading, plain: str, value: int | float, seconds: float | N
         bare, seconds = plain[len(VERL_TIMES) :], float(value)
     spent = float(value) if seconds is None else seconds
     phase_of_step = None if bare in ("", "time") else known_phase(bare)
-    is_phase = phase_of_step is not None and (seconds is not None or plain != bare)
+    is_phase = phase_of_step is not None and (seconds is not None or plain != bare or plain in _COSTS)
     if not is_phase and plain == "time" and seconds is None:
         return True  # its unit and meaning are unknown
     is_step = plain in _STEP_TIME or plain == "time" or bare in _STEP_TIME

@@ -12,7 +12,7 @@ _INT = r"\d{1,3}(?:,\d{3}){1,4}|\d{1,15}"
 STEP_LABEL = re.compile(
     r"(?:(?P<before>[A-Za-z]{1,20})[ _-])?(?<![A-Za-z0-9_/])"
     r"(?P<word>global[ _]step|steps?|iter(?:ation)?s?|updates?|batch(?:es)?|minibatch)\b(?!/)"
-    rf"[ \t:=#]{{0,12}}\[?[ \t]{{0,12}}(?P<step>{_INT})(?![\d.]?\d|[\w%])"
+    rf"[ \t:=#]{{0,12}}\[?[ \t]{{0,12}}(?P<step>{_INT})(?![\d.]?\d|[\w%])(?:-(?P<until>{_INT})(?=\]))?"
     rf"(?:[ \t]{{0,12}}(?:/|of)[ \t]{{0,12}}(?P<total>{_INT}))?\]?",
     re.IGNORECASE,
 )
@@ -29,6 +29,16 @@ _IN_EPOCH = re.compile(
     r"[ \t]{0,4}\[[ \t]{0,8}(?P<step>\d{1,12})/(?P<total>\d{1,12})(?: \([ \d.]{1,6}%\))?\]",
     re.IGNORECASE,
 )
+_BEHIND_EPOCH = re.compile(  # `Epoch  1, 50/37527; acc: 4.5`, where the epoch was removed
+    rf"[ \t|]{{1,12}}[,:;-]?[ \t]{{0,4}}(?P<step>{_INT})[ \t]{{0,2}}/[ \t]{{0,2}}(?P<total>{_INT})"
+    r"(?=[ \t]{0,3}[;:|,]|[ \t]{1,8}(?:loss|acc|lr|ppl|reward|train)\b)",
+    re.IGNORECASE,
+)
+_BEFORE_EPOCH = re.compile(rf"[ \t]{{0,8}}(?P<step>{_INT})/(?P<total>{_INT})(?= \( )")  # `1/21200 (epoch 0.002)`
+_CELL = re.compile(
+    rf"\|[ \t]{{0,4}}(?P<step>{_INT})/(?P<total>{_INT})[ \t]{{0,4}}(?=\|)"
+)  # `Train | Epoch 1 | 100/2000 |`
+_ESPNET = re.compile(r"(?<![\w])(?P<epoch>\d{1,7})epoch:train:\d{1,9}-(?P<step>\d{1,9})batch:")
 _BOTH = re.compile(r"\[[ \t]{0,8}(?P<epoch>\d{1,7}),[ \t]{1,12}(?P<step>\d{1,12})\](?=[ \t:])")  # of torch's tutorial
 _FRACTION = re.compile(
     rf"[ \t|]{{0,12}}(?:\[[ \t|]{{1,12}}\]?)?[ \t]{{0,8}}"  # where an epoch was removed
@@ -40,7 +50,8 @@ _COUNT_OF = re.compile(  # |   200/ 2983 batches |
     re.IGNORECASE,
 )
 _TRAINING_VALUE = re.compile(
-    r"(?:loss|reward|acc(?:uracy)?|ppl|perplexity|score)\w{0,20}[ \t]{0,4}[:=]?[ \t]{0,4}[-+]?\.?\d", re.IGNORECASE
+    r"(?:loss|reward|acc(?:uracy)?|ppl|perplexity|score|\b[fs]ps\b)\w{0,20}[ \t]{0,4}[:=]?[ \t]{0,4}[-+]?\.?\d",
+    re.IGNORECASE,
 )
 _METERS = re.compile(r"\b(Time|Data)[ \t]{1,8}(?=\d)")  # of torch's ImageNet example and its descendants
 _TOTALS = re.compile(
@@ -57,7 +68,7 @@ _EPOCHS = re.compile(
 
 _WORDS = ("step", "iter", "update", "batch")
 _NO_POSITION = words(
-    "every max total num warmup save eval logging log for in accumulation per next last val valid validation test"
+    "every max total num warmup save eval logging log for in accumulation per next last val valid validation test fps sps"
 )
 _MENTIONS = words("at from to until after before by resuming since")
 
@@ -71,6 +82,11 @@ def read_labels(text: str, into: Reading) -> str:
         into.epochs = int(both["epochs"]) if both["epochs"] else None
         into.step, into.total, into.key = int(both["step"]), int(both["total"]), "batch"
         return _METERS.sub(lambda match: "step_time " if match[1] == "Time" else "data_time ", _cut(text, both))
+    espnet = _ESPNET.search(text) if "epoch:train:" in lower else None
+    if espnet is not None:
+        into.epoch, into.per_epoch = float(espnet["epoch"]), True
+        into.step, into.key = int(espnet["step"]), "batch"
+        return _cut(text, espnet)
     tutorial = _BOTH.match(text)
     if tutorial is not None and _TRAINING_VALUE.search(text, tutorial.end()) is not None:
         into.epoch, into.per_epoch = float(tutorial["epoch"]), True
@@ -117,10 +133,12 @@ def read_plan(text: str) -> Reading:
 def _read_fraction(text: str, into: Reading) -> str:
     """Take a fraction at the start of a line about training, `[12/60] loss: 2.31`; build logs have them too."""
     match = _FRACTION.match(text)
+    if match is None and into.epoch is not None:
+        match = _BEHIND_EPOCH.match(text) or _BEFORE_EPOCH.match(text) or _CELL.search(text)
     if match is None or _int(match["step"]) > _int(match["total"]) or _TRAINING_VALUE.search(text, match.end()) is None:
         return text
     into.step, into.total = _int(match["step"]), _int(match["total"])
-    into.per_epoch = into.epoch is not None
+    into.per_epoch = into.epoch is not None and match.re is not _BEFORE_EPOCH
     into.key = "batch" if into.per_epoch else "step"
     return text[match.end() :]
 
@@ -139,7 +157,7 @@ def take_label(match: re.Match[str], text: str, into: Reading) -> bool:
     counted = word == "iters" and into.epoch is not None  # CycleGAN's: `(epoch: 1, iters: 100, ...)`
     if before in _NO_POSITION or (plural and not counted and match["total"] is None and not at_start):
         return False
-    into.step = _int(match["step"])
+    into.step = _int(match["until"] or match["step"])
     into.total = _int(match["total"]) if match["total"] else into.total
     into.mention = before in _MENTIONS
     into.per_epoch = counted or word.startswith(("batch", "mini"))
@@ -162,7 +180,7 @@ def _int(text: str) -> int:
 
 
 # A number at the beginning of a line, without a name: `[12]  train-rmse:0.50`, `12:<tab>learn: 0.50`,
-# `12 | loss 0.50`.
+# `12 | loss 0.50`, `  12 train loss: 0.50`.
 #
 # It may also be a rank or a fold. A step rises evenly from line to line, so the first lines are held back until three
 # of them have done so; ranks start over soon, and then do not count as steps.
@@ -172,14 +190,14 @@ MIN_ROUND = 16  # a count that starts over before this number counts ranks or fo
 MAX_HELD = 16  # several lines may have one number: of the training's data, and of an evaluation's
 
 _LEADING = re.compile(
-    r"^\s{0,8}(?:\[\s{0,8}(?P<a>\d{1,12})\][ \t]{1,8}|(?P<b>\d{1,12}):\t\s{0,8}|(?P<c>\d{1,12}) ?\| {1,4})(?=[^\s\d\[])"
+    r"^\s{0,8}(?:\[\s{0,8}(?P<a>\d{1,12})\][ \t]{1,8}|(?P<b>\d{1,12}):\t\s{0,8}|(?P<c>\d{1,12}) ?\| {1,4}|(?P<d>\d{1,12}) {1,4}(?=[A-Za-z]))(?=[^\s\d\[])"
 )
 
 
 def leading_number(text: str) -> int | None:
     """Return the number before everything else in a line; None where there is none."""
     match = _LEADING.match(text)
-    return int(match["a"] or match["b"] or match["c"]) if match is not None else None
+    return int(match["a"] or match["b"] or match["c"] or match["d"]) if match is not None else None
 
 
 @dataclass(slots=True)

@@ -292,8 +292,8 @@ class Tracker:
             text = f"the phases of a step add up to {whole:.1f} s, but the program says it took {reading.seconds:.1f} s"
             self._note(text, "inconsistent-console")
             self._append_phase_metrics(reading, now)
-        elif self._drafts and self._drafts[-1].phases is None and not of_next:
-            self._drafts[-1].phases = reading
+        elif self._drafts and not of_next and (parts := _together(self._drafts[-1].phases, reading)) is not None:
+            self._drafts[-1].phases = parts
         elif not self._drafts and last is not None and not last.step.phases and not of_next:
             self._add_phases(last, reading, now)
         elif reading.block:
@@ -440,6 +440,15 @@ class Tracker:
             step_open=max(0.0, now - self._mark - self._busy),
             spans=spans,
         )
+
+
+def _together(before: Reading | None, reading: Reading) -> Reading | None:
+    """Return the phases of a step with further ones that came in a line of their own; None where they are no such."""
+    if before is None:
+        return reading
+    if before.block or reading.block or before.phases.keys() & reading.phases.keys():
+        return None
+    return replace(reading, phases=before.phases | reading.phases)
 
 
 def _epoch(reading: Reading) -> Number | None:

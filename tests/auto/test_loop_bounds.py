@@ -17,6 +17,14 @@ CERTAIN = {
     "of two loops": ("for i in range(2, 5):\n    for j in range(0, 10, 3): step()", {"updates": 12}),
     "a variable": ("n = 6\nfor i in tqdm(range(n + 1), desc='x'): step()", {"updates": 7}),
     "a bar's range": ("for i in trange(4):\n    with guard():\n        step()", {"updates": 4}),
+    "a bar in a variable": ("bar = tqdm(range(3))\nfor i in bar:\n    step()\n    bar.update()", {"updates": 3}),
+    "a local bar": ("def main():\n    bar = trange(2 * 2)\n    for i in bar: step()\nmain()", {"updates": 4}),
+    "a bar that is opened": (
+        "import contextlib\n@contextlib.contextmanager\ndef tqdm(x): yield x\n"
+        "with tqdm(range(3)) as bar:\n    for i in bar: step()",
+        {"updates": 3},
+    ),
+    "a range in a variable": ("steps = range(5)\nfor i in enumerate(steps): step()", {"updates": 5}),
     "passes": ("for epoch in range(3):\n    for batch in [1, 2]:\n        step()", {"epochs": 3}),
     "some batches only": (
         "for epoch in range(3):\n    for i, batch in enumerate('ab'):\n        if i % 2: step()",
@@ -74,6 +82,8 @@ CERTAIN = {
     "two optimizers": ("for i in range(3):\n    step()\n    step()", {"updates": 3}),
 }
 UNCERTAIN = {
+    "a bar that is made anew": "bar = tqdm(range(3))\nbar = tqdm(range(4))\nfor i in bar: step()",
+    "an iterator that has begun": "ids = iter(range(3))\nnext(ids)\nfor i in ids: step()",
     "while": "n = 0\nwhile n < 3:\n    n += 1\n    for i in range(3): step()",
     "within a while": "for i in range(2):\n    n = 0\n    while n < 3:\n        n += 1\n        step()",
     "a while until a result": "n = 0\nloss = 9\nwhile loss > 3:\n    loss -= 2\n    n += 1\n    step()",

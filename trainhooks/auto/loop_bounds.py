@@ -27,6 +27,7 @@ MAX_SOURCE_LINES = 20_000  # of a file; a longer one is not parsed
 MAX_ITERATIONS = 10**8  # a larger bound stands for "until I stop it"
 
 WRAPPERS = ("tqdm", "track", "progress_bar", "master_bar", "enumerate", "reversed", "iter", "list", "tuple")
+ITERATORS = ("enumerate", "reversed", "iter")  # of these, those that may have begun before the loop
 TRAINING = "train"  # in the name of the one pass of several (training, validation) in which steps are made
 
 _TORCH = f"-packages{os.sep}torch{os.sep}"
@@ -287,10 +288,12 @@ def _repeats(statement: Any) -> bool:
 
 
 def _times(loop: ast.For, frame: FrameType, function: Any, arguments: Mapping[str, int]) -> Optional[int]:
-    iterated: Any = loop.iter
     bounds = Bounds(frame, function, arguments)
-    while isinstance(iterated, ast.Call) and iterated.args and _name(iterated.func) in WRAPPERS:
-        iterated = iterated.args[0]
+    iterated = _unwrapped(loop.iter)
+    if isinstance(iterated, ast.Name):  # `bar = tqdm(range(n))` before `for i in bar`
+        named = bounds.assigned(iterated.id)
+        is_new = isinstance(named, ast.Call) and _name(named.func) not in ITERATORS
+        iterated = _unwrapped(named) if is_new else None
     if isinstance(iterated, (ast.List, ast.Tuple)):
         return _training_passes(iterated.elts)
     if not isinstance(iterated, ast.Call) or _name(iterated.func) not in ("range", "trange", "tnrange"):
@@ -304,6 +307,13 @@ def _times(loop: ast.For, frame: FrameType, function: Any, arguments: Mapping[st
         return None
     times = len(range(*[number for number in given if number is not None]))
     return times if 0 < times <= MAX_ITERATIONS else None
+
+
+def _unwrapped(iterated: Any) -> Any:
+    """Return what an expression iterates, without bars and the like around it."""
+    while isinstance(iterated, ast.Call) and iterated.args and _name(iterated.func) in WRAPPERS:
+        iterated = iterated.args[0]
+    return iterated
 
 
 def _training_passes(items: List[ast.expr]) -> Optional[int]:
@@ -348,7 +358,12 @@ class Bounds:
         return found if type(found) is int and abs(found) <= MAX_ITERATIONS else None
 
     def _local(self, name: str) -> Optional[int]:
-        """Return what a local variable is assigned, once in the whole function."""
+        """Return the number that a local variable is assigned."""
+        value = self.assigned(name)
+        return None if value is None else self.value(value)
+
+    def assigned(self, name: str) -> Optional[ast.expr]:
+        """Return what a variable is assigned, once in the whole function or module; None if it is not certain."""
         function = self._function
         if any(isinstance(part, ast.arg) and part.arg == name for part in ast.walk(function)):
             return None
@@ -359,9 +374,14 @@ class Bounds:
             for part in ast.walk(function)
             if isinstance(part, ast.Assign) and len(part.targets) == 1 and part.targets[0] in stored
         ]
+        values += [
+            part.context_expr
+            for part in ast.walk(function)
+            if isinstance(part, ast.withitem) and part.optional_vars in stored
+        ]
         if len(stored) != 1 or len(values) != 1 or any(_names(values[0], name)):
             return None
-        return self.value(values[0])
+        return values[0]
 
     def _attribute(self, owner: str, name: str) -> Any:
         """Return an attribute of a module's variable; of a local one, the argument of that name that was parsed."""

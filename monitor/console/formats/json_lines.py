@@ -22,6 +22,11 @@ _ITEM = re.compile(
     rf"['\"](?P<name>[^'\"{{}}\n]{{1,128}})['\"]\s{{0,8}}:\s{{0,8}}['\"]?(?:[A-Za-z_.]{{1,16}}\d{{0,3}}\()?"
     rf"(?P<value>{NONFINITE}|NaN|-?Infinity|{NUMBER})(?![\w:.]|-\d)"
 )
+# `'global_step/max_steps': '12/94'`
+_POSITION = re.compile(
+    r"['\"]\w{0,24}(?:step|iter)\w{0,8}/(?:max|total|num)_?\w{0,24}['\"]\s{0,8}:\s{0,8}"
+    r"['\"](?P<step>\d{1,12})/(?P<total>\d{1,12})['\"]"
+)
 _TRAINING_WORDS = re.compile(
     r"loss|reward|^eval_|^train_|accuracy|perplexity|grad_norm|learning_rate|step$|^epoch$", re.IGNORECASE
 )
@@ -57,8 +62,12 @@ def read_dict(text: str, into: Reading) -> bool:
     items = _parse_json(text[begin:].strip()) or _find_items(text[begin:])
     if not any(_TRAINING_WORDS.search(key) and not is_argument(name(key)) for key, _ in items):
         return False  # or a printed configuration
+    position = _POSITION.search(text, begin)
+    if position is not None:
+        into.step, into.total, into.key = int(position["step"]), int(position["total"]), "step"
     for key, value in items:
-        take_value(into, key, value)
+        if position is None or f"'{key}'" != position.group()[: len(key) + 2].replace('"', "'"):
+            take_value(into, key, value)
     return True
 
 

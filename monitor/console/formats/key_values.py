@@ -48,11 +48,20 @@ _NAME = re.compile(
     r"(?: ?\((?P<unit>[A-Za-z/%]{1,16})\))?['\"]?[ \t]{0,12}$"
 )
 _LEVELS = re.compile(r"^(?:(?:INFO|WARNING|WARN|DEBUG|ERROR|NOTICE|root|stdout|stderr) )+(?=\S)")
-_CUTS = re.compile(r"[,;]\s+|[|│┃\[\]()\t•·»]|\s[-–—]\s|\s{2,}(?![\s\d.+-])|\.\s|->|=>|(?<=[A-Za-z]):\s(?=[A-Za-z])")
+_CUTS = re.compile(
+    r"[,;]\s+|[|│┃\[\]()\t•·»]|\s[-–—]\s|\s{2,}(?![\s\d.+-])|\.\s|->|=>|(?<=[\d%])\s/\s(?=[A-Za-z])|(?<=[A-Za-z]):\s(?=[A-Za-z])"
+)
 _SPACED = re.compile(
     rf"(?P<name>[A-Za-z_@][\w@./%-]{{0,40}}(?: (?!(?:[Nn]a[Nn]|[Ii]nf)\b)[A-Za-z_@][\w@./%-]{{0,40}}){{0,3}})"
     r"[ ]{1,8}"
     rf"(?P<number>{NONFINITE}|{NUMBER})(?:\s?(?P<time>{TIME_UNIT})|(?P<scale>{SCALE})|\s?(?P<percent>%))?"
+)
+_SENTENCE = re.compile(r".*[A-Za-z]{6,}\. ")  # before a name: `epoch is incremented. current_epoch`
+# Where a logger was called, and on which host and rank: `(trainer:464) INFO`, `host:0  train:816  INFO`, `[gpu01:0/2] `.
+_CALLER = re.compile(
+    r"^\[[\w.-]{1,64}:\d{1,5}/\d{1,5}\] "
+    r"|(?:\([\w./]{1,64}:\d{1,6}\)|^\s{0,4}(?:[\w./-]{1,64}:\d{1,6}[\s|]{1,3}){1,3})"
+    r"(?=\s?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b)"
 )
 _PREPOSITION = re.compile(r" (?:to|from|at|of|by|than|with|for|in|on)$", re.IGNORECASE)
 _UNIT_LAST = re.compile(
@@ -99,7 +108,7 @@ def read_text(text: str) -> Reading:
     """Read a line of words and values. Without a step it counts only if it is about training."""
     if is_configuration(text) or is_setting(text):
         return read_plan(text)
-    text = _SPREAD.sub("", with_whole_words(without_calls(text)))
+    text = _SPREAD.sub("", with_whole_words(without_calls(_CALLER.sub("", text))))
     parts = evaluation_parts(text)
     if parts is None:
         return with_prefix_of_first(_read_part(text))
@@ -121,7 +130,10 @@ def _read_part(text: str) -> Reading:
         # `Step 1: load the data` is prose; a position comes with its total, with values, or alone.
         alone = not re.search(r"[A-Za-z]", rest)
         has_values = bool(
-            reading.metrics or reading.phases or reading.tokens_rate is not None or reading.seconds is not None
+            reading.metrics
+            or reading.phases
+            or reading.seconds is not None
+            or any(rate is not None for rate in (reading.tokens_rate, reading.samples_rate, reading.steps_rate))
         )
         if reading.total is None and not has_values and not alone:
             reading.step, reading.family = None, "metrics"
@@ -178,7 +190,7 @@ def _signed_pairs(text: str) -> Iterator[_Pair]:
         raw_name = named.group()
         if named["unit"]:
             raw_name = raw_name[: raw_name.rindex("(")]
-        raw_name = _LEVELS.sub("", raw_name.strip(" \t'\""))
+        raw_name = _SENTENCE.sub("", _LEVELS.sub("", raw_name.strip(" \t'\"")))
         if match["span"]:
             span = seconds(match["span"])
             if span is not None:

@@ -17,6 +17,7 @@ MAX_ROWS = 400  # names and values of one table; no program has more
 _ROW = re.compile(r"^\s{0,40}[|│┃║](?P<cells>.{1,2000})[|│┃║]\s*$")
 _RULE = re.compile(r"^\s{0,40}[-+=|─━┄┌┐└┘├┤┬┴┼┏┓┗┛┡┩╇┻┳╭╮╰╯╞╡╪╔╗╚╝╠╣═:]{5,}\s*$")
 _NUMBER = re.compile(rf"(?:{NUMBER}|{NONFINITE})\s?%?")
+_NAMED = re.compile(rf"[A-Za-z][\w /()-]{{0,40}}[:=]\s{{0,12}}(?:{NUMBER}|{NONFINITE})")
 _COUNTED = re.compile(r"(\d{1,12})\s?/\s?(\d{1,12})")
 
 
@@ -48,6 +49,8 @@ class DrawnTables(Format):
         if row is None:
             return None
         cells = [cell.strip() for cell in re.split(r"[|│┃║]", row["cells"])][:MAX_COLUMNS]
+        if sum(_NAMED.match(cell) is not None for cell in cells) >= MIN_COLUMNS:
+            return None  # named values with lines between them
         self._rows = self._rows + 1 if self.open else 1
         if len(cells) == 2 and self._rows <= MAX_ROWS and (not self._header or len(self._header) == 2):
             return self._pair(*cells)

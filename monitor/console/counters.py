@@ -147,7 +147,7 @@ class Counters:
         return self._first_named is None or self.epoch == self._first_named
 
     def _is_of_an_epoch(self, main: Counter) -> bool:
-        """Return whether a counter that may restart is beyond the part of a whole run that its epoch is, or before it."""
+        """Return whether a counter that may restart lies outside of what its epoch is of a whole run."""
         epochs = self.all_epochs()
         if not main.total or epochs is None or self.epoch is None or not self._may_restart(main):
             return False
@@ -257,10 +257,11 @@ class Counters:
             self.epoch = reading.epoch
             first, self._fractional = self._first_named, self._fractional or reading.epoch != int(reading.epoch)
             self._first_named = reading.epoch if first is None else min(first, reading.epoch)
-        if reading.total is not None and reading.step is None and reading.family != "bar":
-            # Beside results it is a count of what was done: `num_steps: 20000, episode_reward: 12.5`.
-            if not any(map(is_result, reading.metrics)):
-                self.announced = reading.total
+        if reading.total is None or reading.step is not None or reading.family == "bar":
+            return
+        # Beside results it is a count of what was done: `num_steps: 20000, episode_reward: 12.5`.
+        if not any(map(is_result, reading.metrics)):
+            self.announced = reading.total
 
     def _as_epoch(self, reading: Reading) -> Reading:
         """Return the reading with its epoch as its step where a program numbers only epochs, from the second one on."""

@@ -81,8 +81,8 @@ TOTAL = words(
 _EPOCH = words("epoch epochs ep current_epoch episode")
 _STEP_TIME = words(
     "dt iter_dt step_time iter_time batch_time time/step time_per_step time_per_iteration time_per_iter sec/step "
-    "batch_cost s/step s/it ms/batch ms/step seconds_per_step sec/iter s/iter ms/iter elapsed_time_per_iteration iteration_time "
-    "train_step_time "
+    "s/step s/it ms/batch ms/step seconds_per_step sec/iter s/iter ms/iter elapsed_time_per_iteration iteration_time "
+    "train_step_time batch_cost "
     "step_time_s time/iteration time/batch duration took timing_s/step perf/time_per_step"
 )
 _ELAPSED = words(
@@ -140,8 +140,8 @@ _HINTS = {
 _TRAINING_WORDS = re.compile(
     r"loss|acc(?:uracy)?\b|reward|\blr\b|learning.?rate|\blearn:|grad.?norm|ppl|perplex|\bkl\b|entropy|\bf1\b|bleu|rouge|\bscore"
     r"|\bauc\b|\bmap\b|precision|recall|\bm[fh]?fu\b|tok(?:en)?s?(?:/|\sper\s|_per_)s|samples?/s|\bmse\b|\bmae\b|rmse"
-    r"|\br2\b|\biou\b|\bfid\b|\bwer\b|\bcer\b|bits.per|\bbpb\b|\breturn\b|ep_rew|advantage|success|episode|\bsps\b|\bfps[ :=]{1,3}\d"
-    r"|'s l[12]\b",
+    r"|\br2\b|\biou\b|\bfid\b|\bwer\b|\bcer\b|bits.per|\bbpb\b|\breturn\b|ep_rew|advantage|success|episode|\bsps\b"
+    r"|\bfps[ :=]{1,3}\d|'s l[12]\b",
     re.IGNORECASE,
 )
 

@@ -68,7 +68,8 @@ _EPOCHS = re.compile(
 
 _WORDS = ("step", "iter", "update", "batch")
 _NO_POSITION = words(
-    "every max total num warmup save eval logging log for in accumulation per next last val valid validation test fps sps"
+    "every max total num warmup save eval logging log for in accumulation per next last val valid validation test fps"
+    " sps"
 )
 _MENTIONS = words("at from to until after before by resuming since")
 
@@ -190,7 +191,8 @@ MIN_ROUND = 16  # a count that starts over before this number counts ranks or fo
 MAX_HELD = 16  # several lines may have one number: of the training's data, and of an evaluation's
 
 _LEADING = re.compile(
-    r"^\s{0,8}(?:\[\s{0,8}(?P<a>\d{1,12})\][ \t]{1,8}|(?P<b>\d{1,12}):\t\s{0,8}|(?P<c>\d{1,12}) ?\| {1,4}|(?P<d>\d{1,12}) {1,4}(?=[A-Za-z]))(?=[^\s\d\[])"
+    r"^\s{0,8}(?:\[\s{0,8}(?P<a>\d{1,12})\][ \t]{1,8}|(?P<b>\d{1,12}):\t\s{0,8}|(?P<c>\d{1,12}) ?\| {1,4}"
+    r"|(?P<d>\d{1,12}) {1,4}(?=[A-Za-z]))(?=[^\s\d\[])"
 )
 
 

@@ -57,7 +57,7 @@ _SPACED = re.compile(
     rf"(?P<number>{NONFINITE}|{NUMBER})(?:\s?(?P<time>{TIME_UNIT})|(?P<scale>{SCALE})|\s?(?P<percent>%))?"
 )
 _SENTENCE = re.compile(r".*[A-Za-z]{6,}\. ")  # before a name: `epoch is incremented. current_epoch`
-# Where a logger was called, and on which host and rank: `(trainer:464) INFO`, `host:0  train:816  INFO`, `[gpu01:0/2] `.
+# Where a logger was called, on which host and rank: `(trainer:464) INFO`, `host:0  train:816  INFO`, `[gpu01:0/2] `.
 _CALLER = re.compile(
     r"^\[[\w.-]{1,64}:\d{1,5}/\d{1,5}\] "
     r"|(?:\([\w./]{1,64}:\d{1,6}\)|^\s{0,4}(?:[\w./-]{1,64}:\d{1,6}[\s|]{1,3}){1,3})"

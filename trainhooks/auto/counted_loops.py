@@ -7,10 +7,9 @@ within the `while` ends at the same bound. An exit for another reason, as early 
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional
+from typing import Any, List, NamedTuple, Optional
 
-if TYPE_CHECKING:
-    from trainhooks.auto.loop_bounds import Bounds
+from trainhooks.auto.loop_numbers import Bounds
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 

@@ -120,6 +120,20 @@ def test_layers_called_one_by_one_are_no_unaccounted_time(layers: int, found: bo
     assert ("unaccounted-time" in [finding.code for finding in judged(told, alive=False)[0]]) == found
 
 
+@pytest.mark.parametrize(("call", "found"), [("zero_grad", False), ("step", True)])
+def test_of_the_optimizer_only_its_step_has_a_phase(call: str, found: bool) -> None:
+    """Samples of the step in no phase were at its borders; those of `zero_grad` are computing in no phase."""
+    told = Story()
+    for _ in range(40):
+        told.step(forward=0.1, backward=0.2, optimizer=0.05, other=0.3)
+    looks = [
+        ("other", f"train.py:9 (of_critics.{call}) in main", 20, "optimizer"),
+        ("other", "train.py:7 in main", 20, ""),
+    ]
+    codes = [finding.code for finding in judged(sampled(told, looks, 0.0))[0] if finding.severity != "info"]
+    assert ("unaccounted-time" in codes) is found
+
+
 def test_memory_is_bounded_however_many_places_and_reports() -> None:
     samples = StackSamples()
     for i in range(5000):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.host_limits import crowded
 from monitor.model.operations import kind_of
@@ -19,6 +21,7 @@ MIN_ACTIVITY_SHARE = 0.5  # of the stack samples: a part that is sampled less of
 # computing does: what they show is no exact share, and a small one proves little.
 MIN_SAMPLED_LOOP_SHARE = 0.20
 MIN_COMPUTED_SHARE = 0.25  # of the samples in no phase: likewise, a smaller one may be computing beside them
+_IS_STEP = re.compile(r"[.(]step\)")  # what a sampled line calls: `(optimizer.step)`
 MIN_NAMED_SHARE = 0.02  # of step time: a program that names one small part has not named the rest
 
 
@@ -41,9 +44,13 @@ def _computed_share(evidence: Evidence) -> float:
     step begins in hindsight, samples of it are told as between the steps.
     """
     samples = evidence.sampled_seconds(*UNNAMED)
-    # The optimizer has a phase of its own: what samples show of it here was before its begin or behind its end.
-    kinds = COMPUTED - {OPTIMIZER} if evidence.phase(OPTIMIZER) is not None else COMPUTED
-    computed = sum(part for place, part in samples.items() if place.activity in kinds)
+    # The optimizer's step has a phase of its own: what samples show of it here was before its begin or behind its end.
+    has_phase = evidence.phase(OPTIMIZER) is not None
+    computed = sum(
+        part
+        for place, part in samples.items()
+        if place.activity in COMPUTED and not (has_phase and _IS_STEP.search(place.line) is not None)
+    )
     part = computed / sum(samples.values()) if computed else 0.0
     return part if part >= MIN_COMPUTED_SHARE else 0.0
 

@@ -75,7 +75,7 @@ check: lint test  ## Run all that must be green before a commit
 snapshots: $(READY)  ## Renew the snapshots of the screens; look at the differences before you commit
 	$(BIN)/python -m pytest tests/tui/test_tui_snapshots.py tests/tui/test_tui_walks.py -n 2 --snapshot-update
 
-# Some twenty minutes. `make zoo ONLY="input gan"` runs the scripts whose names hold one of the words.
+# Some twenty-five minutes. `make zoo ONLY="input gan"` runs the scripts whose names hold one of the words.
 zoo: $(READY)  ## Run every sick and healthy training script and compare the findings
 	$(BIN)/python -m tests.zoo $(ONLY)
 

@@ -1,7 +1,7 @@
 """The zoo: every script run under trainmon, and whether the report names its cause first and nothing false.
 
 A script with a mended twin is run a second time without its cause: what was promised is held against the real gain, and
-the twin is judged as a healthy script.
+the twin is judged as a healthy script. Those that only simulate a GPU sleep, and run beside the others.
 
 python -m tests.zoo                    # all, one after the other
 python -m tests.zoo input_bound gan    # those whose name contains one of the words
@@ -13,13 +13,16 @@ python -m tests.zoo --markdown         # the table of the README at the end: rec
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
 from monitor.diagnosis.explain import FAMILIES
 from tests.zoo.cases import CASES, Case
-from tests.zoo.runner import Outcome, compare_with_twin, judge, run
+from tests.zoo.runner import ROOT, Outcome, compare_with_twin, judge, run
 
 # Below and beyond these `make zoo` fails.
 RECALL = 0.97  # of the faulty scripts
@@ -34,6 +37,7 @@ def main() -> int:
     parser.add_argument("--judge", type=Path, help="where runs were left by --keep")
     parser.add_argument("--markdown", action="store_true", help="end with the README's table")
     parser.add_argument("--times", type=int, default=1, help="how often each is run")
+    parser.add_argument("--silent", action="store_true", help="run and print nothing: with --keep, to be judged later")
     given = parser.parse_args()
     chosen = [case for case in CASES if not given.words or any(word in case.name for word in given.words)]
     if not chosen:
@@ -42,23 +46,52 @@ def main() -> int:
     left = None if given.judge is None else given.judge.resolve()
     if left is not None:
         chosen = [case for case in chosen if (left / case.name).is_dir()]
-    outcomes = []
+    if given.silent:
+        for case in chosen:
+            run(case, kept)
+        return 0
+    outcomes: list[Outcome] = []
     print(_row("script", "expected", "found", "s", "verdict"), flush=True)
     for _ in range(given.times):
-        for case in chosen:
-            found = [_outcome(case, left, kept)]
-            if case.twin and (left is None or (left / case.mended.name).is_dir()):
-                found.append(_outcome(case.mended, left, kept))
-                compare_with_twin(*found)
-            outcomes += found
-            print("\n".join(map(told, found)), flush=True)
+        outcomes += _judged(chosen, left) if left is not None else _run(chosen, kept)
     print()
     print("\n".join(markdown(outcomes) if given.markdown else summary(outcomes)))
     return 0 if as_promised(outcomes) else 1
 
 
-def _outcome(case: Case, left: Path | None, kept: Path | None) -> Outcome:
-    return judge(case, left / case.name) if left is not None else run(case, kept)
+def _run(chosen: list[Case], kept: Path | None) -> list[Outcome]:
+    """Run the scripts one after the other, beside them those that need no core."""
+    beside = [case for case in chosen if case.sleeps]
+    outcomes: list[Outcome] = []
+    with tempfile.TemporaryDirectory(prefix="trainmon-zoo-") as directory:
+        state = Path(directory) if kept is None else kept
+        # In a process of its own: what its children take of the cores is not counted among the scripts'.
+        words = [sys.executable, "-m", "tests.zoo", "--silent", "--keep", str(state), *(case.name for case in beside)]
+        other = subprocess.Popen(words, cwd=ROOT) if beside else None
+        try:
+            for case in chosen:
+                if not case.sleeps:
+                    outcomes += _with_twin(case, lambda one: run(one, kept))
+        finally:
+            if other is not None:
+                other.wait()
+        return outcomes + _judged(beside, state)
+
+
+def _judged(chosen: list[Case], left: Path) -> list[Outcome]:
+    found = []
+    for case in chosen:
+        found += _with_twin(case, lambda one: judge(one, left / one.name) if (left / one.name).is_dir() else None)
+    return found
+
+
+def _with_twin(case: Case, outcome_of: Callable[[Case], Outcome | None]) -> list[Outcome]:
+    """Return the outcome of a script, and that of its mended twin."""
+    found = [outcome for one in (case, *([case.mended] if case.twin else [])) if (outcome := outcome_of(one))]
+    if len(found) > 1:
+        compare_with_twin(*found)
+    print("\n".join(map(told, found)), flush=True)
+    return found
 
 
 def as_promised(outcomes: list[Outcome]) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 MENDED = "mended"
+SIMULATED = "gpu.py"
 IDLE_GPU = {"driver.count": "1", "gpu.utilization": "0", "gpu.memory_used": "700000000", "gpu.sm_clock": "345"}
 # Ways to train that are right, though they look like a fault: of `learning.py`.
 UNUSUAL = ("frozen_backbone", "frozen_norms", "by_hand", "by_data", "by_model", "accumulated", "assigned", "twice")
@@ -42,13 +43,18 @@ class Case:
         return "_".join([*words, "busy"] if self.burners else words)
 
     @property
+    def sleeps(self) -> bool:
+        """Return whether it only simulates a GPU: it needs no core."""
+        return self.script == SIMULATED
+
+    @property
     def mended(self) -> Case:
         """The same script without its cause."""
         return replace(self, expected=None, arguments=(*self.arguments, MENDED))
 
 
 def _gpu(scene: str, seconds: int, expected: str | None, **more: Mapping[str, str]) -> Case:
-    return Case("gpu.py", expected, (scene, str(seconds)), scene={}, **more)  # type: ignore[arg-type]
+    return Case(SIMULATED, expected, (scene, str(seconds)), scene={}, **more)  # type: ignore[arg-type]
 
 
 SICK = (

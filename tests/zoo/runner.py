@@ -34,6 +34,7 @@ CROWDED = 0.2  # of the machine, used by others
 LINGERS = 5.0  # seconds that a supervisor may take after its front has ended
 PR_SET_CHILD_SUBREAPER = 36
 MARK = "crowded"  # a file beside a kept run that says so
+TROUBLE = "trouble.txt"  # likewise, what went wrong
 
 
 @dataclass
@@ -106,6 +107,8 @@ def run(case: Case, keep: Path | None = None) -> Outcome:
             trouble = _train(case, state)
         if neighbors.part >= CROWDED:
             (state / MARK).touch()
+        if trouble is not None:
+            (state / TROUBLE).write_text(trouble)
         return judge(case, state, time.monotonic() - began, trouble)
     finally:
         if keep is None:
@@ -114,6 +117,8 @@ def run(case: Case, keep: Path | None = None) -> Outcome:
 
 def judge(case: Case, state: Path, seconds: float = 0.0, trouble: str | None = None) -> Outcome:
     """What the report says of a case that was run."""
+    if trouble is None and (state / TROUBLE).exists():
+        trouble = (state / TROUBLE).read_text()
     report = _report(state)
     if report is None:
         return Outcome(case, seconds, trouble=trouble or "no report")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from monitor.console.amounts import Amount
 from monitor.console.reading import Reading
-from trainhooks.events import Step
+from trainhooks.events import Number, Step
 
 
 @dataclass(slots=True)
@@ -45,3 +45,19 @@ def durations(draft: Draft, count: int, place: int, seconds: float | None) -> li
         return [seconds] * count
     others = (count * seconds - own) / (count - 1)
     return [own if at == place else others for at in range(count)]
+
+
+def phases_together(before: Reading | None, reading: Reading) -> Reading | None:
+    """Return the phases of a step with further ones that came in a line of their own; None where they are no such."""
+    if before is None:
+        return reading
+    if before.block or reading.block or before.phases.keys() & reading.phases.keys():
+        return None
+    return replace(reading, phases=before.phases | reading.phases)
+
+
+def epoch_of(reading: Reading) -> Number | None:
+    """Return the epoch of a line as it is stored: a whole one as an integer."""
+    if reading.epoch is None:
+        return None
+    return int(reading.epoch) if reading.epoch == int(reading.epoch) else reading.epoch

@@ -15,7 +15,7 @@ from monitor.console.amounts import Amount, AmountTracker
 from monitor.console.bar_roles import BarSpans, Pending, UnlabeledBars
 from monitor.console.configuration import only_arguments
 from monitor.console.counters import Counters, Position
-from monitor.console.drafts import Draft, HeldStep, durations
+from monitor.console.drafts import Draft, HeldStep, durations, epoch_of, phases_together
 from monitor.console.lines import ArrivalClock, Clock
 from monitor.console.reading import MORE_THAN_ALL, Reading, Reported
 from trainhooks.events import Event, Facts, Metrics, Note, Number, Pulse, Span, Step
@@ -241,7 +241,7 @@ class Tracker:
             begin += (count - self.most) * (seconds or 0.0)
             count = self.most
         tokens, samples = (amount.share(draft.count, seconds) for amount in (draft.tokens, draft.samples))
-        end, epoch, place = begin, _epoch(reading), self._owner(draft, count)
+        end, epoch, place = begin, epoch_of(reading), self._owner(draft, count)
         for number, spent in enumerate(durations(draft, count, place, seconds)):
             end = end + spent if spent is not None else self._moment
             step = Step(
@@ -292,7 +292,7 @@ class Tracker:
             text = f"the phases of a step add up to {whole:.1f} s, but the program says it took {reading.seconds:.1f} s"
             self._note(text, "inconsistent-console")
             self._append_phase_metrics(reading, now)
-        elif self._drafts and not of_next and (parts := _together(self._drafts[-1].phases, reading)) is not None:
+        elif self._drafts and not of_next and (parts := phases_together(self._drafts[-1].phases, reading)) is not None:
             self._drafts[-1].phases = parts
         elif not self._drafts and last is not None and not last.step.phases and not of_next:
             self._add_phases(last, reading, now)
@@ -440,18 +440,3 @@ class Tracker:
             step_open=max(0.0, now - self._mark - self._busy),
             spans=spans,
         )
-
-
-def _together(before: Reading | None, reading: Reading) -> Reading | None:
-    """Return the phases of a step with further ones that came in a line of their own; None where they are no such."""
-    if before is None:
-        return reading
-    if before.block or reading.block or before.phases.keys() & reading.phases.keys():
-        return None
-    return replace(reading, phases=before.phases | reading.phases)
-
-
-def _epoch(reading: Reading) -> Number | None:
-    if reading.epoch is None:
-        return None
-    return int(reading.epoch) if reading.epoch == int(reading.epoch) else reading.epoch

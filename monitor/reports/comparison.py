@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from monitor.model.compare import MAX_WORK_DIFFERENCE, Comparison
-from monitor.model.pace import UnknownPart, what_if
 from monitor.model.report import Projection, Report, WhatIf
+from monitor.model.what_if import UnknownPart, what_if
 from monitor.units import UNKNOWN, duration, money, number, pace, rate, share
 from trainhooks.events import clean
 

@@ -34,7 +34,6 @@ from sample_run import (
 
 from monitor.diagnosis.rules.stalls import BY_HAND, CODE, NOT_PYTHON, OUT_OF_REACH, STARTING
 from monitor.model.baseline import MIN_SLOW_RATIO
-from monitor.model.pace import recoverable
 from monitor.model.report import (
     Alert,
     Dropped,
@@ -58,6 +57,7 @@ from monitor.model.series import Curve
 from monitor.model.step_intervals import Effect
 from monitor.model.throttle_watch import ThrottleEvent
 from monitor.model.view import Details, GpuDetail, OpenWork, View
+from monitor.model.what_if import recoverable
 from monitor.units import brief, share
 from trainhooks.events import Gpu, Host, Step
 

@@ -7,9 +7,9 @@ from functools import lru_cache
 
 from monitor import units
 from monitor.diagnosis.explain import CODES, Page, gain, page, without_it
-from monitor.model.pace import is_past
 from monitor.model.report import Finding, Suggestion
 from monitor.model.view import View
+from monitor.model.what_if import is_past
 from monitor.tui.panels.alerts_panel import entries
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.panels.header import SEVERITY

@@ -180,7 +180,7 @@ def _stay(front: Front, tie: LifetimeLimit) -> int:
 def _end_report(path: Path, ended: Ended) -> None:
     """Print a short report of a run that has ended on stderr."""
     try:
-        from monitor.reports.run_text import short
+        from monitor.reports.run_summary import short
         from monitor.runs.follow import load
 
         lines = short(load(path).report)

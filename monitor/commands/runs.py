@@ -64,7 +64,7 @@ def attach(
     recorder.ensure(path)
     if once:
         from monitor.reports.listings import as_line
-        from monitor.reports.run_text import screen
+        from monitor.reports.run_summary import screen
         from monitor.runs.follow import load
 
         view = load(path)

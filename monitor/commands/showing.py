@@ -122,18 +122,18 @@ def views(path: Path, seconds: float) -> Iterator[View]:
 
 def print_progress(seen: Iterable[View]) -> None:
     """Print a line per View, a second one if the verdict changed, and the whole report at the end."""
-    from monitor.reports import run_text
+    from monitor.reports import run_summary
 
     shown_title = None
     view = None
     for view in seen:
-        click.echo(run_text.line(view))
+        click.echo(run_summary.line(view))
         if view.verdict.title != shown_title:
             shown_title = view.verdict.title
-            click.echo(run_text.verdict(view))
+            click.echo(run_summary.verdict(view))
         sys.stdout.flush()
     if view is not None:
-        click.echo(f"\n{run_text.screen(view)}", nl=False)
+        click.echo(f"\n{run_summary.screen(view)}", nl=False)
 
 
 def print_json(seen: Iterable[View]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from monitor.console.reader import LogParser
 from monitor.model.compare import Side, compare
-from monitor.reports import comparison, listings, run_text
+from monitor.reports import comparison, listings, run_summary, run_text
 from monitor.reports.listings import as_mapping, row, summary_text
 from monitor.runs import catalogue
 from monitor.runs.follow import load
@@ -116,8 +116,8 @@ class Journals:
         for shown in (
             run_text.text(report),
             run_text.markdown(report),
-            run_text.short(report),
-            run_text.screen(view),
+            run_summary.short(report),
+            run_summary.screen(view),
             listings.as_json(report),
         ):
             clean_text(shown)

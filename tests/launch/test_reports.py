@@ -24,7 +24,8 @@ from monitor.model.report import (
     Wall,
 )
 from monitor.reports.listings import as_json
-from monitor.reports.run_text import markdown, short, text
+from monitor.reports.run_summary import short
+from monitor.reports.run_text import markdown, text
 
 
 def rich_report() -> Report:

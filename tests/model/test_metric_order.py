@@ -6,7 +6,7 @@ from monitor.model.state import RunState
 from monitor.model.summary import report
 from monitor.model.view import curves
 from monitor.model.wall_time import RunContext
-from monitor.reports.run_text import short
+from monitor.reports.run_summary import short
 from monitor.tui.panels.curve_panels import default_metric
 from trainhooks.events import Hello, Step
 

@@ -10,7 +10,7 @@ from monitor.reports.time_sections import NO_TIMES, wall
 from monitor.units import UNKNOWN, duration, number, share
 from trainhooks.events import clean
 
-CONSOLE_LINES = 5
+CONSOLE_LINES = 5  # of the program's output
 
 
 def screen(view: View) -> str:

@@ -328,7 +328,7 @@ def reservations(report: Report) -> Section | None:
     return Section("Incomplete", lines) if lines else None
 
 
-# The whole, in plain text and in Markdown; and the few lines that end a run.
+# The whole, in plain text and in Markdown.
 
 
 def text(report: Report) -> str:
@@ -356,4 +356,5 @@ def markdown(report: Report) -> str:
 
 
 def head(report: Report) -> list[str]:
+    """Return the lines below the title: command, place, outcome, progress, speed."""
     return [f"  {label:<9} {text}" for label, text in summary(report)]

@@ -35,6 +35,18 @@ def test_spikes_that_come_back_are_an_alarm() -> None:
     assert said(spikes()) == {"slow-steps": "warning"}
 
 
+def test_steps_of_which_all_phases_are_long_have_no_culprit_even_if_one_takes_most() -> None:
+    """A machine that is taken away makes each phase long by what it takes; one phase alone has a cause of its own."""
+    for phases, severity in ((("forward", "optimizer"), "info"), (("optimizer",), "warning")):
+        told = Story()
+        for i in range(150):
+            usual = {"forward": 0.05, "backward": 0.05, "optimizer": 0.2}
+            told.step(
+                **{name: 10 * spent if i % 30 == 29 and name in phases else spent for name, spent in usual.items()}
+            )
+        assert said(told)["slow-steps"] == severity
+
+
 def test_one_hiccup_over_some_steps_in_a_row_is_none() -> None:
     told = steady(Story(), 40)
     for _ in range(3):

@@ -128,7 +128,8 @@ MIN_WARNING_SLOW_SHARE = 0.05  # of the time; below it slow steps are informatio
 MIN_OCCASIONS = 3  # once or twice may be chance; what recurs has a cause
 HICCUP_SECONDS = 2.0  # a machine's hiccup makes several short steps in a row long, and is one occasion
 MAX_OCCASION_GAP = 2  # steps
-# Of the time beyond the median, in one phase; a machine that is taken away makes all phases long.
+# Of the time beyond the median, in one phase, and half of what the other phases usually take: a machine that is taken
+# away makes all phases long, each by what it takes.
 MIN_CULPRIT_SHARE = 0.6
 # Waiting for a core takes a few time slices of 0.1 s: steps longer than this have another cause.
 MIN_FAR_SECONDS = 1.0
@@ -175,7 +176,10 @@ def _repeats(slow: Sequence[SlowStep], culprit: str) -> bool:
     """Return whether slow steps came again and again, with most of the excess in one phase."""
     excess = sum(step.seconds - step.baseline for step in slow)
     grown = sum(max(0.0, step.phases.get(culprit, 0.0) - step.usual_phases.get(culprit, 0.0)) for step in slow)
-    return _occasions(slow) >= MIN_OCCASIONS and excess > 0 and grown >= MIN_CULPRIT_SHARE * excess
+    whole = sum(step.baseline for step in slow)
+    usual = sum(step.usual_phases.get(culprit, 0.0) for step in slow) / whole if whole else 0.0
+    least = max(MIN_CULPRIT_SHARE, (1.0 + usual) / 2)
+    return _occasions(slow) >= MIN_OCCASIONS and excess > 0 and grown >= least * excess
 
 
 def _occasions(slow: Sequence[SlowStep]) -> int:

@@ -260,7 +260,9 @@ class BackgroundWriter:
         )  # with all the above: the end of the program waits, and a disk may be slow
         bye = Bye(producer="", seq=0, t=monotonic_seconds())
         if error is not None:
-            bye.error = clean(facts.masked(said(error)[:MAX_TEXT]), 512)
+            bye.error = type(error).__name__
+            with contextlib.suppress(Exception):  # the text is the program's code
+                bye.error = clean(facts.masked(said(error)[:MAX_TEXT]), 512)
             with contextlib.suppress(Exception):  # the source that it names may be gone or broken
                 bye.place = raised_at(error)
         bye.dropped = self._dropped + self._process.lost

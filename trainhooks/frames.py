@@ -38,6 +38,7 @@ SLACK_SECONDS = 0.02  # whoever asks wakes on a clock of its own, a little early
 # Between two reports: at first often, so that a short run shows what grows in it.
 REPORT_SECONDS, FIRST_REPORT_SECONDS = 30.0, 1.0
 
+_ESCAPE = re.compile(r"\\.")  # of the same length: columns stay, and strings stay closed
 _WITH = re.compile(r"\s*(?:async\s+)?with\s+([A-Za-z_][\w.]*)\s*(?::|,|\bas\b)")
 # Instructions that enter a `with` block; from Python 3.14 on it is a plain call.
 _ENTERS = ("BEFORE_WITH", "SETUP_WITH") if sys.version_info < (3, 14) else ("CALL",)
@@ -83,7 +84,7 @@ def _name(position: Position) -> Optional[str]:
     code = position.code
     try:
         text = _expression(position).strip()
-        tree = ast.parse(text) if text else None
+        tree = parsed(text) if text else None
     except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):  # no Python, or no source
         return None
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
@@ -113,8 +114,19 @@ def _expression(position: Position) -> str:
     return text if _is_call(text) else ""
 
 
+def parsed(text: str, mode: str = "exec") -> Any:
+    """Return the tree of a program's source, in which the contents of strings may differ.
+
+    A sequence such as `\\s` in a string makes a warning each time that it is parsed, in the program's name.
+
+    Raises:
+        SyntaxError: it is no Python.
+    """
+    return ast.parse(_ESCAPE.sub("__", text), mode=mode)
+
+
 def _is_call(text: str) -> bool:
-    return isinstance(ast.parse(text.strip(), mode="eval").body, ast.Call)
+    return isinstance(parsed(text.strip(), "eval").body, ast.Call)
 
 
 def _dotted(node: ast.expr) -> str:

@@ -52,6 +52,13 @@ class Quantity(Enum):
     EPISODES = auto()  # the program acts in an environment
 
 
+# What others log as well: an autoencoder or a distillation a `kl`, gradient clipping a `clip_frac`, a corpus lengths.
+_OF_OTHERS = re.compile(
+    r"(?:.*/)?(?:kl(?:_loss|[_/]mean)?|(?:(?:mean|avg)_)?ratio(?:[_/]mean)?|clip_?frac|truncated|entropy(?:_loss|[_/]mean)?"
+    r"|(?:(?:mean|avg)_)?(?:length|len)(?:[_/]mean)?|n_updates|empty|invalid)",
+    re.IGNORECASE,
+)
+
 _SHARE = r"(?:_(?:share|frac(?:tion)?|ratio|rate))?"
 _ANSWERS = r"(?:_(?:answers?|outputs?|completions?|responses?|programs?|code|format))?"
 # Tails; of several metrics of one quantity the first kind leads.
@@ -267,7 +274,11 @@ def policies(evidence: Evidence) -> list[Policy]:
         if known is not None and (column.values or column.count):
             policy = found.setdefault(known.role, Policy(known.role, columns, printed))
             policy.names.setdefault(known.quantity, []).append((known.rank, name, known.detail))
-    return list(found.values())
+    rows = list(found.values())
+    collected = evidence.report.throughput.collected
+    collects = collected.env_steps_per_second is not None or collected.completions_per_second is not None
+    names = [name for row in rows for named in row.names.values() for _, name, _ in named]
+    return rows if collects or not all(map(_OF_OTHERS.fullmatch, names)) else []
 
 
 def is_unit(reward: Signal) -> bool:

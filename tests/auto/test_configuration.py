@@ -44,8 +44,8 @@ def calls(steps: int, of_a_step: Callable[[RepeatedCalls, int], None]) -> Repeat
 def test_a_second_call_before_the_backward(recorded: list[dict[str, Any]]) -> None:
     def twice(counted: RepeatedCalls, step: int) -> None:
         batch = Tensor()
-        counted.called(batch, step, 0)
-        counted.called(batch, step, 0)
+        counted.called(batch, {}, step, 0)
+        counted.called(batch, {}, step, 0)
 
     assert calls(128, twice).times == 128
     assert recorded == [
@@ -57,9 +57,9 @@ def test_a_second_call_before_the_backward(recorded: list[dict[str, Any]]) -> No
 def test_a_look_at_the_training_batch_without_gradients(recorded: list[dict[str, Any]]) -> None:
     def looked_at(counted: RepeatedCalls, step: int) -> None:
         batch = Tensor()
-        counted.looked(Tensor())  # of another one, as a policy acts
-        counted.called(batch, step, 0)
-        counted.looked(batch)
+        counted.looked(Tensor(), {})  # of another one, as a policy acts
+        counted.called(batch, {}, step, 0)
+        counted.looked(batch, {})
 
     counted = calls(64, looked_at)
     assert (counted.times, counted.looks) == (0, 64)
@@ -82,22 +82,22 @@ def test_a_second_call_after_the_update(recorded: list[dict[str, Any]]) -> None:
 def views(counted: RepeatedCalls, step: int) -> None:
     kept = [Tensor(), Tensor()]
     for batch in kept:
-        counted.called(batch, step, 0)
+        counted.called(batch, {}, step, 0)
 
 
 def slices(counted: RepeatedCalls, step: int) -> None:
     for _ in range(8):
-        counted.called(Tensor(), step, 0)  # gone at once: the next one may lie in the same place
+        counted.called(Tensor(), {}, step, 0)  # gone at once: the next one may lie in the same place
 
 
 def twice_learned(counted: RepeatedCalls, step: int) -> None:
     batch = Tensor()
-    counted.called(batch, step, 0)
-    counted.called(batch, step, 1)
+    counted.called(batch, {}, step, 0)
+    counted.called(batch, {}, step, 1)
 
 
 def epochs_of_one_batch(counted: RepeatedCalls, step: int, batch: Tensor = Tensor()) -> None:  # noqa: B008
-    counted.called(batch, step, 0)
+    counted.called(batch, {}, step, 0)
 
 
 @pytest.mark.parametrize("of_a_step", [views, slices, twice_learned, epochs_of_one_batch])

@@ -127,7 +127,7 @@ SICK = {
     "compile-warmup": lambda: facts(healthy(), compile={"graphs": 2, "seconds": 6.0}),
     "debug-settings": lambda: facts(healthy(), torch={"detect_anomaly": True}),
     "slow-drift": lambda: rising(0.3),
-    "swap": lambda: host_readings(healthy(), swap_used=lambda i: i * 2**25),
+    "swap": lambda: host_readings(healthy(), swap_used=lambda i: i * 2**25, swap_in=lambda i: 1e6),
     "cpu-starved": lambda: host_readings(healthy(), cpu=lambda i: 100.0, tree_cpu=lambda i: 40.0, cores=lambda i: 4),
     "oversubscribed": lambda: host_readings(
         facts(healthy(), cpus=4, torch={"threads": 16}),
@@ -213,6 +213,7 @@ INNOCENT = {
         lambda: healthy(290).step(forward=9).step(forward=9).step(forward=9),  # spikes at the end
     ],
     "swap": [
+        lambda: host_readings(healthy(), swap_used=lambda i: i * 2**25),  # pages that nobody needs
         lambda: host_readings(healthy(), swap_used=lambda i: 2**33, swap_in=lambda i: 5e8 if i % 3 == 0 else 0.0),
         lambda: host_readings(healthy(), swap_used=lambda i: 2**33),
         lambda: host_readings(healthy(), 10, swap_used=lambda i: i * 2**28),

@@ -70,6 +70,7 @@ def watch_loaders(dataloader: Any, torch: Any, tracker: StepTracker) -> None:
         if not is_ours():
             return make(self)
         fast_path.leave()
+        tracker.forget_unused()
         tracker.fetch_begins(id(self), host_clock())
         fast_path.leave()
         if tracker.optimizers.none_stepped:

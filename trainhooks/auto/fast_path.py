@@ -364,7 +364,11 @@ class FastPath:
                     self._forward_ended = host_clock()
                     self._stage = AFTER_FORWARD
                 return result
-            call = begins(module, args, kwargs)
+            try:
+                call = begins(module, args, kwargs)
+            except Exception:
+                tracker.fail()
+                call = None
             try:
                 result = (call or module._call_impl)(*args, **kwargs)
             except BaseException as error:

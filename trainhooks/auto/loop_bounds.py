@@ -14,12 +14,13 @@ import linecache
 import os
 import sys
 import textwrap
+import time
 from types import CodeType, FrameType
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from trainhooks.auto import counted_loops
 from trainhooks.auto.loop_numbers import MAX_ITERATIONS, Bounds
-from trainhooks.frames import is_users
+from trainhooks.frames import is_users, parsed
 from trainhooks.signal_errors import pass_on
 
 MAX_FRAMES = 200  # of a stack that are looked at
@@ -30,6 +31,7 @@ WRAPPERS = ("tqdm", "track", "progress_bar", "master_bar", "enumerate", "reverse
 ITERATORS = ("enumerate", "reversed", "iter")  # of these, those that may have begun before the loop
 TRAINING = "train"  # in the name of the one pass of several (training, validation) in which steps are made
 
+_STARTED = time.time()
 _TORCH = f"-packages{os.sep}torch{os.sep}"
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -51,11 +53,13 @@ class Nest(NamedTuple):
     Attributes:
         is_certain: whether each pass of the innermost one makes a step.
         counted: the steps of a `while` around them that counts its steps.
+        around: the places from which the program came to the outermost loop: elsewhere it is another training's.
     """
 
     loops: Tuple[Loop, ...]
     is_certain: bool
     counted: Optional[int] = None
+    around: Tuple[Place, ...] = ()
 
     def plan(self) -> Dict[str, int]:
         """Return `updates`, the steps of all passes together, or `epochs`, passes over what the innermost iterates."""
@@ -105,7 +109,7 @@ class LoopWatch:
         if before is None:
             return nest.plan()
         same = [loop[:2] for loop in before.loops] == [loop[:2] for loop in nest.loops]
-        same = same and before.counted == nest.counted
+        same = same and before.counted == nest.counted and before.around == nest.around
         self._is_over = not same or len(self._known) >= MAX_PLACES
         if self._is_over:  # a plan of one of several loops is none of the training
             return {}
@@ -140,6 +144,7 @@ def read(frames: List[FrameType], arguments: Mapping[str, int]) -> Nest:
     loops: List[Loop] = []
     is_certain = True
     counted: Optional[int] = None
+    around: List[Place] = []
     for frame in reversed(frames):
         path = _path(frame.f_code, frame.f_lineno)
         if path is None:  # no source, or not that of this code
@@ -155,6 +160,7 @@ def read(frames: List[FrameType], arguments: Mapping[str, int]) -> Nest:
                 if isinstance(node, ast.While) and not loops and not _repeats(path[-1]):
                     counted = counted_loops.steps(function, path[depth:], Bounds(frame, function, arguments))
                     if counted is not None:
+                        around.append((frame.f_code.co_filename, _line(function, frame.f_code, node), 0))
                         break  # it has looked at the loops within it
                 if not isinstance(node, ast.For):
                     return Nest((), False)
@@ -168,7 +174,9 @@ def read(frames: List[FrameType], arguments: Mapping[str, int]) -> Nest:
                     return Nest((), False)
             elif _may_not_run(node, child, inside, function, bool(loops) or counted is not None):
                 is_certain = False
-    return Nest(tuple(loops), is_certain, counted)
+        if not loops and counted is None:
+            around.append(_place(frame))
+    return Nest(tuple(loops), is_certain, counted, tuple(around))
 
 
 # The source of a frame
@@ -190,19 +198,27 @@ def _path(code: CodeType, line: int) -> Optional[List[Any]]:
 
 def _tree(code: CodeType) -> Optional[Tuple[Any, int]]:
     """Return the node of a function or module, and by how many lines its numbers are behind the file's."""
-    lines = linecache.getlines(code.co_filename)
+    lines = [] if _was_edited(code.co_filename) else linecache.getlines(code.co_filename)
     if not lines or len(lines) > MAX_SOURCE_LINES or (code.co_name.startswith("<") and code.co_name != "<module>"):
         return None
     try:
         if code.co_name == "<module>":
-            return ast.parse("".join(lines)), 0
+            return parsed("".join(lines)), 0
         first = code.co_firstlineno - 1
         block = textwrap.dedent("".join(inspect.getblock(lines[first:])))
-        (function,) = ast.parse(block).body
+        (function,) = parsed(block).body
     except Exception as error:  # an edited file, or no Python
         pass_on(error)
         return None
     return (function, first) if isinstance(function, _Function) and function.name == code.co_name else None
+
+
+def _was_edited(path: str) -> bool:
+    """Return whether a file has changed since the program began: its lines are no longer those that run."""
+    try:
+        return os.stat(path).st_mtime > _STARTED
+    except OSError:  # a notebook's cell
+        return False
 
 
 def _is_loopless(code: CodeType) -> bool:

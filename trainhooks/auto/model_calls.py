@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from trainhooks.auto import program_facts
 from trainhooks.auto.data_loading import BatchCounter
-from trainhooks.auto.instrumentation import put_facts
+from trainhooks.auto.instrumentation import harmless, put_facts
 from trainhooks.auto.module_parts import parameters, parts
 from trainhooks.auto.op_inspection import inspection
 from trainhooks.auto.step_tracker import StepTracker
@@ -312,7 +312,7 @@ class _ModelCalls:
         leads = tracker.called and self._leads(self._key)
         tracker.leading_calls += leads
         if is_counted and leads:
-            tracker.count(self._counts(kwargs) if "input_ids" in kwargs else self._counts(args))
+            tracker.count(harmless(self._counts, kwargs if "input_ids" in kwargs else args))
         if tracker.called:
             self._called.add(self._key)
             tracker.checks.syncs.called(module)
@@ -322,11 +322,13 @@ class _ModelCalls:
                 fast_path.model = self._key
         if self._repeated.calls < MAX_INSPECTED_CALLS:
             given = args[0] if args else kwargs.get("input_ids")
-            if isinstance(given, self._torch.Tensor):
+            tensor = self._torch.Tensor
+            if isinstance(given, tensor):
+                others = {name: id(one) for name, one in (*enumerate(args), *kwargs.items()) if isinstance(one, tensor)}
                 if tracker.called:
-                    self._repeated.called(given, tracker.began, tracker.backwards)
+                    self._repeated.called(given, others, tracker.began, tracker.backwards)
                 else:
-                    self._repeated.looked(given)
+                    self._repeated.looked(given, others)
         return call
 
 
@@ -349,7 +351,7 @@ class RepeatedCalls:
     Two views, two batches or two networks are not repeated calls, nor is a second pass with its own gradients.
     """
 
-    __slots__ = ("_backwards", "_input", "_next_report", "_pending", "_step", "calls", "looks", "times")
+    __slots__ = ("_backwards", "_input", "_next_report", "_others", "_pending", "_step", "calls", "looks", "times")
 
     def __init__(self) -> None:
         self.calls = 0
@@ -357,25 +359,27 @@ class RepeatedCalls:
         self.looks = 0  # calls without gradients on the input that the model was trained on last
         self._next_report = FIRST_REPORT
         self._input: Optional["weakref.ReferenceType[Any]"] = None  # of the last call
+        self._others: Dict[Any, int] = {}  # the ids of its tensors, by place or name
         self._step = 0  # the step in which that was, and how many backward passes this one had had
         self._backwards = 0
         self._pending = False  # the last call's input had had its backward pass, and there was none since
 
-    def called(self, given: Any, step: int, backwards: int) -> None:
+    def called(self, given: Any, others: Dict[Any, int], step: int, backwards: int) -> None:
         """Count one call.
 
         Args:
             given: the tensor that the model is called on.
+            others: the ids of all tensors that it is given, by place or name.
             step: tells steps apart.
             backwards: backward passes of this step so far.
         """
         self.calls += 1
         had_backward = step != self._step or backwards > self._backwards  # an ended step has had its backward pass
-        again = self._input is not None and self._input() is given
+        again = self._is_again(given, others)
         if (again or self._pending) and not had_backward:
             self.times += 1
         self._pending = again and had_backward
-        self._input = weakref.ref(given)
+        self._input, self._others = weakref.ref(given), others
         self._step, self._backwards = step, backwards
         if self.calls < self._next_report:
             return
@@ -384,6 +388,12 @@ class RepeatedCalls:
         if self.times or self.looks:
             put_facts(forwards={"repeated": self.times, "calls": self.calls, "without_gradients": self.looks})
 
-    def looked(self, given: Any) -> None:
+    def looked(self, given: Any, others: Dict[Any, int]) -> None:
         """Count a call without gradients, as for the accuracy of a training batch."""
-        self.looks += self._input is not None and self._input() is given
+        self.looks += self._is_again(given, others)
+
+    def _is_again(self, given: Any, others: Dict[Any, int]) -> bool:
+        """Return whether a call is given what the last one was, labels apart: `model(user, other_item)` is not."""
+        if self._input is None or self._input() is not given:
+            return False
+        return all(others.get(name, one) == one for name, one in self._others.items())

@@ -140,6 +140,7 @@ class OpenStep:
             loss = self.loss.of_step(self.backwards, (calls, self.fetches), len(self.stepped))
             if loss is not None:
                 put((LOG, {"loss": loss}))
+        self.loss.step_ends()
         if self.skips and self.skips >= len(self.stepped):
             put((SKIP, OVERFLOW))
         if self.pending_batches and not framework.counts_batches:
@@ -153,9 +154,9 @@ class OpenStep:
         self.sees_model = self.forwards > 0
         if not self.optimizers.only_on_cpu:
             self.optimizers.step_ended(self.stepped, has_fetches=self.fetches > 0)
-            self.stepped.clear()
             if not self.announced:
                 self._announce()
+        self.stepped.clear()
         if self.on_step_end is not None:
             self.on_step_end(put, False)
         self.checks.step_ended(self.no_grad_streak >= MIN_STREAK)

@@ -8,7 +8,7 @@ from elsewhere: then environment steps are an evaluation.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 from trainhooks.auto.instrumentation import framework
 from trainhooks.auto.vocabulary import ENV_CALLS, ENV_SECONDS, ENV_STEPS, EPISODE_LENGTH, EPISODE_RETURN, EPISODES
@@ -37,8 +37,7 @@ class Rollouts:
         self._acting_since: Optional[int] = None  # the first model call without gradients since the last rollout
         self._acted_at = 0  # when the last environment step ended
         self.env_calls = self.env_ns = self.env_steps = self.episodes = 0  # of the open step
-        self._returns: List[float] = []
-        self._lengths: List[float] = []
+        self._returns = self._lengths = (0.0, 0)  # sum and number of those that are known
 
     def acts(self, t: int) -> None:
         """Record a model call without gradients, which may choose an action."""
@@ -108,9 +107,9 @@ class Rollouts:
         """Record the end of an episode, with its return and its length in environment steps where they are known."""
         self.episodes += 1
         if total is not None:
-            self._returns.append(total)
+            self._returns = self._returns[0] + total, self._returns[1] + 1
         if length is not None:
-            self._lengths.append(length)
+            self._lengths = self._lengths[0] + length, self._lengths[1] + 1
 
     def end(self) -> None:
         """End the open rollout with its last environment step, as the learning begins."""
@@ -133,9 +132,9 @@ class Rollouts:
         means: Dict[str, Any] = {}
         if self.episodes:
             sums[EPISODES] = self.episodes
-            for name, values in ((EPISODE_RETURN, self._returns), (EPISODE_LENGTH, self._lengths)):
-                if values:
-                    means[name] = sum(values) / len(values)
+            for name, (whole, known) in ((EPISODE_RETURN, self._returns), (EPISODE_LENGTH, self._lengths)):
+                if known:
+                    means[name] = whole / known
         self._tracker.put((AGGREGATE, sums, means))
         self.canceled()
 
@@ -143,4 +142,4 @@ class Rollouts:
         """Forget the counts of a step that is not recorded."""
         self.open = False
         self.env_calls = self.env_ns = self.env_steps = self.episodes = 0
-        self._returns, self._lengths = [], []
+        self._returns = self._lengths = (0.0, 0)

@@ -15,6 +15,7 @@ Seen = Tuple[Any, Optional[float]]  # a loss, as a number or on its way from a d
 # How torch keeps a Python number of an expression; a tensor, as in a masked mean, is usually of another type.
 NUMBERS = frozenset(("torch.int64", "torch.float64"))
 MOST_DIVISIONS = 3  # looked at, of a loss
+UNREAD = 0.0  # a divisor that was not looked for
 
 
 class StepLoss:
@@ -25,19 +26,30 @@ class StepLoss:
         scaled: whether a loss scaler is in use: backward passes start from another value than the loss.
     """
 
-    __slots__ = ("_accumulated", "_divisor", "_unscaled", "scaled", "value")
+    __slots__ = ("_accumulated", "_accumulates", "_divisor", "_is_scaled", "_unscaled", "scaled", "value")
 
     def __init__(self) -> None:
         self.value: Any = None
         self.scaled = False
         self._divisor: Optional[float] = None  # by which all of them were divided last
+        # Whether several passes were seen in a step. Only then is a divisor read: what a graph has saved may belong to
+        # hooks of the program, which compute it again (checkpointing) or may be asked only once (offloading).
+        self._accumulates = False
+        self._is_scaled = False  # a scaler was used in the open step
         self._accumulated: Optional[float] = None  # such a divisor that was the number of a step's backward passes
         self._unscaled: Optional[Seen] = None  # what the scaler scaled last
 
     def scale(self, loss: Any, place: int) -> None:
         """Take a loss that a scaler multiplies: the next backward pass starts from the product."""
-        self.scaled = True
-        self._unscaled = _read(loss, place)
+        self.uses_scaler()
+        self._unscaled = self._read(loss, place)
+
+    def uses_scaler(self) -> None:
+        self.scaled = self._is_scaled = True
+
+    def step_ends(self) -> None:
+        """Take the end of a step: a scaler that it did not use belongs to an earlier training."""
+        self.scaled, self._is_scaled = self.scaled and self._is_scaled, False
 
     def add(self, loss: Any, place: int, again: bool) -> None:
         """Take the loss that a backward pass starts from.
@@ -50,7 +62,7 @@ class StepLoss:
         if self.scaled:
             seen, self._unscaled = self._unscaled, None
         else:
-            seen = None if loss is None else _read(loss, place)
+            seen = None if loss is None else self._read(loss, place)
         if place == 0:
             self.value, self._divisor = (None, None) if seen is None else seen
         elif again:
@@ -60,7 +72,7 @@ class StepLoss:
                 self.value = None
             else:
                 self.value += seen[0]
-                self._divisor = seen[1] if seen[1] == self._divisor else None
+                self._divisor = seen[1] if self._divisor in (UNREAD, seen[1]) else None
 
     def of_step(self, backwards: int, batches: Tuple[int, int], optimizers: int) -> Any:
         """Return the loss of a step that ends, and drop it; None where it is unknown.
@@ -71,6 +83,11 @@ class StepLoss:
             optimizers: how many stepped; with several, the losses are of different kinds.
         """
         value, divisor = self.value, self._divisor
+        if backwards > 1 and not self._accumulates:
+            self._accumulates = True
+            if divisor == UNREAD:  # on a device the first loss stands for all of them
+                self.drop()
+                return None
         if backwards > 1:
             if optimizers > 1 or not (backwards in batches or backwards == divisor):
                 self.drop()
@@ -78,7 +95,7 @@ class StepLoss:
             if backwards == divisor:
                 self._accumulated = divisor
         self.value = None
-        factor = divisor if divisor is not None and divisor == self._accumulated else 1.0
+        factor = divisor if divisor and divisor == self._accumulated else 1.0
         if type(value) is deferred.Deferred:
             value.factor = factor
             return value
@@ -90,12 +107,13 @@ class StepLoss:
         if type(value) is deferred.Deferred:
             value.wanted = False
 
-
-def _read(loss: Any, place: int) -> Optional[Seen]:
-    if place and not loss.is_cpu:
-        return None
-    value = deferred.loss_of(loss)
-    return None if value is None else (value, _divisor(loss))
+    def _read(self, loss: Any, place: int) -> Optional[Seen]:
+        if place and not loss.is_cpu:
+            return None
+        value = deferred.loss_of(loss)
+        if value is None:
+            return None
+        return value, _divisor(loss) if place or self._accumulates else UNREAD
 
 
 def _divisor(loss: Any) -> Optional[float]:

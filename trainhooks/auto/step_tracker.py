@@ -71,6 +71,12 @@ class StepTracker(OpenStep):
             self.rollouts.end()
         self.put((DATA, t))
 
+    def forget_unused(self) -> None:
+        """Forget the batches of an iterator that another one follows: looked at, or left out, they were not used."""
+        if not (self.open and (self.forwards or self.has_gradients)):
+            while len(self.pending_batches) > framework.prefetched_batches:
+                self.pending_batches.popleft()
+
     def iterator_made(self) -> None:
         """Record that the fetch was the creation of an iterator with its workers, which is part of the first wait."""
         if self.open and not self.fetches:
@@ -372,7 +378,7 @@ class StepTracker(OpenStep):
 
     def scaler_begins(self, key: int, t: int) -> None:
         """Record the begin of a loss scaler's step, which may skip the optimizer's."""
-        self.loss.scaled = True
+        self.loss.uses_scaler()
         self.optimizer_begins(-key, t)
 
     def scaler_ends(self, key: int, optimizer: Any, has_stepped: bool, t: int) -> None:

@@ -25,8 +25,11 @@ REWARD_SECONDS = "reward_seconds/"
 
 # Whole words, so that `reward_std` or `loss_scale` are not taken for the thing itself.
 LOSS_NAME = re.compile(r"(?:^|[/_. ])loss$|^loss[/_.]", re.IGNORECASE)
+# `f1_score` and `dice_score` are scores of an evaluation; `rewards/chosen` is one of DPO, which maximizes no reward.
 REWARD_NAME = re.compile(
-    r"(?:^|[/_. ])(?:rewards?|returns?|score)(?:[/_. ]?mean)?$|(?:^|/)rewards?/[^/]+(?:/mean)?$", re.IGNORECASE
+    r"(?:^|[/_. ])(?:rewards?|returns?)(?:[/_. ]?mean)?$|(?:^|[/. ]|(?:mean|avg|average)_)scores?(?:[/_. ]?mean)?$"
+    r"|(?:^|/)rewards?/(?!chosen|rejected|margins|accurac)[^/]+(?:/mean)?$",
+    re.IGNORECASE,
 )
 _DERIVED = re.compile(r"scale|weight|coef|std|var|seconds|truncated", re.IGNORECASE)  # of one, not one itself
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from itertools import pairwise
 from statistics import median
 
 from monitor.diagnosis.rule import Evidence, Family, rule
+from monitor.diagnosis.rules.learning_signals import MAIN_LOSS
 from monitor.model.report import Finding
 from monitor.model.series import Column
 from trainhooks.auto.vocabulary import REWARD_NAME
 
-# The training's own loss. Others may grow by nature: a validation's by overfitting, a discriminator's, a part of a sum.
-MAIN_LOSS = re.compile(r"(?:train(?:ing)?[/_. ])?loss", re.IGNORECASE)
 PARTS = 10  # of the run, each with its median: one bad batch or a warm restart moves none of them
 MIN_VALUES = 30  # three a part
 MANY_VALUES = 200  # twenty a part: with fewer, noise is larger, and the growth has to be

@@ -309,7 +309,9 @@ def swap(evidence: Evidence) -> Finding | None:
     used, back = evidence.host_values("swap_used"), evidence.host_values("swap_in")
     grown = used[-1] - used[0] if len(used) >= MIN_READINGS else 0
     read = median(back) if len(back) >= MIN_READINGS else 0.0
-    if not used or (grown < MIN_SWAP_GROWTH and read < MIN_SWAP_IN):
+    # Pages that nobody needs go to the swap beside a large page cache: that costs no time.
+    costs = any(back) or any(evidence.host_values("pressure_memory"))
+    if not used or not (read >= MIN_SWAP_IN or (grown >= MIN_SWAP_GROWTH and costs)):
         return None
     what = f"{grown / 2**30:.1f} GiB swapped out in the last minutes"
     if grown < MIN_SWAP_GROWTH:

@@ -107,7 +107,7 @@ def _interruption(
     lines += [f"{duration(late)} of it after the last step"] if late else []
     return Finding(
         code=code,
-        severity="warning",
+        severity="warning" if often else "info",  # what comes once cannot come less often
         title=f"{name}: {'about ' if sampled else ''}{share(part)} of the time {SINCE}",
         evidence=lines,
         advice=advice,

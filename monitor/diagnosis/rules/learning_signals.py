@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from monitor.console.field_mapping import ROLES
 from monitor.console.reading import LEFT_OUT, NOTE_PREFIX
 from monitor.diagnosis.rule import MIN_STEPS, Evidence, Family, rule
 from monitor.model.report import Finding, MetricRow
@@ -17,6 +18,11 @@ MIN_DIGITS = 4  # of a printed loss; in the third digit it differs within tens o
 # Of steps that take long fewer values show as much: ten in five minutes differ, if anything is learned.
 MIN_LONG_VALUES, MIN_LONG_SECONDS = 10, 300.0
 SAME = 1e-9  # of its size: rounding of a constant
+MIN_NONFINITE_SHARE = 0.01  # of the values of a loss that is not the trained one
+# The training's own loss. Others may be constant, grow or end by nature: a validation's, a discriminator's, a part.
+MAIN_LOSS = re.compile(r"(?:(?!eval|val|test|dev)[^/]+/)?(?:train(?:ing)?[/_. ])?loss", re.IGNORECASE)
+BEST = re.compile(r"(?:^|[/_. ])(?:best|min|lowest)(?:[/_. ]|$)", re.IGNORECASE)  # infinite until there is one
+COMPONENT = re.compile(r"(?:^|/)rewards?/[^/]+", re.IGNORECASE)  # one of several reward functions
 
 
 def _metrics(evidence: Evidence, wanted: Callable[[str], bool]) -> Iterator[tuple[str, MetricRow]]:
@@ -28,27 +34,36 @@ def _metrics(evidence: Evidence, wanted: Callable[[str], bool]) -> Iterator[tupl
 @rule("nonfinite-loss", Family.LEARNING)
 def nonfinite_loss(evidence: Evidence) -> Finding | None:
     """Find a loss that is, or was, not a finite number."""
-    for name, row in _metrics(evidence, is_loss):
-        if row.nonfinite:
-            is_now = isinstance(row.last, str)
-            return Finding(
-                code="nonfinite-loss",
-                severity="critical" if is_now else "warning",
-                title=f"{name} is {row.last}: the model no longer learns"
-                if is_now
-                else f"{name} was not finite at times",
-                evidence=[f"{row.nonfinite:,} of {row.count:,} values nan or infinite"],
-                advice="Stop and go back to the last good checkpoint. Typical causes: a learning rate that is too high,"
-                " fp16 without loss scaling, log(0) or division by 0, an empty batch.",
-                lost_fraction=1.0 if is_now else None,
-            )
+    rows = [(name, row) for name, row in _metrics(evidence, is_loss) if row.nonfinite and not BEST.search(name)]
+    trained = [pair for pair in rows if MAIN_LOSS.fullmatch(pair[0])]
+    for name, row in trained or rows:
+        is_now = isinstance(row.last, str)
+        if is_now:
+            title = f"{name} is {row.last}" + (": the model no longer learns" if trained else "")
+        else:
+            title = f"{name} was not finite at times"
+        # Of a loss beside the trained one, a part of few tokens or an evaluation, a rare value stops nothing.
+        is_rare = not trained and not is_now and row.nonfinite < MIN_NONFINITE_SHARE * row.count
+        return Finding(
+            code="nonfinite-loss",
+            severity="critical" if is_now and trained else "info" if is_rare else "warning",
+            title=title,
+            evidence=[f"{row.nonfinite:,} of {row.count:,} values nan or infinite"],
+            advice="Stop and go back to the last good checkpoint. Typical causes: a learning rate that is too high,"
+            " fp16 without loss scaling, log(0) or division by 0, an empty batch.",
+            lost_fraction=1.0 if is_now and trained else None,
+        )
     return None
 
 
 @rule("reward-flat", Family.LEARNING, suppresses=("loss-flat",))
 def reward_flat(evidence: Evidence) -> Finding | None:
     """Find a reward that never changes."""
-    for name, row in _metrics(evidence, is_reward):
+    rows = dict(_metrics(evidence, is_reward))
+    varying = {_role(name) for name, row in rows.items() if row.min != row.max}
+    for name, row in rows.items():
+        if COMPONENT.search(name) and _role(name) in varying:
+            continue  # one of several reward functions, whose sum differs
         if _is_constant(evidence, row, MIN_REWARDS):
             return Finding(
                 code="reward-flat",
@@ -66,11 +81,17 @@ def loss_flat(evidence: Evidence) -> Finding | None:
     """Find a loss that never changes."""
     # The loss of a policy gradient says nothing by its size, unless it is exactly 0 and so are the gradients.
     is_policy = any(REWARD_NAME.search(name) for name in evidence.report.metrics)
-    for name, row in _metrics(evidence, is_loss):
+    rows = dict(_metrics(evidence, is_loss))
+    varying = {_role(name) for name, row in rows.items() if row.min != row.max}
+    console = evidence.state.console
+    printed = console.metrics if console is not None else {}
+    for name, row in rows.items():
         if is_policy and not _is_zero(evidence, row):
             continue
+        if not MAIN_LOSS.fullmatch(name) and _role(name) in varying:
+            continue  # a part of the loss that is switched off, or not yet on
         if _is_constant(evidence, row, MIN_LOSSES):
-            if evidence.report.run.source == "console" and _digits(row.last) < MIN_DIGITS:
+            if evidence.state.metrics.get(name) is printed.get(name) and _digits(row.last) < MIN_DIGITS:
                 continue  # printed with two decimals, a loss that learns slowly is constant, too
             return Finding(
                 code="loss-flat",
@@ -85,6 +106,12 @@ def loss_flat(evidence: Evidence) -> Finding | None:
 
 
 ALL_ALIKE = "Check that rewards differ within a group and not all tokens are masked: else each advantage is 0. "
+
+
+def _role(name: str) -> str:
+    """Return the model of several that a metric is of; empty for the only one."""
+    role = name.partition("/")[0]
+    return role if role in ROLES else ""
 
 
 def _is_zero(evidence: Evidence, row: MetricRow) -> bool:

@@ -196,6 +196,8 @@ def _occasions(slow: Sequence[SlowStep]) -> int:
 
 MIN_SKIPPED_SHARE = 0.02  # a run in which fewer steps than one in fifty do nothing is a normal run
 MIN_SKIPPED = 3
+# A loss scaler begins at 65,536 and halves its scale with each step that it skips, until it fits.
+OVERFLOW, MAX_HALVINGS = "gradient overflow", 16
 MIN_WARNING_SKIPPED_SHARE = 0.1
 MAX_REASONS = 5  # named
 
@@ -205,7 +207,9 @@ def steps_skipped(evidence: Evidence) -> Finding | None:
     """Find steps that did no work: they make the run look faster than it is."""
     progress, rate = evidence.report.progress, evidence.report.throughput.steps_per_second
     done = progress.steps_ok + progress.steps_skipped
-    if progress.steps_skipped < max(MIN_SKIPPED, MIN_SKIPPED_SHARE * done):
+    searched = sum(count for reason, count in progress.skipped.items() if OVERFLOW in reason)
+    skipped_steps = progress.steps_skipped - (searched if searched <= MAX_HALVINGS else 0)
+    if skipped_steps < max(MIN_SKIPPED, MIN_SKIPPED_SHARE * done) or not evidence.enough():
         return None
     (reason, times), *others = sorted(progress.skipped.items(), key=lambda item: -item[1])
     skipped = progress.steps_skipped / done

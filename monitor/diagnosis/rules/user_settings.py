@@ -77,6 +77,7 @@ def _debug_lines(evidence: Evidence) -> list[str]:
 MIN_RECOMPILES = 5  # a dynamic shape takes one or two before torch generalizes it; its limit per function is 8
 # Or as often as this, where it is in half of the steps so far: a run of four steps that compiles in each has no more.
 MIN_FREQUENT_RECOMPILES, MIN_RECOMPILED_SHARE = 2, 0.5
+MIN_COMPILE_SHARE = 0.03  # of the elapsed time: what a long run recompiled at its start costs it nothing
 MIN_WARMUP_SHARE = 0.10  # of the elapsed time
 MAX_REASONS = 3
 
@@ -91,7 +92,7 @@ def _reasons(evidence: Evidence) -> list[str]:
     return [str(reason) for reason in reasons[:MAX_REASONS]] if isinstance(reasons, list) else []
 
 
-@rule("recompiling", Family.COMPILE, suppresses=("gpu-starved", LATE_LAUNCHES))
+@rule("recompiling", Family.COMPILE, suppresses=(Suppress(("gpu-starved",), if_most=True), LATE_LAUNCHES))
 def recompiling(evidence: Evidence) -> Finding | None:
     """Find torch.compile that compiles again and again."""
     facts = evidence.facts("compile")
@@ -103,9 +104,10 @@ def recompiling(evidence: Evidence) -> Finding | None:
     seconds, reasons = _seconds(evidence), _reasons(evidence)
     # Where torch has given up, recompiling is over and what it runs now counts; lengths can still be fixed.
     is_over = bool(facts.get("fallback")) and not any("size" in reason for reason in reasons)
+    is_small = evidence.of_wall(seconds) < MIN_COMPILE_SHARE
     return Finding(
         code="recompiling",
-        severity="info" if is_over else "warning",
+        severity="info" if is_over or is_small else "warning",
         title=f"torch.compile: {plural(times, 'recompile', 'recompiles')}",
         evidence=[f"{duration(seconds)} spent compiling", *reasons],
         advice="Mark the dimension that changes (torch._dynamo.mark_dynamic, dynamic=True), or pad to a few fixed"

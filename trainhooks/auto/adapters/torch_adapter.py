@@ -14,16 +14,19 @@ from threading import get_ident
 from types import FunctionType, TracebackType
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from trainhooks import api, cuda, deferred, device_lane, device_sampling, session
+from trainhooks import api, cuda, deferred, device_lane, device_sampling, frames, session, signal_errors
 from trainhooks.auto import (
     batch_parts,
+    counted_loops,
     data_loading,
     environments,
     fast_path,
+    generator_weights,
     gradient_sync,
     imports,
     instrumentation,
     loop_bounds,
+    loop_numbers,
     model_calls,
     module_parts,
     op_attention,
@@ -56,8 +59,9 @@ OWN_HANDLE = -1  # the id of our hooks of all optimizers; torch's begin at 0
 _NOT_COMPILED = (
     sys.modules[__name__], step_tracker, step_loss, open_step, parameter_updates, fast_path, data_loading, model_calls,
     module_parts, batch_parts, unseen, program_facts, op_attention, op_census, op_flops, op_inspection,
-    update_checks, pass_checks, gradient_sync, sparse_rows, plan, loop_bounds, rollouts, environments, instrumentation,
-    api, session, deferred, device_lane, cuda, device_sampling,
+    update_checks, pass_checks, gradient_sync, sparse_rows, generator_weights, plan, loop_bounds, loop_numbers,
+    counted_loops, rollouts, environments, instrumentation, frames, signal_errors, api, session, deferred, device_lane,
+    cuda, device_sampling,
 )  # fmt: skip
 
 
@@ -186,6 +190,7 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, models: Models, is_traced
         try:
             if get_ident() == tracker.thread:
                 path.leave()
+                tracker.nested.clear()  # an exception may have left the last one's step
                 tracker.end_if_done(host_clock())  # another training begins; its optimizer is not part of this step
             tracker.optimizers.add(self)
             models.find(self)

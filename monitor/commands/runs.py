@@ -117,7 +117,7 @@ def _choose() -> Path:
 def replay(context: click.Context, run: str | None, speed: float, low_bandwidth: bool) -> None:
     """Play a run, or a journal in a file, as if it happened now. Every screen says that it is a replay.
 
-    p pauses and goes on; the full stop and the comma go by a step; + and - change the speed; ( and ) by a twentieth.
+    p pauses and resumes; . and , move by a step, ) and ( by a twentieth of the recording; + and - change the speed.
     """
     from monitor.runs.replay import Playback, open_player
 

@@ -79,8 +79,8 @@ def _total(state: RunState) -> int | None:
     """Return the planned steps, by the source of the main figures, else by a rank without steps; None: unknown."""
     main = state.main
     done = main.start_step + main.steps_ok + sum(main.skipped.values())
-    if main.total_steps is not None and (main is not state.console or main.total_steps >= done):
-        return main.total_steps  # what was printed may be an epoch's: steps beyond it show so
+    if main.total_steps is not None and main.total_steps >= done:
+        return main.total_steps  # steps beyond it show that it was an epoch's, or of one of several trainings
     done = main.steps_ok + sum(main.skipped.values())
     planned = main.passes.total(done, main.latest, _printed_epochs(state))
     planned = _printed_total(state, done) if planned is None else planned

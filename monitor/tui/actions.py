@@ -71,7 +71,7 @@ ACTIONS: tuple[Action, ...] = (
     _own("maximize", "full", "Give the focused panel the whole screen, and back", "full"),
     _own("next_metric", "next_metric", "Show the next metric", "metric"),
     _own("choose_metric", "choose_metric", "Choose a metric from a list"),
-    _own("theme", "theme", "Theme: dark, light, high contrast, colour-blind safe", "theme"),
+    _own("theme", "theme", "Theme: dark, light, high contrast, color-blind safe", "theme"),
     _own("cursor(-1)", "cursor_left", "Time cursor: each chart tells its value at an earlier step"),
     _own("cursor(1)", "cursor_right", "Time cursor: at a later one; Esc ends it"),
     Action("cursor(-10)", ("shift+left",), "Shift+←", "Time cursor: ten times as far back"),

@@ -72,11 +72,23 @@ def test_a_second_call_after_the_update(recorded: list[dict[str, Any]]) -> None:
 
     def once_more(counted: RepeatedCalls, step: int) -> None:
         if step > 1:
-            counted.called(batches[step - 1], step, 0)
-        counted.called(batches[step], step, 0)
+            counted.called(batches[step - 1], {}, step, 0)
+        counted.called(batches[step], {}, step, 0)
 
     assert calls(49, once_more).times == 48
     assert recorded
+
+
+def test_other_arguments_make_another_call(recorded: list[dict[str, Any]]) -> None:
+    """`model(user, item)` and `model(user, other_item)`; labels that one of them leaves out change nothing."""
+
+    def pairs(counted: RepeatedCalls, step: int, others: tuple[dict[Any, int], ...]) -> None:
+        user = Tensor()
+        for given in others:
+            counted.called(user, {0: id(user), **given}, step, 0)
+
+    assert calls(64, lambda counted, step: pairs(counted, step, ({1: 7}, {1: 8}))).times == 0
+    assert calls(64, lambda counted, step: pairs(counted, step, ({"labels": 7}, {}))).times == 64
 
 
 def views(counted: RepeatedCalls, step: int) -> None:

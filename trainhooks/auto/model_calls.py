@@ -326,7 +326,7 @@ class _ModelCalls:
             if isinstance(given, tensor):
                 others = {name: id(one) for name, one in (*enumerate(args), *kwargs.items()) if isinstance(one, tensor)}
                 if tracker.called:
-                    self._repeated.called(given, others, tracker.began, tracker.backwards)
+                    self._repeated.called(given, others, tracker.began, tracker.gradients)
                 else:
                     self._repeated.looked(given, others)
         return call
@@ -371,7 +371,7 @@ class RepeatedCalls:
             given: the tensor that the model is called on.
             others: the ids of all tensors that it is given, by place or name.
             step: tells steps apart.
-            backwards: backward passes of this step so far.
+            backwards: gradients computed in this step so far.
         """
         self.calls += 1
         had_backward = step != self._step or backwards > self._backwards  # an ended step has had its backward pass

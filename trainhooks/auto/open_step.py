@@ -39,7 +39,7 @@ class OpenStep:
     __slots__ = (  # more attributes than Python keeps together in an ordinary object
         "announced", "backwards", "began", "call_counts", "called", "calls_without_grad", "checks", "entered",
         "eval_iterator", "eval_last", "evaluating", "exhausted", "fast_path", "fetched_again", "fetches", "forwards",
-        "fresh", "grads_wanted", "has_gradients", "in_backward", "in_forward", "iterator", "lane", "last",
+        "fresh", "gradients", "grads_wanted", "has_gradients", "in_backward", "in_forward", "iterator", "lane", "last",
         "leading_calls", "loader_counts", "loss", "manual_update", "nested", "no_grad_seen", "no_grad_streak", "on_gpu",
         "on_step_end", "open", "opened_by", "optimizers", "pending_batches", "put", "rollout_seen", "rollout_streak",
         "rollouts", "sees_model", "silent", "skips", "stepped", "stepped_at", "thread", "unseen_updates",
@@ -84,6 +84,7 @@ class OpenStep:
         self.in_forward = False
         self.called = False  # a model call of the open step is under way, whose end ends its forward phase
         self.backwards = 0
+        self.gradients = 0  # with those of `torch.autograd.grad`
         self.has_gradients = False  # gradients have been computed in this step
         self.in_backward = False
         self.unseen_updates = 0
@@ -119,7 +120,7 @@ class OpenStep:
             deferred.poll(put)
         self.open = True
         self.began = t
-        self.fetches = self.forwards = self.calls_without_grad = self.backwards = self.skips = 0
+        self.fetches = self.forwards = self.calls_without_grad = self.backwards = self.gradients = self.skips = 0
         self.leading_calls = 0
         self.fetched_again = self.exhausted = self.has_gradients = False
         self.fresh = True

@@ -247,6 +247,7 @@ class StepTracker(OpenStep):
             self.rollouts.end()
         self.put((BACKWARD, t))
         self.checks.gradient_begins()
+        self.gradients += 1
         if not self.has_gradients and self.optimizers.none_stepped:
             self.optimizers.parameters_changed()  # from here on
         self.has_gradients = True

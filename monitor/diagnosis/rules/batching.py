@@ -13,6 +13,7 @@ from trainhooks.auto.vocabulary import REWARD_NAME
 
 # Padding to the longest of a random batch wastes a third of many data sets; half is worth packing or grouping.
 MIN_PADDING_SHARE = 0.35
+MIN_PADDING_COST = 0.10  # of the time since the first step: what costs less is information
 MIN_CRITICAL_PADDING_SHARE = 0.50
 PADDED_PHASES = ("forward", "backward", "training")
 
@@ -37,9 +38,10 @@ def padding_waste(evidence: Evidence) -> Finding | None:
         seconds = evidence.report.wall.stepping
     lost = waste * evidence.of_wall(seconds)
     is_critical = waste >= MIN_CRITICAL_PADDING_SHARE and lost >= MIN_CRITICAL_PADDING_SHARE / 2
+    is_small = waste * evidence.of_loop(seconds) < MIN_PADDING_COST
     return Finding(
         code="padding-waste",
-        severity="critical" if is_critical else "warning",
+        severity="critical" if is_critical else "info" if is_small else "warning",
         title=f"Padding: {share(waste)} of each batch",
         evidence=[f"{padding:,.0f} of {main.padded_tokens:,.0f} computed tokens in {main.padded_steps:,} steps"],
         advice="Group sequences of similar length, pack them, or pad to the longest of a batch instead of a fixed"
@@ -219,7 +221,7 @@ def duplicate_forward(evidence: Evidence) -> Finding | None:
         title="Duplicate forward pass: "
         + ("each batch goes through the model again after training" if is_looked_at else TWO_FORWARDS),
         evidence=lines,
-        advice="Reuse the first output: compute metrics from the outputs behind the loss. Run gradient-free code under"
+        advice="Reuse the first output: compute metrics from the same outputs as the loss. Run gradient-free code under"
         " torch.no_grad().",
         lost_fraction=min(0.5, evidence.of_wall(part * row.recurring)) if row is not None and known else None,
     )

@@ -326,7 +326,7 @@ def easy_tests_only(evidence: Evidence) -> Finding | None:
                 f" {plural(len(passed), 'test', 'tests')} passed by at least {share(PASSED)} of the answers",
                 f"never passed: {names}" + (", ..." if len(never) > SHOWN else ""),
             ],
-            advice="Weigh tests by how rarely they pass, or drop the solved ones; check that the others can be"
+            advice="Weight tests by how rarely they pass, or drop the solved ones; check that the others can be"
             " passed at all.",
         )
     return None

@@ -126,6 +126,7 @@ def _steps_in_parallel(evidence: Evidence, part: float) -> bool:
 MIN_GENERATION_SHARE = 0.20  # of the time since the first step: a third of less is 6%, and changes no loop
 MIN_TAIL_SHARE = 0.30  # of the decoding steps: lengths spread evenly from nothing to the longest have 25%
 MIN_WARNING_TAIL = 0.20  # of the time since the first step: answers of random lengths have some tail by nature
+MIN_NATURAL_RATIO = 2 / 3  # of the places that answers of random lengths use: with fewer, some are outliers
 MIN_TAIL_STEPS = 10  # logged figures: one long answer in a few batches is no habit
 FEW = 0.25  # of the sequences: the rest of a batch's places are empty
 
@@ -143,7 +144,7 @@ def generation_tail(evidence: Evidence) -> Finding | None:
     about = "" if is_measured else "at least "
     return Finding(
         code="generation-tail",
-        severity="warning" if part * least >= MIN_WARNING_TAIL else "info",
+        severity="warning" if part * least >= MIN_WARNING_TAIL and not _is_natural(evidence) else "info",
         title=f"Generation tail: {about}{share(least)} of decoding for under a quarter of the sequences",
         evidence=[f"generation {share(part)} of the time {SINCE}", line],
         advice="Let others take the places of finished sequences: vLLM or continuous batching, on more prompts at once"
@@ -151,6 +152,20 @@ def generation_tail(evidence: Evidence) -> Finding | None:
         lost_fraction=evidence.of_wall(seconds) * least if is_measured and not evidence.host_only else None,
         culprit="generation",
     )
+
+
+def _is_natural(evidence: Evidence) -> bool:
+    """Return whether answers use about as many places of their batches as such with a constant chance to end do.
+
+    Of n such answers the longest has 1 + 1/2 + ... + 1/n times the mean length.
+    """
+    answers, calls = _total(evidence, "completions"), _total(evidence, "generate_calls")
+    tokens, steps = _total(evidence, "new_tokens"), _total(evidence, DECODE_STEPS)
+    if not (answers and calls and tokens and steps):
+        return False
+    at_once = answers / calls
+    longest = sum(1 / rank for rank in range(1, round(at_once) + 1))
+    return tokens / (steps * at_once) >= MIN_NATURAL_RATIO / longest
 
 
 def _tail_share(evidence: Evidence) -> tuple[float, bool, str] | None:

@@ -301,7 +301,7 @@ def regressed(evidence: Evidence) -> Finding | None:
         severity="warning" if is_warning else "info",
         title=f"Regression: {slower_run.slower:.1f}x slower{per} than {_run_name(evidence, before)}",
         evidence=[*_regression_lines(evidence, before, comparison, changes), *([crowd] if crowd else [])],
-        advice="Look at what changed beside the phase that grew; change one thing back and compare:"
+        advice="See which phase grew and what changed; change one thing back and compare:"
         f" trainmon compare {before.report.run.id} {evidence.report.run.id}",
         # Start-up is no part of it, nor what lies between the steps.
         lost_fraction=evidence.of_wall(evidence.report.wall.steps) * (1 - 1 / slower_run.slower),

@@ -232,7 +232,7 @@ CODE = "nothing-reports"
 OWN_TRAINHOOKS = "own-trainhooks"  # the note's code as in trainhooks.auto.imports, which knows a clock
 MIN_WAIT_SECONDS = 20.0  # a cold import of torch and a small model's load are over by then
 
-STARTING = "Still starting? A program appears with its first optimizer step."
+STARTING = "Still starting? Steps appear with the first optimizer step."
 OUT_OF_REACH = (
     "Python out of reach? python -I, -E or -S, env -i, sudo and containers drop PYTHONPATH or TRAINMON_RUN: pass both"
     " on, and mount the directories that they name."

@@ -21,6 +21,16 @@ MIN_ACTIVITY_SHARE = 0.5  # of the stack samples: a part that is sampled less of
 # computing does: what they show is no exact share, and a small one proves little.
 MIN_SAMPLED_LOOP_SHARE = 0.20
 MIN_COMPUTED_SHARE = 0.25  # of the samples in no phase: likewise, a smaller one may be computing beside them
+# Of the samples in no phase, in one line that computes with tensors: one that takes more is worth a look, and time in
+# Python before it may be seen there, as samples are taken when the interpreter lets go.
+MAX_LINE_SHARE = 1 / 3
+# A line of the program's that computes with tensors, by the function or method that it calls: a loss, a target, a mask.
+# What makes a tensor of Python's numbers, reads a file or waits for a value is none.
+_ON_TENSORS = re.compile(
+    r"\((?:torch|F|nn\.functional|torch\.(?:nn\.functional|linalg|special|fft))\.(?!(?:as_)?tensor\b|from_|save|load|manual)\w+\)"
+    r"|\.(?:[a-z]\w*[a-z]_|clamp|softmax|log_softmax|logsumexp|gather|scatter\w*|index_select|masked_fill|einsum|matmul|bmm"
+    r"|sigmoid|tanh|relu|square|exp|log|pow|cumsum|topk|unsqueeze|expand|detach|norm|mean|sum|log_prob|rsample)\)"
+)
 _IS_STEP = re.compile(r"[.(]step\)")  # what a sampled line calls: `(optimizer.step)`
 MIN_NAMED_SHARE = 0.02  # of step time: a program that names one small part has not named the rest
 
@@ -46,13 +56,16 @@ def _computed_share(evidence: Evidence) -> float:
     samples = evidence.sampled_seconds(*UNNAMED)
     # The optimizer's step has a phase of its own: what samples show of it here was before its begin or behind its end.
     has_phase = evidence.phase(OPTIMIZER) is not None
-    computed = sum(
-        part
-        for place, part in samples.items()
-        if place.activity in COMPUTED and not (has_phase and _IS_STEP.search(place.line) is not None)
-    )
+    computed = sum(part for place, part in samples.items() if _is_computing(place, has_phase))
+    tensors = [part for place, part in samples.items() if not place.activity and _ON_TENSORS.search(place.users)]
+    if tensors and max(tensors) <= MAX_LINE_SHARE * sum(samples.values()):
+        computed += sum(tensors)
     part = computed / sum(samples.values()) if computed else 0.0
     return part if part >= MIN_COMPUTED_SHARE else 0.0
+
+
+def _is_computing(place: Place, has_phase: bool) -> bool:
+    return place.activity in COMPUTED and not (has_phase and _IS_STEP.search(place.line) is not None)
 
 
 def unnamed_seconds(evidence: Evidence) -> float:

@@ -35,7 +35,7 @@ def worker_wait(evidence: Evidence) -> Finding | None:
         severity="warning" if is_warning else "info",
         title=f"Waits for workers: {share(part)} of the time {SINCE}, for a queue, a pool or a process",
         evidence=["the training computes nothing meanwhile, by stack samples", *evidence.unnamed_places()],
-        advice="Give the workers more to run on (more of them, batched calls, a time limit on what hangs), or let them"
+        advice="Speed the workers up (more of them, batched calls, a time limit on what hangs), or let them"
         " work ahead: a longer queue, scores and samples of the next batch while this one is trained on.",
         lost_fraction=evidence.of_wall(seconds),
     )

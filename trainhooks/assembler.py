@@ -22,6 +22,7 @@ from trainhooks.lane_entries import (
     NEXT,
     NOTE,
     QUIT,
+    RENAME,
     SKIP,
     SPAN,
     STEP,
@@ -342,6 +343,10 @@ class Assembler:
             self._enter_phase(self.step, name, t)
             self.step.open_phases[-1].is_span = True
 
+    def _rename(self, name: str) -> None:
+        if self.step is None and self.enclosing:
+            self.enclosing[-1].name = self.process.phase_name(name)
+
     def _leave_span_in_step(self, phase: PhaseTime, t: int) -> None:
         """Emit a span whose time is the step's, so that checkpoints and evaluations can be listed."""
         phase.is_span = False  # a phase of the same name may follow
@@ -427,6 +432,7 @@ _TIMED: Dict[int, Callable[..., None]] = {
     QUIT: Assembler._quit,
     CANCEL: Assembler._cancel,
     SPAN: Assembler._span,
+    RENAME: Assembler._rename,
 }
 _ANNOTATIONS: Dict[int, Callable[..., None]] = {
     LOG: StepAnnotations.log,

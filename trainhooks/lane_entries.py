@@ -37,6 +37,7 @@ AGGREGATE = 13  # sums, means: metrics that are added up and averaged over the e
 # forward pass began, ended; the backward pass began, ended; the optimizer began, ended; the step ended. Then its loss
 # and its counts as in COUNT, or None.
 STANDARD = 14
+RENAME = 15  # name: that of the innermost open span, which is known by now
 
 
 class Loop:

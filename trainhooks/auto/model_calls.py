@@ -20,6 +20,7 @@ from trainhooks.auto.data_loading import BatchCounter
 from trainhooks.auto.instrumentation import harmless, put_facts
 from trainhooks.auto.module_parts import parameters, parts
 from trainhooks.auto.op_inspection import inspection
+from trainhooks.auto.own_decoding import OwnDecoding
 from trainhooks.auto.step_tracker import StepTracker
 from trainhooks.lane_entries import host_clock
 
@@ -283,6 +284,7 @@ class _ModelCalls:
         self._leads = leads
         self._key = key
         self._repeated = RepeatedCalls()
+        self._decoding = OwnDecoding()
 
     def follow(self, module: Any) -> None:
         is_compiling = self._torch.compiler.is_dynamo_compiling
@@ -308,7 +310,10 @@ class _ModelCalls:
         elif modes.pending or not modes.seen_training:
             tracker.checks.evaluation_over()
         call: Callable[..., Any] = module._call_impl
-        is_counted = tracker.forward_begins(module.training, host_clock())
+        t = host_clock()
+        is_counted = tracker.forward_begins(module.training, t)
+        if not tracker.called and not tracker.grads_wanted():
+            harmless(self._called_without_grad, args, kwargs, t)
         leads = tracker.called and self._leads(self._key)
         tracker.leading_calls += leads
         if is_counted and leads:
@@ -330,6 +335,11 @@ class _ModelCalls:
                 else:
                     self._repeated.looked(given, others)
         return call
+
+    def _called_without_grad(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], t: int) -> None:
+        given = args[0] if args else kwargs.get("input_ids")
+        if type(given) is self._torch.Tensor and self._decoding.is_decoding(given, t):
+            self._tracker.decodes(self._decoding.began)
 
 
 class _Unsaved(partial):  # type: ignore[type-arg]

@@ -20,7 +20,7 @@ from trainhooks.auto.plan import passes
 from trainhooks.auto.rollouts import Rollouts
 from trainhooks.auto.step_loss import StepLoss
 from trainhooks.auto.update_checks import UpdateChecks
-from trainhooks.lane_entries import AUTOMATIC, CANCEL, COUNT, END, LOG, SKIP, SPAN, STEP, host_clock
+from trainhooks.lane_entries import AUTOMATIC, CANCEL, COUNT, END, LOG, RENAME, SKIP, SPAN, STEP, host_clock
 from trainhooks.signal_errors import pass_on
 
 MIN_UNSEEN_UPDATES = 3  # updates after gradients without an optimizer's hook; from then on these are the steps
@@ -280,6 +280,14 @@ class OpenStep:
         self.evaluating = True
         self.eval_iterator = iterator
         self.eval_last = t
+
+    def decodes(self, since: int) -> None:
+        """Record that the model writes sequences since then, without gradients: it is no evaluation."""
+        if self.open or self.nested:
+            return
+        if not self.evaluating:
+            self.evaluation_begins(since, 0)
+        self.put((RENAME, "generation"))
 
     def _becomes_evaluation(self, t: int) -> None:
         """Turn the open step into an evaluation."""

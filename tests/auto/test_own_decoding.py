@@ -1,0 +1,93 @@
+"""A loop of the program's own that writes sequences is generation; what looks like one is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.auto.watched import watched
+from trainhooks.auto.own_decoding import OwnDecoding
+
+
+class Ids:
+    """Whole numbers in this shape."""
+
+    def __init__(self, *shape: int, is_float: bool = False) -> None:
+        self.shape, self._is_float = shape, is_float
+
+    def is_floating_point(self) -> bool:
+        return self._is_float
+
+
+GROWING = [(4, length) for length in range(3, 12)]
+CACHED = [(4, 8), *[(4, 1)] * 8]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "decodes"),
+    [
+        (GROWING, True),
+        (CACHED, True),
+        ([(4, 1), *GROWING[:6]], True),
+        (GROWING[:4], False),  # too few
+        ([(32, 24)] * 9, False),  # an evaluation
+        ([(32, 1)] * 9, False),  # likewise, of a model with one number a sample
+        ([(rows, 5 + rows) for rows in range(9)], False),
+        ([(8, length) for length in (5, 5, 6, 6, 7, 7, 8, 8)], False),  # sorted by length
+        ([(4, 3, 8)] * 9, False),
+    ],
+)
+def test_calls_that_decode(shapes: Sequence[tuple[int, ...]], decodes: bool) -> None:
+    watch = OwnDecoding()
+    found = [watch.is_decoding(Ids(*shape), t) for t, shape in enumerate(shapes)]
+    assert any(found) is decodes
+    if decodes:
+        assert watch.began == (1 if shapes[0] == (4, 1) and shapes[1] != (4, 1) and shapes[1][1] != 2 else 0)
+
+
+def test_numbers_that_are_no_tokens_are_no_sequences() -> None:
+    watch = OwnDecoding()
+    assert not any(watch.is_decoding(Ids(4, length, is_float=True), length) for length in range(3, 12))
+
+
+SCRIPT = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(20, 16), nn.Linear(16, 20)
+    def forward(self, ids):
+        return self.head(self.table(ids))
+
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+@torch.no_grad()
+def sample(ids, count):
+    for _ in range(count):
+        ids = torch.cat((ids, model(ids)[:, -1].argmax(-1, keepdim=True)), 1)
+    return ids
+
+for iteration in range(12):
+    model.eval()
+    ids = sample(torch.randint(20, (4, 5)), 10)
+    for _ in range(iteration % 4 == 3):  # an evaluation now and then
+        with torch.no_grad():
+            for _ in range(3):
+                model(torch.randint(20, (8, 15)))
+    model.train()
+    optimizer.zero_grad()
+    model(ids).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_program_s_own_sampling_is_generation(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    run = watched(tmp_path, str(tmp_path / "script.py"))
+    assert run.code == 0, run.err
+    assert (len(run.spans("generation")), len(run.steps())) == (12, 12)

@@ -47,6 +47,12 @@ def test_calls_that_decode(shapes: Sequence[tuple[int, ...]], decodes: bool) -> 
         assert watch.began == (1 if shapes[0] == (4, 1) and shapes[1] != (4, 1) and shapes[1][1] != 2 else 0)
 
 
+def test_a_cache_that_is_given_tells_one_position_from_an_evaluation() -> None:
+    for has_cache in (True, False):
+        watch = OwnDecoding()
+        assert any([watch.is_decoding(Ids(4, 1), t, has_cache and t > 0) for t in range(9)]) is has_cache
+
+
 def test_numbers_that_are_no_tokens_are_no_sequences() -> None:
     watch = OwnDecoding()
     assert not any(watch.is_decoding(Ids(4, length, is_float=True), length) for length in range(3, 12))

@@ -20,7 +20,7 @@ from trainhooks.auto.data_loading import BatchCounter
 from trainhooks.auto.instrumentation import harmless, put_facts
 from trainhooks.auto.module_parts import parameters, parts
 from trainhooks.auto.op_inspection import inspection
-from trainhooks.auto.own_decoding import OwnDecoding
+from trainhooks.auto.own_decoding import CACHES, OwnDecoding
 from trainhooks.auto.step_tracker import StepTracker
 from trainhooks.lane_entries import host_clock
 
@@ -338,7 +338,8 @@ class _ModelCalls:
 
     def _called_without_grad(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], t: int) -> None:
         given = args[0] if args else kwargs.get("input_ids")
-        if type(given) is self._torch.Tensor and self._decoding.is_decoding(given, t):
+        has_cache = any(kwargs.get(name) is not None for name in CACHES)
+        if type(given) is self._torch.Tensor and self._decoding.is_decoding(given, t, has_cache):
             self._tracker.decodes(self._decoding.began)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Optional, Tuple
 
+CACHES = ("past_key_values", "past", "cache", "kv_cache")  # arguments
 MIN_DECODED = 4  # calls in a row: batches of an evaluation may grow by one, sorted by length, once or twice
 
 
@@ -26,12 +27,13 @@ class OwnDecoding:
         self._from_prompt = False  # the row began with several positions: single ones then come from a cache
         self._last: Optional[Tuple[int, int]] = None
 
-    def is_decoding(self, given: Any, t: int) -> bool:
+    def is_decoding(self, given: Any, t: int, has_cache: bool = False) -> bool:
         """Take a call; return whether it and those before it decode.
 
         Args:
             given: the tensor that the model is called on.
             t: when the call began.
+            has_cache: whether the call is given a cache by one of the usual names.
         """
         shape = given.shape
         if len(shape) != 2 or given.is_floating_point():
@@ -40,7 +42,7 @@ class OwnDecoding:
         rows, length = int(shape[0]), int(shape[1])
         last, self._last = self._last, (rows, length)
         before = last[1] if last is not None and last[0] == rows else 0
-        if before and (length == before + 1 or (length == 1 and (before > 1 or self._from_prompt))):
+        if before and (length == before + 1 or (length == 1 and (before > 1 or self._from_prompt or has_cache))):
             self._from_prompt = self._from_prompt or before > 1
             self._decoded += 1
             return self._decoded >= MIN_DECODED

@@ -40,6 +40,7 @@ class Quantity(Enum):
     TRUNCATED = auto()  # share of completions that were cut off
     TRUNCATED_REWARD = auto()
     UNUSABLE = auto()  # share of answers that are empty, or that nothing can read or compile
+    USABLE = auto()  # share of answers that could be read or compiled
     PASSED = auto()  # share of answers that pass one test
     ENTROPY = auto()
     REFERENCE_KL = auto()  # a token
@@ -60,6 +61,7 @@ _OF_OTHERS = re.compile(
 )
 
 _SHARE = r"(?:_(?:share|frac(?:tion)?|ratio|rate))?"
+_ANSWER = r"_(?:answers?|outputs?|completions?|responses?|programs?|code|json|format)"
 _ANSWERS = r"(?:_(?:answers?|outputs?|completions?|responses?|programs?|code|format))?"
 # Tails; of several metrics of one quantity the first kind leads.
 _TAILS: dict[Quantity, tuple[str, ...]] = {
@@ -87,6 +89,10 @@ _TAILS: dict[Quantity, tuple[str, ...]] = {
         rf"(?:(?:completions|answers|outputs)/)?(?:(?:frac|share)_)?(?P<reason>(?:parse|parsing|compile|compilation|"
         rf"format|syntax)_(?:fail(?:ed|ures?)?|errors?)|unpars(?:e)?able|invalid|empty|no_answer){_ANSWERS}{_SHARE}",
         r"(?:invalid|unpars(?:e)?able|unusable)/(?P<why>[^/@]+)",
+    ),
+    Quantity.USABLE: (
+        rf"(?:(?:completions|answers|outputs)/)?(?P<what>pars(?:e|ed|ing|e?able)|compile[ds]?|format|well_?formed"
+        rf"|valid(?={_ANSWER}))(?:{_ANSWER})?_(?:rate|share|frac(?:tion)?|ratio|ok|success(?:_rate)?)",
     ),
     Quantity.PASSED: (r"(?:pass|passed|pass_rates?)/(?P<test>[^@]+)", r"tests?/(?P<named>[^@]+)/pass(?:ed)?(?:_rate)?"),
     Quantity.ENTROPY: (r"(?:policy_)?entropy(?:_(?:mean|avg|loss))?|entropy/mean",),
@@ -209,6 +215,12 @@ class Signal:
 def _rises(points: Sequence[tuple[float, float]], sigmas: float) -> bool:
     found = slope(points, sigmas)
     return found is not None and found.rises
+
+
+def mirrored(row: Signal) -> Signal:
+    """Return a share as that of the rest."""
+    points = [(x, 1.0 - y) for x, y in row.points]
+    return Signal(row.name, points, row.count, 1.0 - row.most, 1.0 - row.least, f"{row.detail} failed")
 
 
 def signal(name: str, column: Column, detail: str = "") -> Signal:

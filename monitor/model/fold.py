@@ -249,6 +249,9 @@ def _metrics(state: RunState, metrics: Metrics, producer: Producer) -> None:
     rank_state = _rank_state(state, producer)
     if rank_state is not None:
         step = rank_state.last_index if metrics.step is None else metrics.step
+        if rank_state is state.console and metrics.step is None and not step and state.main is not rank_state:
+            # Lines whose numbers are no known steps: they were printed at some step of the hooks'.
+            step = int(state.main.timelines.steps_by(metrics.t))
         take_metrics(rank_state, metrics.values, metrics.role, step, metrics.t)
 
 

@@ -90,7 +90,7 @@ def _total(state: RunState) -> int | None:
         (
             rank_state.total_steps
             for _, rank_state in sorted(state.hooked.items())
-            if rank_state.total_steps is not None
+            if rank_state.total_steps is not None and rank_state.total_steps >= done
         ),
         None,
     )

@@ -50,7 +50,7 @@ def test_calls_that_decode(shapes: Sequence[tuple[int, ...]], decodes: bool) -> 
 def test_a_cache_that_is_given_tells_one_position_from_an_evaluation() -> None:
     for has_cache in (True, False):
         watch = OwnDecoding()
-        assert any([watch.is_decoding(Ids(4, 1), t, has_cache and t > 0) for t in range(9)]) is has_cache
+        assert any(watch.is_decoding(Ids(4, 1), t, has_cache and t > 0) for t in range(9)) is has_cache
 
 
 def test_numbers_that_are_no_tokens_are_no_sequences() -> None:

@@ -137,6 +137,8 @@ SICK: dict[str, list[Told]] = {
         logged({**RISING, "parse_fail": flat(0.7, 0.1), "empty": flat(0.1)}),
         logged({**REWARD, "unparsable_share": flat(0.7, 0.1)}, role="generator", **LONG),
         logged({**REWARD, "invalid/compile": flat(0.7, 0.1)}),
+        logged({**REWARD, "parse_rate": flat(0.1, 0.05)}),
+        logged({**REWARD, "valid_json_rate": flat(0.1, 0.05)}, role="generator"),
     ],
     "easy-tests-only": [
         logged({**REWARD, **passes(line(0.6, 1.0), flat(0.97, 0.02), flat(0.0), flat(0.01))}),

@@ -13,6 +13,7 @@ from monitor.diagnosis.policy_metrics import (
     Signal,
     is_unit,
     least_correlation,
+    mirrored,
     policies,
 )
 from monitor.diagnosis.rule import Evidence, Family, rule
@@ -274,6 +275,7 @@ def unparsable_outputs(evidence: Evidence) -> Finding | None:
     """Find answers that are empty, or that nothing can parse or compile."""
     for policy in policies(evidence):
         rows = [row for row in policy.of(Quantity.UNUSABLE) if row.is_share and row.enough(evidence)]
+        rows += [mirrored(row) for row in policy.of(Quantity.USABLE) if row.is_share and row.enough(evidence)]
         if policy.reward is None or not rows:
             continue
         rows = sorted((row for row in rows if row.level >= MIN_UNUSABLE), key=lambda row: -row.level)

@@ -140,7 +140,24 @@ def _is_other_work(evidence: Evidence) -> bool:
         first, last = _counts(series, steps)
         if abs(last / max(1, late) - first / max(1, early)) > MAX_PHASE_CHANGE:
             return True
-    return False
+    return _begins_late(evidence, late)
+
+
+def _begins_late(evidence: Evidence, late: int) -> bool:
+    """Return whether spans come beside many of the last third's steps and beside none of the first third's.
+
+    A training that begins to generate is another one: a second stage, or a second program in the same process.
+    """
+    main = evidence.state.main
+    third = main.steps_ok / 3
+    by_name: dict[str, list[int]] = {}
+    for mark in main.marks:
+        if mark.step is not None:
+            by_name.setdefault(mark.name, []).append(mark.step)
+    return any(
+        min(steps) >= third and sum(step >= 2 * third for step in steps) > MAX_PHASE_CHANGE * late
+        for steps in by_name.values()
+    )
 
 
 def _is_explained(evidence: Evidence, early: float, late: float) -> bool:

@@ -176,7 +176,9 @@ OTHERS = frozenset((
     "cores", "expandable_segments", "group_by_length", "perf_counter", "save_checkpoint", "weight_sync",
 ))  # fmt: skip
 # Of metrics: verl's, and those that a program may log.
-METRICS = frozenset(("clip_ratio", "kl_loss", "parse_fail", "parse_rate", "response_length", "zero_advantage", "zero_std"))
+METRICS = frozenset(
+    ("clip_ratio", "kl_loss", "parse_fail", "parse_rate", "response_length", "zero_advantage", "zero_std")
+)
 
 
 def test_recommended_arguments_exist() -> None:

@@ -25,7 +25,7 @@ _REST = {
 class Marian(Format):
     """An update, its number counted over all epochs."""
 
-    order: ClassVar[int] = 70  # before named values, which read its abbreviations as prose
+    order: ClassVar[int] = 72  # before named values, which read its abbreviations as prose
 
     def read(self, text: str) -> list[Reading] | None:
         match = _LINE.search(text) if "Up. " in text else None

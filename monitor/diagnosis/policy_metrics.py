@@ -287,10 +287,8 @@ def policies(evidence: Evidence) -> list[Policy]:
             policy = found.setdefault(known.role, Policy(known.role, columns, printed))
             policy.names.setdefault(known.quantity, []).append((known.rank, name, known.detail))
     rows = list(found.values())
-    collected = evidence.report.throughput.collected
-    collects = collected.env_steps_per_second is not None or collected.completions_per_second is not None
     names = [name for row in rows for named in row.names.values() for _, name, _ in named]
-    return rows if collects or not all(map(_OF_OTHERS.fullmatch, names)) else []
+    return rows if evidence.report.throughput.collected.is_any or not all(map(_OF_OTHERS.fullmatch, names)) else []
 
 
 def is_unit(reward: Signal) -> bool:

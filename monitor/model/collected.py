@@ -21,6 +21,11 @@ class Collected:
     generated_tokens_per_second: float | None = None
     cost_per_1000_completions: float | None = None  # where the price of the machine is known
 
+    @property
+    def is_any(self) -> bool:
+        """Return whether the run steps environments or writes completions."""
+        return self.env_steps_per_second is not None or self.completions_per_second is not None
+
 
 def collected_rates(
     metrics: Mapping[str, Column], steps: int, steps_per_second: float | None, price: float | None

@@ -78,10 +78,9 @@ def _time_left(main: RankState, steps: int, now: float) -> tuple[float, float, f
 def _total(state: RunState) -> int | None:
     """Return the planned steps, by the source of the main figures, else by a rank without steps; None: unknown."""
     main = state.main
-    done = main.start_step + main.steps_ok + sum(main.skipped.values())
-    if main.total_steps is not None and main.total_steps >= done:
-        return main.total_steps  # steps beyond it show that it was an epoch's, or of one of several trainings
     done = main.steps_ok + sum(main.skipped.values())
+    if main.total_steps is not None and main.total_steps >= main.start_step + done:
+        return main.total_steps  # steps beyond it show that it was an epoch's, or of one of several trainings
     planned = main.passes.total(done, main.latest, _printed_epochs(state))
     planned = _printed_total(state, done) if planned is None else planned
     if planned is not None:

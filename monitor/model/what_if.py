@@ -1,15 +1,14 @@
-"""A run with a part of its time reduced or removed: its speed, its time left, its cost. Pure."""
+"""A run with a part of its time reduced or removed: seconds a step, rates, time left, cost. Pure.
+
+An upper bound. Work beside the steps (other threads) is no part of their time and stays; what the training would wait
+for instead is unknown.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from monitor.model.report import Finding, Projection, Report, WhatIf
-
-# What-if figures with a part of the time reduced or removed: seconds a step, rates, time left, cost.
-#
-# An upper bound. Work beside the steps (other threads) is no part of their time and stays; what the training would wait
-# for instead is unknown.
 
 STARTUP, BETWEEN, TEARDOWN = "startup", "between_steps", "teardown"
 ONCE = (STARTUP, TEARDOWN)  # parts that occur once a run, outside the steps

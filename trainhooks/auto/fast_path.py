@@ -366,7 +366,7 @@ class FastPath:
                 return result
             try:
                 call = begins(module, args, kwargs)
-            except Exception:
+            except Exception:  # it looks at whatever the program calls its model on
                 tracker.fail()
                 call = None
             try:

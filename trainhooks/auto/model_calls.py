@@ -338,7 +338,7 @@ class _ModelCalls:
 
     def _called_without_grad(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], t: int) -> None:
         given = args[0] if args else kwargs.get("input_ids")
-        has_cache = any(kwargs.get(name) is not None for name in CACHES)
+        has_cache = bool(kwargs) and any(kwargs.get(name) is not None for name in CACHES)
         if type(given) is self._torch.Tensor and self._decoding.is_decoding(given, t, has_cache):
             self._tracker.decodes(self._decoding.began)
 

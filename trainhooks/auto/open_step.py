@@ -20,11 +20,11 @@ from trainhooks.auto.plan import passes
 from trainhooks.auto.rollouts import Rollouts
 from trainhooks.auto.step_loss import StepLoss
 from trainhooks.auto.update_checks import UpdateChecks
+from trainhooks.auto.vocabulary import SCALER_OVERFLOW
 from trainhooks.lane_entries import AUTOMATIC, CANCEL, COUNT, END, LOG, RENAME, SKIP, SPAN, STEP, host_clock
 from trainhooks.signal_errors import pass_on
 
 MIN_UNSEEN_UPDATES = 3  # updates after gradients without an optimizer's hook; from then on these are the steps
-OVERFLOW = "gradient overflow (loss scaler)"
 MAX_PENDING = 64  # counts of batches that were fetched and not yet used
 MIN_STREAK = 3  # steps in a row with model calls without gradients before them; from then on these belong to the step
 
@@ -143,7 +143,7 @@ class OpenStep:
                 put((LOG, {"loss": loss}))
         self.loss.step_ends()
         if self.skips and self.skips >= len(self.stepped):
-            put((SKIP, OVERFLOW))
+            put((SKIP, SCALER_OVERFLOW))
         if self.pending_batches and not framework.counts_batches:
             while len(self.pending_batches) > 1:  # all but a batch that may have been fetched ahead
                 put((COUNT, *self.pending_batches.popleft()))

@@ -28,7 +28,7 @@ class OwnDecoding:
         self._last: Optional[Tuple[int, int]] = None
 
     def is_decoding(self, given: Any, t: int, has_cache: bool = False) -> bool:
-        """Take a call; return whether it and those before it decode.
+        """Take a call; return whether it is the one that shows that a row of them decodes: once for each row.
 
         Args:
             given: the tensor that the model is called on.
@@ -45,6 +45,6 @@ class OwnDecoding:
         if before and (length == before + 1 or (length == 1 and (before > 1 or self._from_prompt or has_cache))):
             self._from_prompt = self._from_prompt or before > 1
             self._decoded += 1
-            return self._decoded >= MIN_DECODED
+            return self._decoded == MIN_DECODED
         self.began, self._decoded, self._from_prompt = t, 0, False
         return False

@@ -23,6 +23,8 @@ ENV_CALLS, ENV_SECONDS = "env_calls", "env_seconds"  # of `step`: a vector's cal
 HOOKS_METRICS = GENERATE_METRICS | {ENV_STEPS, ENV_CALLS, ENV_SECONDS, EPISODES, EPISODE_LENGTH}
 REWARD_SECONDS = "reward_seconds/"
 
+SCALER_OVERFLOW = "gradient overflow (loss scaler)"  # the reason of a step that the scaler skips
+
 # Whole words, so that `reward_std` or `loss_scale` are not taken for the thing itself.
 LOSS_NAME = re.compile(r"(?:^|[/_. ])loss$|^loss[/_.]", re.IGNORECASE)
 # `f1_score` and `dice_score` are scores of an evaluation; `rewards/chosen` is one of DPO, which maximizes no reward.

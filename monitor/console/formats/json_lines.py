@@ -24,7 +24,7 @@ _ITEM = re.compile(
 )
 # `'global_step/max_steps': '12/94'`
 _POSITION = re.compile(
-    r"['\"]\w{0,24}(?:step|iter)\w{0,8}/(?:max|total|num)_?\w{0,24}['\"]\s{0,8}:\s{0,8}"
+    r"['\"](?P<name>\w{0,24}(?:step|iter)\w{0,8}/(?:max|total|num)_?\w{0,24})['\"]\s{0,8}:\s{0,8}"
     r"['\"](?P<step>\d{1,12})/(?P<total>\d{1,12})['\"]"
 )
 _TRAINING_WORDS = re.compile(
@@ -66,7 +66,7 @@ def read_dict(text: str, into: Reading) -> bool:
     if position is not None:
         into.step, into.total, into.key = int(position["step"]), int(position["total"]), "step"
     for key, value in items:
-        if position is None or f"'{key}'" != position.group()[: len(key) + 2].replace('"', "'"):
+        if position is None or key != position["name"]:
             take_value(into, key, value)
     return True
 

@@ -229,9 +229,8 @@ def duplicate_forward(evidence: Evidence) -> Finding | None:
 
 def _learns_from_rewards(evidence: Evidence) -> bool:
     """Return whether it is reinforcement learning, where a policy is compared with what it was before the update."""
-    names, collected = evidence.report.metrics, evidence.report.throughput.collected
-    is_policy = collected.env_steps_per_second is not None or collected.completions_per_second is not None
-    return is_policy or any(REWARD_NAME.search(name) for name in names)
+    is_policy = evidence.report.throughput.collected.is_any
+    return is_policy or any(REWARD_NAME.search(name) for name in evidence.report.metrics)
 
 
 MIN_SINGLE_CALLS = 4.0  # per step, on one sample each; two or three may be different questions

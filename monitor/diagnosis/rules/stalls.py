@@ -11,6 +11,7 @@ from monitor.hooks_reach import obstacle
 from monitor.model.report import Finding, SlowStep
 from monitor.model.time_split import episodes, unplanned
 from monitor.units import age, duration, pace, plural, share
+from trainhooks.auto.vocabulary import SCALER_OVERFLOW
 
 MIN_STALL_RATIO = 10.0  # times the median: well beyond spikes that pass
 MIN_STALL_P95_RATIO = 2.0  # times the 95th percentile, likewise
@@ -197,7 +198,7 @@ def _occasions(slow: Sequence[SlowStep]) -> int:
 MIN_SKIPPED_SHARE = 0.02  # a run in which fewer steps than one in fifty do nothing is a normal run
 MIN_SKIPPED = 3
 # A loss scaler begins at 65,536 and halves its scale with each step that it skips, until it fits.
-OVERFLOW, MAX_HALVINGS = "gradient overflow", 16
+MAX_HALVINGS = 16
 MIN_WARNING_SKIPPED_SHARE = 0.1
 MAX_REASONS = 5  # named
 
@@ -207,7 +208,7 @@ def steps_skipped(evidence: Evidence) -> Finding | None:
     """Find steps that did no work: they make the run look faster than it is."""
     progress, rate = evidence.report.progress, evidence.report.throughput.steps_per_second
     done = progress.steps_ok + progress.steps_skipped
-    searched = sum(count for reason, count in progress.skipped.items() if OVERFLOW in reason)
+    searched = progress.skipped.get(SCALER_OVERFLOW, 0)
     skipped_steps = progress.steps_skipped - (searched if searched <= MAX_HALVINGS else 0)
     if skipped_steps < max(MIN_SKIPPED, MIN_SKIPPED_SHARE * done) or not evidence.enough():
         return None

@@ -8,7 +8,6 @@ of its output and of its journals is freed while it runs, so that it does not fi
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import subprocess
 import time
@@ -81,19 +80,20 @@ def release_preallocated(paths: Iterable[Path]) -> None:
 FREE_SHARE = 10  # a run takes at most 1/10 of the space that is free when it first takes LEAST_BUDGET
 MOST_BUDGET = 4 << 30  # some 14 million steps
 LEAST_BUDGET = 64 << 20
-LOW_FREE = 256 << 20  # bytes left on the disk, below which a run keeps no more than LOW_BUDGET of its own files
+# Bytes left on the disk, below which a run keeps no more than LOW_BUDGET of its own files, and output is freed that is
+# not passed on yet: the program's next prints go first. The fastest prints fill it in 120 ms, which a process on a busy
+# machine may have to wait for a core.
+LOW_FREE = 256 << 20
 LOW_BUDGET = 16 << 20
-# Bytes left, below which output is freed that is not passed on yet, as the program's next prints go first.
-LEAST_FREE = 32 << 20
 OUTPUT_SHARE = 4  # 1/4 of the budget is for the output, the rest for the journals
 HEAD_BYTES = 1 << 20  # of the output that stay: what the program printed of its arguments
 STREAM_BYTES = 32 << 20  # of each stream that are kept twice: the reader of metrics may be as far behind
 BEHIND_BYTES = 1 << 20  # before a position that was passed on: its reader compares what it read last
 FREED_AT_ONCE = 8 << 20  # bytes: less is not worth a system call
 CHECK_SECONDS = 1.0
-LOW_CHECK_SECONDS = 0.1  # on a disk with little space
 LEAST_CHECK_SECONDS = 0.005
-CHECKS_UNTIL_FULL = 8  # at least, at the speed at which the output grows
+FASTEST_PRINTS = 2 << 30  # bytes/s: a Python program prints long lines to a file at 1.2 GB/s
+CHECKS_UNTIL_FULL = 4  # at least, at that speed
 RETRY_SECONDS = 10.0  # between two compactions; twice as long after each that left too much: nothing can be freed
 RENEWED_BYTES = 32 << 20  # of the journals between two renewals of the cached state: half a second of reading
 BLOCK = 1 << 12  # whole blocks are freed, so that no line is half zero bytes
@@ -114,10 +114,10 @@ class DiskBudget:
         self._run = run
         self._note = note
         self._copied = copied
+        self._configured = _configured()  # read here: while prints fill the disk there is no time for it
         self._most: int | None = None  # bytes, from the first time that the run takes LEAST_BUDGET
         self._freed_until: dict[str, int] = {}
         self._due = 0.0
-        self._checked, self._written = 0.0, 0  # when, and the bytes of output then
         self._compaction: subprocess.Popen[bytes] | None = None
         self._next_compaction = 0.0
         self._pause = RETRY_SECONDS
@@ -138,25 +138,18 @@ class DiskBudget:
         pause = CHECK_SECONDS
         with contextlib.suppress(OSError):
             free = output.free_bytes(self._run)
-            is_low, is_full = free < LOW_FREE, free < LEAST_FREE
-            pause = min(LOW_CHECK_SECONDS if is_low else CHECK_SECONDS, self._until_full(free, now) / CHECKS_UNTIL_FULL)
-            self._free_streams(BEHIND_BYTES if is_low else STREAM_BYTES, not is_full)
+            is_low = free < LOW_FREE
+            pause = min(CHECK_SECONDS, free / FASTEST_PRINTS / CHECKS_UNTIL_FULL)
+            self._free_streams(BEHIND_BYTES if is_low else STREAM_BYTES, not is_low)
             self._keep_state()
             used = sum(sparse_files.used_bytes(path) for path in self._files())
             most = LOW_BUDGET if is_low else self._allowed(used, free)
             if used > most:
-                self._free_console(most // OUTPUT_SHARE, not is_full)
+                self._free_console(most // OUTPUT_SHARE, not is_low)
                 self._free_journals(most - most // OUTPUT_SHARE, now)
         pause = max(LEAST_CHECK_SECONDS, pause)
         self._due = now + pause
         return pause
-
-    def _until_full(self, free: int, now: float) -> float:
-        """Return the seconds in which the output fills the disk at its present speed."""
-        written = sum(map(sparse_files.size, output.output_files(self._run)))
-        grown, seconds = written - self._written, now - self._checked
-        is_first, self._checked, self._written = not self._checked, now, written
-        return math.inf if is_first or grown <= 0 else free * seconds / grown
 
     def _files(self) -> list[Path]:
         return [*output.output_files(self._run), *rundir.journals(self._run)]
@@ -166,7 +159,7 @@ class DiskBudget:
         if self._most is None:
             if used < LEAST_BUDGET:
                 return LEAST_BUDGET
-            self._most = _configured() or max(LEAST_BUDGET, min(MOST_BUDGET, (free + used) // FREE_SHARE))
+            self._most = self._configured or max(LEAST_BUDGET, min(MOST_BUDGET, (free + used) // FREE_SHARE))
         return self._most
 
     def _free_streams(self, behind: int, waits: bool) -> None:
@@ -241,7 +234,7 @@ class DiskBudget:
 
 def _configured() -> int | None:
     """Return the user's budget in bytes; None where there is none, or it is invalid, which is reported elsewhere."""
-    from monitor.runs import retention  # only a run that takes much space needs it
+    from monitor.runs import retention  # only a process that records a run needs it
 
     try:
         return retention.limits().run

@@ -25,7 +25,7 @@ STREAMS = (STDOUT, STDERR)
 OUTPUT = (rundir.CONSOLE, *STREAMS)
 
 MIN_FREE_BYTES = 1 << 20  # on the disk of the runs: with less, nothing is recorded
-MIN_OUTPUT_BYTES = 64 << 20  # with less, prints could fill the disk faster than older ones are freed, and then fail
+MIN_OUTPUT_BYTES = 512 << 20  # with less, prints could fill the disk faster than older ones are freed, and then fail
 CHUNK = 1 << 18
 WRITERS_SECONDS = 0.1  # between two looks whether the program has closed its output
 PARTIAL_SECONDS = 0.5  # that the merge waits for the rest of a line

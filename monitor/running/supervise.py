@@ -209,8 +209,6 @@ def _leave_terminal(run: Path) -> None:
     for target, source in ((0, devnull), (1, devnull), (2, log)):
         os.dup2(source, target)
     os.chdir("/")
-    with contextlib.suppress(OSError):
-        os.nice(5)  # where cores are short, the training has priority
 
 
 def _record_until_end(plan: Plan, child: int, master: int | None) -> None:
@@ -221,14 +219,15 @@ def _record_until_end(plan: Plan, child: int, master: int | None) -> None:
         writer.write(
             events.Note(producer="", seq=0, t=time.monotonic(), text=plan.warning, level="warning", code="tied")
         )
+    merge = output.Merge.of(plan.run) if plan.apart else None
+    threading.Thread(target=_keep_within, args=(plan, writer, merge, over), daemon=True).start()
+    with contextlib.suppress(OSError):
+        os.nice(5)  # where cores are short, the training has priority; not before the thread that keeps the disk free
     relay = Relay(plan.run, writer.note_unpublished) if writer is not None else None
     recording = threading.Thread(target=_record, args=(plan.run, writer, child, over), daemon=True)
     recording.start()
     threading.Thread(target=lifetime.obey_requests, args=(plan.run, over), daemon=True).start()
     threading.Thread(target=_prune, args=(writer, over), daemon=True).start()
-    merge = output.Merge.of(plan.run) if plan.apart else None
-    budget = disk_space.DiskBudget(plan.run, _told(writer), partial(_copied, plan, merge))
-    threading.Thread(target=_keep_within, args=(budget, over), daemon=True).start()
     moving = threading.Thread(target=_move_output, args=(plan.run, merge, master, over), daemon=True)
     moving.start()
     reading = recorder.Watch(plan.run)
@@ -302,7 +301,8 @@ def _prune(writer: Writer | None, over: threading.Event) -> None:
             traceback.print_exc()
 
 
-def _keep_within(budget: disk_space.DiskBudget, over: threading.Event) -> None:
+def _keep_within(plan: Plan, writer: Writer | None, merge: output.Merge | None, over: threading.Event) -> None:
+    budget = disk_space.DiskBudget(plan.run, _told(writer), partial(_copied, plan, merge))
     while not over.wait(budget.step()):
         pass
 

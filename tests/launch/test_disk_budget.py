@@ -140,8 +140,8 @@ def test_output_is_freed_while_the_program_prints_and_passes_on_whole(state: Sta
 
 @pytest.fixture
 def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A disk of 96 MiB, or of another size."""
-    place, size = tmp_path / "disk", getattr(request, "param", "96m")
+    """A disk of 640 MiB, or of another size."""
+    place, size = tmp_path / "disk", getattr(request, "param", "640m")
     place.mkdir()
     if subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(place)], capture_output=True
@@ -152,10 +152,10 @@ def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]
 
 
 def passed_on(state: State, place: Path, program: str) -> subprocess.CompletedProcess[bytes]:
-    """Run a program that prints 60,000 lines, with its output in the file `passed`."""
+    """Run a program that prints 240,000 lines, with its output in the file `passed`."""
     (place / "go").touch()
     with open(place / "passed", "wb") as passed:
-        command = python(program.format(lines=60_000, go=str(place / "go")))
+        command = python(program.format(lines=240_000, go=str(place / "go")))
         return state.run(*command, capture_output=False, stdout=passed, stderr=subprocess.PIPE)
 
 
@@ -164,7 +164,7 @@ def test_a_program_that_prints_more_than_the_disk_holds_ends_well(small_disk: Pa
     slow = CHATTY.replace('"x" * 4085)', '"x" * 4085); number % 64 or __import__("time").sleep(0.002)')
     ended = passed_on(state, tmp_path, slow)
     assert ended.returncode == 0, ended.stderr
-    assert (tmp_path / "passed").stat().st_size == 60_000 * 4096 + 4
+    assert (tmp_path / "passed").stat().st_size == 240_000 * 4096 + 4
 
 
 def test_prints_that_are_faster_than_their_reader_do_not_fail_on_a_small_disk(small_disk: Path, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_prints_that_are_faster_than_their_reader_do_not_fail_on_a_small_disk(sm
     state = State(small_disk / "state")
     ended = passed_on(state, tmp_path, CHATTY)
     assert ended.returncode == 0, ended.stderr
-    whole = (tmp_path / "passed").stat().st_size == 60_000 * 4096 + 4
+    whole = (tmp_path / "passed").stat().st_size == 240_000 * 4096 + 4
     assert whole != (b"of the output were not passed on: the disk was full" in ended.stderr)
 
 
@@ -183,7 +183,7 @@ def test_on_a_disk_that_is_too_small_for_output_it_is_passed_on_unrecorded(small
     ended = state.run(*python(CHATTY.format(lines=20_000, go=str(tmp_path / "go"))))
     assert ended.returncode == 0, ended.stderr
     assert len(ended.stdout) == 20_000 * 4096 + 4
-    assert ended.stderr.startswith(b"trainmon: the output is not recorded: less than 64 MiB are free on its disk\n")
+    assert ended.stderr.startswith(b"trainmon: the output is not recorded: less than 512 MiB are free on its disk\n")
 
 
 def test_output_is_passed_on_unrecorded_where_files_are_limited(state: State) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import median
 
 MAX_POINTS = 64  # points compared in pairs, 2,016 at most; more add nothing to the interval
@@ -55,3 +56,27 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     size = -(-len(points) // MAX_POINTS)
     parts = [points[at : at + size] for at in range(0, len(points), size)]
     return [(median(x for x, _ in part), median(y for _, y in part)) for part in parts]
+
+
+MIN_LEVEL = 4  # values on each side of a jump
+FLAT = 0.15  # of the jump: as much as each side's two halves may differ
+
+
+def is_jump(values: Sequence[float]) -> bool:
+    """Return whether values rise once, from one level to another, and not gradually: 1 1 1 2 2 2."""
+    known = [value for value in values if value == value]
+    sums = [0.0, *accumulate(known)]
+    count, total = len(known), sums[-1]
+    splits = range(MIN_LEVEL, count - MIN_LEVEL + 1)
+    if not splits:
+        return False
+    # The squares within both sides are least where this is largest.
+    at = max(splits, key=lambda split: sums[split] ** 2 / split + (total - sums[split]) ** 2 / (count - split))
+    before, after = known[:at], known[at:]
+    rise = median(after) - median(before)
+    return rise > 0 and all(_halves_differ(part) <= FLAT * rise for part in (before, after))
+
+
+def _halves_differ(values: Sequence[float]) -> float:
+    middle = len(values) // 2
+    return abs(median(values[middle:]) - median(values[:middle]))

@@ -97,3 +97,35 @@ def test_a_program_s_own_sampling_is_generation(tmp_path: Path) -> None:
     run = watched(tmp_path, str(tmp_path / "script.py"))
     assert run.code == 0, run.err
     assert (len(run.spans("generation")), len(run.steps())) == (12, 12)
+
+
+GENERATES = """
+import subprocess
+import torch
+import transformers
+
+config = transformers.LlamaConfig(
+    vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, pad_token_id=0
+)
+model = transformers.LlamaForCausalLM(config)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for iteration in range(6):
+    model.eval()
+    with torch.no_grad():
+        ids = model.generate(torch.randint(1, 32, (4, 5)), max_new_tokens=10, min_new_tokens=10, do_sample=True)
+    for _ in range(10):
+        subprocess.run(["sleep", "0.05"])
+    model.train()
+    optimizer.zero_grad()
+    model(ids, labels=ids).loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_framework_s_generation_is_recorded_once_and_ends(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(GENERATES)
+    run = watched(tmp_path, str(tmp_path / "script.py"))
+    assert run.code == 0, run.err
+    assert (len(run.spans("generation")), len(run.steps())) == (6, 6)
+    rows = [row for event in run.events("frames") for row in event["rows"] if "subprocess.run" in row[1]]
+    assert rows and {where for where, _, _ in rows} <= {"", "other", "between steps"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from monitor.diagnosis.rules.rl_time import waits_for_one
+from monitor.diagnosis.rules.scoring_time import waits_for_one
 from monitor.model.report import Finding
 from monitor.model.stack_samples import Place
 from trainhooks.auto import decoding

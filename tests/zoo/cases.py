@@ -123,6 +123,7 @@ SICK = (
     Case("rl_text.py", "no-kv-cache", ("no_cache",), twin=True),
     Case("rl_text.py", "generation-tail", ("long_tail",), twin=True),
     Case("rl_text.py", "sequential-rewards", ("judge_in_turn",), twin=True),
+    Case("sick_reference_recomputed.py", "reference-recomputed", twin=True),
     Case("rl_text.py", "zero-advantage", ("equal_rewards",), twin=True),
     Case("rl_signals.py", "weights-not-synced", ("stale_sampler",)),
     Case("rl_signals.py", "off-policy", ("other_temperature",)),

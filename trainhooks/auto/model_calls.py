@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 from trainhooks.auto import program_facts
 from trainhooks.auto.data_loading import BatchCounter
 from trainhooks.auto.instrumentation import harmless, put_facts
+from trainhooks.auto.model_copies import ModelCopies
 from trainhooks.auto.module_parts import parameters, parts
 from trainhooks.auto.op_inspection import inspection
 from trainhooks.auto.own_decoding import CACHES, OwnDecoding
@@ -71,6 +72,7 @@ class TrainedModels:
         # The collections of older generations until the last search, and the modules that it found. Until the next one
         # all that is made is in the younger generations, which are searched in a hundredth of the time.
         self._looked_at: Optional[Tuple[Tuple[int, ...], List[Any]]] = None
+        self._copies = ModelCopies(torch, tracker, CALL)
         self.settled: Dict[int, Any] = {}
 
     def find(self, optimizer: Any) -> bool:
@@ -102,12 +104,22 @@ class TrainedModels:
             self.settle(optimizer)
         elif key in self._steps:
             self._steps[key] += 1
+            if self._steps[key] == FIRST_UNCALLED and self._searches < PROMPT_SEARCHES:
+                self._follow_copies(optimizer)
             if self._steps[key] >= FIRST_UNCALLED and self._tracker.has_gradients:
                 self._follow_parts(_held_by(optimizer))
                 if self._steps[key] == LAST_UNCALLED and not self._called:
                     self._follow_others()
             if self._steps[key] == LAST_UNCALLED:
                 del self._steps[key]
+
+    def _follow_copies(self, optimizer: Any) -> None:
+        """Follow the copies of the model that leads, if this optimizer trains it."""
+        held = self._followed.get(self._leader or 0)
+        leader = None if held is None else held()
+        if leader is not None and _holds_any(leader, _held_by(optimizer)):
+            others = [module for module in self._modules() if id(module) not in self._followed]
+            self._copies.follow(program_facts.unwrapped(leader), others, _Unsaved)
 
     def _follow_others(self) -> None:
         """Follow models that got gradients where no model of an optimizer is called: it holds an earlier copy's."""
@@ -159,6 +171,7 @@ class TrainedModels:
 
     def _follow_all(self, modules: List[Any], limit: int = MAX_MODELS) -> None:
         for module in modules:
+            self._copies.give_up(module)
             # The attribute is set in a module compiled in place, and missing in an older torch.
             may_follow = getattr(module, CALL, module) is None
             if may_follow and id(module) not in self._followed and len(self._followed) < limit:

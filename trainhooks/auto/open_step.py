@@ -283,8 +283,8 @@ class OpenStep:
 
     def decodes(self, since: int) -> None:
         """Record that the model writes sequences since then, without gradients: it is no evaluation."""
-        if self.open or self.nested:
-            return
+        if self.open or self.nested or framework.open_phases or framework.open_evaluations:
+            return  # a framework's own generation has its name
         if not self.evaluating:
             self.evaluation_begins(since, 0)
         self.put((RENAME, "generation"))

@@ -214,12 +214,15 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
         cpus = evidence.report.host.cores
     setting = evidence.setting("dataloader_num_workers", "num_workers")
     running = int(max(evidence.host_values("tree_workers"), default=0))
-    workers = max(running, setting[1] if setting is not None and isinstance(setting[1], int) else 0)
+    loading = setting[1] if setting is not None and isinstance(setting[1], int) else 0
+    workers = max(running, loading)
     if not isinstance(cpus, int) or workers <= MAX_WORKERS_PER_CORE * cpus:
         return None
     data = evidence.phase("data")
     first_wait = data.once if data is not None else 0.0  # for the first batch
-    startup = (evidence.report.wall.startup or 0.0) + first_wait
+    # Each program imports, whatever its workers do; workers that load no data keep no first batch waiting.
+    imports = sum(row.seconds for row in evidence.report.startup if row.name.startswith("import "))
+    startup = (evidence.report.wall.startup or 0.0) - imports + first_wait if loading > cpus else 0.0
     total = data.mean * data.count if data is not None else 0.0
     part = data.share * data.recurring / total if data is not None and total else 0.0
     waits = evidence.enough() and part >= MIN_DATA_SHARE
@@ -231,18 +234,18 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
     elif crowds:
         line = f"threads waited for a core at least {share(MIN_CROWDED_WAIT_SHARE)} of the time in which they could run"
     elif evidence.steps:
-        line = f"{duration(startup)} until the first batch"
+        line = f"{duration(startup)} until the first batch, imports apart"
     else:
-        line = f"{duration(startup)} so far without a first step"
+        line = f"{duration(startup)} so far without a first step, imports apart"
     # In a long run a slow start does not matter.
     is_warning = waits or crowds or not evidence.enough() or evidence.of_wall(startup) >= MIN_STARTUP_SHARE
     return Finding(
         code="oversubscribed",
         severity="warning" if is_warning else "info",
-        title=f"Too many workers: {workers} DataLoader workers on {cpus} cores",
+        title=f"Too many workers: {workers} {'DataLoader workers' if loading else 'worker processes'} on {cpus} cores",
         evidence=[f"{cpus} usable cores", line],
-        advice=f"Set num_workers={max(1, cpus // 2)} to {cpus}: more workers take the cores from each other and delay"
-        " the start.",
+        advice=f"{f'Set num_workers={max(1, cpus // 2)} to {cpus}' if loading else f'Start at most {cpus}'}: more workers"
+        " take the cores from each other and delay the start.",
         lost_fraction=evidence.of_wall(startup) if not waits and not crowds else None,
         over=not waits and not crowds and evidence.steps > 0,
     )

@@ -22,9 +22,9 @@ MIN_RETRIES = 4  # times that the allocator had to free its cache and start over
 MAX_HOST_SHARE = 0.95  # of the memory that the training may use, in all recent readings
 MIN_GROWING_SHARE = 0.01  # of it, within the readings kept: what does not grow may stay there for ever
 
-# Memory that fills costs time as well: fresh pages in each step, retries, at last the disk. What gets slower with it
-# has that name.
-FILLING_MEMORY = Suppress(("slow-drift",), culprits=(*COMPUTING, OTHER))
+# Memory that fills costs time as well: fresh pages in each step or in some, retries, at last the disk. What gets slower
+# with it has that name.
+FILLING_MEMORY = Suppress(("slow-drift", "slow-steps"), culprits=(*COMPUTING, OTHER))
 
 
 # Before others: it ends the run.

@@ -1,17 +1,14 @@
-"""Where the time of reinforcement learning goes: environments, generation, rewards, weights for a server. Pure."""
+"""Where the time of reinforcement learning goes: environments, generation, a reference, new weights. Pure."""
 
 from __future__ import annotations
 
-import re
+import math
 from dataclasses import dataclass
 from statistics import median
 
-from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
-from monitor.diagnosis.rules.waiting import unnamed_in_steps
+from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
 from monitor.model.pace import SINCE
 from monitor.model.report import Finding, PhaseRow
-from monitor.model.stack_samples import Place
-from monitor.model.unnamed_time import UNNAMED
 from monitor.step_columns import OTHER
 from monitor.units import duration, plural, share
 from trainhooks.auto.vocabulary import (
@@ -22,16 +19,15 @@ from trainhooks.auto.vocabulary import (
     TAIL_STEPS,
     UNCACHED_CALLS,
 )
-from trainhooks.stack_activities import HTTP, SLEEP, SUBPROCESS
 
 
-def _total(evidence: Evidence, name: str) -> float:
+def total(evidence: Evidence, name: str) -> float:
     """Return the sum of a metric over the run; 0 where there is none."""
     row = evidence.report.metrics.get(name)
     return (row.mean or 0.0) * row.count if row is not None else 0.0
 
 
-def _costs_nothing(evidence: Evidence, least: float) -> bool:
+def costs_nothing(evidence: Evidence, least: float) -> bool:
     """Return whether only the host's clock times a GPU's steps and the GPU works meanwhile, as far as is known."""
     return evidence.host_only and max(evidence.idle_most or 0.0, evidence.idle_least) < least
 
@@ -61,7 +57,7 @@ class EnvTime:
 def env_bound(evidence: Evidence) -> Finding | None:
     """Find environments that take most of the time, stepped one after the other in one process."""
     time = env_time(evidence)
-    if time is None or not evidence.enough() or _costs_nothing(evidence, MIN_ENV_SHARE):
+    if time is None or not evidence.enough() or costs_nothing(evidence, MIN_ENV_SHARE):
         return None
     part, lost = evidence.of_loop(time.seconds), evidence.of_wall(time.seconds)
     if part < MIN_ENV_SHARE or lost < MIN_ENV_SHARE / 2 or time.each < MIN_ENV_STEP_SECONDS:
@@ -102,7 +98,7 @@ def env_time(evidence: Evidence) -> EnvTime | None:
     """Return the time in steps of environments; None where there are none, or it is unknown."""
     rows = evidence.report.host_phases or evidence.report.phases
     row: PhaseRow | None = next((row for row in rows if row.name == "rollout"), None)
-    seconds, steps, calls = (_total(evidence, name) for name in (ENV_SECONDS, ENV_STEPS, ENV_CALLS))
+    seconds, steps, calls = (total(evidence, name) for name in (ENV_SECONDS, ENV_STEPS, ENV_CALLS))
     whole = row.mean * row.count if row is not None else 0.0
     if row is None or not (seconds and steps and calls and whole):
         return None
@@ -159,8 +155,8 @@ def _is_natural(evidence: Evidence) -> bool:
 
     Of n such answers the longest has 1 + 1/2 + ... + 1/n times the mean length.
     """
-    answers, calls = _total(evidence, "completions"), _total(evidence, "generate_calls")
-    tokens, steps = _total(evidence, "new_tokens"), _total(evidence, DECODE_STEPS)
+    answers, calls = total(evidence, "completions"), total(evidence, "generate_calls")
+    tokens, steps = total(evidence, "new_tokens"), total(evidence, DECODE_STEPS)
     if not (answers and calls and tokens and steps):
         return False
     at_once = answers / calls
@@ -176,11 +172,11 @@ def _tail_share(evidence: Evidence) -> tuple[float, bool, str] | None:
     """
     metrics = evidence.report.metrics
     steps = metrics.get(DECODE_STEPS)
-    decoded = _total(evidence, DECODE_STEPS)
+    decoded = total(evidence, DECODE_STEPS)
     if steps is not None and decoded:
         if steps.count < MIN_TAIL_STEPS:
             return None
-        few = _total(evidence, TAIL_STEPS)
+        few = total(evidence, TAIL_STEPS)
         return few / decoded, True, f"{few:,.0f} of {decoded:,.0f} decoding steps, by the lengths of all answers"
     mean, longest = metrics.get("completions/mean_length"), metrics.get("completions/max_length")
     if mean is None or longest is None or min(mean.count, longest.count) < MIN_TAIL_STEPS or not longest.mean:
@@ -198,8 +194,8 @@ MIN_LONG_GENERATION = 10.0  # seconds: calls this long need no number of steps t
 @rule("no-kv-cache", Family.MODEL)
 def no_kv_cache(evidence: Evidence) -> Finding | None:
     """Find generation that computes all tokens so far again for each new one."""
-    calls, uncached = _total(evidence, "generate_calls"), _total(evidence, UNCACHED_CALLS)
-    answers, tokens = _total(evidence, "completions"), _total(evidence, "new_tokens")
+    calls, uncached = total(evidence, "generate_calls"), total(evidence, UNCACHED_CALLS)
+    answers, tokens = total(evidence, "completions"), total(evidence, "new_tokens")
     if not calls or not answers or uncached < MIN_UNCACHED_CALLS or uncached < MIN_UNCACHED_SHARE * calls:
         return None
     generating = evidence.named("generation")
@@ -223,135 +219,46 @@ def no_kv_cache(evidence: Evidence) -> Finding | None:
     )
 
 
-# Rewards
+# A reference
 
-REWARDS = ("reward", "execution")
-MIN_REWARD_SHARE = 0.20  # of the time since the first step: half of it, the least that waits, is 10%
-MIN_WAITING_SHARE = 0.5  # of the stack samples in these phases: computing is then the lesser part
-# A started process may be one of many; these calls start one and wait for it.
-_ONE_PROCESS = re.compile(
-    r"\((?:subprocess\.)?(?:run|call|check_call|check_output|getoutput|getstatusoutput)\)|\(os\.system\)"
-)
-# Functions that look after several things at once.
-_OF_MANY = re.compile(r" in \w*(?:poll|wait|join|gather|collect|as_completed)\w*", re.IGNORECASE)
+MIN_COPY_CALLS = 8  # of the copy, that were watched
+MIN_AGAIN_SHARE = 0.3  # of its calls: in two passes over each batch, half of them
+MAX_MIXED_SHARE = 0.1  # likewise, with new rows and known ones: samples from a replay buffer
+MIN_ROUNDS = 2  # times that new rows followed: a fixed data set repeats whole, in its next epoch
+MIN_AGAIN_COST = 0.05  # of the time since the first step: less is not worth a buffer
+MIN_WARNING_AGAIN = 0.10
 
 
-@rule(
-    "sequential-rewards",
-    Family.WAITING,
-    suppresses=("gpu-starved", Suppress(("unaccounted-time",), same_culprit=True)),
-    idle_time=True,
-)
-def sequential_rewards(evidence: Evidence) -> Finding | None:
-    """Find rewards that wait for processes, servers or the clock, one thing at a time."""
-    seconds, where, culprit = evidence.named(*REWARDS), REWARDS, "reward"
-    if not seconds and evidence.report.cycle is not None:
-        # A program that names no phase: between generation and learning it asks its judges.
-        inside, between = unnamed_in_steps(evidence), evidence.between
-        seconds, where, culprit = inside + between, UNNAMED, OTHER if inside >= between else BETWEEN_STEPS
-    part = evidence.of_loop(seconds)
-    if part < MIN_REWARD_SHARE or not evidence.enough() or _costs_nothing(evidence, MIN_REWARD_SHARE):
+@rule("reference-recomputed", Family.MODEL, suppresses=(Suppress(("unaccounted-time",), if_most=True),))
+def reference_recomputed(evidence: Evidence) -> Finding | None:
+    """Find a copy of the trained model, its weights unchanged, that is called on the same inputs again."""
+    table = evidence.facts("model_copy")
+    calls, again, mixed, rounds = (int(positive(table.get(name))) for name in ("calls", "repeated", "mixed", "rounds"))
+    spent, watched = positive(table.get("repeated_seconds")), positive(table.get("watched_seconds"))
+    if calls < MIN_COPY_CALLS or again < MIN_AGAIN_SHARE * calls or mixed > MAX_MIXED_SHARE * calls:
         return None
-    samples = evidence.sampled_seconds(*where)
-    waits = {place: spent for place, spent in samples.items() if waits_for_one(place)}
-    if where == UNNAMED:  # a pause there may be anything
-        waits = {place: spent for place, spent in waits.items() if place.activity != SLEEP}
-    waiting = sum(waits.values()) / sum(samples.values()) if waits else 0.0
-    if waiting < MIN_WAITING_SHARE or part * waiting < MIN_REWARD_SHARE / 2:
+    part = min(1.0, spent / watched) if watched and not evidence.host_only else None
+    if rounds < MIN_ROUNDS or not evidence.enough() or (part is not None and part < MIN_AGAIN_COST):
         return None
-    kinds = sorted({place.activity for place in waits})
-    what = "rewards" if where == REWARDS else "in no phase"
+    cost = "" if part is None else f": {share(part)} of the time {SINCE}"
     return Finding(
-        code="sequential-rewards",
-        severity="warning",
-        title=f"Sequential rewards: {share(part * waiting)} of the time {SINCE} waits, for one call after the other",
+        code="reference-recomputed",
+        severity="warning" if part is not None and part >= MIN_WARNING_AGAIN else "info",
+        title=f"Reference computed again on the same inputs{cost}",
         evidence=[
-            f"{what} {share(part)} of the time {SINCE}, {share(waiting)} of it waiting ({', '.join(kinds)}),"
-            " by stack samples",
-            *evidence.places(*where),
+            f"{again:,} of {calls:,} calls of a copy of the trained model: inputs that it was given before, after updates"
+            " of the trained model and none of its own"
         ],
-        advice="Where each answer is a call, make the calls at once: a ThreadPoolExecutor around them, or asynchronous"
-        " requests. Where one call holds all answers, that program is the limit: score beside the next generation.",
-        lost_fraction=evidence.of_wall(seconds) * waiting * _saved_at_once(evidence, part * waiting),
-        culprit=culprit,
+        advice="Compute the reference's log-probabilities once for each batch of answers, before the first update, and"
+        " keep them beside the answers.",
+        lost_fraction=None if part is None else part * evidence.loop_share,
+        culprit=OTHER,
     )
 
 
-def _saved_at_once(evidence: Evidence, part: float) -> float:
-    """Return what all calls at once save of a wait for one after the other, at most.
-
-    One call remains where there is a call for each answer; unknown where answers are not counted. What works for the
-    calls on this machine is no quicker than all its cores: their part at work during the wait remains. All else is
-    taken to keep every core busy, so that this part is an estimate from below.
-
-    Args:
-        part: of the time since the first step, in this wait.
-    """
-    answers, calls = _total(evidence, "completions"), _total(evidence, "generate_calls")
-    last = calls / answers if calls and answers > calls else 0.0
-    used = evidence.host_values("cpu")
-    busy = (median(used) / 100.0 - (1.0 - part)) / part if used else 0.0
-    return 1.0 - min(1.0, max(last, busy))
-
-
-def waits_for_one(place: Place) -> bool:
-    """Return whether a stack sample shows the training thread itself wait for a single thing.
-
-    Locks and queues are left out: there a program waits for its pool of threads or processes, which is the remedy.
-    """
-    if place.activity == HTTP:
-        return True
-    if place.activity == SUBPROCESS:
-        return _ONE_PROCESS.search(place.line) is not None
-    return place.activity == SLEEP and _OF_MANY.search(place.line) is None
-
-
-# A sandbox or a judge that ends by its time limit
-
-SCORING = (*REWARDS, "test_generation")
-MIN_HITS, MIN_HIT_SHARE = 5, 0.03  # steps at the limit; of all steps with the phase
-LIMIT_WIDTH = 1.04  # times the limit: what starts and ends a call takes some hundredths
-MIN_LIMIT_RATIO = 1.5  # times the median: where most calls end at one time, that is how long they take
-# Seconds that people choose as limits. A longest call lies within 4% above one of them by chance in 1 of 4 cases; that
-# the longest steps crowd there, apart from the others, is what decides.
-LIMITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 45, 50, 60, 90, 120, 180, 240, 300, 600)
-GAP = 1.3  # times: the limit divided by this, to the limit, is where fewer steps end than at it
-MIN_LIMIT_SHARE = 0.05  # of the time since the first step
-
-
-@rule("time-limit", Family.WAITING, suppresses=(Suppress(("slow-steps",), culprits=SCORING),))
-def time_limit(evidence: Evidence) -> Finding | None:
-    """Find scoring that often takes as long as it may: what does not end, or is too slow for its limit."""
-    for name in SCORING:
-        stats = evidence.state.main.phases.get(name)
-        if stats is None or not evidence.enough():
-            continue
-        column = stats.seconds.digested()
-        typical, longest = column.quantiles.at(0.5)[0], column.most
-        limit = max((limit for limit in LIMITS if limit <= longest), default=None)
-        if limit is None or longest > limit * LIMIT_WIDTH or longest < MIN_LIMIT_RATIO * typical:
-            continue
-        hits = column.quantiles.count(longest / LIMIT_WIDTH)
-        near = column.quantiles.count(longest / GAP) - hits
-        seconds = hits * (limit - typical)
-        part = evidence.of_loop(seconds)
-        if hits < max(MIN_HITS, MIN_HIT_SHARE * column.count) or near > hits or part < MIN_LIMIT_SHARE:
-            continue
-        return Finding(
-            code="time-limit",
-            severity="warning",
-            title=f"{name} ends at a limit of {limit} s in {share(hits / column.count)} of the steps",
-            evidence=[
-                f"{hits:,} of {column.count:,} steps take {limit} s to {duration(longest)} there, none longer; median"
-                f" {duration(typical)}",
-                *evidence.places(name),
-            ],
-            advice="Lower the limit to what answers that end need, stop what cannot end early (a first test, a limit on"
-            " CPU time), and score the others meanwhile.",
-            lost_fraction=None if evidence.host_only else evidence.of_wall(seconds),
-            culprit=name,
-        )
-    return None
+def positive(value: object) -> float:
+    """Return a number of a fact; 0 where it is none, or below."""
+    return max(0.0, float(value)) if isinstance(value, int | float) and math.isfinite(value) else 0.0
 
 
 # Weights for an inference server
@@ -365,7 +272,7 @@ def weight_sync_heavy(evidence: Evidence) -> Finding | None:
     """Find much time in handing new weights to whoever generates."""
     seconds = evidence.named("weight_sync")
     part = evidence.of_loop(seconds)
-    if part < MIN_SYNC_SHARE or not evidence.enough() or _costs_nothing(evidence, MIN_SYNC_SHARE):
+    if part < MIN_SYNC_SHARE or not evidence.enough() or costs_nothing(evidence, MIN_SYNC_SHARE):
         return None
     row = evidence.phase("weight_sync")
     outside = sum(span.name == "weight_sync" for span in evidence.state.main.marks)  # before a step's first forward

@@ -22,7 +22,7 @@ from monitor.model.compare import (
     skipped_share,
 )
 from monitor.model.flops import heaviness
-from monitor.model.growth import slope
+from monitor.model.growth import is_jump, slope
 from monitor.model.pace import Pace, amounts_per_step
 from monitor.model.report import Finding
 from monitor.model.series import Curve, Series
@@ -46,6 +46,7 @@ MIN_OPTIMIZER_SECONDS = 1e-4  # per step; a shorter one is mostly calls, not ari
 MIN_STRETCHES = 8  # by the GPU's clock, in each third
 MIN_THIRD_VALUES = 3
 MIN_CULPRIT_GROWTH = 0.25  # of the drift, for a phase to be named: there are seldom more than four that matter
+MIN_COMPUTED_RISE = 0.75  # of the drift, in forward and backward: the rest goes to a larger optimizer and batch
 NEWEST = 20  # steps that show whether it is over
 MAX_RECOVERED = 1.10  # of the first third: the newest steps are as fast as those were; half of what makes a drift
 
@@ -85,13 +86,15 @@ def slow_drift(evidence: Evidence) -> Finding | None:
     lines += [f"last {NEWEST} steps {brief(newest)} per step: over"] if over else []
     lines += evidence.unnamed_places() if between else []
     lines += [crowd] if crowd else []
+    jumps = not between and _computes_more(evidence, grown, late - early)
+    lines += ["all at once, between two even levels, in what the model computes: other work?"] if jumps else []
     if culprit is not None and grown.get(culprit, 0.0) > 0:
         lines.append(f"{culprit} grew most: +{brief(grown[culprit])} per step")
     lines += _grown_line(evidence)
     where = f", in {culprit}" if culprit and not between else ", between steps" if between else ""
     return Finding(
         code="slow-drift",
-        severity="info" if crowd or over else "warning",
+        severity="info" if crowd or over or jumps else "warning",
         title=f"Drift: steps {share(late / early - 1)} slower than at the start{where}{' (over)' if over else ''}",
         evidence=lines,
         advice="Look for what grows with the run: a list that is kept, sequence lengths, a cache, a filling disk. Check"
@@ -141,6 +144,12 @@ def _is_other_work(evidence: Evidence) -> bool:
         if abs(last / max(1, late) - first / max(1, early)) > MAX_PHASE_CHANGE:
             return True
     return _begins_late(evidence, late)
+
+
+def _computes_more(evidence: Evidence, grown: dict[str, float], rise: float) -> bool:
+    """Return whether the steps rise once, in forward and backward: layers that train from then on, larger images."""
+    computing = sum(grown.get(name, 0.0) for name in ("forward", "backward"))
+    return computing >= MIN_COMPUTED_RISE * rise and is_jump(_step_seconds(evidence))
 
 
 def _begins_late(evidence: Evidence, late: int) -> bool:

@@ -28,6 +28,7 @@ from trainhooks.auto import (
     loop_bounds,
     loop_numbers,
     model_calls,
+    model_copies,
     module_parts,
     op_attention,
     op_census,
@@ -43,6 +44,7 @@ from trainhooks.auto import (
     sparse_rows,
     step_loss,
     step_tracker,
+    time_limits,
     unseen,
     update_checks,
 )
@@ -59,15 +61,15 @@ OWN_HANDLE = -1  # the id of our hooks of all optimizers; torch's begin at 0
 # Modules that run on the training thread and must not become part of a compiled graph.
 _NOT_COMPILED = (
     sys.modules[__name__], step_tracker, step_loss, open_step, parameter_updates, fast_path, data_loading, model_calls,
-    module_parts, batch_parts, own_decoding, unseen, program_facts, op_attention, op_census, op_flops, op_inspection,
-    update_checks, pass_checks, gradient_sync, sparse_rows, generator_weights, plan, loop_bounds, loop_numbers,
+    model_copies, time_limits, module_parts, batch_parts, own_decoding, unseen, program_facts, op_attention, op_census,
+    op_flops, op_inspection, update_checks, pass_checks, gradient_sync, sparse_rows, generator_weights, plan, loop_bounds, loop_numbers,
     counted_loops, rollouts, environments, instrumentation, frames, signal_errors, api, session, deferred, device_lane,
     cuda, device_sampling,
 )  # fmt: skip
 
 
 # Modules whose functions call the program's: warnings pass over them.
-_WRAPPING = (sys.modules[__name__], fast_path, data_loading, model_calls, program_facts)
+_WRAPPING = (sys.modules[__name__], fast_path, data_loading, model_calls, model_copies, program_facts)
 
 
 @when_imported("torch")
@@ -86,6 +88,7 @@ def install(torch: Any) -> None:
     _time_cuda_start(torch, tracker)
     _time_moves(torch, tracker)
     _keep_out_of_graphs(torch)
+    time_limits.watch()
     cuda.watch_captures()
     for graph in cuda.graphs():
         _watch_graphs(graph, tracker)  # after `watch_captures`: these run before it, while CUDA may still be called

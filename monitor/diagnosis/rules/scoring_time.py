@@ -1,0 +1,179 @@
+"""How long rewards take: calls made one after the other, and programs that end at their time limit. Pure."""
+
+from __future__ import annotations
+
+import re
+from statistics import median
+
+from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
+from monitor.diagnosis.rules.rl_time import costs_nothing, positive, total
+from monitor.diagnosis.rules.waiting import unnamed_in_steps
+from monitor.model.pace import SINCE
+from monitor.model.report import Finding
+from monitor.model.stack_samples import Place
+from monitor.model.unnamed_time import UNNAMED
+from monitor.step_columns import OTHER
+from monitor.units import duration, share
+from trainhooks.stack_activities import HTTP, SLEEP, SUBPROCESS
+
+REWARDS = ("reward", "execution")
+MIN_REWARD_SHARE = 0.20  # of the time since the first step: half of it, the least that waits, is 10%
+MIN_WAITING_SHARE = 0.5  # of the stack samples in these phases: computing is then the lesser part
+# A started process may be one of many; these calls start one and wait for it.
+_ONE_PROCESS = re.compile(
+    r"\((?:subprocess\.)?(?:run|call|check_call|check_output|getoutput|getstatusoutput)\)|\(os\.system\)"
+)
+# Functions that look after several things at once.
+_OF_MANY = re.compile(r" in \w*(?:poll|wait|join|gather|collect|as_completed)\w*", re.IGNORECASE)
+
+
+@rule(
+    "sequential-rewards",
+    Family.WAITING,
+    suppresses=("gpu-starved", Suppress(("unaccounted-time",), same_culprit=True)),
+    idle_time=True,
+)
+def sequential_rewards(evidence: Evidence) -> Finding | None:
+    """Find rewards that wait for processes, servers or the clock, one thing at a time."""
+    seconds, where, culprit = evidence.named(*REWARDS), REWARDS, "reward"
+    if not seconds and evidence.report.cycle is not None:
+        # A program that names no phase: between generation and learning it asks its judges.
+        inside, between = unnamed_in_steps(evidence), evidence.between
+        seconds, where, culprit = inside + between, UNNAMED, OTHER if inside >= between else BETWEEN_STEPS
+    part = evidence.of_loop(seconds)
+    if part < MIN_REWARD_SHARE or not evidence.enough() or costs_nothing(evidence, MIN_REWARD_SHARE):
+        return None
+    samples = evidence.sampled_seconds(*where)
+    waits = {place: spent for place, spent in samples.items() if waits_for_one(place)}
+    if where == UNNAMED:  # a pause there may be anything
+        waits = {place: spent for place, spent in waits.items() if place.activity != SLEEP}
+    waiting = sum(waits.values()) / sum(samples.values()) if waits else 0.0
+    if waiting < MIN_WAITING_SHARE or part * waiting < MIN_REWARD_SHARE / 2:
+        return None
+    kinds = sorted({place.activity for place in waits})
+    what = "rewards" if where == REWARDS else "in no phase"
+    return Finding(
+        code="sequential-rewards",
+        severity="warning",
+        title=f"Sequential rewards: {share(part * waiting)} of the time {SINCE} waits, for one call after the other",
+        evidence=[
+            f"{what} {share(part)} of the time {SINCE}, {share(waiting)} of it waiting ({', '.join(kinds)}),"
+            " by stack samples",
+            *evidence.places(*where),
+        ],
+        advice="Where each answer is a call, make the calls at once: a ThreadPoolExecutor around them, or asynchronous"
+        " requests. Where one call holds all answers, that program is the limit: score beside the next generation.",
+        lost_fraction=evidence.of_wall(seconds) * waiting * _saved_at_once(evidence, part * waiting),
+        culprit=culprit,
+    )
+
+
+def _saved_at_once(evidence: Evidence, part: float) -> float:
+    """Return what all calls at once save of a wait for one after the other, at most.
+
+    One call remains where there is a call for each answer; unknown where answers are not counted. What works for the
+    calls on this machine is no quicker than all its cores: their part at work during the wait remains. All else is
+    taken to keep every core busy, so that this part is an estimate from below.
+
+    Args:
+        part: of the time since the first step, in this wait.
+    """
+    answers, calls = total(evidence, "completions"), total(evidence, "generate_calls")
+    last = calls / answers if calls and answers > calls else 0.0
+    used = evidence.host_values("cpu")
+    busy = (median(used) / 100.0 - (1.0 - part)) / part if used else 0.0
+    return 1.0 - min(1.0, max(last, busy))
+
+
+def waits_for_one(place: Place) -> bool:
+    """Return whether a stack sample shows the training thread itself wait for a single thing.
+
+    Locks and queues are left out: there a program waits for its pool of threads or processes, which is the remedy.
+    """
+    if place.activity == HTTP:
+        return True
+    if place.activity == SUBPROCESS:
+        return _ONE_PROCESS.search(place.line) is not None
+    return place.activity == SLEEP and _OF_MANY.search(place.line) is None
+
+
+# A sandbox or a judge that ends by its time limit
+
+SCORING = (*REWARDS, "test_generation")
+MIN_HITS, MIN_HIT_SHARE = 5, 0.03  # steps at the limit; of all steps with the phase
+LIMIT_WIDTH = 1.04  # times the limit: what starts and ends a call takes some hundredths
+MIN_LIMIT_RATIO = 1.5  # times the median: where most calls end at one time, that is how long they take
+# Seconds that people choose as limits. A longest call lies within 4% above one of them by chance in 1 of 4 cases; that
+# the longest steps crowd there, apart from the others, is what decides.
+LIMITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 45, 50, 60, 90, 120, 180, 240, 300, 600)
+GAP = 1.3  # times: the limit divided by this, to the limit, is where fewer steps end than at it
+MIN_LIMIT_SHARE = 0.05  # of the time since the first step
+LOWER_LIMIT = (
+    "Lower the limit to what answers that end need, stop what cannot end early (a first test, a limit on CPU time), and"
+    " score the others meanwhile."
+)
+
+
+@rule(
+    "time-limit",
+    Family.WAITING,
+    suppresses=(
+        Suppress(("slow-steps",), culprits=(*SCORING, OTHER)),
+        Suppress(("unaccounted-time", "sequential-rewards"), same_culprit=True, if_most=True),
+    ),
+)
+def time_limit(evidence: Evidence) -> Finding | None:
+    """Find scoring that often takes as long as it may: what does not end, or is too slow for its limit."""
+    return _by_exceptions(evidence) or _by_durations(evidence)
+
+
+def _by_exceptions(evidence: Evidence) -> Finding | None:
+    """Find limits that programs reached which the training waited for."""
+    table = evidence.facts("time_limit")
+    hits, seconds, limit = (positive(table.get(name)) for name in ("hits", "seconds", "limit"))
+    part = evidence.of_loop(seconds)
+    if hits < MIN_HITS or part < MIN_LIMIT_SHARE:
+        return None
+    named = {name: evidence.named(name) for name in SCORING}
+    longest = max(named, key=named.__getitem__)
+    return Finding(
+        code="time-limit",
+        severity="warning",
+        title=f"Programs end at their time limit {hits:,.0f} times: {share(part)} of the time {SINCE}",
+        evidence=[f"subprocess.TimeoutExpired in the training's own thread, the last one after {duration(limit)}"],
+        advice=LOWER_LIMIT,
+        lost_fraction=None if evidence.host_only else min(1.0, evidence.of_wall(seconds)),
+        culprit=longest if named[longest] >= seconds / 2 else OTHER,
+    )
+
+
+def _by_durations(evidence: Evidence) -> Finding | None:
+    for name in SCORING:
+        stats = evidence.state.main.phases.get(name)
+        if stats is None or not evidence.enough():
+            continue
+        column = stats.seconds.digested()
+        typical, longest = column.quantiles.at(0.5)[0], column.most
+        limit = max((limit for limit in LIMITS if limit <= longest), default=None)
+        if limit is None or longest > limit * LIMIT_WIDTH or longest < MIN_LIMIT_RATIO * typical:
+            continue
+        hits = column.quantiles.count(longest / LIMIT_WIDTH)
+        near = column.quantiles.count(longest / GAP) - hits
+        seconds = hits * (limit - typical)
+        part = evidence.of_loop(seconds)
+        if hits < max(MIN_HITS, MIN_HIT_SHARE * column.count) or near > hits or part < MIN_LIMIT_SHARE:
+            continue
+        return Finding(
+            code="time-limit",
+            severity="warning",
+            title=f"{name} ends at a limit of {limit} s in {share(hits / column.count)} of the steps",
+            evidence=[
+                f"{hits:,} of {column.count:,} steps take {limit} s to {duration(longest)} there, none longer; median"
+                f" {duration(typical)}",
+                *evidence.places(name),
+            ],
+            advice=LOWER_LIMIT,
+            lost_fraction=None if evidence.host_only else evidence.of_wall(seconds),
+            culprit=name,
+        )
+    return None

@@ -1,0 +1,89 @@
+"""Calls of a copy of the trained model: what it computes again is counted, and what only looks like it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.auto.watched import watched
+from trainhooks.auto.model_copies import RepeatedInference
+
+SCRIPT = """
+import copy, sys
+import torch
+from torch import nn
+
+KIND = sys.argv[1]
+torch.manual_seed(0)
+policy = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+reference = copy.deepcopy(policy)
+optimizer = torch.optim.SGD(policy.parameters(), lr=0.01)
+buffer = torch.randn(64, 8)
+for iteration in range(8):
+    rows = torch.randn(32, 8)
+    with torch.no_grad():
+        kept = reference(rows) if KIND == "once" else None
+    for epoch in range(4):
+        for part in torch.randperm(32).split(16):
+            x = rows[part]
+            if KIND == "replay":
+                buffer = torch.cat((buffer[8:], torch.randn(8, 8)))
+                x = buffer[torch.randint(64, (16,))]
+            with torch.no_grad():
+                theirs = kept[part] if KIND == "once" else reference(x)
+            loss = (policy(x) - theirs - 0.1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if KIND == "average":
+                with torch.no_grad():
+                    for own, trained in zip(reference.parameters(), policy.parameters()):
+                        own.lerp_(trained, 0.1)
+print(f"{loss.item():.9f}")
+"""
+
+
+def counted(tmp_path: Path, kind: str) -> dict[str, Any]:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    run = watched(tmp_path, str(tmp_path / "script.py"), kind)
+    assert run.code == 0, run.err
+    assert len(run.steps()) == 64
+    found = run.facts.get("model_copy", {})
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_reference_that_is_called_in_each_inner_epoch(tmp_path: Path) -> None:
+    found = counted(tmp_path, "again")
+    assert (found["calls"], found["mixed"]) == (32, 0)  # the report before the last
+    assert found["repeated"] == pytest.approx(0.75 * 32, abs=4)
+    assert found["rounds"] >= 2
+    assert 0 < found["repeated_seconds"] < found["watched_seconds"]
+
+
+@pytest.mark.parametrize("kind", ["once", "average", "replay"])
+def test_copies_that_compute_something_new(tmp_path: Path, kind: str) -> None:
+    found = counted(tmp_path, kind)
+    assert not found or found["mixed"] > found["repeated"]
+
+
+def test_equal_rows_of_one_update_are_not_repeated() -> None:
+    counts = RepeatedInference()
+    assert not counts.takes([1, 2], (0,), (0,))
+    assert not counts.takes([1, 2], (0,), (0,))
+    assert counts.takes([1, 2], (0,), (1,))
+
+
+def test_a_copy_with_new_weights_computes_something_new() -> None:
+    counts = RepeatedInference()
+    for update in range(4):
+        assert not counts.takes([1, 2], (update,), (update,))
+
+
+def test_rounds_are_new_rows_after_repeated_ones() -> None:
+    counts = RepeatedInference()
+    for update, rows in enumerate(([1], [1], [1], [2], [2], [3])):
+        counts.takes(rows, (0,), (update,))
+    assert (counts.calls, counts.repeated, counts.rounds, counts.mixed) == (6, 3, 2, 0)

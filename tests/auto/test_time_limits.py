@@ -1,0 +1,58 @@
+"""Time limits that programs of a training reach."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.auto.watched import watched
+
+SCRIPT = """
+import subprocess, sys
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+def ends_at_limit():
+    try:
+        subprocess.run(["sleep", "30"], timeout=0.3, capture_output="pipes" in sys.argv)
+    except subprocess.TimeoutExpired as error:
+        print(error)
+
+def is_looked_at():
+    process = subprocess.Popen(["sleep", "1"])
+    while True:
+        try:
+            return process.wait(timeout=0.3)
+        except subprocess.TimeoutExpired:
+            pass
+
+for step in range(4):
+    (is_looked_at if "looks" in sys.argv else ends_at_limit)()
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).mean().backward()
+    optimizer.step()
+"""
+
+
+def limits(tmp_path: Path, *arguments: str) -> dict[str, Any]:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    run = watched(tmp_path, str(tmp_path / "script.py"), *arguments)
+    assert run.code == 0, run.err
+    found = run.facts.get("time_limit", {})
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("arguments", [(), ("pipes",)])
+def test_limits_of_programs_that_are_waited_for(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    found = limits(tmp_path, *arguments)
+    assert 2 <= found["hits"] <= 4
+    assert found["seconds"] == pytest.approx(0.3 * found["hits"], rel=0.05)
+
+
+def test_looks_whether_a_process_has_ended_are_none(tmp_path: Path) -> None:
+    assert limits(tmp_path, "looks") == {}

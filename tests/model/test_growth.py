@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from monitor.model.growth import MAX_POINTS, MIN_POINTS, slope
+from monitor.model.growth import MAX_POINTS, MIN_POINTS, is_jump, slope
 
 
 def test_a_rise_is_found_beside_noise_and_outliers() -> None:
@@ -40,3 +40,13 @@ def test_of_few_points_nothing_is_known() -> None:
 def test_many_points_cost_no_more_than_some() -> None:
     found = slope([(float(i), 0.5 * i) for i in range(100 * MAX_POINTS)])
     assert found is not None and abs(found.rate - 0.5) < 1e-9
+
+
+def test_a_jump_is_told_from_a_gradual_rise() -> None:
+    noise = random.Random(2)
+    jump = [1.0 + (at >= 40) + noise.gauss(0, 0.03) for at in range(100)]
+    assert is_jump(jump)
+    assert not is_jump([1.0 + at / 100 for at in range(100)])
+    assert not is_jump([1.0 + min(1.0, at / 50) for at in range(100)])
+    assert not is_jump([-value for value in jump])
+    assert not is_jump([1.0, 2.0])

@@ -80,3 +80,24 @@ def test_what_is_over_after_the_warm_up_or_comes_in_waves_is_no_drift() -> None:
     assert drift(run(lambda at: 0.5 if at < 5 else 0.02, 200)) is None
     assert drift(run(lambda at: 0.02 + (0.3 if at % 50 == 49 else 0.0), 200)) is None
     assert drift(run(lambda at: 0.02 + 0.02 * (at % 40 < 20), 200)) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "severity"),
+    [
+        (lambda at: 0.03 if at < 120 else 0.06, "info"),  # layers that train from then on
+        (lambda at: 0.03 + 0.0002 * at, "warning"),
+    ],
+)
+def test_a_single_rise_of_what_is_computed_may_be_other_work(seconds: Callable[[int], float], severity: str) -> None:
+    told, noise = Story(), random.Random(3)
+    for at in range(240):
+        told.step(forward=0.4 * seconds(at) * noise.uniform(0.95, 1.05), backward=0.6 * seconds(at))
+        told.tell(Host, cores=8, cpu=13.0, tree_cpu=100.0, tree_waiting=0.0)
+    found = drift(told)
+    assert found is not None and found.severity == severity
+
+
+def test_a_single_rise_in_no_phase_is_a_drift() -> None:
+    found = drift(run(lambda at: 0.03 if at < 120 else 0.06, 240))
+    assert found is not None and found.severity == "warning"

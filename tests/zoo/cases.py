@@ -54,7 +54,7 @@ class Case:
 
 
 def _gpu(scene: str, seconds: int, expected: str | None, **more: Mapping[str, str]) -> Case:
-    return Case(SIMULATED, expected, (scene, str(seconds)), scene={}, **more)  # type: ignore[arg-type]
+    return Case(SIMULATED, expected, (scene, str(seconds)), scene={"driver.count": "1"}, **more)  # type: ignore[arg-type]
 
 
 SICK = (

@@ -244,8 +244,8 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
         severity="warning" if is_warning else "info",
         title=f"Too many workers: {workers} {'DataLoader workers' if loading else 'worker processes'} on {cpus} cores",
         evidence=[f"{cpus} usable cores", line],
-        advice=f"{f'Set num_workers={max(1, cpus // 2)} to {cpus}' if loading else f'Start at most {cpus}'}: more workers"
-        " take the cores from each other and delay the start.",
+        advice=(f"Set num_workers={max(1, cpus // 2)} to {cpus}" if loading else f"Start at most {cpus}")
+        + ": more workers take the cores from each other and delay the start.",
         lost_fraction=evidence.of_wall(startup) if not waits and not crowds else None,
         over=not waits and not crowds and evidence.steps > 0,
     )

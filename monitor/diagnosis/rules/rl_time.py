@@ -246,8 +246,8 @@ def reference_recomputed(evidence: Evidence) -> Finding | None:
         severity="warning" if part is not None and part >= MIN_WARNING_AGAIN else "info",
         title=f"Reference computed again on the same inputs{cost}",
         evidence=[
-            f"{again:,} of {calls:,} calls of a copy of the trained model: inputs that it was given before, after updates"
-            " of the trained model and none of its own"
+            f"{again:,} of {calls:,} calls of a copy of the trained model: on inputs that it was given before, with"
+            " updates of the trained model in between and none of its own"
         ],
         advice="Compute the reference's log-probabilities once for each batch of answers, before the first update, and"
         " keep them beside the answers.",

@@ -79,7 +79,7 @@ class Driver(threading.Thread):
     def __init__(self, scene, after):
         super().__init__(daemon=True)
         self.file = Path(os.environ["NVML_STUB"])
-        self.base = self.file.read_text() + "driver.count = 1\n"
+        self.base = self.file.read_text()
         self.healthy = {
             "sm_clock": FULL,
             "power": 640_000,

@@ -60,11 +60,11 @@ OWN_HANDLE = -1  # the id of our hooks of all optimizers; torch's begin at 0
 
 # Modules that run on the training thread and must not become part of a compiled graph.
 _NOT_COMPILED = (
-    sys.modules[__name__], step_tracker, step_loss, open_step, parameter_updates, fast_path, data_loading, model_calls,
-    model_copies, time_limits, module_parts, batch_parts, own_decoding, unseen, program_facts, op_attention, op_census,
-    op_flops, op_inspection, update_checks, pass_checks, gradient_sync, sparse_rows, generator_weights, plan, loop_bounds, loop_numbers,
-    counted_loops, rollouts, environments, instrumentation, frames, signal_errors, api, session, deferred, device_lane,
-    cuda, device_sampling,
+    sys.modules[__name__], step_tracker, step_loss, open_step, parameter_updates, fast_path, data_loading,
+    model_calls, model_copies, time_limits, module_parts, batch_parts, own_decoding, unseen, program_facts,
+    op_attention, op_census, op_flops, op_inspection, update_checks, pass_checks, gradient_sync, sparse_rows,
+    generator_weights, plan, loop_bounds, loop_numbers, counted_loops, rollouts, environments, instrumentation,
+    frames, signal_errors, api, session, deferred, device_lane, cuda, device_sampling,
 )  # fmt: skip
 
 

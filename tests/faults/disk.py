@@ -13,7 +13,7 @@ from tests.faults.catalogue import NotHere, Result, fault
 from tests.faults.place import BRIEF, HERE, Place, Training, steps_told, wait_for
 from trainhooks import rundir
 
-SMALL = 96 << 20  # bytes of a small disk, large enough for the output to be recorded
+SMALL = 640 << 20  # bytes of a small disk, large enough for the output to be recorded
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from trainhooks import facts
 from trainhooks.auto import instrumentation
 from trainhooks.auto.model_calls import FIRST_REPORT, RepeatedCalls
 
-from .watched import ROOT, both, watched
+from .watched import ROOT, both, long, watched
 
 GIB = 2**30
 
@@ -144,7 +144,7 @@ for _ in range(30):
 
 
 @pytest.mark.parametrize(
-    ("words", "tool"), [(("-m", "cProfile", "-o", "profile"), "profile"), (("-X", "tracemalloc"), "tracemalloc")]
+    ("words", "tool"), [(("-m", "cProfile", "-o", "profile"), "profile"), long(("-X", "tracemalloc"), "tracemalloc")]
 )
 def test_tools_that_python_calls(tmp_path: Path, words: tuple[str, ...], tool: str) -> None:
     script = tmp_path / "train.py"

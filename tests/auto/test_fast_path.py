@@ -25,7 +25,7 @@ def recorded(state: Path, *words: str) -> tuple[str, int]:
     return ended.stdout, int(ended.stderr.split()[-1])
 
 
-@pytest.mark.parametrize("kind", ["loader", "late", *map(long, ("plain", "tokens"))])
+@pytest.mark.parametrize("kind", ["loader", *map(long, ("late", "plain", "tokens"))])
 @pytest.mark.parametrize("seed", ["1", long("2")])
 def test_both_paths_record_the_same(tmp_path: Path, kind: str, seed: str) -> None:
     fast, on_path = recorded(tmp_path, "fast", seed, kind)

@@ -249,7 +249,7 @@ def test_a_training_with_such_a_finder(place: Place, way: str) -> None:
     assert len(place.both(sys.executable, "training.py").steps()) == 5
 
 
-@pytest.mark.parametrize("user", [True, False])
+@pytest.mark.parametrize("user", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_two_installations(place: Place, user: bool) -> None:
     pytest.importorskip("torch")
     shutil.copytree(ROOT / "trainhooks", place.path / "other" / "trainhooks")

@@ -158,6 +158,7 @@ def test_a_rank_that_finds_the_others_dead_begins_anew(tmp_path: Path) -> None:
     assert sorted(journals(tmp_path).values()) == [[0], [0, 1]]
 
 
+@pytest.mark.long
 def test_processes_that_torch_spawns_are_ranks_too(tmp_path: Path) -> None:
     """Nobody gives them an environment: the process group knows their ranks."""
     seen = watched(tmp_path, str(SCRIPTS / "ddp.py"), "spawn")

@@ -105,7 +105,7 @@ def test_a_call_of_generate_tells_its_tail_and_its_cache(script: Script, form: s
     assert run.facts.get("generate") == ({"use_cache": False, "set_by": by} if by else None)
 
 
-@pytest.mark.parametrize(("seconds", "fires"), [(0.003, True), long(0.00002, False)])
+@pytest.mark.parametrize(("seconds", "fires"), [long(0.003, True), long(0.00002, False)])
 def test_seconds_in_environments(script: Script, seconds: float, fires: bool) -> None:
     loop = ON_POLICY.format(env=f"World({seconds})", action="action.item()", reset="ended")
     if fires:  # long enough for the start not to matter

@@ -56,6 +56,7 @@ def test_models_of_libraries(tmp_path: Path, library: str) -> None:
     assert "True" in run.out and "False" not in run.out
 
 
+@pytest.mark.long
 def test_a_trainer_s_callback_loads_without_trainmon(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     source = "import pickle, transformers\nfrom transformers import Trainer\n"

@@ -53,6 +53,7 @@ def found(state: Path, *kinds: str) -> dict[str, dict[str, Any]]:
     return dict(json.loads(line) for line in ended.stdout.splitlines())
 
 
+@pytest.mark.long
 def test_faults_are_found_with_their_numbers_and_nothing_else(tmp_path: Path) -> None:
     tables = found(tmp_path, *MAIN)
     assert {kind: set(table) for kind, table in tables.items()} == {

@@ -132,6 +132,7 @@ def test_one_rate_alone_bare(box: Box) -> None:
     assert not (box.path / "runs").exists()
 
 
+@pytest.mark.long
 def test_the_ranks_are_one_run(box: Box) -> None:
     done = watch(box, *TORCHRUN, "demo/ddp.py", "--steps", str(DDP_STEPS), "--uneven")
     first, second = losses(done.stdout)

@@ -159,6 +159,7 @@ def passed_on(state: State, place: Path, program: str) -> subprocess.CompletedPr
         return state.run(*command, capture_output=False, stdout=passed, stderr=subprocess.PIPE)
 
 
+@pytest.mark.long
 def test_a_program_that_prints_more_than_the_disk_holds_ends_well(small_disk: Path, tmp_path: Path) -> None:
     state = State(small_disk / "state")
     slow = CHATTY.replace('"x" * 4085)', '"x" * 4085); number % 64 or __import__("time").sleep(0.002)')

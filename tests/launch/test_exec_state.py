@@ -47,7 +47,7 @@ def both(state: State, place: Path, around: str, command: list[str]) -> list[tup
     return found
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param("alarm", marks=pytest.mark.long), *sorted(CASES.keys() - {"alarm"})])
 def test_the_program_starts_as_it_would_alone(state: State, tmp_path: Path, case: str) -> None:
     around, command = CASES[case]
     if "perl" in around and shutil.which("perl") is None:

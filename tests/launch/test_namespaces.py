@@ -70,6 +70,7 @@ def test_it_is_stopped_through_its_own_trainmon(state: State, elsewhere: subproc
     assert catalogue.state(state.only)[0] == "killed" and not (state.only / rundir.STOP_REQUEST).exists()
 
 
+@pytest.mark.long
 def test_nobody_there_answers(state: State, elsewhere: subprocess.Popen[bytes]) -> None:
     (supervisor,) = _supervisors(elsewhere.pid, state.only)
     send_signal(supervisor, signal.SIGSTOP)

@@ -318,6 +318,7 @@ def test_a_directory_named_trainhooks_without_modules_does_no_harm(checkout: Pla
     assert checkout.steps_done() == 5
 
 
+@pytest.mark.long
 def test_ranks_of_torchrun_keep_theirs_and_tell_it_once(checkout: Place) -> None:
     pytest.importorskip("torch")
     checkout.write("code/trainhooks.py", "WHOSE = 'mine'\n")

@@ -54,7 +54,7 @@ def stepped(path: Path) -> bool:
     return (path / "step").exists()
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_a_checkpoint_at_sigterm_is_saved_though_there_are_workers(state: State, tmp_path: Path, context: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(CHECKPOINT)

@@ -72,6 +72,7 @@ def test_two_at_once(state: State, scripts: dict[str, str]) -> None:
     assert none.returncode == 2 and none.stderr.count(b"\n") == 1 and b"from 1 to 2" in none.stderr
 
 
+@pytest.mark.long
 def test_the_mixture_gives_no_findings(state: State, scripts: dict[str, str]) -> None:
     """Steps of 10 ms and 200 ms, interleaved, look like a training whose every other step is slow."""
     state.run("sh", "-c", f"{scripts['train']} 200 0.01 & {scripts['tune']} 12 0.2; wait")
@@ -81,6 +82,7 @@ def test_the_mixture_gives_no_findings(state: State, scripts: dict[str, str]) ->
     assert all(row["seconds"] < 0.15 for row in known["slow_steps"] if row["step"] > 1)  # the first one loads
 
 
+@pytest.mark.long
 def test_one_after_the_other(state: State, scripts: dict[str, str]) -> None:
     assert state.run("sh", "-c", f"{scripts['train']} 30 0.01 && {scripts['tune']} 12 0.01").returncode == 0
     known = reported(state)
@@ -89,11 +91,13 @@ def test_one_after_the_other(state: State, scripts: dict[str, str]) -> None:
     assert known["run"]["facts"]["command"][1].endswith("train.py"), "facts are its own, too"
 
 
+@pytest.mark.long
 def test_the_same_script_with_other_arguments_is_another_training(state: State, scripts: dict[str, str]) -> None:
     state.run("sh", "-c", f"{scripts['train']} 30 0.01; {scripts['train']} 12 0.01")
     assert figures(reported(state)) == (30, 1) and figures(reported(state, "last#2")) == (12, 1)
 
 
+@pytest.mark.long
 def test_a_command_that_is_tried_again_is_one_training(state: State, scripts: dict[str, str]) -> None:
     state.run("sh", "-c", f"for n in 1 2; do {scripts['train']} 10 0.01 crash; done")
     known = reported(state)
@@ -101,6 +105,7 @@ def test_a_command_that_is_tried_again_is_one_training(state: State, scripts: di
     assert known["progress"]["steps_done"] >= 10
 
 
+@pytest.mark.long
 def test_ranks_of_one_job_are_one_training(state: State, tmp_path: Path) -> None:
     script = tmp_path / "ddp.py"
     script.write_text("import torch.distributed as dist\ndist.init_process_group('gloo')\nimport sys\n" + TRAIN)
@@ -147,6 +152,7 @@ def test_while_both_run_no_step_of_the_other_is_shown(state: State, tmp_path: Pa
         front.wait(30)
 
 
+@pytest.mark.long
 def test_while_they_run_the_first_is_shown_then_the_one_that_is_left(state: State, scripts: dict[str, str]) -> None:
     command = f"{scripts['train']} 40 0.05 & sleep 1; {scripts['tune']} 4000 0.05; wait"
     front = state.start("sh", "-c", command)

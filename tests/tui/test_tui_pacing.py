@@ -275,6 +275,7 @@ def within(terminal: SlowTerminal, budget: float) -> bool:
     return count <= budget * (time.monotonic() - begin + SAVED_SECONDS) + 4096
 
 
+@pytest.mark.long
 def test_low_bandwidth_keeps_to_its_budget(training: tuple[Path, dict[str, str]]) -> None:
     terminal = opened(training, 10_000, "--low-bandwidth")
     try:

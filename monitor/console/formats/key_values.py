@@ -49,7 +49,7 @@ _NAME = re.compile(
 )
 _LEVELS = re.compile(r"^(?:(?:INFO|WARNING|WARN|DEBUG|ERROR|NOTICE|root|stdout|stderr) )+(?=\S)")
 _CUTS = re.compile(
-    r"[,;]\s+|[|│┃\[\]()\t•·»]|\s[-–—]\s|\s{2,}(?![\s\d.+-])|\.\s|->|=>|(?<=[\d%])\s/\s(?=[A-Za-z])|(?<=[A-Za-z]):\s(?=[A-Za-z])"
+    r"[,;]\s+|[|│┃\[\]()\t•·»]|\s[-–—]\s|(?<!\s)\s{2,}(?![\s\d.+-])|\.\s|->|=>|(?<=[\d%])\s/\s(?=[A-Za-z])|(?<=[A-Za-z]):\s(?=[A-Za-z])"
 )
 _SPACED = re.compile(
     rf"(?P<name>[A-Za-z_@][\w@./%-]{{0,40}}(?: (?!(?:[Nn]a[Nn]|[Ii]nf)\b)[A-Za-z_@][\w@./%-]{{0,40}}){{0,3}})"

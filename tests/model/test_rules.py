@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from monitor.diagnosis import diagnose
+from monitor.model.report import Finding
 from trainhooks.events import Facts, Host, Metrics
 
 from .conftest import Story, folded, judged, judged_state
@@ -337,6 +338,17 @@ def with_workers(workers: int, waiting: float, used: float = 390.0, device: str 
     told = facts(healthy(), cpus=4, args={"dataloader_num_workers": workers}, optimizer={"device": device})
     full = {"cpu": lambda i: 99.0, "tree_cpu": lambda i: used, "cores": lambda i: 4}
     return host_readings(told, n=12, tree_waiting=lambda i: waiting, **full)
+
+
+def test_rows_of_a_tensor_take_as_long_in_any_loader() -> None:
+    def loading(samples: int) -> Finding:
+        told = Story()
+        for _ in range(60):
+            told.step_with({"samples": samples}, data=jitter(0.0018), forward=jitter(0.002), backward=jitter(0.003))
+        (finding,) = [found for found in judged(told, alive=False)[0] if found.code == "input-bound"]
+        return finding
+
+    assert [loading(samples).severity for samples in (32, 512)] == ["warning", "info"]
 
 
 def test_many_workers_take_the_cores_from_a_training_on_the_cpu() -> None:

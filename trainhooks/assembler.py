@@ -53,6 +53,7 @@ class Assembler:
         enclosing: phases and spans around the open step, if there is one; innermost last.
         accounted_ns: nanoseconds that finished steps and spans have accounted for so far.
         accounted_until: when the last of these ended; an automatic step, begun in hindsight, begins no earlier.
+        ended: name and end of the first phase of an automatic step that ended since a reader has reset this.
     """
 
     def __init__(self, process: ProcessState, thread: str, is_main: bool, lane: Optional[Lane] = None) -> None:
@@ -66,6 +67,7 @@ class Assembler:
         self.enclosing: List[OpenScope] = []
         self.accounted_ns = 0
         self.accounted_until = 0
+        self.ended: Optional[Tuple[str, int]] = None
         self._log_in_step = self.annotations.log_in_step
         self._count = self.annotations.count
         self._body_ns = 0  # of the last step, without the wait for its item
@@ -327,6 +329,8 @@ class Assembler:
         if step.loop is not AUTOMATIC:
             return
         t = step.give_time(step.open_phases[-1] if step.open_phases else step.base_phase, t)
+        if self.ended is None and step.base_phase is not None:
+            self.ended = step.base_phase.name, t
         step.base_phase = None
         if name is not None:
             phase = step.phases.get(name)

@@ -38,7 +38,7 @@ from trainhooks.facts import Devices, torch_flags
 from trainhooks.frames import Sampler, raised_at, said
 from trainhooks.gc_pauses import LateWakes
 from trainhooks.journal import Journal, Notifier
-from trainhooks.lane_entries import FACTS, Lane, host_clock, monotonic_seconds
+from trainhooks.lane_entries import FACTS, NANOSECOND, Lane, host_clock, monotonic_seconds
 from trainhooks.step_annotations import ProcessState
 
 WAKE_SECONDS = 0.05
@@ -180,8 +180,12 @@ class BackgroundWriter:
         """Sample the training's stack, for the time that its phases do not explain."""
         primary = self._process.primary
         now = monotonic_seconds()
+        if primary is not None and primary.ended is not None:
+            name, at = primary.ended
+            self._sampler.ended(name, at / NANOSECOND)
+            primary.ended = None
         if primary is not None and primary.lane.thread.ident is not None and self._sampler.is_due(now):
-            self._place = self._sampler.sample(primary.lane.thread.ident, primary.current_phase())
+            self._place = self._sampler.sample(primary.lane.thread.ident, primary.current_phase(), now)
             self._device_times.add_stack_sample(self._place)
         self._stamp(self._frames(now))
 

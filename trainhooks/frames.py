@@ -166,6 +166,7 @@ class Sampler:
     def __init__(self) -> None:
         self.wanted = os.environ.get(VARIABLE, "1") != "0"
         self._rows: Dict[Tuple[str, str, str], int] = {}
+        self._latest: Optional[Tuple[float, Tuple[str, str, str]]] = None  # the newest sample: its time, and its row
         self._names: Dict[str, str] = {}
         self._activities: Dict[Tuple[str, int, str, int], Optional[str]] = {}  # of the user's own calls, by place
         self._first: Optional[float] = None  # when sampling began
@@ -186,8 +187,9 @@ class Sampler:
         age = now - (now if self._first is None else self._first)
         return next((period for upto, period in PERIODS if age < upto), LONG_RUN_PERIOD)
 
-    def sample(self, thread: int, phase: str) -> Optional[str]:
+    def sample(self, thread: int, phase: str, now: float = 0.0) -> Optional[str]:
         """Count the thread's innermost user frame under `phase`, and return it."""
+        self._latest = None
         # The frames are let go of before their source is read, which can take long on a slow disk.
         stack = _stack(_standing(sys._current_frames().get(thread))) if self.wanted else None
         place = self._place(stack) if stack is not None else None
@@ -197,7 +199,20 @@ class Sampler:
                 key = (phase, place.rpartition(FROM)[2], key[2])  # a library's places can be many
             if key in self._rows or len(self._rows) < MAX_PLACES:
                 self._rows[key] = self._rows.get(key, 0) + 1
+                self._latest = now, key
         return place
+
+    def ended(self, phase: str, t: float) -> None:
+        """Move the newest sample if its phase had ended before it: a rollout's end is known when learning begins."""
+        if self._latest is None or self._latest[0] <= t or self._latest[1][0] != phase:
+            return
+        key, self._latest = self._latest[1], None
+        if self._rows.get(key):
+            other = ("other", *key[1:])
+            self._rows[other] = self._rows.get(other, 0) + 1
+            self._rows[key] -= 1
+            if not self._rows[key]:
+                del self._rows[key]
 
     def report(self, now: float, is_last: bool = False) -> Optional[Frames]:
         """Return the samples since the last report where one is due; None: not yet, or there are none."""

@@ -11,6 +11,7 @@ from tests.auto.watched import watched
 
 SCRIPT = """
 import subprocess, sys
+from concurrent.futures import ThreadPoolExecutor
 import torch
 
 model = torch.nn.Linear(4, 1)
@@ -30,8 +31,12 @@ def is_looked_at():
         except subprocess.TimeoutExpired:
             pass
 
+pool = ThreadPoolExecutor(4)
 for step in range(4):
-    (is_looked_at if "looks" in sys.argv else ends_at_limit)()
+    if "pool" in sys.argv:
+        list(pool.map(lambda _: ends_at_limit(), range(4)))
+    else:
+        (is_looked_at if "looks" in sys.argv else ends_at_limit)()
     optimizer.zero_grad()
     model(torch.randn(8, 4)).mean().backward()
     optimizer.step()
@@ -51,7 +56,14 @@ def limits(tmp_path: Path, *arguments: str) -> dict[str, Any]:
 def test_limits_of_programs_that_are_waited_for(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     found = limits(tmp_path, *arguments)
     assert 2 <= found["hits"] <= 4
+    assert found["own"] == found["hits"]
     assert found["seconds"] == pytest.approx(0.3 * found["hits"], rel=0.05)
+
+
+def test_limits_in_a_pool_are_waited_for_at_the_same_time(tmp_path: Path) -> None:
+    found = limits(tmp_path, "pool")
+    assert 2 <= found["hits"] <= 16 and found["own"] == 0
+    assert 0 < found["seconds"] < 0.3 * found["hits"]
 
 
 def test_looks_whether_a_process_has_ended_are_none(tmp_path: Path) -> None:

@@ -232,3 +232,19 @@ def test_while_the_source_is_read_the_locals_of_the_function_can_go(monkeypatch:
     assert inside.wait(10) and thread.ident is not None
     assert Sampler().sample(thread.ident, "forward") is not None
     assert alive and not any(alive)
+
+
+def test_a_sample_after_the_end_of_its_phase_is_moved() -> None:
+    def rows(ended: float, phase: str = "rollout") -> list[str]:
+        sampler = Sampler()
+        assert sampler.is_due(10.0)
+        assert sampler.sample(threading.get_ident(), "rollout", 10.0) is not None
+        sampler.ended(phase, ended)
+        sampler.ended(phase, ended)  # once
+        report = sampler.report(20.0, is_last=True)
+        assert report is not None
+        return [phase for phase, _, count in report.rows for _ in range(count)]
+
+    assert rows(9.9) == ["other"]
+    assert rows(10.1) == ["rollout"]
+    assert rows(9.9, "forward") == ["rollout"]

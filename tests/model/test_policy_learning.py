@@ -93,6 +93,7 @@ SICK: dict[str, list[Told]] = {
         logged({"reward": lambda t: min(1.0, 0.2 + 2.0 * t), "frac_reward_zero_std": line(0.1, 1.0)}),
         logged({"reward": lambda t: min(3.0, 0.2 + 6.0 * t), "reward_std": lambda t: max(0.02, 0.4 - t)}),
         logged({"reward": lambda t: min(1.0, 0.2 + 2.0 * t)}, **LONG),
+        logged({"reward": lambda t: min(1.5, 0.3 + 3 * t), "frac_reward_zero_std": lambda t: min(1.0, 0.1 + 3 * t)}),
     ],
     "completions-truncated": [
         logged({**RISING, "completions/clipped_ratio": flat(0.4, 0.1)}, max_completion_length=256),

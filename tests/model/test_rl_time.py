@@ -190,6 +190,38 @@ def test_a_limit_costs_what_it_is_longer_than_the_median() -> None:
     assert told.lost_fraction == pytest.approx(15 * 7.8 / (60 * 4 + 15 * 10.07 + 45 * 2.2), rel=0.05)
 
 
+def stopped(hits: int, own: int, seconds: float, activity: str) -> Story:
+    table = {"hits": hits, "own": own, "seconds": seconds, "limit": 1.0}
+    told = Story().tell(Facts, facts={"time_limit": table})
+    for _ in range(STEPS):
+        told.step_with({"metrics": {"reward": jitter(0.5)}}, forward=0.05, backward=0.1, other=jitter(0.5))
+    rows = [("other", "rl.py:9 (list) in score", 40)]
+    return told.tell(Frames, rows=rows, activities=[activity], begin=100.0)
+
+
+def test_programs_that_reach_their_limit_are_found_in_few_steps() -> None:
+    assert_first_and_alone(stopped(24, 24, 24.0, "subprocess"), "time-limit")
+    assert_first_and_alone(stopped(24, 0, 24.0, "worker pool"), "time-limit")
+    for story in (
+        stopped(3, 3, 12.0, "subprocess"),  # too few
+        stopped(12, 12, 0.5, "subprocess"),  # they cost little
+        stopped(12, 0, 12.0, ""),  # in threads that the training does not wait for
+    ):
+        assert "time-limit" not in found(story)
+
+
+def test_subprocesses_one_after_the_other_need_no_rollout_to_be_rewards() -> None:
+    def waiting(metric: str, line: tuple[str, str, int]) -> Story:
+        told = Story()
+        for _ in range(STEPS):
+            told.step_with({"metrics": {metric: jitter(0.5)}}, forward=0.05, backward=0.1, other=jitter(0.6))
+        return told.tell(Frames, rows=[("other", line[0], line[2])], activities=[line[1]], begin=100.0)
+
+    assert "sequential-rewards" in found(waiting("reward", PROCESS))
+    assert "sequential-rewards" not in found(waiting("loss", PROCESS))
+    assert "sequential-rewards" not in found(waiting("reward", REQUEST))  # it may be what generates
+
+
 def test_a_missing_cache_promises_no_number() -> None:
     told = found(uncached())["no-kv-cache"]
     assert told.lost_fraction is None

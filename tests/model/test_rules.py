@@ -308,7 +308,7 @@ def test_an_optimizer_that_takes_longer_as_well_shows_a_slower_machine() -> None
     def slower(optimizer: float) -> Story:
         told = facts(Story(), optimizer={"device": "cpu"})
         for i in range(300):
-            factor = 1 + 0.5 * i / 300
+            factor = 1 + 0.8 * i / 300
             told.step(forward=jitter(0.1 * factor), optimizer=jitter(0.02 * (factor if optimizer else 1)))
         return told
 

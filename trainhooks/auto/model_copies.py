@@ -13,9 +13,10 @@ from threading import get_ident
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from trainhooks import cuda
-from trainhooks.auto import unseen
+from trainhooks.auto import generator_weights, unseen
 from trainhooks.auto.instrumentation import harmless, put_facts
 from trainhooks.auto.module_parts import parameters
+from trainhooks.auto.own_decoding import OwnDecoding
 from trainhooks.auto.step_tracker import StepTracker
 from trainhooks.lane_entries import NANOSECOND, host_clock
 
@@ -31,8 +32,10 @@ Values = Tuple[Any, ...]
 class RepeatedInference:
     """Count the calls of one copy whose inputs it was given before, with updates of the trained model in between."""
 
-    __slots__ = ("_known", "_was_repeated", "_weights", "calls", "mixed", "repeated", "repeated_ns", "rounds", "since",
-                 "until")  # fmt: skip
+    __slots__ = (
+        "_known", "_was_repeated", "_weights", "calls", "decoding", "mixed", "repeated", "repeated_ns", "rounds",
+        "since", "until",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.calls = 0
@@ -43,6 +46,7 @@ class RepeatedInference:
         self.repeated_ns = self.since = self.until = 0
         self._known: Dict[Any, Values] = {}  # row -> the trained weights when it was given first
         self._weights: Optional[Values] = None
+        self.decoding = OwnDecoding()
 
     def takes(self, rows: Sequence[Any], weights: Values, trained: Values) -> bool:
         """Take a call. Return whether it computes what an earlier one did.
@@ -140,6 +144,8 @@ class ModelCopies:
         if tracker.in_backward or tracker.nested or cuda.modes_active():
             return None
         given = args[0] if args else kwargs.get("input_ids")
+        if type(given) is self._torch.Tensor and counts.decoding.is_decoding(given, 0):
+            generator_weights.weights.generated(module)  # it samples, in a loop of the program's own
         rows = self._rows(given) if type(given) is self._torch.Tensor else None
         return None if rows is None else counts.takes(rows, _weights(module), _weights(trained))
 

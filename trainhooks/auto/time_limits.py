@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from _thread import allocate_lock
 from threading import get_ident
 from types import CodeType
 from typing import Any, Callable, Set
@@ -20,21 +21,34 @@ MAX_FRAMES = 8  # between `communicate` and the look for it
 
 
 class TimeLimits:
-    """The time limits that were reached by the training thread, which waited for them."""
+    """The time limits that programs reached, in any thread, and the time in which at least one was waited for.
+
+    Attributes:
+        own: how many the training thread itself waited for.
+    """
 
     def __init__(self) -> None:
-        self.hits = 0
+        self.hits = self.own = 0
         self.seconds = 0.0
-        self._reported = 0
+        self._until = self._reported = 0  # on the host's clock
+        self._lock = allocate_lock()  # of the thread that counts: no other one waits for it, nor a forked process
 
-    def reached(self, limit: float) -> None:
-        """Count one. Seconds."""
-        self.hits += 1
-        self.seconds += limit
-        now = host_clock()
-        if now - self._reported >= REPORT_SECONDS * NANOSECOND:
-            self._reported = now
-            put_facts(time_limit={"hits": self.hits, "seconds": self.seconds, "limit": limit})
+    def reached(self, limit: float, is_own: bool) -> None:
+        """Count one, in seconds, as it is reached."""
+        if not self._lock.acquire(False):
+            return  # two threads at once: one of them is enough
+        try:
+            now = host_clock()
+            self.hits += 1
+            self.own += is_own
+            self.seconds += (now - max(self._until, now - int(limit * NANOSECOND))) / NANOSECOND
+            self._until = now
+            if now - self._reported >= REPORT_SECONDS * NANOSECOND:
+                self._reported = now
+                table = {"hits": self.hits, "own": self.own, "seconds": self.seconds, "limit": limit}
+                put_facts(time_limit=table)
+        finally:
+            self._lock.release()
 
 
 limits = TimeLimits()
@@ -55,10 +69,10 @@ def _made(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _count(error: Any) -> None:
     tracker = framework.tracker
-    if tracker is None or tracker.silent or tracker.thread != get_ident():
+    if tracker is None or tracker.silent:
         return
     if isinstance(error.timeout, (int, float)) and _is_raised_in(_waits_for_all()):
-        limits.reached(float(error.timeout))
+        limits.reached(float(error.timeout), tracker.thread == get_ident())
 
 
 def _waits_for_all() -> Set[CodeType]:

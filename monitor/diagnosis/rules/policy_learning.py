@@ -11,6 +11,7 @@ from monitor.diagnosis.policy_metrics import (
     Policy,
     Quantity,
     Signal,
+    has_risen,
     is_unit,
     least_correlation,
     mirrored,
@@ -36,8 +37,8 @@ GENERATION = "generation"
 def zero_advantage(evidence: Evidence) -> Finding | None:
     """Find groups of completions that teach nothing, because all rewards in a group are the same."""
     for policy in policies(evidence):
-        if _solved(evidence, policy):
-            continue
+        if _solved(evidence, policy) or _is_at_end(evidence, policy):
+            continue  # `reward-saturated`
         shares = [row for row in policy.of(Quantity.ZERO_GROUPS) if row.is_share and row.enough(evidence)]
         for row in shares:
             if row.level >= MIN_ZERO_SHARE:
@@ -124,6 +125,14 @@ def _solved(evidence: Evidence, policy: Policy) -> bool:
     if reward is None or not reward.enough(evidence) or not is_unit(reward) or reward.least == reward.most:
         return False
     return reward.mostly(low=1.0 - MAX_BELOW_BOUND)
+
+
+def _is_at_end(evidence: Evidence, policy: Policy) -> bool:
+    """Return whether a reward of unknown bound has risen until all answers had the largest so far."""
+    reward = policy.reward
+    if reward is None or not reward.enough(evidence):
+        return False
+    return has_risen(reward) and _at_most_seen(evidence, policy, reward)
 
 
 def _at_most_seen(evidence: Evidence, policy: Policy, reward: Signal) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from statistics import median
 
+from monitor.diagnosis.policy_metrics import policies
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.rl_time import costs_nothing, positive, total
 from monitor.diagnosis.rules.waiting import unnamed_in_steps
+from monitor.diagnosis.rules.worker_waits import worker_seconds
 from monitor.model.pace import SINCE
 from monitor.model.report import Finding
 from monitor.model.stack_samples import Place
@@ -36,7 +38,8 @@ _OF_MANY = re.compile(r" in \w*(?:poll|wait|join|gather|collect|as_completed)\w*
 def sequential_rewards(evidence: Evidence) -> Finding | None:
     """Find rewards that wait for processes, servers or the clock, one thing at a time."""
     seconds, where, culprit = evidence.named(*REWARDS), REWARDS, "reward"
-    if not seconds and evidence.report.cycle is not None:
+    has_cycle = evidence.report.cycle is not None
+    if not seconds and (has_cycle or any(policy.reward is not None for policy in policies(evidence))):
         # A program that names no phase: between generation and learning it asks its judges.
         inside, between = unnamed_in_steps(evidence), evidence.between
         seconds, where, culprit = inside + between, UNNAMED, OTHER if inside >= between else BETWEEN_STEPS
@@ -45,8 +48,9 @@ def sequential_rewards(evidence: Evidence) -> Finding | None:
         return None
     samples = evidence.sampled_seconds(*where)
     waits = {place: spent for place, spent in samples.items() if waits_for_one(place)}
-    if where == UNNAMED:  # a pause there may be anything
-        waits = {place: spent for place, spent in waits.items() if place.activity != SLEEP}
+    if where == UNNAMED:  # a pause there may be anything; where nothing else generates, a request may do so
+        others = (SLEEP,) if has_cycle else (SLEEP, HTTP)
+        waits = {place: spent for place, spent in waits.items() if place.activity not in others}
     waiting = sum(waits.values()) / sum(samples.values()) if waits else 0.0
     if waiting < MIN_WAITING_SHARE or part * waiting < MIN_REWARD_SHARE / 2:
         return None
@@ -120,6 +124,7 @@ LOWER_LIMIT = (
     suppresses=(
         Suppress(("slow-steps",), culprits=(*SCORING, OTHER)),
         Suppress(("unaccounted-time", "sequential-rewards"), same_culprit=True, if_most=True),
+        Suppress(("worker-wait",), if_most=True),
     ),
 )
 def time_limit(evidence: Evidence) -> Finding | None:
@@ -130,7 +135,9 @@ def time_limit(evidence: Evidence) -> Finding | None:
 def _by_exceptions(evidence: Evidence) -> Finding | None:
     """Find limits that programs reached which the training waited for."""
     table = evidence.facts("time_limit")
-    hits, seconds, limit = (positive(table.get(name)) for name in ("hits", "seconds", "limit"))
+    hits, own, seconds, limit = (positive(table.get(name)) for name in ("hits", "own", "seconds", "limit"))
+    if own < hits / 2:  # in a pool: what the training does not wait for costs nothing
+        seconds = min(seconds, worker_seconds(evidence))
     part = evidence.of_loop(seconds)
     if hits < MIN_HITS or part < MIN_LIMIT_SHARE:
         return None
@@ -140,7 +147,10 @@ def _by_exceptions(evidence: Evidence) -> Finding | None:
         code="time-limit",
         severity="warning",
         title=f"Programs end at their time limit {hits:,.0f} times: {share(part)} of the time {SINCE}",
-        evidence=[f"subprocess.TimeoutExpired in the training's own thread, the last one after {duration(limit)}"],
+        evidence=[
+            f"subprocess.TimeoutExpired, the last one after {duration(limit)};"
+            f" {own:,.0f} of them in the training's own thread"
+        ],
         advice=LOWER_LIMIT,
         lost_fraction=None if evidence.host_only else min(1.0, evidence.of_wall(seconds)),
         culprit=longest if named[longest] >= seconds / 2 else OTHER,

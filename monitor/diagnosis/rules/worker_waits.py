@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.waiting import MIN_UNNAMED_SHARE, MIN_WARNING_UNNAMED_SHARE, unnamed_seconds
 from monitor.model.pace import SINCE
@@ -19,17 +21,12 @@ from trainhooks.stack_activities import FOR_WORKERS, POOL
 )
 def worker_wait(evidence: Evidence) -> Finding | None:
     """Find a training that waits for what its own workers make: samples, completions, scores."""
-    samples = evidence.sampled_seconds(*UNNAMED)
-    waits = sum(seconds for place, seconds in samples.items() if place.activity in FOR_WORKERS)
-    pools = sum(seconds for place, seconds in samples.items() if place.activity == POOL)
-    if not waits or not evidence.enough() or evidence.host_only:
-        return None
-    seconds = unnamed_seconds(evidence) * waits / sum(samples.values())
+    seconds = worker_seconds(evidence)
     part = evidence.of_loop(seconds)
-    if part < MIN_UNNAMED_SHARE:
+    if not evidence.enough() or part < MIN_UNNAMED_SHARE:
         return None
     # A pool that is given all calls at once is the remedy for calls one after the other, and may be all there is to do.
-    is_warning = part >= MIN_WARNING_UNNAMED_SHARE and pools < waits / 2
+    is_warning = part >= MIN_WARNING_UNNAMED_SHARE and worker_seconds(evidence, (POOL,)) < seconds / 2
     return Finding(
         code="worker-wait",
         severity="warning" if is_warning else "info",
@@ -39,3 +36,10 @@ def worker_wait(evidence: Evidence) -> Finding | None:
         " work ahead: a longer queue, scores and samples of the next batch while this one is trained on.",
         lost_fraction=evidence.of_wall(seconds),
     )
+
+
+def worker_seconds(evidence: Evidence, activities: Collection[str] = FOR_WORKERS) -> float:
+    """Return the seconds in no phase in which the training waits for its own workers, by stack samples."""
+    samples = evidence.sampled_seconds(*UNNAMED)
+    waits = sum(seconds for place, seconds in samples.items() if place.activity in activities)
+    return unnamed_seconds(evidence) * waits / sum(samples.values()) if waits and not evidence.host_only else 0.0

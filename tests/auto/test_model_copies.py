@@ -87,3 +87,39 @@ def test_rounds_are_new_rows_after_repeated_ones() -> None:
     for update, rows in enumerate(([1], [1], [1], [2], [2], [3])):
         counts.takes(rows, (0,), (update,))
     assert (counts.calls, counts.repeated, counts.rounds, counts.mixed) == (6, 3, 2, 0)
+
+
+SAMPLER = """
+import copy
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(20, 16), nn.Linear(16, 20)
+    def forward(self, ids):
+        return self.head(self.table(ids))
+
+model = Model()
+sampler = copy.deepcopy(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+prompts = torch.arange(20).view(4, 5)
+for iteration in range(24):
+    ids = prompts
+    with torch.no_grad():
+        for _ in range(6):
+            ids = torch.cat((ids, sampler(ids)[:, -1].argmax(-1, keepdim=True)), 1)
+    optimizer.zero_grad()
+    model(ids).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_copy_that_samples_by_a_loop_of_its_own_is_a_generator_and_no_reference(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SAMPLER)
+    run = watched(tmp_path, str(tmp_path / "script.py"))
+    assert run.code == 0, run.err
+    assert "model_copy" not in run.facts
+    weights = run.facts["generator_weights"]
+    assert weights["updated"] == weights["unchanged"] >= 8

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from trainhooks import cuda
 from trainhooks.auto import generator_weights, unseen
-from trainhooks.auto.instrumentation import harmless, put_facts
+from trainhooks.auto.instrumentation import framework, harmless, put_facts
 from trainhooks.auto.module_parts import parameters
 from trainhooks.auto.own_decoding import OwnDecoding
 from trainhooks.auto.step_tracker import StepTracker
@@ -34,7 +34,7 @@ class RepeatedInference:
 
     __slots__ = (
         "_known", "_was_repeated", "_weights", "calls", "decoding", "mixed", "repeated", "repeated_ns", "rounds",
-        "since", "until",
+        "samples", "since", "until",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -47,6 +47,7 @@ class RepeatedInference:
         self._known: Dict[Any, Values] = {}  # row -> the trained weights when it was given first
         self._weights: Optional[Values] = None
         self.decoding = OwnDecoding()
+        self.samples = False  # it generates
 
     def takes(self, rows: Sequence[Any], weights: Values, trained: Values) -> bool:
         """Take a call. Return whether it computes what an earlier one did.
@@ -145,7 +146,9 @@ class ModelCopies:
             return None
         given = args[0] if args else kwargs.get("input_ids")
         if type(given) is self._torch.Tensor and counts.decoding.is_decoding(given, 0):
-            generator_weights.weights.generated(module)  # it samples, in a loop of the program's own
+            counts.samples = True  # it is given the same prompts, and its answers differ
+            if not framework.open_phases:  # in a loop of the program's own
+                generator_weights.weights.generated(module)
         rows = self._rows(given) if type(given) is self._torch.Tensor else None
         return None if rows is None else counts.takes(rows, _weights(module), _weights(trained))
 
@@ -166,7 +169,7 @@ class ModelCopies:
             return
         while counts.calls >= self._next_report:
             self._next_report *= 2
-        if counts.repeated:
+        if counts.repeated and not counts.samples:
             put_facts(
                 model_copy={
                     "calls": counts.calls,

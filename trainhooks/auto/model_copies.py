@@ -33,8 +33,8 @@ class RepeatedInference:
     """Count the calls of one copy whose inputs it was given before, with updates of the trained model in between."""
 
     __slots__ = (
-        "_known", "_was_repeated", "_weights", "calls", "decoding", "mixed", "repeated", "repeated_ns", "rounds",
-        "samples", "since", "until",
+        "_known", "_was_repeated", "_weights", "calls", "decoding", "mixed", "next_report", "repeated",
+        "repeated_ns", "rounds", "samples", "since", "until",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -48,6 +48,7 @@ class RepeatedInference:
         self._weights: Optional[Values] = None
         self.decoding = OwnDecoding()
         self.samples = False  # it generates
+        self.next_report = FIRST_REPORT
 
     def takes(self, rows: Sequence[Any], weights: Values, trained: Values) -> bool:
         """Take a call. Return whether it computes what an earlier one did.
@@ -85,7 +86,6 @@ class ModelCopies:
         self._tracker = tracker
         self._attribute = attribute
         self._followed: Dict[int, Tuple[Any, RepeatedInference]] = {}  # by id, with a weak reference
-        self._next_report = FIRST_REPORT
 
     def follow(self, trained: Any, modules: Sequence[Any], wrapper: Callable[[Any], Any]) -> None:
         """Follow those of `modules` that are copies of `trained`.
@@ -112,7 +112,8 @@ class ModelCopies:
     def _function(self, module: Any, trained: Any) -> Callable[..., Any]:
         """Return the function to call in place of the copy's `_call_impl`, as `FastPath.model_call` does."""
         key, counts = id(module), RepeatedInference()
-        reference, learner = weakref.ref(module, lambda _: self._followed.pop(key, None)), weakref.ref(trained)
+        reference = weakref.ref(module, lambda _: self._followed.pop(key, None))
+        own, learned = _some_parameters(module), _some_parameters(trained)
         self._followed[key] = reference, counts
         is_compiling, frame = self._torch.compiler.is_dynamo_compiling, sys._getframe
 
@@ -122,7 +123,7 @@ class ModelCopies:
             module = frame(1).f_locals["self"]
             is_repeated = None
             if id(module) == key and counts.calls < MAX_CALLS:
-                is_repeated = harmless(self._takes, counts, module, learner(), args, kwargs)
+                is_repeated = harmless(self._takes, counts, module, own, learned, args, kwargs)
             began = host_clock()
             try:
                 result = module._call_impl(*args, **kwargs)
@@ -136,11 +137,17 @@ class ModelCopies:
         return called
 
     def _takes(
-        self, counts: RepeatedInference, module: Any, trained: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
+        self,
+        counts: RepeatedInference,
+        module: Any,
+        own: Values,
+        learned: Values,
+        args: Tuple[Any, ...],
+        kwargs: Dict[str, Any],
     ) -> Optional[bool]:
         """Return whether a call repeats an earlier one; None if it is not looked at."""
         tracker = self._tracker
-        if trained is None or tracker.silent or get_ident() != tracker.thread or tracker.grads_wanted():
+        if tracker.silent or get_ident() != tracker.thread or tracker.grads_wanted():
             return None
         if tracker.in_backward or tracker.nested or cuda.modes_active():
             return None
@@ -150,7 +157,7 @@ class ModelCopies:
             if not framework.open_phases:  # in a loop of the program's own
                 generator_weights.weights.generated(module)
         rows = self._rows(given) if type(given) is self._torch.Tensor else None
-        return None if rows is None else counts.takes(rows, _weights(module), _weights(trained))
+        return None if rows is None else counts.takes(rows, _marks(own), _marks(learned))
 
     def _rows(self, given: Any) -> Optional[List[Any]]:
         if not given.is_cpu:
@@ -165,10 +172,10 @@ class ModelCopies:
         now = host_clock()
         counts.since, counts.until = counts.since or began, now
         counts.repeated_ns += now - began if is_repeated else 0
-        if counts.calls < self._next_report:
+        if counts.calls < counts.next_report:
             return
-        while counts.calls >= self._next_report:
-            self._next_report *= 2
+        while counts.calls >= counts.next_report:
+            counts.next_report *= 2
         if counts.repeated and not counts.samples:
             put_facts(
                 model_copy={
@@ -201,13 +208,18 @@ class _Same:
         return tensor is not None and tensor is other._held()
 
 
-def _weights(module: Any) -> Values:
-    """Return what changes with a module's weights: some of its numbers, or how often they were written."""
+def _some_parameters(module: Any) -> Values:
+    """Return weak references to the first, the middle and the last parameter: all of them are many to look at."""
     held = list(parameters(module))
-    return tuple(map(_mark, (held[0], held[len(held) // 2], held[-1])))
+    return tuple(map(weakref.ref, (held[0], held[len(held) // 2], held[-1])))
+
+
+def _marks(references: Values) -> Values:
+    """Return what changes with these parameters: a number of each, or how often it was written."""
+    return tuple([_mark(reference()) for reference in references])
 
 
 def _mark(parameter: Any) -> Any:
-    if not parameter.is_cpu or not parameter.numel():
-        return parameter._version
+    if parameter is None or not parameter.is_cpu or not parameter.numel():
+        return getattr(parameter, "_version", None)
     return float(parameter.detach()[tuple(size // 2 for size in parameter.shape)])

@@ -288,3 +288,37 @@ def test_rewards_by_their_stack_samples(script: Script, way: str, fires: bool) -
     assert ("sequential-rewards" in found) is fires
     if fires:
         assert any("(subprocess.run) in score" in line for line in found["sequential-rewards"].evidence)
+
+
+BESIDE = """
+import threading
+import time
+import torch
+from trainhooks.auto.instrumentation import phase
+
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+is_over = threading.Event()
+
+def generate():
+    while not is_over.is_set():
+        with phase("generation"):
+            time.sleep(0.05)
+
+generator = threading.Thread(target=generate)
+generator.start()
+for _ in range(20):
+    time.sleep(0.02)
+    model(torch.randn(32, 64)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+is_over.set()
+generator.join()
+"""
+
+
+def test_generation_in_another_thread_is_no_part_of_the_steps(script: Script) -> None:
+    steps = script(BESIDE).steps()
+    assert len(steps) == 20
+    assert all("forward" in phases(step) and "generation" not in phases(step) for step in steps)
+    assert {name for step in steps for name, *_ in step.get("background", ())} == {"generation"}

@@ -29,8 +29,9 @@ class FrameworkState:
         plans: the framework has told of its training, and knows how long it is.
         logs_loss: the framework logs the loss itself, so the loss that backward starts from is not logged.
         counts_batches: the adapter says when a fetched batch is used (`batch_used`); it is counted then.
-        open_evaluations: evaluations that a framework reported and that are open now: fetches in them make no step.
-        open_phases: phases that a framework reported and that are open now (generation, log_probs): model calls in
+        open_evaluations: evaluations that a framework reported and that are open now in the tracker's thread: fetches
+            in them make no step.
+        open_phases: phases that a framework reported and that are open there (generation, log_probs): model calls in
             them are part of the phase.
         prefetched_batches: how many batches a framework may fetch before it uses the first of them.
     """
@@ -72,12 +73,13 @@ class Section:
     evaluation, which is recorded as a whole. A forward pass is not recorded either: the torch adapter does that.
     """
 
-    __slots__ = ("_is_span", "_name", "_put")
+    __slots__ = ("_is_counted", "_is_span", "_name", "_put")
 
     def __init__(self, name: str, is_span: bool = False) -> None:
         self._name = name
         self._is_span = is_span
         self._put: Optional[session.Put] = None
+        self._is_counted = False
 
     def __enter__(self) -> None:
         name, names = self._name, _thread_state.names
@@ -85,7 +87,10 @@ class Section:
             self._put = put = session.quiet_put()
             put((SPAN, host_clock(), name) if self._is_span else (name, host_clock()))
         names.append(name)
-        self._count_open(1)  # after the entry: until then the tracker may put earlier entries
+        # After the entry: until then the tracker may put earlier entries. Another thread's work is no step's part.
+        tracker = framework.tracker
+        self._is_counted = tracker is None or tracker.thread == threading.get_ident()
+        self._count_open(1)
 
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
         if _thread_state.names:
@@ -97,6 +102,8 @@ class Section:
             unseen.in_traceback(value)
 
     def _count_open(self, change: int) -> None:
+        if not self._is_counted:
+            return
         if self._name == EVAL:
             framework.open_evaluations += change
         elif not self._is_span and self._name != FORWARD:

@@ -99,5 +99,11 @@ def test_a_single_rise_of_what_is_computed_may_be_other_work(seconds: Callable[[
 
 
 def test_a_single_rise_in_no_phase_is_a_drift() -> None:
-    found = drift(run(lambda at: 0.03 if at < 120 else 0.06, 240))
+    found = drift(run(lambda at: 0.03 if at < 120 else 0.09, 240))
     assert found is not None and found.severity == "warning"
+
+
+@pytest.mark.parametrize(("count", "severity"), [(100, "info"), (1200, "warning")])
+def test_a_small_drift_within_seconds_may_be_the_machine(count: int, severity: str) -> None:
+    found = drift(run(lambda at: 0.03 * (1 + at / count), count))  # steps of 60 to 90 ms
+    assert found is not None and found.severity == severity

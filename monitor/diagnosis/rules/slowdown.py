@@ -34,6 +34,9 @@ from trainhooks.auto.vocabulary import ENV_STEPS
 
 MIN_DRIFT_STEPS = 40
 MIN_DRIFT = 1.20  # the last third against the first: past the ups and downs of a shared host's quarter hours
+# In less than a minute of steps, less than half as much again is no warning: for seconds a machine may be slower by its
+# clocks, its memory or its scheduler, and nothing tells.
+MIN_SURE_DRIFT, MIN_SURE_SECONDS = 1.5, 60.0
 MIN_AGREEING_SHARE = 0.8  # of the buckets of the last third lie above the first third: it lasts, and is no spike
 # Times slower; less may be others on a crowded machine, whose share is never known exactly.
 MIN_BEYOND_NEIGHBORS = 2.0
@@ -86,6 +89,7 @@ def slow_drift(evidence: Evidence) -> Finding | None:
     lines += [f"last {NEWEST} steps {brief(newest)} per step: over"] if over else []
     lines += evidence.unnamed_places() if between else []
     lines += [crowd] if crowd else []
+    is_unsure = late < MIN_SURE_DRIFT * early and evidence.report.wall.stepping < MIN_SURE_SECONDS
     jumps = not between and _computes_more(evidence, grown, late - early)
     lines += ["all at once, between two even levels, in what the model computes: other work?"] if jumps else []
     if culprit is not None and grown.get(culprit, 0.0) > 0:
@@ -94,7 +98,7 @@ def slow_drift(evidence: Evidence) -> Finding | None:
     where = f", in {culprit}" if culprit and not between else ", between steps" if between else ""
     return Finding(
         code="slow-drift",
-        severity="info" if crowd or over or jumps else "warning",
+        severity="info" if crowd or over or jumps or is_unsure else "warning",
         title=f"Drift: steps {share(late / early - 1)} slower than at the start{where}{' (over)' if over else ''}",
         evidence=lines,
         advice="Look for what grows with the run: a list that is kept, sequence lengths, a cache, a filling disk. Check"

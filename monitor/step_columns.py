@@ -245,7 +245,7 @@ class StepBatch:
     tokens: Column | None = None  # None: not counted in any
     samples: Column | None = None
     metrics: dict[str, Column] = field(default_factory=dict)  # None where a step lacks it
-    rare: bool = False  # some step reports lengths, padding or calls of the model, or is not counted
+    rare: bool = False  # some step has lengths, padding, calls of the model or other threads' phases, or is not counted
     as_step: Callable[[Any], Step] = lambda row: row
     again: Callable[[], Sequence[Any]] | None = None  # makes the rows once more, so that they need not be kept
 
@@ -286,7 +286,8 @@ def single(step: Step) -> StepBatch:
         any(
             value is not None
             for value in (step.padded_tokens, step.lengths, step.forwards, step.uncounted, step.odd_parts)
-        ),
+        )
+        or bool(step.background),
     )
 
 

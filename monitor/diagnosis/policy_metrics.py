@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from monitor.diagnosis.rule import Evidence
 from monitor.diagnosis.rules.learning_signals import MIN_LONG_SECONDS, MIN_LONG_VALUES
+from monitor.model.concurrent_roles import STALENESS
 from monitor.model.growth import MIN_POINTS, SIGMAS, slope
 from monitor.model.series import Column
 
@@ -50,6 +51,7 @@ class Quantity(Enum):
     UPDATES = auto()  # number of updates so far
     SAMPLER_DIFFERENCE = auto()  # of the log-probabilities, or probabilities, of sampler and trainer
     SAMPLER_RATIO = auto()  # importance weights between them
+    STALENESS = auto()  # updates by which samples are older than the weights that learn from them
     EPISODES = auto()  # the program acts in an environment
 
 
@@ -113,10 +115,11 @@ _TAILS: dict[Quantity, tuple[str, ...]] = {
         r"sampling/importance_sampling_ratio/mean|importance_(?:sampling_)?ratio(?:[_/]mean)?",
         r"(?:(?:mean|avg)_)?ratio(?:[_/]mean)?",  # of the policies before and after an update; its mean is 1 as well
     ),
+    Quantity.STALENESS: (STALENESS,),
     Quantity.EPISODES: (r"ep_len_mean|episod(?:e|ic)_length(?:_mean)?|episodes|env_steps",),
 }
 
-_GROUP = r"train(?:ing)?|rollout|actor|critic|losses|loss|charts|policy|metrics|env|stats|agent"
+_GROUP = r"train(?:ing)?|rollout|async|actor|critic|losses|loss|charts|policy|metrics|env|stats|agent"
 # Evaluations are no training, and seconds, lengths and single reward functions no roles.
 _NO_ROLE = (
     r"(?:eval(?:uation)?|val(?:idation)?|test|dev)(?:[-_.][^/]*)?|(?:tim(?:e|ing)|perf|reward|completions|response_length"

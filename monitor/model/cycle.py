@@ -1,4 +1,7 @@
-"""The iteration of reinforcement learning: collect, reward, prepare, learn, sync; by role. Pure."""
+"""The iteration of reinforcement learning: collect, reward, prepare, learn, sync; by role. Pure.
+
+Roles of one loop take turns. Other threads, and ranks with roles of their own, work beside it (`concurrent_roles`).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     SYNC: ("weight_sync",),
 }
 _PART = {phase: part for part, phases in PARTS.items() for phase in phases}
-IDLE = "idle"  # between the steps, in no span
+IDLE = "idle"  # between the steps, in no span, and waits for others; of what works beside the loop: in no phase
 MIN_ITERATIONS = 2
 MIN_COLLECTED = 0.02  # of an iteration: a sample that is generated to be looked at is no rollout
 MAX_COLLECTED = 64  # recent spans whose distances are looked at
@@ -43,7 +46,12 @@ class CycleRole:
     stage: str | None
     steps: float  # its steps in an iteration
     seconds: float
+    is_concurrent: bool = False  # beside the loop, all the time; the others take turns
     parts: list[CyclePart] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        return " ".join(part for part in (self.role, self.stage) if part) or "loop"
 
 
 @dataclass(slots=True)
@@ -53,6 +61,7 @@ class Cycle:
     seconds: float
     steps: float
     roles: list[CycleRole] = field(default_factory=list)
+    staleness: float | None = None  # updates by which what is learned from is older than the weights, as logged
 
 
 def cycle(
@@ -62,6 +71,9 @@ def cycle(
     spans: Mapping[str, float],
     between: float,
     marks: Sequence[Span] = (),
+    waits: float = 0.0,
+    beside: Mapping[str, Mapping[str, float]] | None = None,
+    staleness: float | None = None,
 ) -> Cycle | None:
     """Return the mean of the recent iterations; None where nothing is collected, or fewer than two are known.
 
@@ -72,6 +84,8 @@ def cycle(
         spans: seconds of spans outside the steps, over the run.
         between: seconds between the steps in no span, over the run.
         marks: spans outside the steps, each with the step before it; of many, the longest.
+        waits: share of the time in which the loop waits for queues, pools and processes, in no phase or between steps.
+        beside: role -> part -> share of the time, of what works beside the loop.
     """
     kinds = [(kind, base) for kind, base in baselines.items() if base.phases and kind.stage == stage]
     iterations = max((_collecting(base) for _, base in kinds), default=0)
@@ -79,6 +93,8 @@ def cycle(
     if not iterations and COLLECT in outside:
         # Collected before each step, or before several that learn from it, in spans of its own.
         iterations = sum(len(base.phases) for _, base in kinds) // _steps_between(marks)
+    elif not iterations and any(COLLECT in shares for shares in (beside or {}).values()):
+        iterations = sum(len(base.phases) for _, base in kinds)  # how many steps learn from a rollout is unknown
     if iterations < MIN_ITERATIONS:
         return None
     roles = [_role(kind, base, iterations) for kind, base in kinds]
@@ -87,6 +103,10 @@ def cycle(
     for name, seconds in ({**outside, IDLE: between} if done else {}).items():
         _add(roles[0], name, seconds / done * steps)
     whole = sum(part.seconds for role in roles for part in role.parts)
+    _set_idle(roles[0], waits * whole)
+    for name, shares in (beside or {}).items():
+        parts = [CyclePart(part, share * whole, share) for part, share in shares.items()]
+        roles.append(CycleRole(name, None, 0.0, whole, is_concurrent=True, parts=parts))
     collected = sum(part.seconds for role in roles for part in role.parts if part.name == COLLECT)
     if whole <= 0 or collected < MIN_COLLECTED * whole:
         return None
@@ -97,7 +117,7 @@ def cycle(
         role.seconds = sum(part.seconds for part in role.parts)
         for part in role.parts:
             part.share = part.seconds / whole
-    return Cycle(whole, steps, roles)
+    return Cycle(whole, steps, roles, staleness)
 
 
 def steps_of(steps: float) -> str:
@@ -131,6 +151,16 @@ def _role(kind: StepKind, base: Baseline, iterations: int) -> CycleRole:
             part = LEARN if name == OTHER and learns else _PART.get(name, "other")
             _add(role, part, spent / iterations)
     return role
+
+
+def _set_idle(role: CycleRole, least: float) -> None:
+    """Take what a role waits out of its learning; of that, the time between the steps is idle already."""
+    seconds = {part.name: part for part in role.parts}
+    if LEARN in seconds:
+        idle = seconds[IDLE].seconds if IDLE in seconds else 0.0
+        waited = max(0.0, min(least - idle, seconds[LEARN].seconds))
+        seconds[LEARN].seconds -= waited
+        _add(role, IDLE, waited)
 
 
 def _add(role: CycleRole, name: str, seconds: float) -> None:

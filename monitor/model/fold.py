@@ -26,7 +26,7 @@ from monitor.model.state import (
     RankState,
     RunState,
 )
-from monitor.model.step_folding import alert, take_frames, take_metrics, take_span, take_steps
+from monitor.model.step_folding import MAX_PHASES, alert, count, take_frames, take_metrics, take_span, take_steps
 from monitor.model.throttle_watch import MAX_GPUS, QUIET, throttle_event
 from monitor.step_columns import StepBatch, single
 from trainhooks.events import (
@@ -257,8 +257,12 @@ def _metrics(state: RunState, metrics: Metrics, producer: Producer) -> None:
 
 def _span(state: RunState, span: Span, producer: Producer) -> None:
     rank_state = _rank_state(state, producer)
+    if producer.rank in state.ranks:
+        state.ranks[producer.rank].take_span(span)
     if rank_state is not None and span.thread is None:
         take_span(rank_state, span)
+    elif rank_state is not None and rank_state.stepped:
+        count(rank_state.threads, span.name, MAX_PHASES, span.own_seconds)
 
 
 def _pulse(state: RunState, pulse: Pulse, producer: Producer) -> None:

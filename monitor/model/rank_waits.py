@@ -14,8 +14,8 @@ from statistics import fmean, median
 
 from monitor.model.device_steps import timed_parts
 from monitor.model.series import Spread
-from monitor.step_columns import Column, StepBatch, append_all, as_list
-from trainhooks.events import GpuTime, Step
+from monitor.step_columns import Column, StepBatch, append_all, as_list, parts_of, total
+from trainhooks.events import GpuTime, Span, Step
 
 # The late rank by the device's clock: the last one to arrive in a collective.
 #
@@ -123,7 +123,22 @@ MIN_COMMON_STEPS = 30
 MIN_SLOWEST_SHARE = 0.8  # of the steps: in so many the slowest rank waits least
 MIN_WAIT_SHARE = 0.05  # of the time from step to step that the others wait: less may be the scheduler
 MAX_OWN_WAIT = 0.25  # of the others' waits: limit for the slowest rank's own wait, and for the difference of periods
+MAX_ROLE_PHASES = 200  # names of a role's phases and spans that are kept
 MIN_COLLECTIVE_SHARE = 0.01  # of the time from step to step in such phases: with less no waits show there
+
+
+@dataclass(slots=True)
+class RoleWork:
+    """What the role of one rank does."""
+
+    role: str
+    first: float  # begin of its first step
+    last: float  # end of its newest one
+    seconds: dict[str, float] = field(default_factory=dict)  # by phase, `other` and spans between the steps among them
+
+    def add(self, name: str, seconds: Column) -> None:
+        if name in self.seconds or len(self.seconds) < MAX_ROLE_PHASES:
+            self.seconds[name] = total(seconds, self.seconds.get(name, 0.0))
 
 
 @dataclass(slots=True)
@@ -139,6 +154,7 @@ class RankStats:
     taken: int = 0  # steps of the newest process
     latest: list[tuple[int, float, float]] = field(default_factory=list)  # index, end, seconds in collectives
     device: DeviceSteps = field(default_factory=DeviceSteps)
+    work: RoleWork | None = None  # of the role of its newest steps
 
     def take(self, batch: StepBatch, restart: int) -> None:
         self.steps += len(batch)
@@ -152,6 +168,8 @@ class RankStats:
             return
         if restart > self.restart:
             self.restart, self.taken, self.latest = restart, 0, []
+        if batch.first.role:
+            self._take_role(batch, batch.first.role)
         cold = min(len(batch), max(0, WARM_UP - self.taken))
         self.taken += len(batch)
 
@@ -159,6 +177,18 @@ class RankStats:
             return map(_ended, batch.steps(cold + first, cold + end))
 
         append_all(self.latest, len(batch) - cold, rows, 2 * WINDOW, WINDOW)
+
+    def take_span(self, span: Span) -> None:
+        if self.work is not None and span.thread is None:
+            self.work.add(span.name, [span.own_seconds])
+
+    def _take_role(self, batch: StepBatch, role: str) -> None:
+        if self.work is None or self.work.role != role:
+            self.work = RoleWork(role, float(batch.start[0]), 0.0)
+        self.work.last = float(batch.start[-1]) + float(batch.duration[-1])
+        for part in parts_of(batch):
+            for name, column in part.seconds.items():
+                self.work.add(name, column)
 
 
 def _sum(amounts: Column | None) -> int:

@@ -259,6 +259,7 @@ class RankState:
     slow_excess: float = 0.0  # seconds beyond the median, over all slow steps
     pace: Pace = field(default_factory=Pace)
     wall: WallClock = field(default_factory=WallClock)
+    threads: dict[str, float] = field(default_factory=dict)  # seconds of other threads' phases since the first step
     timelines: Timelines = field(default_factory=Timelines)  # when steps ran, to compare them with throttle events
     claims: SpanAttribution = field(default_factory=SpanAttribution)  # of spans that do not report their own time
 

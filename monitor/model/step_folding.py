@@ -181,8 +181,10 @@ def _uncounted(batch: StepBatch) -> list[bool]:
 
 
 def _rare(rank_state: RankState, batch: StepBatch) -> None:
-    """Take what only few programs report: lengths, padding, calls of the model."""
+    """Take what only few programs report: lengths, padding, calls of the model, other threads' phases."""
     for step in batch.rows:
+        for name, seconds, _, _ in step.background:
+            count(rank_state.threads, name, MAX_PHASES, seconds)
         rank_state.odd_parts += step.odd_parts or 0
         if step.tokens is not None and step.padded_tokens is not None:
             rank_state.padded_steps += 1

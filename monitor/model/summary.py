@@ -11,6 +11,7 @@ from monitor.gpu_lines import reasons_in_words
 from monitor.model import mfu, time_split, wall_time
 from monitor.model.baseline import StepKind
 from monitor.model.collected import collected_rates
+from monitor.model.concurrent_roles import concurrent_roles, staleness
 from monitor.model.cycle import cycle
 from monitor.model.device_report import GpuClock
 from monitor.model.device_use import device_use, over_steps, phase_rows, tells_phases, uses_device
@@ -43,6 +44,7 @@ from monitor.model.view import OpenWork
 from monitor.model.wall_time import RunContext, outside_steps
 from monitor.step_columns import OTHER
 from trainhooks.events import Gpu, Pulse
+from trainhooks.stack_activities import FOR_WORKERS
 
 # Figures that are means over the steps once the run is over.
 _MEANS: dict[str, Callable[[Range], float | int]] = {
@@ -74,6 +76,8 @@ def report(state: RunState, context: RunContext) -> Report:
         device.outside_steps = outside_steps(state, wall)
         device.below_peak = below_peak(device, throughput.mfu, waits, product)
     timed = tells_phases(main.device)
+    unnamed = unnamed_time(main, host_phases, wall)
+    metrics = {name: _metric(column.digested()) for name, column in ordered(state.metrics).items()}
     return Report(
         run=_run(state, context),
         outcome=outcome,
@@ -81,7 +85,7 @@ def report(state: RunState, context: RunContext) -> Report:
         throughput=throughput,
         wall=wall,
         phases=phase_rows(main.device) if timed else host_phases,
-        metrics={name: _metric(column.digested()) for name, column in ordered(state.metrics).items()},
+        metrics=metrics,
         slow_steps=slow_steps(state),
         startup=wall_time.startup(state, context, wall, outcome),
         gpus=_gpus(state, outcome),
@@ -94,7 +98,7 @@ def report(state: RunState, context: RunContext) -> Report:
         gpu_clock=GpuClock(device.timed_steps, device.dropped) if device is not None and device.clock else None,
         device=device,
         host_phases=host_phases if device is not None else [],
-        unnamed=unnamed_time(main, host_phases, wall),
+        unnamed=unnamed,
         cycle=cycle(
             main.baselines,
             StepKind.of(main.latest[-1]).stage if main.latest else None,
@@ -102,6 +106,9 @@ def report(state: RunState, context: RunContext) -> Report:
             wall.spans,
             wall.between_steps,
             main.marks,
+            0.0 if unnamed is None else sum(p.share for p in unnamed.parts if p.activity in FOR_WORKERS),
+            concurrent_roles(state),
+            staleness(metrics),
         ),
     )
 

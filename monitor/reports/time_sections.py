@@ -35,12 +35,13 @@ def iteration(report: Report) -> Section | None:
         return None
     clock = "" if report.device is None else ", by the host's clock"
     line = f"{duration(found.seconds)}, {steps_of(found.steps)}; mean of the recent ones{clock}"
+    if found.staleness is not None:
+        line += f"; staleness {steps_of(found.staleness)}"
     rows = [["role", "part", "time", "share"]]
     for role in found.roles:
-        name = " ".join(part for part in (role.role, role.stage) if part)
         for part in role.parts:
-            rows.append([clean(name, 40), part.name, duration(part.seconds), share(part.share)])
-    if not any(row[0] for row in rows[1:]):
+            rows.append([clean(role.label, 40), part.name, duration(part.seconds), share(part.share)])
+    if len(found.roles) == 1 and not found.roles[0].role and not found.roles[0].stage:
         rows = [row[1:] for row in rows]
     return Section("Iteration", [line], rows, left=2 if len(rows[0]) == 4 else 1)
 

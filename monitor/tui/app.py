@@ -22,6 +22,7 @@ from monitor.tui.feed import Feed, NewAlerts, Preferences, Ring, StopTraining, r
 from monitor.tui.layout import Board
 from monitor.tui.panels.base import Panel, Rows, ViewOptions
 from monitor.tui.panels.curve_panels import chosen
+from monitor.tui.panels.phases_panel import colored_names
 from monitor.tui.screens.dialogs import HelpScreen, MetricScreen, PaletteScreen, QuitScreen, StopScreen
 from monitor.tui.screens.page import PageScreen, screen_classes
 from monitor.tui.terminal_output import LeanScreen, Pacer
@@ -194,9 +195,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
     def _draw_parts(self, parts: Iterable[Rows]) -> None:
         view, options = self._shown, self.view_options
         if view is not None:
-            report = view.report
-            rows = [*report.phases, *report.host_phases]
-            self._phases.learn([*view.phase_seconds, *(row.name for row in rows), *report.wall.spans])
+            self._phases.learn(colored_names(view))
             for part in parts:
                 part.show(view, options)
 

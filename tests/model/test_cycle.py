@@ -92,3 +92,87 @@ def test_several_steps_learn_from_what_was_generated_before_them(updates: int) -
     assert found is not None
     assert found.steps == pytest.approx(updates, rel=0.1)
     assert found.seconds == pytest.approx(0.4 + 0.3 * updates, rel=0.1)
+
+
+# Beside the loop
+
+
+def test_a_thread_that_generates_has_a_bar_of_its_own() -> None:
+    story = Story()
+    for _ in range(20):
+        story.step_with({"background": [("generation", 0.3, "host", 1)]}, forward=0.1, backward=0.3)
+    found = cycle(story)
+    assert found is not None
+    loop, beside = found.roles
+    assert (loop.is_concurrent, beside.is_concurrent) == (False, True)
+    shares = {part.name: part.share for part in beside.parts}
+    assert shares["rollout"] == pytest.approx(0.75)
+    assert shares["idle"] == pytest.approx(0.25)
+    assert found.seconds == pytest.approx(0.4)  # the loop's
+    assert found.staleness is None
+
+
+def test_several_threads_share_the_time_that_they_fill() -> None:
+    story = Story()
+    for _ in range(20):
+        rows = [("generation", 0.9, "host", 3), ("reward", 0.3, "host", 3)]
+        story.step_with({"background": rows}, forward=0.1, backward=0.3)
+    found = parts(story)
+    assert found["other threads", "rollout"] == pytest.approx(0.3)
+    assert found["other threads", "reward"] == pytest.approx(0.1)
+    assert ("other threads", "idle") not in found
+
+
+def test_threads_that_prepare_data_are_no_role() -> None:
+    story = Story()
+    for _ in range(20):
+        story.step_with({"background": [("data", 0.3, "host", 1)]}, forward=0.1, backward=0.3)
+    assert cycle(story) is None
+
+
+def test_a_rank_with_another_role_works_beside_the_learner() -> None:
+    learner, generator = Story("l"), Story("g", rank=1)
+    for _ in range(30):
+        learner.step_with({"role": "learner"}, training=0.4)
+        generator.step_with({"role": "generator"}, generation=0.3)
+        generator.wait(0.1)
+    state = folded(learner, generator)
+    found = report(state, around(state)).cycle
+    assert found is not None
+    shares = {(role.role, part.name): part.share for role in found.roles for part in role.parts}
+    assert shares["learner", "learn"] == pytest.approx(1.0)
+    assert shares["generator", "rollout"] == pytest.approx(0.75, abs=0.02)
+    assert shares["generator", "idle"] == pytest.approx(0.25, abs=0.02)
+
+
+def test_ranks_of_one_role_take_turns_in_no_picture() -> None:
+    stories = [Story("a"), Story("b", rank=1)]
+    for story in stories:
+        for _ in range(20):
+            story.step_with({"role": "policy"}, generation=0.3, training=0.1)
+    state = folded(*stories)
+    found = report(state, around(state)).cycle
+    assert found is not None
+    assert [role.role for role in found.roles] == ["policy"]
+
+
+@pytest.mark.parametrize(
+    "name", ["staleness", "async/staleness_mean", "off_policy_level/all/mean", "avg_trajectory_age", "train/policy_lag"]
+)
+def test_logged_staleness(name: str) -> None:
+    story = Story()
+    for number in range(20):
+        story.step_with({"metrics": {name: float(number % 3)}}, generation=0.3, forward=0.1, backward=0.3)
+    found = cycle(story)
+    assert found is not None
+    assert found.staleness == 1.0
+
+
+@pytest.mark.parametrize("name", ["async/staleness_max", "staleness_seconds", "model_version"])
+def test_no_staleness(name: str) -> None:
+    story = Story()
+    for _ in range(20):
+        story.step_with({"metrics": {name: 2.0}}, generation=0.3, forward=0.1, backward=0.3)
+    found = cycle(story)
+    assert found is not None
+    assert found.staleness is None

@@ -133,6 +133,8 @@ SICK: dict[str, list[Told]] = {
         logged({"sampling/importance_sampling_ratio/mean": flat(0.1, 0.05)}),
         logged({**REWARD, "ratio": flat(11.0, 3.0)}),
         logged({**REWARD, "ratio": lambda t: 5.0 if t > 0.6 else 1.0}),  # of late
+        logged({**REWARD, "async/staleness_mean": line(1.0, 30.0, 1.0)}),
+        logged({**REWARD, "policy_lag": line(0.0, 14.0)}, **LONG),
     ],
     "unparsable-outputs": [
         logged({**RISING, "parse_fail": flat(0.7, 0.1), "empty": flat(0.1)}),
@@ -218,6 +220,10 @@ INNOCENT: dict[str, list[Told]] = {
         logged({"sampling/sampling_logp_difference/mean": lambda t: 0.5 if t > 0.95 else 0.02}),
         logged({"sampling/importance_sampling_ratio/mean": flat(0.95, 0.1), "val/ratio": flat(3.0)}),
         logged({"sampling/importance_sampling_ratio/max": flat(3.0), "training/rollout_probs_diff_mean": flat(0.01)}),
+        logged({**RISING, "async/staleness_mean": flat(8.0, 2.0)}),  # bounded
+        logged({**RISING, "async/staleness_mean": lambda t: min(4.0, 40.0 * t)}),  # the queue fills
+        logged({**RISING, "train/policy_lag": line(1.0, 3.0)}),
+        logged({"loss": falling(2.0, 1.0), "staleness": line(1.0, 30.0)}),  # of gradients
     ],
     "unparsable-outputs": [
         logged({**RISING, "parse_fail": flat(0.1, 0.05)}),

@@ -127,6 +127,7 @@ SICK = (
     Case("rl_text.py", "zero-advantage", ("equal_rewards",), twin=True),
     Case("rl_signals.py", "weights-not-synced", ("stale_sampler",)),
     Case("rl_signals.py", "off-policy", ("other_temperature",)),
+    Case("rl_async.py", "off-policy", ("unbounded",)),
     Case("rl_signals.py", "completions-truncated", ("truncated",)),
     Case("rl_signals.py", "kl-blowup", ("drifts",)),
     Case("rl_signals.py", "unparsable-outputs", ("unreadable",)),
@@ -189,6 +190,7 @@ WELL = (
     *(Case("learning.py", None, (kind,)) for kind in UNUSUAL),
     *(Case("rl.py", None, (kind,)) for kind in RIGHT),
     Case("rl_signals.py", None, ("healthy",)),
+    Case("rl_async.py", None, ("bounded",)),
     Case(
         "steady.py",
         None,

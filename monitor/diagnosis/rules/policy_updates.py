@@ -257,6 +257,8 @@ MIN_GROWN_DIFFERENCE = 0.05
 MIN_GROWTH = 3.0  # times the start
 MIN_RATIO, MAX_RATIO = 0.5, 2.0  # of importance weights: their mean is 1 where sampler and trainer agree
 MIN_FAR_SHARE = 0.5  # of the values, which lie beyond
+# Updates, where it grows: asynchronous trainers bound it at 1 to 8, up to which learning was found to hold (AReaL).
+MIN_STALENESS = 8.0
 
 
 @rule("off-policy", Family.LEARNING, priority=1)
@@ -265,6 +267,9 @@ def off_policy(evidence: Evidence) -> Finding | None:
     for policy in policies(evidence):
         for row in policy.of(Quantity.SAMPLER_DIFFERENCE):
             if row.enough(evidence) and (found := _by_difference(row)) is not None:
+                return found
+        for row in policy.of(Quantity.STALENESS):
+            if policy.reward is not None and row.enough(evidence) and (found := _by_staleness(row)) is not None:
                 return found
         for row in policy.of(Quantity.SAMPLER_RATIO):
             if not row.enough(evidence):
@@ -291,6 +296,15 @@ def _by_difference(row: Signal) -> Finding | None:
     if row.mostly(low=MAX_DIFFERENCE):
         return _off_policy(f"Sampler and trainer differ: {number(row.level)} a token", lines)
     return None
+
+
+def _by_staleness(row: Signal) -> Finding | None:
+    if row.level < MIN_GROWTH * row.start or not row.mostly(low=MIN_STALENESS) or not row.rises():
+        return None
+    title = f"The sampler falls behind the trainer: its samples are {row.level:,.0f} updates old"
+    lines = [f"{row.name}: median {row.level:,.0f} updates in the last third, {row.start:,.0f} at the start"]
+    advice = "Bound the queue, or drop samples older than a limit; add samplers, or train less often on each batch."
+    return replace(_off_policy(title, lines, is_stale=True), advice=advice)
 
 
 def _off_policy(title: str, lines: list[str], is_stale: bool = False) -> Finding:

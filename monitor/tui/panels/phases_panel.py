@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from monitor import units
 from monitor.model import device_account
-from monitor.model.cycle import part_of, steps_of
+from monitor.model.cycle import PARTS, part_of, steps_of
 from monitor.model.device_report import Device
 from monitor.model.report import RankRow, Report, Straggler, Wall
 from monitor.model.view import View
@@ -216,10 +217,12 @@ def iteration_rows(report: Report, options: ViewOptions, width: int) -> list[Row
             (f", {steps_of(found.steps)}" + ("" if report.device is None else ", host clock"), "muted"),
         ]
     ]
+    if found.staleness is not None:
+        rows[0] += [(", staleness ", "muted"), (steps_of(found.staleness), "text")]
     for role in found.roles:
-        name = " ".join(part for part in (role.role, role.stage) if part) if len(found.roles) > 1 else ""
+        name = role.label if len(found.roles) > 1 else ""
         parts = [(part.name, part.seconds, _part_tone(part.name, report, options)) for part in role.parts]
-        before = found.roles[: found.roles.index(role)]
+        before = [] if role.is_concurrent else found.roles[: found.roles.index(role)]
         offset = sum(other.seconds for other in before) / found.seconds  # they take turns: each waits for those before
         shares = [offset, *(part.share for part in role.parts)]
         skipped, *wide = _largest_remainder(shares, room)
@@ -232,10 +235,22 @@ def iteration_rows(report: Report, options: ViewOptions, width: int) -> list[Row
     return rows
 
 
+def colored_names(view: View) -> Iterator[str]:
+    """Yield the phases, spans and parts of an iteration that have colors of their own."""
+    report = view.report
+    yield from view.phase_seconds
+    yield from (row.name for row in (*report.phases, *report.host_phases))
+    yield from report.wall.spans
+    for role in report.cycle.roles if report.cycle is not None else ():
+        yield from (part.name for part in role.parts if role.is_concurrent and part.name in PARTS)
+
+
 def _part_tone(name: str, report: Report, options: ViewOptions) -> str:
-    """Return the color of the largest phase of a part."""
+    """Return the color of the largest phase of a part, or of its span."""
     phases = sorted(report.host_phases or report.phases, key=lambda phase: -phase.share)
-    return next((options.phases[phase.name] for phase in phases if part_of(phase.name) == name), "between")
+    names = [*(phase.name for phase in phases), *report.wall.spans]
+    own = options.phases[name] if name in PARTS else "between"  # of another thread: no phase of the steps
+    return next((options.phases[phase] for phase in names if part_of(phase) == name), own)
 
 
 def _legend(parts: list[tuple[str, float, str]], total: float, room: int, lines: int) -> list[Row]:

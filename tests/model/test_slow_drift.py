@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from monitor.model.report import Finding
-from trainhooks.events import Frames, Host
+from trainhooks.events import Frames, Host, Step
 
 from .conftest import Story, judged
 
@@ -107,3 +107,17 @@ def test_a_single_rise_in_no_phase_is_a_drift() -> None:
 def test_a_small_drift_within_seconds_may_be_the_machine(count: int, severity: str) -> None:
     found = drift(run(lambda at: 0.03 * (1 + at / count), count))  # steps of 60 to 90 ms
     assert found is not None and found.severity == severity
+
+
+@pytest.mark.parametrize("in_blocks", [True, False])
+def test_times_between_steps_that_are_printed_in_blocks_are_unknown(in_blocks: bool) -> None:
+    told = Story("c", source="console")
+    for at in range(60):
+        told.wait(0.1 + 0.001 * at if at >= 20 else 0.0)
+        told.step(other=0.09)
+        told.tell(Host, cores=8, cpu=13.0, tree_cpu=100.0, tree_waiting=0.0)
+    steps = [event for event in told.events if isinstance(event, Step)]
+    for at, step in enumerate(steps if in_blocks else ()):
+        step.t = steps[19 if at < 20 else -1].t
+    found = drift(told)
+    assert (found is None) is in_blocks

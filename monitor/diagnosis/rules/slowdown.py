@@ -67,7 +67,7 @@ def slow_drift(evidence: Evidence) -> Finding | None:
     early, late, slower = _drift(_step_seconds(evidence))
     between = False
     if not slower:
-        if evidence.device is not None:
+        if evidence.device is not None or _come_in_blocks(evidence):
             return None  # the GPU's steps hold what lies between them
         early, late, slower = _drift(_periods(evidence.state.main.pace))
         if not slower:
@@ -133,6 +133,13 @@ def _newest(evidence: Evidence, between: bool) -> float:
         return median(step.duration for step in steps)
     ends = [step.start + step.duration for step in steps]
     return median(after - before for before, after in pairwise(ends))
+
+
+def _come_in_blocks(evidence: Evidence) -> bool:
+    """Return whether a program's output comes in blocks: of their steps only the sum of the times between is known."""
+    main = evidence.state.main
+    delays = [step.t - step.start - step.duration for step in main.latest]
+    return main.source == CONSOLE and median(delays) > median(step.duration for step in main.latest)
 
 
 def _is_other_work(evidence: Evidence) -> bool:

@@ -14,7 +14,7 @@ from monitor.cli import cli
 from monitor.commands import showing
 from monitor.console import field_mapping
 from monitor.console.field_mapping import compile_pattern, read_pattern
-from monitor.diagnosis.rules import slowdown
+from monitor.diagnosis.rules import regression
 from monitor.model import baseline, pace
 from monitor.model.report import Report, Throughput
 from monitor.running import lifetime
@@ -165,7 +165,7 @@ def test_the_keys_of_the_report() -> None:
         ("by 20 ms", baseline.MIN_EXCESS_SECONDS == 0.02),
         ("above what one step in sixteen takes anyway", round(1 / baseline.HABIT_SHARE) in (16, 17)),
         ("among the last 128 steps", baseline.WINDOW == 128),
-        ("a run that is a quarter slower", slowdown.MIN_REGRESSION == 1.25),
+        ("a run that is a quarter slower", regression.MIN_REGRESSION == 1.25),
         ("sees the first 4 KiB of a line", field_mapping.REACH == 4096),
         ("as many as cost at most 0.5% of the time", device_sampling.BUDGET == 0.005),
         ("the first three always", device_sampling.FIRST_STEPS == 3),

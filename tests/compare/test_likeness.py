@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from monitor.diagnosis.rules.slowdown import SETTINGS_UNKNOWN
+from monitor.diagnosis.rules.regression import SETTINGS_UNKNOWN
 from monitor.model.compare import compare
 from monitor.reports.comparison import verdict
 from trainhooks.events import Facts

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from monitor.diagnosis.rule import Evidence
-from monitor.diagnosis.rules.slowdown import NO_CHANGE, regressed
+from monitor.diagnosis.rules.regression import NO_CHANGE, regressed
 from monitor.model.compare import Side
 from monitor.model.report import Finding
 from monitor.model.summary import open_work, report

@@ -9,7 +9,7 @@ import pytest
 
 from monitor.diagnosis import diagnose
 from monitor.diagnosis.rule import Evidence
-from monitor.diagnosis.rules.slowdown import regressed
+from monitor.diagnosis.rules.regression import regressed
 from monitor.model.compare import Side
 from monitor.model.report import Finding
 from monitor.model.summary import open_work, report

@@ -121,3 +121,13 @@ def test_times_between_steps_that_are_printed_in_blocks_are_unknown(in_blocks: b
         step.t = steps[19 if at < 20 else -1].t
     found = drift(told)
     assert (found is None) is in_blocks
+
+
+def test_what_grows_from_nothing_is_the_time_in_no_phase() -> None:
+    told, noise = Story(), random.Random(3)
+    for at in range(300):
+        told.step(forward=0.001, backward=0.001, other=0.0004 * at * noise.uniform(0.9, 1.1))
+        told.tell(Host, cores=8, cpu=13.0, tree_cpu=100.0, tree_waiting=0.0)
+    found, _ = judged(told, alive=False)
+    assert [row.code for row in found if row.severity != "info"] == ["slow-drift"]
+    assert (found[0].lost_fraction or 0.0) > 0.6  # by the first third as the start it was 0.44

@@ -1,0 +1,201 @@
+"""Slower than the last run of the same command, and slower than expected. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from monitor.diagnosis.rule import Evidence, Family, rule
+from monitor.diagnosis.rules.host_limits import cpu_starved, crowded
+from monitor.model.compare import (
+    MAX_SKIPPED_DIFFERENCE,
+    MIN_BUCKETS,
+    Change,
+    Comparison,
+    Side,
+    compare,
+    same_amount,
+    skipped_share,
+)
+from monitor.model.flops import heaviness
+from monitor.model.report import Finding
+from monitor.model.series import Curve
+from monitor.model.view import step_seconds
+from monitor.units import age, duration, rate, share
+
+# Slower than the last comparable run of the same command, on equal work.
+
+MIN_REGRESSION_STEPS = 30  # of this run; the first of them are warm-up
+# From one run to the next clocks, caches and neighbors move the speed of an unchanged program by a tenth and more;
+# a quarter is more than that.
+MIN_REGRESSION = 1.25
+MIN_UNEXPLAINED_REGRESSION = 2.0  # worth a warning also where nothing that is known has changed
+MAX_HEAVIER = 1.02  # times the FLOPs or the sequence length: more work takes longer
+MIN_EXPLAINED_SHARE = 0.1  # of the difference: phases that explain less are not named
+MIN_CULPRIT_SHARE = 0.5  # of the difference that the culprit explains
+MAX_CHANGES, MAX_PHASES = 6, 3  # named
+NO_CHANGE = "no known setting changed"
+CONSOLE = "console"  # the source of steps that a program prints
+SETTINGS_UNKNOWN = "steps read from the console: settings, backend and versions of both runs are unknown"
+
+# Names and output paths of a run do not explain its speed.
+_IRRELEVANT = re.compile(
+    r"seed|(?:^|[-_.])(?:dir|name|id|output|path|time)$|learning_rate|(?:^|-)lr$|run_name|push_to_hub", re.I
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """A comparison that shows a regression: `slower` is times as long, on equal work."""
+
+    slower: float
+    comparison: Comparison
+
+
+# After others: it does not say why the run is slower.
+@rule("regressed", Family.PROGRESS, priority=20)
+def regressed(evidence: Evidence) -> Finding | None:
+    """Find a run slower than the last comparable run of the same command, where that is at hand."""
+    before = evidence.before
+    if before is None or evidence.steps < MIN_REGRESSION_STEPS:
+        return None
+    slower_run = regression(before, Side(evidence.report, step_seconds(evidence.state)))
+    if slower_run is None:
+        return None
+    comparison, changes = slower_run.comparison, _relevant(slower_run.comparison.changed)
+    far = slower_run.slower >= MIN_UNEXPLAINED_REGRESSION
+    # Where others hold the cores, it is most likely their doing. Of a program that only prints no setting is known, so
+    # that nothing tells whether it is the same work.
+    crowd = crowded(evidence)
+    is_warning = (changes and far) if crowd or cpu_starved(evidence) is not None else (changes or far)
+    is_warning = is_warning and evidence.report.run.source != CONSOLE
+    per = "" if comparison.per == "step" else f" per {comparison.per}"
+    first = comparison.phases[0] if comparison.phases else None
+    return Finding(
+        code="regressed",
+        severity="warning" if is_warning else "info",
+        title=f"Regression: {slower_run.slower:.1f}x slower{per} than {_run_name(evidence, before)}",
+        evidence=[*_regression_lines(evidence, before, comparison, changes), *([crowd] if crowd else [])],
+        advice="See which phase grew and what changed; change one thing back and compare:"
+        f" trainmon compare {before.report.run.id} {evidence.report.run.id}",
+        # Start-up is no part of it, nor what lies between the steps.
+        lost_fraction=evidence.of_wall(evidence.report.wall.steps) * (1 - 1 / slower_run.slower),
+        culprit=first.name if first is not None and (first.explains or 0.0) > MIN_CULPRIT_SHARE else None,
+    )
+
+
+def regression(before: Side, after: Side) -> Regression | None:
+    """Return how much slower `after` is, where that is more than noise and no more work explains it."""
+    curves = _same_stretch(before.step_seconds, after.step_seconds)
+    if curves is None:
+        return None
+    comparison = compare(Side(before.report, curves[0]), Side(after.report, curves[1]))
+    slower = comparison.slower
+    if slower is None or not comparison.more_than_noise or comparison.unlike or _does_more(before, after, comparison):
+        return None
+    if abs(skipped_share(before.report) - skipped_share(after.report)) > MAX_SKIPPED_DIFFERENCE:
+        # Steps that are no longer skipped are no loss: only slower ones count.
+        slower = min(slower, comparison.slower_a_success or slower)
+    return Regression(slower, comparison) if slower >= MIN_REGRESSION else None
+
+
+def _same_stretch(one: Curve, other: Curve) -> tuple[Curve, Curve] | None:
+    """Return both runs where both were: the first hundred steps do not stand for ten thousand. None: too few yet."""
+    if not one.x or not other.x:
+        return None
+    first, last = max(one.x[0], other.x[0]), min(one.end or one.x[-1], other.end or other.x[-1])
+    if first > last:
+        return one, other  # one continues where the other ended
+    cut = [_between(curve, first, last) for curve in (one, other)]
+    return (cut[0], cut[1]) if min(len(curve.x) for curve in cut) > MIN_BUCKETS else None
+
+
+def _between(curve: Curve, first: float, last: float) -> Curve:
+    places = [at for at, x in enumerate(curve.x) if x + curve.width > first and x <= last]
+    x, mean, low, high = ([values[at] for at in places] for values in (curve.x, curve.mean, curve.low, curve.high))
+    return Curve(x, mean, low, high, curve.width, min(curve.end, last) if curve.end is not None else None)
+
+
+def _does_more(before: Side, after: Side, comparison: Comparison) -> bool:
+    """Return whether the later run does more for what it is measured by: then it is supposed to be slower."""
+    one, two = comparison.work
+    heavier = heaviness(one, two)
+    if heavier is not None and heavier > MAX_HEAVIER:
+        return True
+    exact = one.flops_a_token and two.flops_a_token
+    if not exact and one.length and two.length and two.length > MAX_HEAVIER * one.length:
+        return True
+    counted = (one.tokens and two.tokens) or (one.samples and two.samples)
+    return not counted and not same_amount(before.report, after.report)
+
+
+def _run_name(evidence: Evidence, before: Side) -> str:
+    """Return `rft-12`, 26 h before: the name of the run, and how long ago it was."""
+    run, own = before.report.run, evidence.report.run
+    name = f"`{run.id or run.name}`"
+    if run.started is None or own.started is None:
+        return name
+    return f"{name}, {age(max(0.0, own.started - run.started))} before"
+
+
+def _regression_lines(evidence: Evidence, before: Side, comparison: Comparison, changes: list[Change]) -> list[str]:
+    lines = [_speed(comparison)]
+    shares = [{row.name: row.share for row in side.phases} for side in (before.report, evidence.report)]
+    for phase in comparison.phases[:MAX_PHASES]:
+        if phase.explains is not None and phase.explains >= MIN_EXPLAINED_SHARE:
+            part = f"{share(shares[0].get(phase.name, 0.0))} → {share(shares[1].get(phase.name, 0.0))} of step time"
+            lines.append(f"{phase.name}: {part}; {share(min(1.0, phase.explains))} of the difference")
+    lines += [f"{change.name}: {_value(change.before)} → {_value(change.after)}" for change in changes[:MAX_CHANGES]]
+    if len(changes) > MAX_CHANGES:
+        lines.append(f"{len(changes) - MAX_CHANGES} more changes")
+    if evidence.report.run.source == CONSOLE:
+        return [*lines, SETTINGS_UNKNOWN]
+    return lines if changes else [*lines, NO_CHANGE]
+
+
+def _speed(comparison: Comparison) -> str:
+    for per, (one, two), unit in (
+        ("token", comparison.tokens_per_second, "tok/s"),
+        ("sample", comparison.samples_per_second, "samples/s"),
+    ):
+        if comparison.per == per and one is not None and two is not None:
+            return f"{rate(one, unit)} → {rate(two, unit)}"
+    one, two = comparison.step_seconds
+    return f"median step {duration(one)} → {duration(two)}"
+
+
+def _relevant(changed: list[Change]) -> list[Change]:
+    """Return changes without names and places, and without what only one run has, unless it is an argument."""
+    kept = [change for change in changed if not _IRRELEVANT.search(change.name)]
+    sure = [change for change in kept if change.name.startswith("-") or None not in (change.before, change.after)]
+    return sure + [change for change in kept if change.name.startswith("model called")]
+
+
+def _value(value: object) -> str:
+    return "not given" if value is None else str(value)[:80]
+
+
+# Speed compared with the expected one.
+
+MAX_EXPECTED_SHARE = 0.90  # of what was asked for; a tenth is within what batches and neighbors do to a rate
+
+
+# After others: it does not say why the run is slower than expected.
+@rule("below-expected", Family.PROGRESS, priority=20)
+def below_expected(evidence: Evidence) -> Finding | None:
+    """Find fewer tokens per second than `--expect-tps` asks for."""
+    throughput = evidence.report.throughput
+    wanted, overall = throughput.expected_tokens_per_second, throughput.tokens_per_second
+    recent = throughput.recent.tokens_per_second if evidence.is_running else None
+    reached = max(overall or 0.0, recent or 0.0)  # a slow start does not make the run slow
+    if not wanted or not overall or not evidence.enough() or reached >= MAX_EXPECTED_SHARE * wanted:
+        return None
+    recently = f"recently {rate(recent, 'tok/s')}; " if recent else ""
+    return Finding(
+        code="below-expected",
+        severity="warning",
+        title=f"Below expected speed: {rate(overall, 'tok/s')}, {share(overall / wanted)} of {rate(wanted, 'tok/s')}",
+        evidence=[f"{recently}speed since the first step; expected by --expect-tps"],
+        advice="See the other findings; check clocks and other programs on the machine, too.",
+        lost_fraction=(1 - overall / wanted) * evidence.loop_share,
+    )

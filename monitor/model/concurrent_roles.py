@@ -18,13 +18,14 @@ def concurrent_roles(state: RunState) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     main, wall = state.main, state.main.wall
     threads = _by_part(main.threads)
-    if wall.first_step is not None and wall.last_step is not None and (COLLECT in threads or REWARD in threads):
-        found[OTHER_THREADS] = _shares(threads, wall.last_step - wall.first_step)
+    elapsed = (wall.last_step or 0.0) - (wall.first_step or 0.0)
+    if elapsed > 0.0 and not threads.keys().isdisjoint((COLLECT, REWARD)):
+        found[OTHER_THREADS] = _shares(threads, elapsed)
     known = {kind.role for kind in main.baselines}
     rows: dict[str, list[dict[str, float]]] = {}
     for stats in state.ranks.values():
         work = stats.work
-        if work is not None and work.role not in known:
+        if work is not None and work.role not in known and work.last > work.first:
             rows.setdefault(work.role, []).append(_shares(_by_part(work.seconds), work.last - work.first))
     for role, ranks in rows.items():
         parts = dict.fromkeys(part for shares in ranks for part in shares)
@@ -46,8 +47,6 @@ def _shares(busy: Mapping[str, float], elapsed: float) -> dict[str, float]:
     """Return the parts as shares of the time, and the rest. Of several threads that fill it, by their seconds."""
     claimed = sum(busy.values())
     whole = max(elapsed, claimed)
-    if whole <= 0.0:
-        return {}
     return {**{part: spent / whole for part, spent in busy.items()}, IDLE: 1.0 - claimed / whole}
 
 

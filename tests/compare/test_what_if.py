@@ -22,7 +22,7 @@ def told(alive: bool = False) -> Report:
     story = Story().tell(Facts, total_steps=80)
     story.now = 199.0
     for i in range(40):
-        story.step_with({"tokens": 1000, "background": [("load", 0.9, 1)]}, data=0.4, forward=0.6)
+        story.step_with({"tokens": 1000, "background": [("load", 0.9, "host", 1)]}, data=0.4, forward=0.6)
         if i % 10 == 0:
             story.span("checkpoint", 5)
         if i < 39:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from monitor.model.cycle import COLLECT, IDLE, LEARN, REWARD, part_of
+from monitor.model.cycle import COLLECT, IDLE, LEARN, REWARD, assigned_part, part_of
 from monitor.model.report import MetricRow
 from monitor.model.state import RunState
-from monitor.step_columns import OTHER
 
 OTHER_THREADS = "other threads"
 
@@ -34,11 +33,11 @@ def concurrent_roles(state: RunState) -> dict[str, dict[str, float]]:
 
 
 def _by_part(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return the seconds of each part; time in no phase belongs to the learning, where there is any."""
+    """Return the seconds of each part."""
     found: dict[str, float] = {}
     learns = any(part_of(name) == LEARN for name in seconds)
     for name, spent in seconds.items():
-        part = LEARN if name == OTHER and learns else part_of(name) or "other"
+        part = assigned_part(name, learns)
         found[part] = found.get(part, 0.0) + spent
     return found
 

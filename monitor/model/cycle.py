@@ -131,6 +131,11 @@ def part_of(phase: str) -> str | None:
     return _PART.get(phase)
 
 
+def assigned_part(phase: str, learns: bool) -> str:
+    """Return the part that a phase's time counts for; time in no phase is the learning's, where there is any."""
+    return LEARN if phase == OTHER and learns else _PART.get(phase, "other")
+
+
 def _collecting(base: Baseline) -> int:
     """Return how many of a kind's recent steps collect."""
     return sum(any(_PART.get(name) == COLLECT and spent > 0 for name, spent in step.items()) for step in base.phases)
@@ -148,8 +153,7 @@ def _role(kind: StepKind, base: Baseline, iterations: int) -> CycleRole:
     for step in base.phases:
         learns = any(_PART.get(name) == LEARN and spent > 0 for name, spent in step.items())
         for name, spent in step.items():
-            part = LEARN if name == OTHER and learns else _PART.get(name, "other")
-            _add(role, part, spent / iterations)
+            _add(role, assigned_part(name, learns), spent / iterations)
     return role
 
 

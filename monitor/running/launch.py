@@ -396,12 +396,14 @@ def _fork(plan: supervise.Plan) -> tuple[int, int]:
     with os.fdopen(reading, "rb") as answers:
         answer = answers.readline()
     message: dict[str, Any] = json.loads(answer) if answer else {}
-    if "pid" not in message:
+    # A supervisor that was killed just before its answer has written whom it started; the front then replaces it.
+    pid = message.get("pid") if answer else (rundir.read_json(plan.run / rundir.IDENTITY) or {}).get("pid")
+    if pid is None:
         os.waitpid(supervisor, 0)
         if not answer:
-            raise CannotRun(f"the supervisor died before it started the training; see the logs in {plan.run}", 1)
+            raise CannotRun(f"the supervisor died while it started the training; see the logs in {plan.run}", 1)
         raise _NotStarted(message["error"], message["code"], message["errno"])
-    return supervisor, message["pid"]
+    return supervisor, pid
 
 
 def _forward_signals(front: Front, hangup: bool) -> None:

@@ -81,6 +81,24 @@ def test_the_supervisor_killed(state: State, tmp_path: Path) -> None:
     assert (training.run / "console.log").read_bytes() == out
 
 
+# The command, with a supervisor that is killed when it has started the training and has not told so.
+KILLED_BEFORE_ITS_ANSWER = """
+import os, signal, sys
+from monitor.running import supervise
+from monitor.cli import main
+
+supervise._say = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+sys.exit(main())
+"""
+
+
+def test_the_supervisor_killed_before_its_answer(state: State) -> None:
+    words = [*python(KILLED_BEFORE_ITS_ANSWER), "run", "--no-tui", "--", "sh", "-c", "sleep 1; echo line; exit 6"]
+    ended = subprocess.run(words, env=state.environment, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True)
+    assert (ended.returncode, ended.stdout) == (6, b"line\n"), ended.stderr
+    assert state.ended(state.only)["exit_code"] == 6
+
+
 def test_the_supervisor_killed_and_a_signal_ends_it(state: State, tmp_path: Path) -> None:
     training = Training(state, tmp_path)
     state.strike(training.run, signal.SIGKILL)

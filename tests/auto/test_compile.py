@@ -11,6 +11,7 @@ from .watched import both, entered, long, phases
 LONG = map(long, ("sequential", "function", "in_place", "step", "breaks", "recompiles"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["module", *LONG])
 def test_graphs_stay_as_they_are(tmp_path: Path, way: str) -> None:
     run = both(tmp_path, "compiled.py", way)  # the last line it prints is the number of graphs
@@ -30,6 +31,7 @@ def test_graphs_stay_as_they_are(tmp_path: Path, way: str) -> None:
     assert len(told["reasons"]) == (0 if way not in ("breaks", "step", "recompiles") else len(set(told["reasons"])))
 
 
+@pytest.mark.long
 def test_a_model_compiled_after_its_optimizer_was_made_is_counted(tmp_path: Path) -> None:
     run = both(tmp_path, "compiled_late.py")
     counted = [step.get("tokens") for step in run.steps()]

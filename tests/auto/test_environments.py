@@ -90,6 +90,7 @@ def watch_live(tmp_path: Path, python: str | Path, script: str, halfway: int) ->
     assert told() == ("finished", 100)
 
 
+@pytest.mark.long
 def test_a_training_without_pyzmq_and_msgspec_is_seen_live(tmp_path: Path, without_ours: Path) -> None:
     watch_live(tmp_path, without_ours, TRAINING, halfway=50)
 

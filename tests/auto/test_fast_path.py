@@ -25,6 +25,7 @@ def recorded(state: Path, *words: str) -> tuple[str, int]:
     return ended.stdout, int(ended.stderr.split()[-1])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["loader", *map(long, ("late", "plain", "tokens"))])
 @pytest.mark.parametrize("seed", ["1", long("2")])
 def test_both_paths_record_the_same(tmp_path: Path, kind: str, seed: str) -> None:
@@ -34,10 +35,12 @@ def test_both_paths_record_the_same(tmp_path: Path, kind: str, seed: str) -> Non
     assert (on_path > 50, none) == (True, 0)
 
 
+@pytest.mark.long
 def test_a_model_keeps_its_own_call(tmp_path: Path) -> None:
     assert len(both(tmp_path, "own_model.py").steps()) == 8
 
 
+@pytest.mark.long
 def test_an_open_step_shows_in_pulses(tmp_path: Path) -> None:
     run = both(tmp_path, "stalls.py")
     assert len(run.steps()) == 12

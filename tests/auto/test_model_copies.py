@@ -63,6 +63,7 @@ def test_a_reference_that_is_called_in_each_inner_epoch(tmp_path: Path) -> None:
     assert 0 < found["repeated_seconds"] < found["watched_seconds"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["once", "average", "replay"])
 def test_copies_that_compute_something_new(tmp_path: Path, kind: str) -> None:
     found = counted(tmp_path, kind)

@@ -84,6 +84,7 @@ print("calls", 0)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "calls"),
     [(CHECKPOINTED, 12), (UNDER_VMAP, 3), (AFTER_A_FAILURE, 0), (LOOKED_AT, 1), (IN_BACKWARD, 0)],

@@ -219,6 +219,7 @@ print(counter.frame_count, counter.op_count, len(torch.overrides._get_current_fu
 """
 
 
+@pytest.mark.long
 def test_what_compiles_during_the_pass_compiles_once() -> None:
     ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=100, check=True)
     frames, operations, modes, facts = ended.stdout.split(maxsplit=3)
@@ -248,6 +249,7 @@ def test_what_the_program_is_warned_of_it_is_warned_of_once() -> None:
     assert ended.stderr.count("To copy construct from a tensor") == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script", ["plain_loop.py", long("plain_accumulation.py")])
 def test_a_run_tells_its_operations(tmp_path: Any, script: str) -> None:
     run = both(tmp_path, script)

@@ -209,6 +209,7 @@ def wrapped(command: list[str], before: list[str], after: list[str]) -> list[str
     return ["sh", "-c", f'{setting} exec "$@"', "sh", *command]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", TOOLS)
 @pytest.mark.parametrize("first", ["tool", "trainmon"])
 @pytest.mark.parametrize("user", [True, False])
@@ -224,6 +225,7 @@ def test_a_sitecustomize_that_runs_the_one_it_hides(place: Place, way: str, firs
     assert imports_shown(seen) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", FINDERS)
 @pytest.mark.parametrize("where", ["before", "after", "program"])
 def test_a_finder_that_asks_others(place: Place, way: str, where: str) -> None:
@@ -264,6 +266,7 @@ def test_two_installations(place: Place, user: bool) -> None:
     assert imports_shown(seen) == 1
 
 
+@pytest.mark.long
 def test_two_installations_under_other_pythons(place: Place) -> None:
     shutil.copytree(ROOT / "trainhooks", place.path / "other" / "trainhooks")
     tool = place.write("tool/sitecustomize.py", TOOLS["removes itself for a while"])

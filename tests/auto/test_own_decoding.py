@@ -122,6 +122,7 @@ for iteration in range(6):
 """
 
 
+@pytest.mark.long
 def test_a_framework_s_generation_is_recorded_once_and_ends(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(GENERATES)
     run = watched(tmp_path, str(tmp_path / "script.py"))

@@ -70,6 +70,7 @@ def test_a_loop_without_a_loader(tmp_path: Path) -> None:
     assert all("step" not in span for span in run.spans("eval"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["loader", *map(long, ("memory", "critics"))])
 def test_two_optimizers_that_take_turns(tmp_path: Path, kind: str) -> None:
     run = both(tmp_path, "gan.py", kind)
@@ -83,6 +84,7 @@ def test_two_optimizers_that_take_turns(tmp_path: Path, kind: str) -> None:
         assert all(entered(step)["data"] == 1 for step in steps)
 
 
+@pytest.mark.long
 def test_a_closure(tmp_path: Path) -> None:
     run = both(tmp_path, "lbfgs.py")
     steps = run.steps()
@@ -92,6 +94,7 @@ def test_a_closure(tmp_path: Path) -> None:
     assert all(step["samples"] == 32 for step in steps)
 
 
+@pytest.mark.long
 def test_steps_that_the_loss_scaler_skips(tmp_path: Path) -> None:
     run = both(tmp_path, "scaler.py")
     steps = run.steps()
@@ -111,6 +114,7 @@ def test_tokens_and_padding(tmp_path: Path) -> None:
     assert len(run.spans("checkpoint")) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["loader", long("memory")])
 def test_an_optimizer_that_never_steps(tmp_path: Path, kind: str) -> None:
     run = both(tmp_path, "idle_optimizer.py", kind)
@@ -134,6 +138,7 @@ def test_gradients_from_which_nothing_is_learned_are_no_training(tmp_path: Path)
     assert both(tmp_path, "no_loader.py", "looked_at").journals == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "steps", "samples"),
     [("agent", 20, 640), long("one_state", 20, 0), ("again", 30, 240), long("sharpness", 10, 80)],
@@ -175,6 +180,7 @@ def test_an_error_before_the_first_step_is_read_from_the_output(tmp_path: Path) 
     assert seen.report.outcome.error == "KeyError: 'model'"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["torchrun", long("spawn")])
 def test_two_ranks(tmp_path: Path, way: str) -> None:
     run = both(tmp_path, "ddp.py", *([way] if way == "spawn" else []), launcher=TORCHRUN if way == "torchrun" else ())

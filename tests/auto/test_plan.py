@@ -113,6 +113,7 @@ for x in loader(): step(x)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("main", [CONTRADICTORY, EXCEEDED, *map(long, (AN_EPISODE, NO_NUMBER))])
 def test_a_plan_that_may_be_wrong_is_unknown(tmp_path: Path, main: str) -> None:
     (tmp_path / "train.py").write_text(LOOP.format(main=main))

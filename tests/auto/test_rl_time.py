@@ -180,6 +180,7 @@ def lasts(run: Watched, name: str, seconds: float) -> bool:
     return seconds <= spent <= 3 * seconds  # on a busy machine
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["generate", long("chat")])
 def test_vllm_inside_a_training(script: Script, method: str) -> None:
     body = f"texts = llm.{method}(['a'] * 8)"
@@ -192,6 +193,7 @@ def test_vllm_inside_a_training(script: Script, method: str) -> None:
     assert total(run, "tail_steps") == 0  # half of the sequences go on
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("url", "body", "calls"),
     [

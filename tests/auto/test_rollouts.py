@@ -137,6 +137,7 @@ def test_model_calls_with_gradients_are_no_rollout(script) -> None:  # type: ign
     assert [step["metrics"]["env_steps"] for step in run.steps()] == [5 + number for number in range(20)]
 
 
+@pytest.mark.long
 def test_longer_episodes_are_no_drift(script) -> None:  # type: ignore[no-untyped-def]
     longer = EPISODES.replace("range(20)", "range(60)").replace("5 + episode", "2 + episode").replace("0.002", "0.0005")
     assert "slow-drift" not in {finding.code for finding in script(longer).report.findings}

@@ -41,6 +41,7 @@ def test_models_with_ways_of_their_own_of_being_saved(tmp_path: Path) -> None:
     assert len(loaded) == 5 and all(line.endswith("True True") for line in loaded)
 
 
+@pytest.mark.long
 def test_the_functions_of_torch(tmp_path: Path) -> None:
     run = both(tmp_path, "saved.py", "functions", str(tmp_path))
     assert "False" not in [word for line in run.out.splitlines() for word in line.strip("[]").split(", ")]

@@ -10,6 +10,7 @@ import pytest
 from .watched import both, long
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind", ["methods", "batches", "tracebacks", "modes", *map(long, ("places", "imports", "handles"))]
 )

@@ -17,6 +17,7 @@ def test_loss(way: str, tmp_path: Path) -> None:
     assert found == pytest.approx(printed, rel=1e-4)
 
 
+@pytest.mark.long
 def test_several_losses_of_one_batch_are_not_averaged(tmp_path: Path) -> None:
     run = both(tmp_path, "losses.py", "two")
     assert not any("loss" in step.get("metrics", {}) for step in run.steps())

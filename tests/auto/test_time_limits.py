@@ -52,6 +52,7 @@ def limits(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arguments", [(), ("pipes",)])
 def test_limits_of_programs_that_are_waited_for(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     found = limits(tmp_path, *arguments)
@@ -66,5 +67,6 @@ def test_limits_in_a_pool_are_waited_for_at_the_same_time(tmp_path: Path) -> Non
     assert 0 < found["seconds"] < 0.3 * found["hits"]
 
 
+@pytest.mark.long
 def test_looks_whether_a_process_has_ended_are_none(tmp_path: Path) -> None:
     assert limits(tmp_path, "looks") == {}

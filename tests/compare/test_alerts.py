@@ -158,6 +158,7 @@ def test_what_the_command_prints_is_kept(tmp_path: Path) -> None:
     assert log.read_text() == "posted\n" and log.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.long
 def test_a_run_tells_its_alerts_and_its_end(runs: Runs, tmp_path: Path) -> None:
     """With --no-tui, from a process of its own; the words are the user's, and no shell reads them."""
     told, script = tmp_path / "told", tmp_path / "tell.py"

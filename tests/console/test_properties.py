@@ -142,6 +142,7 @@ def noises(size: int) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", noises(0))
 def test_noise_is_not_kept_in_memory(name: str) -> None:
     data = noises(150_000)[name]

@@ -152,6 +152,7 @@ while True:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("verb", "code"), [("run", 3), ("attach", 0)])
 def test_a_stop_is_carried_through_when_the_dashboard_is_left(box: Box, verb: str, code: int) -> None:
     terminal = started = box.trainmon("run", "--", sys.executable, "-c", SLOW_TO_END)

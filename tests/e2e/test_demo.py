@@ -33,6 +33,7 @@ def trainmon(box: Box, *words: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
+@pytest.mark.long
 def test_every_key_of_the_contract_is_there(told: dict[str, Any]) -> None:
     for part, keys in {
         "run": "id name command host started ranks facts",

@@ -81,6 +81,7 @@ def test_without_the_cached_state_the_freed_steps_are_missing_and_it_is_said(sta
     assert not (run / "state.cache").exists()  # a state without these steps is not kept
 
 
+@pytest.mark.long
 def test_what_is_left_of_a_journal_is_exported_and_replayed(state: State) -> None:
     run = recorded(state, 30_000)
     compaction.compact(run, 2 * MIB)
@@ -91,6 +92,7 @@ def test_what_is_left_of_a_journal_is_exported_and_replayed(state: State) -> Non
     assert recording.missing >= 30_000 - len(recording.steps)
 
 
+@pytest.mark.long
 def test_a_reader_that_was_behind_goes_on_after_the_freed_part(state: State) -> None:
     run = recorded(state, 30_000)
     behind = RunDirectory(run)
@@ -107,6 +109,7 @@ def test_a_reader_that_was_behind_goes_on_after_the_freed_part(state: State) -> 
     behind.close()
 
 
+@pytest.mark.long
 def test_a_second_compaction_frees_more_and_keeps_the_totals(state: State) -> None:
     run = recorded(state, 30_000)
     before = report(state, run)
@@ -257,6 +260,7 @@ def test_a_budget_that_is_too_small_or_no_size_is_refused(state: State, value: s
     assert b"retention.run_gib must be a size in GiB, 0.0625 or more" in ended.stderr
 
 
+@pytest.mark.long
 def test_the_size_of_a_run_is_what_it_takes_on_disk(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(state.path))
     run = recorded(state, 30_000)

@@ -52,6 +52,7 @@ SCRIPTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", SCRIPTS)
 def test_a_process_tells_it_where_the_command_does_not(state: State, tmp_path: Path, how: str) -> None:
     script = tmp_path / "train.sh"

@@ -120,6 +120,7 @@ def checkout(tmp_path: Path, state: State) -> Place:
 # The command and its processes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("packages", [False, True], ids=["modules", "packages"])
 def test_commands_run_where_modules_have_the_names_of_ours(place: Place, packages: bool) -> None:
     place.poison(*NAMES, packages=packages)

@@ -128,6 +128,7 @@ def test_names(command: str, expected: str) -> None:
     assert run_name(command.split()) == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["run.json", "exit.json", "rank-1-q.jsonl", "rank-1-q.lock", "console.log"])
 def test_a_pipe_in_a_file_s_place_holds_nobody_up(state: State, name: str) -> None:
     assert state.run(*python("import trainhooks as th\nfor _ in th.steps(range(3)): pass")).returncode == 0

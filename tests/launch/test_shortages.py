@@ -68,6 +68,7 @@ def ended(process: subprocess.Popen[bytes], place: Path) -> tuple[int, bytes, by
     return process.returncode, out, err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("what", "moment"), CASES)
 def test_a_training_that_is_short_of_something_goes_on(state: State, tmp_path: Path, what: str, moment: str) -> None:
     words = [sys.executable, "-c", TRAINING, str(tmp_path), what]

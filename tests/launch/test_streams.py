@@ -54,6 +54,7 @@ def figures(report: dict[str, Any]) -> tuple[int, int]:
     return report["progress"]["steps_done"], report["run"]["ranks"]
 
 
+@pytest.mark.long
 def test_two_at_once(state: State, scripts: dict[str, str]) -> None:
     command = f"{scripts['train']} 60 0.05 & {scripts['tune']} 25 0.02; wait"
     assert state.run("sh", "-c", command).returncode == 0

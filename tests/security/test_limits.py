@@ -61,6 +61,7 @@ def names(kind: str, start: int) -> Iterator[Event]:
             yield Note(*head, text=name * 20, level="warning")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["metrics", "steps", "skips", "spans", "facts", "gpus", "notes"])
 def test_names_without_end_share_a_bucket(kind: str) -> None:
     """After the limit is reached, four thousand more names (of metrics ten times as many) cost nothing."""

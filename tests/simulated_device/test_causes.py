@@ -67,6 +67,7 @@ def test_the_cause_of_a_program_comes_first(play: Plays, name: str) -> None:
     assert (first.severity != "info") == program.loud
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_and_is_gone_from_its_twin(play: Plays, name: str) -> None:
     mended = play.program(name, mended=True)

@@ -16,6 +16,7 @@ LENGTHS = ("half-a-millisecond", "one-millisecond", "ten-milliseconds", "hundred
 TOLD_BY_API: dict[str, Any] = {"way": "phases", "fake": True}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_truth_lies_in_what_is_told(play: Plays, name: str) -> None:
     """By phase, of the timed steps and of those they stand for; and stretches are the device's whole time."""

@@ -19,7 +19,7 @@ from monitor.tui.screens.ranks_screen import rank_table
 from monitor.tui.screens.setup_screen import flattened
 from monitor.tui.timeline import CHECKPOINT, EVAL, SLOW, held_back, marked
 
-SIZES = [BIG, (80, 24), (20, 5)]
+SIZES = [(80, 24), *(pytest.param(size, marks=pytest.mark.long) for size in (BIG, (20, 5)))]
 KEYS = {row.name: row.key for row in SCREENS}
 
 

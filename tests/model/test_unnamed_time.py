@@ -142,3 +142,12 @@ def test_memory_is_bounded_however_many_places_and_reports() -> None:
     assert len(samples.looks) <= MAX_PLACES + 4 and len(samples.stretches) <= MAX_STRETCHES
     assert sum(samples.seconds.values()) == pytest.approx(5000.0), "nothing is lost"
     assert sum(samples.looks.values()) == 15_000
+
+
+@pytest.mark.parametrize(("looks", "severity"), [(0, "warning"), (4, "info"), (12, "warning")])
+def test_what_few_samples_show_is_no_warning(looks: int, severity: str) -> None:
+    """It may be computing; where nothing is sampled at all, the measured time alone leads."""
+    rows = [("other", f"train.py:{line} in main", looks, "") for line in (7, 8)] if looks else []
+    told = loop([rows] + [[]] * 5, [0.3] * 6)
+    found = [(row.code, row.severity) for row in judged(told, alive=False)[0]]
+    assert found == [("unaccounted-time", severity)]

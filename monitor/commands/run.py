@@ -17,7 +17,8 @@ from trainhooks.rundir import UnsafeDirectory
 
 if TYPE_CHECKING:
     from monitor.alerts import Alerting
-    from monitor.running.launch import Ended, Front, Options
+    from monitor.running.front import Ended, Front
+    from monitor.running.launch import Options
     from monitor.running.lifetime import LifetimeLimit
 
 

@@ -22,7 +22,7 @@ from monitor.errors import complain, say
 if TYPE_CHECKING:
     from monitor.alerts import Alerting
     from monitor.model.view import View
-    from monitor.running.launch import Front
+    from monitor.running.front import Front
 
 # Full-screen programs, which end with their terminal.
 

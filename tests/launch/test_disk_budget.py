@@ -192,7 +192,8 @@ def test_on_a_disk_that_is_too_small_for_output_it_is_passed_on_unrecorded(small
 
 def test_output_is_passed_on_unrecorded_where_files_are_limited(state: State) -> None:
     limited = ["sh", "-c", 'ulimit -f 100; exec "$@"', "sh"]
-    loud = python("import sys; print('x' * 1_000_000); print('end', file=sys.stderr)")
+    # "end" is not printed before trainmon, another process, has had the time to speak.
+    loud = python("import sys, time; print('x' * 1_000_000); time.sleep(2); print('end', file=sys.stderr)")
     words = [*limited, sys.executable, "-m", "monitor", "run", "--no-tui", "--", *loud]
     ended = subprocess.run(words, env=state.environment, capture_output=True, timeout=60)
     assert ended.returncode == 0

@@ -214,6 +214,7 @@ def unaccounted_time(evidence: Evidence) -> Finding | None:
     lines.append(f"between steps: {duration(outside)}, {share(evidence.of_wall(outside))} of wall time")
     lines += evidence.unnamed_places()
     where = " between steps" if outside > inside else ""
+    # Few samples cannot tell computing from overhead. Where nothing is sampled at all, only the measured time speaks.
     is_known = evidence.report.unnamed is not None or not evidence.state.main.samples.looks
     is_warning = worst >= MIN_WARNING_UNNAMED_SHARE and is_known and not _is_planned(evidence, inside, outside)
     lines += [] if is_known else ["too few stack samples to tell what it is"]

@@ -16,20 +16,27 @@ from tests.signals import send_group_signal
 
 from .conftest import State, wait_for
 
-# A real training of a linear model, a step of about `pause` seconds.
+# A real training of a linear model, a step of about `pause` seconds. A third word other than "crash" names a file: it
+# is written after some steps, and the training ends when somebody removes it.
 TRAIN = """
-import sys, time, torch
+import os, sys, time, torch
 from torch.utils.data import DataLoader
 count, pause = int(sys.argv[1]), float(sys.argv[2])
+mark = (sys.argv[3:] + [""])[0]
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
-for batch in DataLoader(torch.randn(count, 4), batch_size=1):
+for step, batch in enumerate(DataLoader(torch.randn(count, 4), batch_size=1)):
+    if mark not in ("", "crash"):
+        if step == 5:
+            open(mark, "w").close()
+        elif step > 5 and not os.path.exists(mark):
+            break
     time.sleep(pause)
     loss = model(batch).pow(2).mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-if sys.argv[3:] == ["crash"]:
+if mark == "crash":
     raise SystemExit(1)
 """
 
@@ -154,8 +161,12 @@ def test_while_both_run_no_step_of_the_other_is_shown(state: State, tmp_path: Pa
 
 
 @pytest.mark.long
-def test_while_they_run_the_first_is_shown_then_the_one_that_is_left(state: State, scripts: dict[str, str]) -> None:
-    command = f"{scripts['train']} 40 0.05 & sleep 1; {scripts['tune']} 4000 0.05; wait"
+def test_while_they_run_the_first_is_shown_then_the_one_that_is_left(
+    state: State, scripts: dict[str, str], tmp_path: Path
+) -> None:
+    mark = tmp_path / "mark"
+    began = f"until [ -e {mark} ]; do sleep 0.1; done"
+    command = f"{scripts['train']} 4000 0.05 {mark} & {began}; {scripts['tune']} 4000 0.05; wait"
     front = state.start("sh", "-c", command)
     followed = Run(state.only)
     shown: list[tuple[str | None, str | None]] = []
@@ -170,6 +181,7 @@ def test_while_they_run_the_first_is_shown_then_the_one_that_is_left(state: Stat
     try:
         wait_for(lambda: "tune" in (look(), shown[-1][0] or "")[1])
         assert str(shown[-1][1]).endswith("train.py") and "shown is #1" in str(shown[-1][0])
+        mark.unlink()
         wait_for(lambda: (look(), str(shown[-1][1]).endswith("tune.py"))[1])
         assert "shown is #2" in str(shown[-1][0])
         steps = followed.view().report.progress

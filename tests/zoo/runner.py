@@ -49,6 +49,7 @@ class Outcome:
     rate: float | None = None  # steps a second since the first step
     promised: float | None = None  # times as fast at most without the planted cause
     real: float | None = None  # times as fast its mended twin is
+    measured: int = 1  # how often promise and gain were measured
 
     @property
     def named(self) -> bool:
@@ -229,7 +230,7 @@ class Neighbors:
         self._knows = hasattr(libc, "prctl") and libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
     def __enter__(self) -> Neighbors:
-        self._before = self._now()
+        self._before, self._there = self._now(), set(psutil.Process().children())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -237,6 +238,7 @@ class Neighbors:
         until = time.monotonic() + LINGERS
         while not self._reap() and time.monotonic() < until:
             time.sleep(0.05)
+        self._end_orphans()
         own = self._now()[2] - self._before[2]
         if self._knows:
             self.part = max(0.0, used - own) / (elapsed * (psutil.cpu_count() or 1))
@@ -249,6 +251,13 @@ class Neighbors:
                 if each.status() == psutil.STATUS_ZOMBIE:
                     os.waitpid(each.pid, os.WNOHANG)
         return not supervisors
+
+    def _end_orphans(self) -> None:
+        """End what a killed training left behind: a data loader's worker that sleeps never looks for its parent."""
+        for each in set(psutil.Process().children()) - self._there:
+            with contextlib.suppress(psutil.Error):
+                each.kill()
+                each.wait(LINGERS)
 
     def _now(self) -> tuple[float, float, float]:
         """Seconds: of the clock, of all cores at work, of children that have ended."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.zoo.__main__ import as_promised, gain_errors, markdown, summary, told
+from tests.zoo.__main__ import as_promised, gain_errors, markdown, summary, take_middle_gain, told
 from tests.zoo.cases import CASES, SICK, WELL, Case
 from tests.zoo.runner import LIMIT, SCRIPTS, Outcome, compare_with_twin, run
 
@@ -91,6 +91,15 @@ def test_promised_gains_must_hold() -> None:
     assert as_promised([right, right, replace(right, promised=1.3)])
     assert not as_promised([right, right, replace(right, promised=1.4)])  # one of them far beyond
     assert not as_promised([right, replace(right, real=2.0), replace(right, real=2.0)])  # most of them wrong
+
+
+def test_of_repeated_measurements_the_middle_one_counts() -> None:
+    first = Outcome(SAID, 1.0, promised=3.0, real=2.0)
+    take_middle_gain(first, [Outcome(SAID, 1.0, promised=3.3, real=3.0), Outcome(SAID, 1.0, promised=2.0, real=4.0)])
+    assert (first.promised, first.real) == (3.3, 3.0) and "really 3.00x (middle of 3)" in told(first)
+    other = Outcome(SAID, 1.0, promised=3.0, real=2.0)
+    take_middle_gain(other, [Outcome(SAID, 1.0, promised=3.3), Outcome(SAID, 1.0, promised=3.3, real=3.0)])
+    assert (other.promised, other.real) == (3.0, 2.0)  # one was not measured; of two, the one that promised too much
 
 
 def test_no_gain_is_measured_on_a_crowded_machine() -> None:

@@ -104,7 +104,7 @@ def run(case: Case, keep: Path | None = None) -> Outcome:
     state.mkdir(parents=True, mode=0o700)
     began = time.monotonic()
     try:
-        with _burners(case.burners), Neighbors() as neighbors:
+        with burners(case.burners), Neighbors() as neighbors:
             trouble = _train(case, state)
         if neighbors.part >= CROWDED:
             (state / MARK).touch()
@@ -274,14 +274,14 @@ def _words(process: psutil.Process) -> list[str]:
 
 
 @contextlib.contextmanager
-def _burners(count: int) -> Iterator[None]:
+def burners(count: int) -> Iterator[None]:
     """So many programs of others that take a core each, at normal priority."""
     # Each in a session of its own, as other people's programs are: Linux shares the cores out by session first.
-    burners = [subprocess.Popen([sys.executable, "-c", BURNER], start_new_session=True) for _ in range(count)]
+    started = [subprocess.Popen([sys.executable, "-c", BURNER], start_new_session=True) for _ in range(count)]
     try:
         yield
     finally:
-        for burner in burners:
+        for burner in started:
             burner.kill()
-        for burner in burners:
+        for burner in started:
             burner.wait()

@@ -63,8 +63,9 @@ def fold(state: RunState, event: Event | StepBatch) -> None:
     producer = state.producers.get(event.producer)
     if producer is None and not isinstance(event, Hello):
         # A journal without its first line: what is left still counts.
-        first = event.first if isinstance(event, StepBatch) else event
-        begin = min(first.t, first.start or first.t) if isinstance(first, Step | Span) else first.t
+        first: Any = event.first if isinstance(event, StepBatch) else event
+        start = first.start if isinstance(event, StepBatch | Step | Span) else None
+        begin = min(first.t, start or first.t)
         producer = _introduce(state, Hello(producer=event.producer, seq=0, t=begin, source=UNKNOWN_SOURCE))
     newest = step_columns.most(event.t) if isinstance(event, StepBatch) else event.t
     if producer is not None and newest > producer.last_heard:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from monitor.sources import journal_reader, run_directory
@@ -124,6 +124,7 @@ def lines_of(told: Story) -> list[bytes]:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.001, 0.01, 0.2]), st.sampled_from([None, "actor"]))
+@example(4009, 0.2, None)  # no hello, and the first line that can be read belongs to a batch
 def test_a_journal_is_the_same_at_once_and_line_by_line(
     tmp_path: Path, small: None, seed: int, share: float, role: str | None
 ) -> None:

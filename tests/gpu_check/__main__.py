@@ -5,6 +5,8 @@ else should use it meanwhile.
 
     python -m tests.gpu_check --only cost,scripts     # driver, lanes, cost, scripts, programs; all by default
     PROGRAMS="python train.py;..." python -m tests.gpu_check --only programs
+    python -m tests.gpu_check --keep DIR              # what was recorded stays there
+    python -m tests.gpu_check --judge DIR             # run nothing: what the rules of today say of those scripts
 """
 
 from __future__ import annotations
@@ -98,6 +100,17 @@ def scripts_section(given: Given, deadline: Deadline) -> None:
         given.book.note(text)
 
 
+def judge_again(book: Book, kept: Path) -> None:
+    """The table of the scripts once more, from what was kept of them; it needs no GPU."""
+    from tests.gpu_check import judge, scripts_check
+
+    book.begin("Sick and healthy scripts", judge.HEAD, judge.WIDTHS)
+    outcomes = scripts_check.judged(kept / "scripts", seen=lambda each: book.row(judge.cells(each), not each.good))
+    for text in judge.summary(outcomes):
+        book.note(text)
+    book.end()
+
+
 def programs_section(given: Given, deadline: Deadline) -> None:
     from tests.gpu_check import programs
 
@@ -163,7 +176,13 @@ def main() -> int:
     parser.add_argument("--table", type=Path, default=Path("build/gpu-check.md"), help="where the Markdown goes")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="what all sections together may take, about")
     parser.add_argument("--only", default="", help=f"some of {', '.join(SECTIONS)}")
+    parser.add_argument("--keep", type=Path, help="where what is recorded stays")
+    parser.add_argument("--judge", type=Path, help="where a run's recordings were left by --keep")
     given = parser.parse_args()
+    if given.judge is not None:
+        book = Book([], given.table, lambda text: print(text, flush=True))
+        judge_again(book, given.judge)
+        return 1 if book.bad else 0
     programs = os.environ.get("PROGRAMS", "")
     try:
         sections = chosen(given.only, programs)
@@ -178,8 +197,9 @@ def main() -> int:
     told = facts(torch.__version__)
     print(", ".join(f"{name} {value}" for name, value in told), flush=True)
     book = Book(told, given.table, lambda text: print(text, flush=True))
-    with tempfile.TemporaryDirectory(prefix="trainmon-gpu-check-") as scratch:
-        run(Given(book, Path(scratch), given.out, programs), Budget(60 * given.minutes, sections))
+    with tempfile.TemporaryDirectory(prefix="trainmon-gpu-check-") as temporary:
+        scratch = Path(temporary) if given.keep is None else given.keep.resolve()
+        run(Given(book, scratch, given.out, programs), Budget(60 * given.minutes, sections))
     bad = book.bad
     print(f"\n{bad or 'no'} {'check differs' if bad == 1 else 'checks differ'}; the table is in {given.table}")
     return 1 if bad else 0

@@ -46,7 +46,7 @@ class Budget:
 
 LONG, SHORT = 9.0, 6.0  # seconds of a watched script: as long as it may be, and as it must be to be judged
 TWIN = 0.45  # of that for its twin, which is only measured
-START = 6.0  # seconds that a script takes before and after its training, until that was seen
+START = 3.0  # seconds of a script's turn besides its training, until that was seen
 
 
 class Pace:
@@ -55,9 +55,16 @@ class Pace:
     def __init__(self, deadline: Deadline) -> None:
         self._deadline = deadline
         self._starts: list[float] = []
+        self._planned: list[float] = []  # seconds of training of the runs that have not ended
+
+    def plan(self, training: float) -> None:
+        """A run is to come, for so many seconds, and its time is taken."""
+        self._planned.append(training)
 
     def took(self, wall: float, training: float) -> None:
-        """A run has ended."""
+        """The oldest run has ended."""
+        if self._planned:
+            self._planned.pop(0)
         self._starts.append(max(0.0, wall - training))
 
     @property
@@ -67,8 +74,9 @@ class Pace:
 
     def seconds(self, watched: int, twins: int) -> float | None:
         """Of the next watched script; None: no time left. So many runs are to come, it and its twin among them."""
-        left = self._deadline.left() - (watched + twins) * self.start
+        free = self._deadline.left() - sum(self._planned) - len(self._planned) * self.start
+        left = free - (watched + twins) * self.start
         wanted = left / (watched + TWIN * twins) if watched else 0.0
         # Where not all can be run, those that are run are worth being judged.
-        enough = self._deadline.left() >= self.start + SHORT
+        enough = free >= self.start + SHORT
         return min(LONG, max(SHORT, wanted)) if enough else None

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,19 +95,30 @@ def bare(
     return Ran(code, wall, texts[0], texts[1], last_json(texts[0]))
 
 
+def recorded(
+    name: str, command: Sequence[str], state: Path, limit: float, more: Mapping[str, str] | None = None,
+    cwd: Path = ROOT,
+) -> Ran:  # fmt: skip
+    """A program under `trainmon run`."""
+    trainmon = [sys.executable, "-m", "monitor", "run", "--no-tui", "--name", name, "--"]
+    return bare([*trainmon, *command], state, limit, more, cwd)
+
+
 def watched(
     name: str, command: Sequence[str], state: Path, limit: float, more: Mapping[str, str] | None = None,
     cwd: Path = ROOT,
 ) -> Ran:  # fmt: skip
     """A program under `trainmon run`, and the report of it."""
-    trainmon = [sys.executable, "-m", "monitor"]
-    ran = bare([*trainmon, "run", "--no-tui", "--name", name, "--", *command], state, limit, more, cwd)
+    return replace(recorded(name, command, state, limit, more, cwd), report=report(name, state))
+
+
+def report(name: str, state: Path) -> dict[str, Any] | None:
+    """What `trainmon report` says of a run today; None where there is no run."""
     told = subprocess.run(
-        [*trainmon, "report", name, "--json"],
+        [sys.executable, "-m", "monitor", "report", name, "--json"],
         cwd=ROOT, env=environment(state), capture_output=True, text=True, timeout=REPORT_LIMIT,
     )  # fmt: skip
-    report = json.loads(told.stdout) if told.returncode == 0 else None
-    return Ran(ran.code, ran.wall, ran.printed, ran.errors, ran.told, report)
+    return json.loads(told.stdout) if told.returncode == 0 else None
 
 
 def _end(child: subprocess.Popen[bytes], state: Path) -> None:

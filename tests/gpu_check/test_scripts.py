@@ -99,9 +99,9 @@ def test_the_check_starts_a_neighbor_only_where_the_case_is_about_one(tmp_path: 
     beside = next(case for case in SICK if case.beside)
     mine = psutil.Process()
     before = set(mine.children())
-    with neighbor(CASES[0], "cpu", tmp_path):
+    with neighbor(CASES[0], "cpu", tmp_path, tmp_path / "turn"):
         assert set(mine.children()) == before
-    with neighbor(beside, "cpu", tmp_path):
+    with neighbor(beside, "cpu", tmp_path, tmp_path / "turn"):
         assert len(set(mine.children()) - before) == 1
     assert not [each for each in set(mine.children()) - before if each.status() != psutil.STATUS_ZOMBIE]
     assert "--mended" in command(beside, 1.0, "cpu", False), "the script itself has nothing wrong then"

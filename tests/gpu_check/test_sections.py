@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -152,13 +154,18 @@ class Made:
         self.clock, self.seen, self.twin = clock, seen, twin
         self.commands: list[list[str]] = []
 
-    def watched(self, name: str, command: list[str], state: Path, limit: float) -> Ran:
-        return self._ran(command, self.seen)
+    def recorded(self, name: str, command: list[str], state: Path, limit: float, turn: Path) -> Ran:
+        return self._ran(command, self.seen, turn)
 
-    def bare(self, command: list[str], state: Path, limit: float) -> Ran:
-        return self._ran(command, self.twin)
+    def bare(self, command: list[str], state: Path, limit: float, turn: Path) -> Ran:
+        return self._ran(command, self.twin, turn)
 
-    def _ran(self, command: list[str], ran: Ran) -> Ran:
+    def report(self, name: str, state: Path) -> dict[str, Any] | None:
+        return self.seen.report
+
+    def _ran(self, command: list[str], ran: Ran, turn: Path) -> Ran:
+        while not turn.exists():
+            time.sleep(0.001)
         self.commands.append(command)
         self.clock.now += float(command[command.index("--seconds") + 1]) + 4.0
         return ran
@@ -208,6 +215,37 @@ def test_what_there_is_no_time_for_is_told(clock: Clock, tmp_path: Path) -> None
 def test_a_script_that_breaks_is_told(clock: Clock, tmp_path: Path, seen: Ran, twin: Ran, trouble: str) -> None:
     (outcome,) = scripts_check.check(Deadline(100.0, clock), tmp_path, "cpu", [SICK], Made(clock, seen, twin))
     assert (outcome.trouble, outcome.good) == (trouble, False)
+
+
+def test_each_program_is_started_before_its_turn_and_has_its_turn_alone(tmp_path: Path) -> None:
+    events: list[str] = []
+    started = [threading.Event() for _ in range(3)]
+
+    def job(number: int) -> Callable[[Path], Ran]:
+        def run(turn: Path) -> Ran:
+            started[number].set()
+            while not turn.exists():
+                time.sleep(0.001)
+            events.append(f"{number} trains")
+            if number < 2:
+                assert started[number + 1].wait(30), "the next one is started meanwhile"
+            events.append(f"{number} ends")
+            return Ran(number, 1.0, "", "")
+
+        return run
+
+    jobs = [((SICK, False, 1.0), job(number)) for number in range(3)]
+    assert [ran.code for _, ran, _ in scripts_check.in_turns(jobs, tmp_path / "scratch")] == [0, 1, 2]
+    assert events == [f"{number} {what}" for number in range(3) for what in ("trains", "ends")]
+
+
+def test_what_was_kept_is_judged_again(clock: Clock, tmp_path: Path) -> None:
+    made = Made(clock, SEEN, TWIN_RAN)
+    first = scripts_check.check(Deadline(100.0, clock), tmp_path, "cpu", [SICK, WELL], made)
+    assert scripts_check.judged(tmp_path, [SICK, WELL, SECRET], runs=made) == first, "what was not run is left out"
+    made.seen = replace(SEEN, report=report(("launch-bound", "warning")))
+    again, _ = scripts_check.judged(tmp_path, [SICK, WELL], runs=made)
+    assert not again.named and again.real == 5.0
 
 
 # Cost

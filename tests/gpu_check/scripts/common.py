@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import time
 
 import torch
@@ -19,11 +20,19 @@ def options(**more):
         else:
             parser.add_argument(f"--{name}", type=type(default), default=default)
     given = parser.parse_args()
+    wait_for_turn()
     given.cpu = given.device == "cpu"
     if given.cpu:
         torch.set_num_threads(1)
     torch.manual_seed(0)
     return given
+
+
+def wait_for_turn():
+    """Imports may go on while another program trains; what uses the device waits until that one has ended."""
+    turn = os.environ.get("GPU_CHECK_TURN")
+    while turn and not os.path.exists(turn):
+        time.sleep(0.02)
 
 
 class Meter:

@@ -38,7 +38,9 @@ def diagnose(evidence: Evidence) -> list[Finding]:
     """Return the findings, gravest first; of equal ones the one whose fix can gain most comes first."""
     state, report = evidence.state, evidence.report
     ended = report.outcome.state != "running"
-    gpus = gpu_evidence(state.throttles, state.main.timelines, report.wall.total, ended, ours(state))
+    gpus = gpu_evidence(
+        state.throttles, state.main.timelines, report.wall.total, ended, ours(state), state.main.wall.first_step
+    )
     made = (rule.check(gpus if rule.on_gpus else evidence) for rule in RULES)
     findings = bounded(evidence, suppressed([finding for finding in made if finding is not None]))
     for finding in findings:

@@ -205,6 +205,7 @@ class GpuEvidence:
     episodes: list[ThrottleEvent]
     wall: float | None  # elapsed seconds of the run
     ours: Collection[str] | None = None
+    first_step: float | None = None  # when it began, on the run's clock
 
     def watches(self) -> list[GpuWatch]:
         """Return the GPUs that count, by index."""
@@ -228,6 +229,7 @@ def gpu_evidence(
     wall: float | None,
     over: bool = False,
     ours: Collection[str] | None = None,
+    first_step: float | None = None,
 ) -> GpuEvidence:
     """Return the evidence at this moment.
 
@@ -235,8 +237,9 @@ def gpu_evidence(
         wall: elapsed seconds of the run, where known.
         over: whether the run has ended.
         ours: UUIDs of the GPUs that the run uses; None where that is unknown: then all count.
+        first_step: when it began; None before it.
     """
-    return GpuEvidence(throttles, throttle_events(throttles, timelines, over, ours), wall, ours)
+    return GpuEvidence(throttles, throttle_events(throttles, timelines, over, ours), wall, ours, first_step)
 
 
 def lost_seconds(row: ThrottleEvent) -> float | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -283,3 +283,35 @@ def calls_seen(
         places=tuple(place for place, _ in places.most_common(3)),
         phases=frozenset(phases),
     )
+
+
+_FUNCTION = re.compile(r"(?:^|, from )([^ ]+):\d+(?: \([^)]*\))? in (\w+)$")  # the program's own, behind a library's
+
+
+def alternating(samples: Mapping[str, int], names: frozenset[str], at_least: float, steps: Iterable[str]) -> float:
+    """Return the share of stack samples in functions of the program whose calls are often of `names`.
+
+    Args:
+        samples: place -> number of stack samples.
+        at_least: of a function's own samples in calls of `names`.
+        steps: places in the model's passes; a function that these show runs the steps themselves.
+    """
+    own = {_function(place) for place in steps}
+    whole: Counter[tuple[str, str]] = Counter()
+    named: Counter[tuple[str, str]] = Counter()
+    for place, times in samples.items():
+        function = _function(place)
+        if function is None or function in own:
+            continue
+        whole[function] += times
+        call = _CALL.search(place)
+        if call is not None and call[1].rpartition(".")[2] in names:
+            named[function] += times
+    found = sum(times for function, times in whole.items() if named[function] >= at_least * times)
+    return found / sum(samples.values()) if samples else 0.0
+
+
+def _function(place: str) -> tuple[str, str] | None:
+    """Return file and name of the program's function at a place; None outside of any, as in a script's own lines."""
+    found = _FUNCTION.search(place)
+    return None if found is None else (found[1], found[2])

@@ -82,6 +82,15 @@ def test_no_event_is_open_after_the_end_of_the_run(code: str) -> None:
     assert OVER in finding.title and "ongoing" not in "".join(finding.evidence)
 
 
+def test_another_program_counts_from_the_first_step_on() -> None:
+    """One that has ended by then, as the run before, has slowed down no step."""
+    play = Play().read(60).read(40, **STRANGER).read(100, processes=[])
+    assert not play.findings(first_step=110.0)
+    assert play.findings(first_step=80.0)[0].code == "gpu-shared"
+    (finding,) = Play().read(60).read(40, **STRANGER).findings(first_step=110.0)
+    assert finding.code == "gpu-shared", "it goes on"
+
+
 INFO = ("power-capped", "pcie-downtrained")
 
 

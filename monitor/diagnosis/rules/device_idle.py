@@ -150,6 +150,7 @@ MAX_SYNC_ROWS = 3
 # To one value copied to the host, at most: a launch takes some ten microseconds, and a value not much longer by itself.
 MAX_LAUNCHES_PER_SYNC = 30
 MIN_SYNC_SHARE = 0.5  # of the stack samples in no phase: then most of that time is this
+MIN_READING_SHARE = 0.3  # of the samples in one function, for it to be one that reads values from the GPU
 
 # Time in no phase and launches that come late are what the host does meanwhile: it waits for the GPU.
 HOST_WAITS = ("unaccounted-time", "launch-bound", "small-batch", "gpu-starved")
@@ -214,7 +215,12 @@ def _share_after_step(evidence: Evidence) -> float:
     if row is None or evidence.host_only or not samples:
         return 0.0
     syncs = operations.calls_seen({OTHER: samples}, operations.SYNCHRONIZES, at_least=MIN_STACK_SAMPLES)
-    return row.share * syncs.share if syncs.share >= MIN_SYNC_SHARE else 0.0
+    if syncs.share >= MIN_SYNC_SHARE:
+        return row.share * syncs.share
+    # Between two values the same function launches what computes the next one, on a GPU that has run out of work.
+    steps = {place for phase in LAUNCHING for place in evidence.state.main.frames.get(phase, {})}
+    reading = operations.alternating(samples, operations.SYNCHRONIZES, MIN_READING_SHARE, steps)
+    return row.share * reading if reading >= MIN_SYNC_SHARE else 0.0
 
 
 def _sync_places(evidence: Evidence) -> str:

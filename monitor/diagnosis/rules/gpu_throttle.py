@@ -279,7 +279,9 @@ def pcie_downtrained(evidence: GpuEvidence) -> Finding | None:
 @rule("gpu-shared", Family.GPU, on_gpus=True, priority=3, suppresses=SLOWER_STEPS)
 def gpu_shared(evidence: GpuEvidence) -> Finding | None:
     """Find processes of others that hold memory of the run's GPUs and take their share of the time."""
-    rows = evidence.of("gpu-shared")
+    # What has ended before the first step, as a run before this one, has slowed down none.
+    since = evidence.first_step
+    rows = [row for row in evidence.of("gpu-shared") if since is None or row.end is None or row.end > since]
     if not rows:
         return None
     return Finding(

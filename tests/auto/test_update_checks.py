@@ -28,6 +28,8 @@ FOUND = {
     "retained": "retained",
     "large table": "embedding",
     "gan": "optimizers",
+    "encoder": "unused_gradients",
+    "encoder beside": "unused_gradients",
     "averaged in each pass": "gradient_syncs",
     "averaged around the pass": "gradient_syncs",
     "averaged and compiled": "gradient_syncs",
@@ -35,7 +37,8 @@ FOUND = {
 MAIN = (
     "plain", "zeroed by data", "frozen norms", "eval left on", "eval with gradients", "never zeroed", "others",
     "evolved", "target trained", "retained", "averaged in each pass", "averaged once", "averaged and clipped",
-    "averaged and zeroed",
+    "averaged and zeroed", "encoder", "encoder beside", "encoder frozen", "encoder by hand", "encoder in hooks",
+    "encoder of copies", "encoder trained rarely",
 )  # fmt: skip
 
 
@@ -71,6 +74,11 @@ def test_faults_are_found_with_their_numbers_and_nothing_else(tmp_path: Path) ->
         "steps": 16, "passes": 64, "averaged": 64, "unneeded": 48,
     }  # fmt: skip
     assert averages["comm"] >= averages["overlap"] > 0.0
+    unused = tables["encoder"]["unused_gradients"]
+    assert (unused["tensors"], unused["cut"], unused["beside"], unused["trained"]) == (4, 552, 0, 18)
+    assert 0 < unused["needless"] < unused["nodes"]
+    unused = tables["encoder beside"]["unused_gradients"]
+    assert (unused["tensors"], unused["cut"], unused["beside"], unused["trained"]) == (2, 0, 72, 72)
 
 
 @pytest.mark.long

@@ -28,6 +28,11 @@ def found(count: int = 100, **updates: Any) -> Told:
     return lambda: steps(count).tell(Facts, facts={"updates": updates})
 
 
+def unused(**changed: Any) -> Told:
+    table = {"tensors": 4, "cut": 900_000, "beside": 0, "trained": 100_000, "nodes": 100, "needless": 40, **changed}
+    return found(unused_gradients=table)
+
+
 def embedding(optimizer: float = 0.2, **changed: Any) -> Told:
     table = {"rows": 200_000, "width": 64, "elements": 12_800_000, "trained": 13_000_000, "touched": 0.002, **changed}
     story = steps(forward=0.1, backward=0.2, optimizer=optimizer).tell(Facts, facts={"updates": {"embedding": table}})
@@ -96,6 +101,7 @@ SICK: dict[str, Told] = {
     "eval-gradients": found(eval_gradients={"calls": 96, "times": 6}),
     "graph-retained": found(retained={"steps": 8}),
     "dense-embedding": embedding(),
+    "unused-gradients": unused(),
     "loss-diverging": losses(diverging),
 }
 INNOCENT: dict[str, list[Told]] = {
@@ -121,6 +127,12 @@ INNOCENT: dict[str, list[Told]] = {
     ],
     "graph-retained": [found(retained={"steps": 3}), found(retained="8")],
     "dense-embedding": [embedding(touched=0.6), embedding(optimizer=0.02), embedding(elements=3_000_000)],
+    "unused-gradients": [
+        unused(trained=0),
+        unused(cut=4_000, needless=1),  # little work
+        unused(cut=0, needless=0, beside=8_000),
+        unused(cut="all"),
+    ],
     "loss-diverging": [
         losses(lambda t: 2.0 * math.exp(-3.0 * t) + 0.3),
         losses(restarts),
@@ -150,6 +162,18 @@ def test_it_fires_first_and_alone(code: str) -> None:
 def test_it_is_silent_on_the_nearest_innocent_runs(code: str, case: int) -> None:
     findings, _ = judged(INNOCENT[code][case](), alive=False)
     assert code not in [finding.code for finding in findings]
+
+
+def test_unused_gradients_cost_their_part_of_backward() -> None:
+    """Of steps of 0.32 s, 0.2 s are backward: a part of its own as a whole, single weights half of their share."""
+
+    def lost(**changed: Any) -> float:
+        return judged(unused(**changed)(), alive=False)[0][0].lost_fraction or 0.0
+
+    whole = lost()
+    assert 0.50 < whole < 0.9 * 0.2 / 0.32 + 1e-6, "nine tenths of the parameters"
+    assert lost(needless=100) == pytest.approx(whole / 0.9, rel=0.02), "all of the operations"
+    assert lost(cut=0, needless=0, beside=900_000) == pytest.approx(whole / 2, rel=0.02)
 
 
 def test_few_values_are_enough_for_much_growth() -> None:

@@ -80,6 +80,7 @@ SICK = (
     Case("sick_eval_in_train_mode.py", "eval-heavy", twin=True),
     Case("sick_eval_lightning.py", "eval-heavy"),
     Case("sick_duplicate_forward.py", "duplicate-forward", twin=True),
+    Case("sick_unused_gradients.py", "unused-gradients", twin=True),
     Case("sick_double_precision.py", "double-precision", twin=True),
     Case("sick_padding_hf.py", "padding-waste", twin=True),
     Case(

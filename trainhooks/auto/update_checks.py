@@ -16,6 +16,7 @@ from trainhooks.auto.gradient_sync import GradientSyncs
 from trainhooks.auto.instrumentation import harmless, put_facts
 from trainhooks.auto.pass_checks import EvalModeWatch, RetainedGraphs
 from trainhooks.auto.sparse_rows import dense_embedding
+from trainhooks.auto.unused_gradients import UnusedGradients
 from trainhooks.lane_entries import NANOSECOND, host_clock
 
 FIRST_CHECKS = 20  # steps of the start, of which all are checked
@@ -41,13 +42,15 @@ class UpdateChecks:
         syncs: averages of gradients over ranks within an accumulation.
     """
 
-    __slots__ = ("_kind", "_optimizers", "_published", "_retained", "_since", "_table", "left", "modes", "syncs")
+    __slots__ = ("_kind", "_optimizers", "_published", "_retained", "_since", "_table", "_unused", "left", "modes",
+                 "syncs")  # fmt: skip
 
     def __init__(self) -> None:
         self.left = FIRST_CHECKS
         self.modes = EvalModeWatch()
         self.syncs = GradientSyncs()
         self._retained = RetainedGraphs()
+        self._unused = UnusedGradients()
         self._optimizers: Dict[int, _OptimizerCheck] = {}  # by id
         self._table: Dict[str, Any] = {}  # what was found, as it is reported
         self._published: Dict[str, int] = {}  # the count at the last report
@@ -85,6 +88,10 @@ class UpdateChecks:
         self.syncs.backward_begins()
         retained = self._retained.backward_begins(loss, args, kwargs)
         self._count("retained", retained, lambda: {"steps": retained})
+        known = [one.optimizer() for one in self._optimizers.values()]
+        is_known = len(known) < MAX_OPTIMIZERS and None not in known
+        if is_known and self._unused.backward_begins(loss, args, kwargs, known):
+            self._put("unused_gradients", self._unused.facts)
 
     def gradient_begins(self) -> None:
         """Note that gradients are computed, in whatever way."""

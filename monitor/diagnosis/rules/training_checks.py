@@ -184,6 +184,41 @@ def graph_retained(evidence: Evidence) -> Finding | None:
     )
 
 
+# Of the time since the first step: below, freezing a layer is hardly worth an edit.
+MIN_UNUSED_COST, MIN_WARNING_UNUSED_COST = 0.03, 0.10
+WEIGHT_SHARE = 0.5  # of a layer's backward: its weights' gradients; its input's are needed for the layers before
+
+
+@rule("unused-gradients", Family.MODEL)
+def unused_gradients(evidence: Evidence) -> Finding | None:
+    """Find parameters that get gradients although no optimizer updates them."""
+    found, row = _found(evidence, "unused_gradients"), evidence.phase("backward")
+    cut, beside, trained = (_count(found, name) for name in ("cut", "beside", "trained"))
+    nodes, tensors = _count(found, "nodes"), _count(found, "tensors")
+    if not cut + beside or not trained or not nodes or row is None or not evidence.enough():
+        return None
+    # A part of its own goes as a whole. What it takes of the pass is between its operations and its weights.
+    whole = max(cut / (cut + beside + trained), min(1.0, _count(found, "needless") / nodes)) if cut else 0.0
+    part = whole + (1.0 - whole) * WEIGHT_SHARE * beside / (beside + trained)
+    cost = None if evidence.host_only else evidence.of_loop(part * row.recurring)
+    if cost is not None and cost < MIN_UNUSED_COST:
+        return None
+    return Finding(
+        code="unused-gradients",
+        severity="warning" if cost is not None and cost >= MIN_WARNING_UNUSED_COST else "info",
+        title=f"Unused gradients: backward computes those of {cut + beside:,} parameters that no optimizer has",
+        evidence=[
+            f"{plural(tensors, 'tensor', 'tensors')} without an optimizer; optimizers update {trained:,} parameters",
+            f"backward {duration(row.mean)} per step, {share(row.share)} of step time",
+            f"at most {share(part)} of it is for them",
+        ],
+        advice="Freeze what is not trained before the first step: module.requires_grad_(False); or call it under"
+        " torch.no_grad() where nothing before it is trained. If it should be trained, give its parameters to the"
+        " optimizer.",
+        lost_fraction=None if cost is None else evidence.of_wall(part * row.recurring),
+    )
+
+
 MIN_TABLE_SHARE = 0.5  # of the trained parameters: else most of the update is not the table's
 MAX_TOUCHED = 0.10  # of its rows have a gradient in a step
 MIN_UPDATE_SHARE = 0.20  # of step time in the optimizer: what a sparse update can save

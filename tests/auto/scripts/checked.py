@@ -267,8 +267,57 @@ def clip(model):
     nn.utils.clip_grad_norm_(model.parameters(), 0.1)
 
 
+def encoded(freeze=lambda encoder: None, after=lambda encoder, step: None, copy=False, late=0):
+    """An encoder that no optimizer has, and a head: what becomes of the encoder's gradients?"""
+    encoder, head = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8), nn.ReLU()), nn.Linear(8, 2)
+    freeze(encoder)
+    masters = [nn.Parameter(parameter.detach().clone()) for parameter in encoder.parameters()]
+    optimizer = torch.optim.SGD([*head.parameters(), *(masters if copy else ())], lr=0.05)
+    rare = torch.optim.SGD(encoder.parameters(), lr=0.05) if late else None
+    for step in range(100):
+        x, y = X[:16], Y[:16]
+        loss = nn.functional.cross_entropy(head(encoder(x)), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        after(encoder, step)
+        if rare is not None and step % late == late - 1:
+            rare.step()
+            rare.zero_grad()
+
+
+def descend(encoder, step):
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter -= 0.05 * parameter.grad
+            parameter.grad = None
+
+
+def step_in_hooks(encoder):
+    for parameter in encoder.parameters():
+        parameter.register_hook(lambda gradient, data=parameter.data: data.sub_(0.05 * gradient))
+
+
+def adapted():
+    """Small trained layers beside large ones that were left as they are."""
+    base, adapter = nn.Linear(8, 8), nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(adapter.parameters(), lr=0.05)
+    for _ in range(100):
+        loss = nn.functional.cross_entropy(base(adapter(X[:16])), Y[:16])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 KINDS = {
     "plain": plain,
+    "encoder": encoded,
+    "encoder beside": adapted,
+    "encoder frozen": lambda: encoded(lambda encoder: encoder.requires_grad_(False)),
+    "encoder by hand": lambda: encoded(after=descend),
+    "encoder in hooks": lambda: encoded(freeze=step_in_hooks),
+    "encoder of copies": lambda: encoded(copy=True),
+    "encoder trained rarely": lambda: encoded(late=50),
     "never zeroed": lambda: plain(zero=no_zero),
     "zeroed by data": lambda: plain(zero=zero_data),
     "dropped": lambda: plain(zero=drop),

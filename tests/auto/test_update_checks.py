@@ -30,6 +30,7 @@ FOUND = {
     "gan": "optimizers",
     "encoder": "unused_gradients",
     "encoder beside": "unused_gradients",
+    "encoder trained rarely": "optimizers",
     "averaged in each pass": "gradient_syncs",
     "averaged around the pass": "gradient_syncs",
     "averaged and compiled": "gradient_syncs",

@@ -88,9 +88,9 @@ class UpdateChecks:
         self.syncs.backward_begins()
         retained = self._retained.backward_begins(loss, args, kwargs)
         self._count("retained", retained, lambda: {"steps": retained})
-        known = [one.optimizer() for one in self._optimizers.values()]
-        is_known = len(known) < MAX_OPTIMIZERS and None not in known
-        if is_known and self._unused.backward_begins(loss, args, kwargs, known):
+        optimizers = [one.optimizer() for one in self._optimizers.values()]
+        all_known = len(optimizers) < MAX_OPTIMIZERS and None not in optimizers
+        if all_known and self._unused.backward_begins(loss, args, kwargs, optimizers):
             self._put("unused_gradients", self._unused.facts)
 
     def gradient_begins(self) -> None:

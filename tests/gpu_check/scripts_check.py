@@ -149,6 +149,7 @@ def _jobs(cases: list[Case], pace: Pace, device: str, scratch: Path, runs: Runs)
         seconds = pace.seconds(len(following), sum(_has_twin(each) for each in following))
         if seconds is None:
             return
+        seconds = max(seconds, case.at_least)
         pace.plan(seconds)
         yield (case, False, seconds), _watched(case, seconds, device, scratch, runs)
         if _has_twin(case):

@@ -203,7 +203,7 @@ def _count_syncs(evidence: Evidence) -> int:
 def _syncs_often(evidence: Evidence, counted: int) -> bool:
     """Return whether values are copied so often that this, and not launching, is what the host does."""
     launches = evidence.facts("ops").get("launches")
-    return not isinstance(launches, int) or counted * MAX_LAUNCHES_PER_SYNC >= launches
+    return isinstance(launches, int) and counted * MAX_LAUNCHES_PER_SYNC >= launches
 
 
 def _share_after_step(evidence: Evidence) -> float:

@@ -13,6 +13,7 @@ if not given.mended:
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.deterministic = True
 torch.backends.cudnn.benchmark = given.mended
+torch.set_float32_matmul_precision("high")
 nodes, edges, width, layers = (32, 64, 8, 2) if given.cpu else (100_000, 1_000_000, 128, 4)
 source, target = torch.randint(nodes, (2, edges), device=given.device)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from monitor.console.last_words import RANK_ENDED
 from monitor.gpu_lines import reasons_in_words
@@ -110,6 +110,25 @@ def report(state: RunState, context: RunContext) -> Report:
             concurrent_roles(state),
             staleness(metrics),
         ),
+    )
+
+
+def progressed(last: Report, state: RunState, context: RunContext) -> Report:
+    """Return a recent report with what a step's end changes at once: progress, speed, wall time, metrics, alerts.
+
+    Tables and the GPU's account stay as they are: they are most of the work, and nobody reads them ten times a second.
+    """
+    outcome = _outcome(state, context)
+    wall = wall_time.wall(state, context, outcome)
+    return replace(
+        last,
+        run=_run(state, context),
+        outcome=outcome,
+        progress=progress_of(state, context, outcome, wall),
+        throughput=_throughput(state, context, outcome),
+        wall=wall,
+        metrics={name: _metric(column.digested()) for name, column in ordered(state.metrics).items()},
+        alerts=_alerts(state, context),
     )
 
 

@@ -21,7 +21,7 @@ from monitor.model.fold import fold
 from monitor.model.report import Alert, Report
 from monitor.model.series import STEP
 from monitor.model.state import Ending, RunState
-from monitor.model.summary import open_work, report
+from monitor.model.summary import open_work, progressed, report
 from monitor.model.view import FindingChange, PreviousRun, View, curves, details
 from monitor.model.wall_time import RunContext
 from monitor.runs import caches, catalogue, product_store
@@ -38,7 +38,7 @@ SLICE = 0.02  # seconds of folding before other threads get the interpreter, so 
 FRAME = 0.15  # seconds from one view to the next at least: a step's end shows within 0.2 s, at a small CPU cost
 LOADING_FRAME = 0.45  # the same while a long history is read: fewer views leave it more time
 # Seconds for which findings, curves and details are reused: they cost most of a view, and panels draw no faster.
-WHOLE_FRAME = 0.45
+WHOLE_FRAME = 1.0
 TICK = 1.0  # seconds of the run's own time from one view to the next at most: clocks on the screen show seconds
 RESTING_FRAME = 5.0  # seconds between two views of a run that ended some time ago, and how long ago that is
 RESTING_POLL = 0.5  # seconds between two readings of such a run
@@ -159,7 +159,7 @@ class Run:
         """Return the current view.
 
         Args:
-            whole: if false, the findings, curves and details of a running run are those of its last whole view.
+            whole: if false, the findings, tables, curves and details of a running run are those of its last whole view.
         """
         self.has_news = False
         self.check()
@@ -241,13 +241,14 @@ def picture(state: RunState, context: RunContext, before: Side | None = None, la
     """Return the view of a state with its report and findings: all of a view that comes from the events.
 
     Args:
-        last: a recent view; its findings, curves and details are kept while the run goes on.
+        last: a recent view; its findings, tables, curves and details are kept while the run goes on.
     """
+    if last is not None:
+        known = progressed(last.report, state, context)
+        if known.outcome.state == "running":
+            return replace(last, report=known, open=open_work(state, context, known.outcome), notes=list(state.notes))
     known = report(state, context)
     working = open_work(state, context, known.outcome)
-    if last is not None and known.outcome.state == "running":
-        known.findings, known.to_try = last.report.findings, last.report.to_try
-        return replace(last, report=known, open=working, notes=list(state.notes))
     evidence = Evidence(state, known, working, before)
     known.findings = diagnose(evidence)
     known.to_try = to_try(evidence, known.findings)
@@ -364,5 +365,5 @@ class Follower:
             self._stop.wait(max(0.0, next_frame - now))
         elif run.rests():
             self._stop.wait(RESTING_POLL)
-        else:
-            run.source.wait(min(POLL, max(0.0, next_tick - now)))
+        elif run.source.wait(min(POLL, max(0.0, next_tick - now))):
+            self._stop.wait(max(0.0, next_frame - time.monotonic()))  # what comes until then is read at once

@@ -38,7 +38,7 @@ from monitor.tui.themes import PhaseTones, PlainCharacters, TerminalCapabilities
 from monitor.tui.themes import ink as terminal_ink
 from monitor.tui.timeline import lane, two_lanes
 
-PANELS_FRAME = 0.45  # seconds between two redraws of the panels: they are most of the cost of drawing a View
+PANELS_FRAME = 1.0  # seconds between two redraws of the panels: they are most of the cost of drawing a View
 SETTLE_SECONDS = 5.0  # until everything is loaded and painted once
 CHARTS_ABREAST = 2  # the screen's width divided by this is about a chart's; a key press moves the cursor by a column
 

@@ -18,7 +18,8 @@ from monitor.model.device_use import device_use, over_steps, phase_rows, tells_p
 from monitor.model.gpu_activity import Range
 from monitor.model.mfu import below_peak, holds
 from monitor.model.progress import progress_of
-from monitor.model.rank_waits import Comparison, compare, late_of, typical_steps, waits_of
+from monitor.model.rank_rows import device_ranks, rank_rows, straggler_of
+from monitor.model.rank_waits import compare, waits_of
 from monitor.model.report import (
     Alert,
     Dropped,
@@ -27,12 +28,10 @@ from monitor.model.report import (
     MetricRow,
     Outcome,
     PhaseRow,
-    RankRow,
     Rates,
     Report,
     Run,
     SlowStep,
-    Straggler,
     Throughput,
 )
 from monitor.model.series import Column, ordered
@@ -65,8 +64,8 @@ def report(state: RunState, context: RunContext) -> Report:
     main, comparison = state.main, compare(state.ranks)
     position = progress_of(state, context, outcome, wall)
     device, host_phases = device_use(state), _phases(state)
-    typical = _device_ranks(state)
-    throughput, straggler = _throughput(state, context, outcome), _straggler(state, comparison, typical)
+    typical = device_ranks(state)
+    throughput, straggler = _throughput(state, context, outcome), straggler_of(state, comparison, typical)
     if device is not None:
         waits = straggler.share if straggler is not None and straggler.rank != main.rank else None
         product = mfu.matrix_product(state, throughput, context.products)
@@ -90,7 +89,7 @@ def report(state: RunState, context: RunContext) -> Report:
         startup=wall_time.startup(state, context, wall, outcome),
         gpus=_gpus(state, outcome),
         host=_host(state),
-        ranks=_ranks(state, comparison, typical, waits_of(typical) if straggler is not None else None),
+        ranks=rank_rows(state, comparison, typical, waits_of(typical) if straggler is not None else None),
         findings=[],
         alerts=_alerts(state, context),
         dropped=_dropped(state, context, outcome),
@@ -306,69 +305,6 @@ def _metric(column: Column) -> MetricRow:
         return MetricRow(last, count=count, nonfinite=column.nonfinite)
     mean = max(column.least, min(column.most, column.sum / column.count))  # the sum may overflow
     return MetricRow(last=last, mean=mean, min=column.least, max=column.most, count=count, nonfinite=column.nonfinite)
-
-
-def _device_ranks(state: RunState) -> dict[int, dict[str, float]]:
-    """Return each rank's typical step by the device's clock."""
-    return typical_steps({rank: stats.device for rank, stats in state.ranks.items()}) if uses_device(state) else {}
-
-
-def _ranks(
-    state: RunState,
-    comparison: Comparison | None,
-    typical: dict[int, dict[str, float]],
-    waiting: dict[int, float] | None,
-) -> list[RankRow]:
-    # On a GPU the host runs ahead and waits wherever it needs a result: only a clear straggler is reported.
-    figures = comparison is not None and (comparison.slowest is not None or not state.gpus)
-    known = comparison if figures else None
-    printed = state.main if state.main.source == "console" else RankState()
-    rows = []
-    for rank in sorted({producer.rank for producer in wall_time.trainings(state)}):
-        stats = state.ranks.get(rank)
-        times = printed.step_seconds if stats is None else stats.seconds
-        steps = printed.steps_ok + sum(printed.skipped.values()) if stats is None else stats.steps
-        row = RankRow(rank, times.digested().quantiles.at(0.5)[0] or None, steps=steps)
-        if known is not None:
-            row.wait_seconds, row.usual_wait = known.waits.get(rank), known.typical.get(rank)
-            row.wait_share = None if row.usual_wait is None else row.usual_wait / known.period
-        rows.append(row)
-    return [_by_device(row, typical, waiting) if row.rank in typical else row for row in rows]
-
-
-def _by_device(row: RankRow, typical: dict[int, dict[str, float]], waiting: dict[int, float] | None) -> RankRow:
-    """Return a rank by the device's clock; waits are set only where the late rank is clear."""
-    seconds = sum(typical[row.rank].values())
-    wait = None if waiting is None else waiting[row.rank]
-    share = None if wait is None or seconds <= 0 else wait / seconds
-    return RankRow(
-        rank=row.rank,
-        step_seconds=seconds,
-        wait_seconds=wait,
-        steps=row.steps,
-        usual_wait=wait,
-        wait_share=share,
-        clock="cuda",
-    )
-
-
-def _straggler(
-    state: RunState, comparison: Comparison | None, typical: dict[int, dict[str, float]]
-) -> Straggler | None:
-    if uses_device(state):
-        late = late_of(typical, min((len(state.ranks[rank].device.latest) for rank in typical), default=0))
-        return (
-            None
-            if late is None
-            else Straggler(
-                rank=late.rank, share=late.share, seconds=late.seconds, steps=late.steps, culprit=late.culprit
-            )
-        )
-    if comparison is None or comparison.slowest is None:
-        return None
-    return Straggler(
-        rank=comparison.slowest, share=comparison.share, seconds=comparison.seconds, steps=comparison.steps
-    )
 
 
 def _alerts(state: RunState, context: RunContext) -> list[Alert]:

@@ -108,6 +108,7 @@ def fill(throughput: Throughput, state: RunState, running: bool) -> None:
     cards = _cards(state)
     work = _work(state.main, throughput, state.facts)
     reason = _unsuited(state, cards, work.seen) or _called_otherwise(state.main, throughput, work.seen)
+    reason = reason or _in_company(state.facts)
     whole = _share(work, throughput, cards, reason, live=False)
     recent = _share(work, throughput.recent, cards, reason, live=running)
     throughput.mfu, throughput.recent.mfu = whole.share, recent.share
@@ -159,6 +160,16 @@ def _work(main: RankState, rates: Rates, facts: Mapping[str, Any]) -> Work:
         length=tokens / samples if tokens and samples else None,
         dtype=_dtype(facts),
         seen=seen,
+    )
+
+
+def _in_company(facts: Mapping[str, Any]) -> str | None:
+    """Return why the trained model is not what the GPU computes; None: it is, as far as known."""
+    unused = _table(_table(facts, "updates"), "unused_gradients")
+    return (
+        "gradients of an untrained model are computed as well: its operations are not seen"
+        if unused.get("cut")
+        else None
     )
 
 

@@ -105,6 +105,7 @@ def test_the_peak_is_the_one_of_the_format(facts: dict[str, Any], tflops: float)
         ({"config": {"packing": True}}, {}, "packed"),
         ({"config": {"parallelism_config": {"tp_size": 2}}}, {}, "across ranks"),
         ({"optimizer": {"device": "cpu"}}, {}, "not on a GPU"),
+        ({"updates": {"unused_gradients": {"cut": 1000, "beside": 0}}}, {}, "an untrained model"),
         ({}, {"name": "NVIDIA A10G"}, "NVIDIA A10G not listed"),
         ({}, {"name": None}, "unnamed GPU"),
     ],

@@ -111,7 +111,7 @@ def _search(root: Any, optimizers: Iterable[Any]) -> Optional[_Found]:
     ends: Dict[Any, Set[Any]] = {}  # node -> the ends without an optimizer below it, up to MANY
     beside: Set[Any] = set()
     for node, inner in order:
-        variable = getattr(node, "variable", None)
+        variable = None if inner else getattr(node, "variable", None)  # a function's own node may have one, too
         if variable is None:
             found.nodes += 1
             if any(one in needed for one in inner):

@@ -11,7 +11,7 @@ from monitor.model.device_use import bound_in_words, busy_in_words
 from monitor.model.peaks import NOT_MEASURED, MatrixProduct
 from monitor.model.report import GpuRow, PhaseRow, Report
 from monitor.reports.listings import Section
-from monitor.units import duration, plural, share, size, size_of
+from monitor.units import duration, plural, share, size, size_of, times
 from trainhooks.events import clean
 
 # What these GPUs reach in a plain matrix product; how to measure it where it is unknown.
@@ -94,7 +94,7 @@ def account(report: Report) -> Section | None:
     if device.queue_empty is not None:
         lines.append(f"host not ahead of the GPU in {share(device.queue_empty)} of step time")
     if device.gain_limit is not None:
-        lines.append(f"at most {device.gain_limit:.2f}x as fast without idle time")
+        lines.append(f"at most {times(device.gain_limit)} as fast without idle time")
     else:
         lines.append("gain without idle time unknown: no SM activity, no CUDA events")
     lines += [*device_account.outside(device), *device_account.notes(device)]

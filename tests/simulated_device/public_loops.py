@@ -280,7 +280,7 @@ def checkpointing(program: Program) -> None:
 def graph(program: Program) -> None:
     """The whole step as a CUDA graph: warmed up, captured, replayed."""
     model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, fused=program.options.get("fused", False))
     loader = iter(DataLoader(rows(2400), batch_size=8))
     x, y = next(loader)
 

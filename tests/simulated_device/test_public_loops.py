@@ -36,6 +36,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "gradient checkpointing, reentrant": ("checkpointing", {"reentrant": True}, ()),
     "distillation": ("distillation", {}, ("forward", "other")),
     "a graph of the whole step": ("graph", {}, PHASES),
+    "a graph with a fused optimizer": ("graph", {"fused": True}, PHASES),
     "accelerate": ("accelerated", {}, ()),
 }
 LONG = {"Lightning": ("lightning", {}, ()), "Trainer": ("trainer", {}, ())}

@@ -26,7 +26,7 @@ class Optimizers:
         only_on_cpu: the same if its parameters are on the CPU; else None.
     """
 
-    __slots__ = ("_awaited", "_missed", "_on_gpu", "_version", "none_stepped", "only", "only_on_cpu")
+    __slots__ = ("_awaited", "_captured", "_missed", "_on_gpu", "_version", "none_stepped", "only", "only_on_cpu")
 
     def __init__(self) -> None:
         self.none_stepped = True
@@ -36,6 +36,7 @@ class Optimizers:
         self._missed: Dict[int, int] = {}  # whole steps without its step
         self._on_gpu: Dict[int, bool] = {}
         self._version = 0  # sum over the parameters
+        self._captured = False
 
     @property
     def none(self) -> bool:
@@ -72,6 +73,10 @@ class Optimizers:
         self.none_stepped = False
         return on_gpu
 
+    def step_captured(self) -> None:
+        """Note a step that only a CUDA graph records: a fused optimizer changes no version."""
+        self._captured = True
+
     def parameters_changed(self) -> bool:
         """Return whether parameters changed since the last call, as by a compiled optimizer, which calls no hook."""
         now = sum(
@@ -81,7 +86,8 @@ class Optimizers:
             for parameter in group["params"][:1]
         )
         before, self._version = self._version, now
-        return bool(before != now)
+        captured, self._captured = self._captured, False
+        return bool(before != now) or captured
 
     def all_stepped(self, stepped: Set[int]) -> None:
         """Add all optimizers to `stepped`, after the replay of a CUDA graph: which of them it holds is unknown."""

@@ -202,6 +202,8 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, models: Models, is_traced
             tracker.fail()
 
     def begins(optimizer: Any) -> None:
+        if tracker.silent and cuda.captures:
+            tracker.optimizers.step_captured()
         if is_compiling() or tracker.silent or (get_ident() != tracker.thread and not tracker.adopt()):
             return
         try:

@@ -151,12 +151,10 @@ def _steps_between(marks: Sequence[Span]) -> int:
 def _role(kind: StepKind, base: Baseline, iterations: int) -> CycleRole:
     role = CycleRole(kind.role, kind.stage, len(base.phases) / iterations, sum(base.durations) / iterations)
     seconds: dict[str, float] = {}
-    for step in base.phases:  # in each View, so each step is looked at once
-        parts = [(_PART.get(name, "other"), name, spent) for name, spent in step.items()]
-        learns = any(part == LEARN and spent > 0 for part, _, spent in parts)
-        for part, name, spent in parts:
-            if learns and name == OTHER:
-                part = LEARN
+    for step in base.phases:
+        learns = any(_PART.get(name) == LEARN and spent > 0 for name, spent in step.items())
+        for name, spent in step.items():
+            part = assigned_part(name, learns)
             seconds[part] = seconds.get(part, 0.0) + spent
     role.parts = [CyclePart(part, spent / iterations, 0.0) for part, spent in seconds.items()]
     return role

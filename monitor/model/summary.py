@@ -76,7 +76,7 @@ def report(state: RunState, context: RunContext) -> Report:
         device.below_peak = below_peak(device, throughput.mfu, waits, product)
     timed = tells_phases(main.device)
     unnamed = unnamed_time(main, host_phases, wall)
-    metrics = {name: _metric(column.digested()) for name, column in ordered(state.metrics).items()}
+    metrics = _metrics(state)
     return Report(
         run=_run(state, context),
         outcome=outcome,
@@ -126,7 +126,7 @@ def progressed(last: Report, state: RunState, context: RunContext) -> Report:
         progress=progress_of(state, context, outcome, wall),
         throughput=_throughput(state, context, outcome),
         wall=wall,
-        metrics={name: _metric(column.digested()) for name, column in ordered(state.metrics).items()},
+        metrics=_metrics(state),
         alerts=_alerts(state, context),
     )
 
@@ -296,6 +296,10 @@ def slow_steps(state: RunState) -> list[SlowStep]:
     if uses_device(state):
         return time_split.unplanned(state.main.device.slow_steps)
     return [*time_split.first_slow_steps(state.main), *time_split.episodes(state.main.slow_steps, state.main.latest)]
+
+
+def _metrics(state: RunState) -> dict[str, MetricRow]:
+    return {name: _metric(column.digested()) for name, column in ordered(state.metrics).items()}
 
 
 def _metric(column: Column) -> MetricRow:

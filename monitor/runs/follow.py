@@ -37,7 +37,7 @@ LIVENESS = 1.0  # seconds between two checks whether the training is alive
 SLICE = 0.02  # seconds of folding before other threads get the interpreter, so that the screen stays responsive
 FRAME = 0.15  # seconds from one view to the next at least: a step's end shows within 0.2 s, at a small CPU cost
 LOADING_FRAME = 0.45  # the same while a long history is read: fewer views leave it more time
-# Seconds for which findings, curves and details are reused: they cost most of a view, and panels draw no faster.
+# Seconds for which findings, tables, curves and details are reused: most of a view's cost. Panels draw no faster.
 WHOLE_FRAME = 1.0
 TICK = 1.0  # seconds of the run's own time from one view to the next at most: clocks on the screen show seconds
 RESTING_FRAME = 5.0  # seconds between two views of a run that ended some time ago, and how long ago that is

@@ -30,7 +30,7 @@ class UnusedGradients:
         self._passes = self._searches = 0
         self._next = FIRST_SEARCH
         self._found: Optional[_Found] = None  # in this search
-        self._before: Optional[_Found] = None  # in the search before
+        self._before: Optional[Dict[int, int]] = None  # the versions in the search before; no parameter is kept
 
     def backward_begins(self, loss: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], optimizers: List[Any]) -> bool:
         """Take a pass. Return whether the facts have changed.
@@ -49,6 +49,9 @@ class UnusedGradients:
         if node is not None and kwargs.get("inputs") is None and len(args) < 6:
             found = _search(node, optimizers)
             if found is not None and (self._found is None or found.unused > self._found.unused):
+                again = found.versions == self._before
+                found.is_certain = again and (self.facts is not None or not _is_listed(found.witness))
+                found.witness = None
                 self._found = found
         if self._passes < self._next + PASSES - 1:
             return False
@@ -58,11 +61,11 @@ class UnusedGradients:
 
     def _compare(self) -> bool:
         """Compare two searches: what no optimizer has updated, and nothing else either, is unused."""
-        found, before, known = self._found, self._before, self.facts
-        self._found, self._before = None, found
+        found, known = self._found, self.facts
+        self._found, self._before = None, found.versions if found is not None else None
         if found is None or not found.unused:
             self.facts = None
-        elif before is not None and found.versions == before.versions and (known or not _is_listed(found.witness)):
+        elif found.is_certain:
             self.facts = found.facts()
         if self.facts is not None:
             self._searches = max(self._searches, MAX_SEARCHES - 2)  # once more: another optimizer may step late
@@ -77,15 +80,17 @@ class _Found:
         beside: those without an optimizer in other parts: the pass has to go through these anyway.
         nodes, needless: of the graph, and those that no trained parameter needs.
         versions: of the parameters without an optimizer, by address.
-        witness: one of them.
+        witness: one of them, until it has been looked at.
+        is_certain: whether the search before found the same, unchanged, and no optimizer is to come for them.
     """
 
-    __slots__ = ("beside", "cut", "needless", "nodes", "trained", "versions", "witness")
+    __slots__ = ("beside", "cut", "is_certain", "needless", "nodes", "trained", "versions", "witness")
 
     def __init__(self) -> None:
         self.cut = self.beside = self.trained = self.nodes = self.needless = 0
         self.versions: Dict[int, int] = {}
         self.witness: Any = None
+        self.is_certain = False
 
     @property
     def unused(self) -> int:

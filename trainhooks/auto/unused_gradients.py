@@ -49,7 +49,7 @@ class UnusedGradients:
         if node is not None and kwargs.get("inputs") is None and len(args) < 6:
             found = _search(node, optimizers)
             if found is not None and (self._found is None or found.unused > self._found.unused):
-                again = found.versions == self._before
+                again = found.unused > 0 and found.versions == self._before
                 found.is_certain = again and (self.facts is not None or not _is_listed(found.witness))
                 found.witness = None
                 self._found = found

@@ -14,7 +14,7 @@ from monitor.commands.run import run
 from monitor.commands.showing import can_draw
 from monitor.errors import UserError, complain
 from monitor.running import exec_state
-from trainhooks.rundir import UnsafeDirectory
+from trainhooks.protocol.rundir import UnsafeDirectory
 
 COMMANDS = (
     *(run, runs.attach, runs.ls, runs.stop, runs.report, runs.compare, runs.export, runs.prune),

@@ -19,7 +19,7 @@ def say(text: str) -> None:
 
 def complain(message: str, code: int = 2) -> int:
     """Print one line on stderr. Return `code`, for the caller to exit with."""
-    from trainhooks.events import clean
+    from trainhooks.protocol.limits import clean
 
     say(f"trainmon: {clean(' '.join(message.split()))}")
     return code

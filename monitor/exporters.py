@@ -12,8 +12,9 @@ from typing import IO, Any
 from monitor.errors import UserError
 from monitor.sources.decode import numbered
 from monitor.sources.journal_reader import JournalTail, Sequencer
-from trainhooks import rundir
-from trainhooks.events import Event, Hello, Metrics, Note, Span, Step, escaped
+from trainhooks.protocol import rundir
+from trainhooks.protocol.events import Event, Hello, Metrics, Note, Span, Step
+from trainhooks.protocol.limits import escaped
 
 # The events in the journals of a run, up to their current ends.
 

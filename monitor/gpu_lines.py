@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 
-from trainhooks.events import Gpu
+from trainhooks.protocol.events import Gpu
 
 # A reading as its changes since the previous one. Pure.
 #

@@ -28,9 +28,9 @@ import platformdirs
 
 from monitor.console.field_mapping import MAX_PATTERNS, BadPattern, compile_pattern
 from monitor.errors import UserError
-from monitor.model.baseline import Bounds
-from trainhooks import rundir
-from trainhooks.events import clean
+from monitor.model.steps.baseline import Bounds
+from trainhooks.protocol import rundir
+from trainhooks.protocol.limits import clean
 
 # The configurable keys: their defaults, and checks of the user's choice. Pure.
 

@@ -18,7 +18,7 @@ from functools import cache, reduce
 from itertools import accumulate, chain, compress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from trainhooks.events import Step
+from trainhooks.protocol.events import Step
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -8,8 +8,8 @@ import pytest
 
 from monitor import settings
 from monitor.errors import UserError
+from monitor.tui.drawing.themes import PALETTES
 from monitor.tui.feed import Preferences, load_preferences, save_preferences
-from monitor.tui.themes import PALETTES
 
 
 @pytest.fixture

@@ -114,7 +114,8 @@ def test_quotes_are_filled_in_from_their_modules(monkeypatch: pytest.MonkeyPatch
     assert "at least 12.5% of step time" in section("input-bound", "Detection")
     text = "{diagnosis.rules.slowdown.MIN_DRIFT:+%} {diagnosis.rules.slowdown.MIN_DRIFT_SECONDS:ms}"
     assert explain.filled(text) == "20% 1"
-    text = "{diagnosis.rules.host_limits.MIN_SWAP_GROWTH:MiB} {model.throttle_events.LONGER_HOLD_SECONDS[low clocks]}"
+    text = "{diagnosis.rules.host_limits.MIN_SWAP_GROWTH:MiB}"
+    text += " {model.device.throttle_events.LONGER_HOLD_SECONDS[low clocks]}"
     assert explain.filled(text) == "256 30"
 
 
@@ -237,7 +238,7 @@ def test_without_a_code_all_are_listed_with_their_lines() -> None:
         ("oom", "did you mean oom-risk?"),
         ("thermal", "did you mean thermal-throttle?"),
         ("../../cli", "`trainmon explain` lists"),
-        ("{model.pace.X}", "`trainmon explain` lists"),
+        ("{model.steps.pace.X}", "`trainmon explain` lists"),
         ("\x1b[31mred\x1b]52;c;aGk=\a\nsecond line\u202e", "no finding called '[31mred ]52;c;aGk= second line'"),
         ("x" * 100_000, "`trainmon explain` lists"),
         ("", "`trainmon explain` lists"),

@@ -15,15 +15,16 @@ from monitor.commands import showing
 from monitor.console import field_mapping
 from monitor.console.field_mapping import compile_pattern, read_pattern
 from monitor.diagnosis.rules import regression
-from monitor.model import baseline, pace
 from monitor.model.report import Report, Throughput
+from monitor.model.steps import baseline, pace
 from monitor.running import lifetime
 from monitor.runs import retention
 from monitor.tui import terminal_output
 from monitor.tui.actions import SCREENS
 from tests.zoo.cases import CASES
-from trainhooks import deferred, device_lane, device_sampling, rundir
-from trainhooks.auto import op_inspection
+from trainhooks.auto.operations import op_inspection
+from trainhooks.device import deferred, device_lane, device_sampling
+from trainhooks.protocol import rundir
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -21,9 +21,9 @@ from typing import (
     TypeVar,
 )
 
-from trainhooks import deferred
 from trainhooks.compiled import items_alone, no_timer, nothing, traced_as
-from trainhooks.deferred import COUNTED, PLAIN
+from trainhooks.device import deferred
+from trainhooks.device.deferred import COUNTED, PLAIN
 from trainhooks.lane_entries import CANCEL, COUNT, END, FACTS, LOG, NEXT, NOTE, QUIT, SKIP, SPAN, STEP, Loop, host_clock
 from trainhooks.session import device, explicit_steps, here, open_lane, own_lane, started
 

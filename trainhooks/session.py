@@ -9,9 +9,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
-from trainhooks import cuda, deferred, exits, gc_pauses
-from trainhooks.device_lane import DeviceLane
+from trainhooks import exits
+from trainhooks.device import cuda, deferred
+from trainhooks.device.device_lane import DeviceLane
 from trainhooks.lane_entries import AUTOMATIC, CANCEL, Lane, host_clock, monotonic_seconds
+from trainhooks.recording import gc_pauses
 
 MAX_EXIT_STALL = 1.0  # seconds that the end of the program waits without progress: a disk that stalls
 MAX_EXIT_WAIT = (
@@ -22,7 +24,7 @@ PART_POLL_SECONDS = 0.001
 DEBUG_VARIABLE = "TRAINMON_DEBUG"  # set, it shows the background thread's own errors
 
 if TYPE_CHECKING:
-    from trainhooks.background_writer import BackgroundWriter
+    from trainhooks.recording.background_writer import BackgroundWriter
 
 Put = Callable[[Tuple[Any, ...]], None]
 
@@ -171,7 +173,7 @@ def _record(session: Session) -> None:
     try:
         exits.put_everywhere()
         with _importing:
-            from trainhooks.background_writer import BackgroundWriter
+            from trainhooks.recording.background_writer import BackgroundWriter
 
             writer = BackgroundWriter(session.lanes, session.stop.wait, lambda: session.error, session.parted, device)
         writer.open(session.group)

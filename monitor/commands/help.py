@@ -21,7 +21,7 @@ def explain(code: str | None) -> None:
     """Explain a finding: what it means, how it is detected, what to do. Without CODE, list all findings."""
     from monitor.diagnosis import explain as pages
     from monitor.reports.listings import list_text, page_text
-    from trainhooks.events import clean
+    from trainhooks.protocol.limits import clean
 
     drawn = sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
     strong = functools.partial(click.style, bold=True) if drawn else None

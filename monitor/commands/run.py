@@ -12,8 +12,8 @@ import click
 
 from monitor.commands.showing import Amount, can_draw, show, tell_way_back, watching_options
 from monitor.errors import UserError, complain, say
-from trainhooks.facts import masked_config
-from trainhooks.rundir import UnsafeDirectory
+from trainhooks.protocol.rundir import UnsafeDirectory
+from trainhooks.protocol.secrets import masked_config
 
 if TYPE_CHECKING:
     from monitor.alerts import Alerting

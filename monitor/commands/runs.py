@@ -186,7 +186,7 @@ def _open(what: str, path: Path, slow: bool, stops: Stops) -> str:
 
 def _compared(paths: list[Path]) -> str:
     """Return comparisons of the runs with the first of them, as text."""
-    from monitor.model.compare import Side, compare
+    from monitor.model.comparison.compare import Side, compare
     from monitor.reports import comparison
     from monitor.runs.follow import load
 
@@ -288,8 +288,8 @@ def compare(context: click.Context, runs: tuple[str, ...], form: str | None, fai
     """Compare runs with the first one: speed, phases, configuration. RUN can also be a journal file."""
     import json
 
-    from monitor.model.compare import Side
-    from monitor.model.compare import compare as compared
+    from monitor.model.comparison.compare import Side
+    from monitor.model.comparison.compare import compare as compared
     from monitor.reports import comparison
 
     if len(runs) < 2:

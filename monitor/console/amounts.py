@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from monitor.console.reading import Reading
-from trainhooks.events import Number
+from trainhooks.protocol.limits import Number
 
 # Largest difference of a printed total from rate times elapsed time, as a share: all are rounded, and totals printed in
 # thousands or millions (`0.03M`) by up to a fifth.

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from monitor.console.reading import Reading
-from trainhooks.events import Span, clean
+from trainhooks.protocol.events import Span
+from trainhooks.protocol.limits import clean
 
 # Roles by label
 

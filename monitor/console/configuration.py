@@ -11,7 +11,7 @@ import re
 
 from monitor.console.field_mapping import name, words
 from monitor.console.reading import NUMBER, Reading
-from trainhooks.auto.vocabulary import HIGHER_IS_BETTER, LOWER_IS_BETTER, is_loss, is_reward
+from trainhooks.protocol.vocabulary import HIGHER_IS_BETTER, LOWER_IS_BETTER, is_loss, is_reward
 
 # Pairs with such a value, and their share of all pairs: a report has one at most (`skipped=False`, `best: True`). Plain
 # words are weaker, a report may have some (`role=actor stage=warmup`).

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from monitor.console.amounts import Amount
 from monitor.console.reading import Reading
-from trainhooks.events import Number, Step
+from trainhooks.protocol.events import Step
+from trainhooks.protocol.limits import Number
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import Any
 
 from monitor.console.reading import MAX_VALUES, REACH, Reading, number, scale, seconds, whole
-from trainhooks.auto.vocabulary import HIGHER_IS_BETTER, LEARNING_SIGNALS, LOWER_IS_BETTER, phase_name
-from trainhooks.events import MAX_INTEGER, MAX_NAME, Number, clean
+from trainhooks.protocol.limits import MAX_INTEGER, MAX_NAME, Number, clean
+from trainhooks.protocol.vocabulary import HIGHER_IS_BETTER, LEARNING_SIGNALS, LOWER_IS_BETTER, phase_name
 
 # Names
 

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 
 from monitor.units import signal_name
-from trainhooks.events import MAX_NAME, clean
-from trainhooks.facts import masked
+from trainhooks.protocol.limits import MAX_NAME, clean
+from trainhooks.protocol.secrets import masked
 
 MAX_LINES_AFTER = 80  # between the error and the end, where a launcher adds its own report
 # Likewise without a launcher: what exit handlers and experiment trackers say. An error before that was survived.

@@ -15,7 +15,8 @@ from monitor.console.lines import Line, PrintedClock, Terminal
 from monitor.console.reading import REACH, Reading
 from monitor.console.step_labels import LeadingNumbers
 from monitor.console.tracker import Tracker
-from trainhooks.events import Event, Facts, Metrics, Note, Span, Step, clean
+from trainhooks.protocol.events import Event, Facts, Metrics, Note, Span, Step
+from trainhooks.protocol.limits import clean
 
 _DIGIT = re.compile(r"[0-9]")
 _NONFINITE = re.compile(r"\b(?:nan|NaN|NAN|[Ii]nf(?:inity)?|INF)\b")

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from trainhooks import events
-from trainhooks.events import Note, Number
+from trainhooks.protocol import limits
+from trainhooks.protocol.events import Note
+from trainhooks.protocol.limits import Number
 
 MAX_VALUES = 200  # per line
 REACH = 4096  # characters of a line that are read; JSON and dicts are read whole
@@ -119,7 +120,7 @@ def number(text: str) -> Number | None:
     text = text.strip().replace(",", "")
     try:
         is_integer = len(text) <= 15 and text.lstrip("+-").isdigit() and text.isascii()
-        return int(text) if is_integer else events.number(float(text))
+        return int(text) if is_integer else limits.number(float(text))
     except ValueError:
         return None
 
@@ -127,7 +128,7 @@ def number(text: str) -> Number | None:
 def whole(text: str) -> int | None:
     """Parse a count, `5,438` or `1.2k`; return None for anything else or beyond the largest integer of an event."""
     scaled = scale(text)
-    return int(scaled) if scaled is not None and 0 <= scaled <= events.MAX_INTEGER else None
+    return int(scaled) if scaled is not None and 0 <= scaled <= limits.MAX_INTEGER else None
 
 
 def scale(text: str) -> float | None:

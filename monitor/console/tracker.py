@@ -18,7 +18,8 @@ from monitor.console.counters import Counters, Position
 from monitor.console.drafts import Draft, HeldStep, durations, epoch_of, phases_together
 from monitor.console.lines import ArrivalClock, Clock
 from monitor.console.reading import MORE_THAN_ALL, Reading, Reported
-from trainhooks.events import Event, Facts, Metrics, Note, Number, Pulse, Span, Step
+from trainhooks.protocol.events import Event, Facts, Metrics, Note, Pulse, Span, Step
+from trainhooks.protocol.limits import Number
 
 MAX_GROUP = 4096  # readings of one moment
 PLACE_SECONDS = 1.0  # between two reports of the printed position

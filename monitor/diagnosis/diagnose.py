@@ -8,12 +8,12 @@ from pkgutil import iter_modules
 
 from monitor.diagnosis import rules
 from monitor.diagnosis.rule import BETWEEN_STEPS, MIN_STEPS, MOST, Evidence, Family, Rule, gpu_evidence, registered
-from monitor.model.device_use import bound_in_words, busy_in_words
-from monitor.model.pace import SINCE
+from monitor.model.comparison.what_if import recoverable
+from monitor.model.device.device_use import bound_in_words, busy_in_words
 from monitor.model.report import Finding
 from monitor.model.state import ours
+from monitor.model.steps.pace import SINCE
 from monitor.model.view import FindingChange
-from monitor.model.what_if import recoverable
 from monitor.step_columns import OTHER
 from monitor.units import age, duration, share, times
 

@@ -14,9 +14,9 @@ from importlib import import_module, resources
 
 from monitor.diagnosis.diagnose import NO_FINDING, RULES
 from monitor.diagnosis.rule import Family
-from monitor.model.pace import SINCE
+from monitor.model.comparison.what_if import is_past, without
 from monitor.model.report import Finding, Report
-from monitor.model.what_if import is_past, without
+from monitor.model.steps.pace import SINCE
 from monitor.units import duration, pace, rough, times
 
 HEADINGS = ("Meaning", "Detection", "Fix", "Cost", "Common misconceptions")

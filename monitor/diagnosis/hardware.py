@@ -6,9 +6,9 @@ from statistics import median
 from typing import Any
 
 from monitor.diagnosis.rule import Evidence
-from monitor.model.peaks import Peak, peak_of
+from monitor.model.compute.peaks import Peak, peak_of
 from monitor.model.state import MACHINE, ours
-from trainhooks.events import Gpu, Host
+from trainhooks.protocol.events import Gpu, Host
 
 READINGS = 30  # one a second, before a share of them is used
 OFF = ("off", "no", "None", "32", "32-true", "64-true")  # what stands for "no mixed precision" in the facts

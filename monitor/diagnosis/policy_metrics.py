@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from monitor.diagnosis.rule import Evidence
 from monitor.diagnosis.rules.learning_signals import MIN_LONG_SECONDS, MIN_LONG_VALUES
-from monitor.model.concurrent_roles import STALENESS
-from monitor.model.growth import MIN_POINTS, SIGMAS, slope
-from monitor.model.series import Column
+from monitor.model.ranks.concurrent_roles import STALENESS
+from monitor.model.steps.growth import MIN_POINTS, SIGMAS, slope
+from monitor.model.steps.series import Column
 
 # A third of them is ten: the median of ten is not moved by the noise of one batch of prompts.
 MIN_VALUES = 30

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
-from monitor.model.compare import Side
-from monitor.model.device_report import Device
+from monitor.model.comparison.compare import Side
+from monitor.model.device.device_report import Device
+from monitor.model.device.throttle_events import MAX_MISSED
+from monitor.model.device.throttle_watch import MIN_CLOCK_DROP, GpuWatch, ThrottleEvent, Throttles, throttle_events
 from monitor.model.report import Finding, PhaseRow, Report
-from monitor.model.stack_samples import BETWEEN_STEPS as BETWEEN_STEPS
-from monitor.model.stack_samples import Place
 from monitor.model.state import RunState
-from monitor.model.step_intervals import Timelines
-from monitor.model.throttle_events import MAX_MISSED
-from monitor.model.throttle_watch import MIN_CLOCK_DROP, GpuWatch, ThrottleEvent, Throttles, throttle_events
-from monitor.model.time_split import once_in
+from monitor.model.steps.stack_samples import BETWEEN_STEPS as BETWEEN_STEPS
+from monitor.model.steps.stack_samples import Place
+from monitor.model.steps.step_intervals import Timelines
+from monitor.model.steps.time_split import once_in
 from monitor.model.view import OpenWork
 from monitor.units import share
 

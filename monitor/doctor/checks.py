@@ -23,8 +23,9 @@ from monitor.sources.amdgpu import UNTESTED
 from monitor.sources.gpu_source import GpuSource, Reading
 from monitor.sources.sockets import Publisher, Refused
 from monitor.units import size
-from trainhooks import rundir
-from trainhooks.events import Gpu, clean
+from trainhooks.protocol import rundir
+from trainhooks.protocol.events import Gpu
+from trainhooks.protocol.limits import clean
 
 State = Literal["works", "limited", "missing", "broken"]
 

@@ -17,8 +17,8 @@ from monitor.doctor import checks
 from monitor.doctor.checks import Check, parent_directories, session_lifetime, terminal
 from monitor.errors import UserError
 from monitor.running import lifetime
-from trainhooks import rundir
-from trainhooks.events import clean
+from trainhooks.protocol import rundir
+from trainhooks.protocol.limits import clean
 
 PATIENCE = 120.0  # seconds: the first import of torch reads a gigabyte from disk
 OLDEST = (3, 9)  # Python version that the hooks support

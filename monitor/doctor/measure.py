@@ -25,13 +25,13 @@ from typing import Any
 from monitor.doctor import product_probe
 from monitor.doctor.examination import PATIENCE
 from monitor.errors import UserError
-from monitor.model.peaks import FORMATS, Peak, Product, kind_of, peak_of
+from monitor.model.compute.peaks import FORMATS, Peak, Product, kind_of, peak_of
 from monitor.runs import product_store
 from monitor.sources.gpu_source import GpuSource
 from monitor.units import share
-from trainhooks import rundir
-from trainhooks.events import MAX_NAME, Gpu, GpuProcess, clean
-from trainhooks.facts import visible_devices
+from trainhooks.protocol import rundir
+from trainhooks.protocol.events import Gpu, GpuProcess
+from trainhooks.protocol.limits import MAX_NAME, clean
 
 EVERY = 0.1  # seconds between two readings of the driver: half a window of the measurement
 BEFORE = 1.0  # seconds of readings before the card is used: the period of the driver's utilization
@@ -222,7 +222,7 @@ def _follow(child: _Child, source: GpuSource, path: str) -> Measured:
 
 def _uuid(message: Any) -> str | None:
     """Return the UUID of the device, as in trainhooks: a MIG instance may report the UUID of its card."""
-    word = next(iter(visible_devices(os.environ.get("CUDA_VISIBLE_DEVICES"))), "")
+    word = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0].strip()
     if word.startswith("MIG-"):
         return clean(word, MAX_NAME)
     return (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from monitor.model.series import Column
-from trainhooks.auto.vocabulary import DECODE_STEPS, ENV_STEPS, EPISODES
+from monitor.model.steps.series import Column
+from trainhooks.protocol.vocabulary import DECODE_STEPS, ENV_STEPS, EPISODES
 
 SECONDS_PER_HOUR = 3600
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from monitor.model.baseline import Baseline, StepKind
+from monitor.model.steps.baseline import Baseline, StepKind
 from monitor.step_columns import OTHER
-from trainhooks.events import Span
+from trainhooks.protocol.events import Span
 
 COLLECT, REWARD, PREPARE, LEARN, SYNC = "rollout", "reward", "prepare", "learn", "sync"
 # Phases by what an iteration does in them, in its order. All others, and the time in no phase, belong to the learning,

@@ -8,10 +8,10 @@ from typing import Any
 from monitor import step_columns
 from monitor.gpu_lines import whole
 from monitor.hooks_reach import NOT_LOADED
-from monitor.model.baseline import Trend
-from monitor.model.device_steps import HostContext
-from monitor.model.gpu_activity import Activity
-from monitor.model.rank_waits import RankStats
+from monitor.model.device.device_steps import HostContext
+from monitor.model.device.gpu_activity import Activity
+from monitor.model.device.throttle_watch import MAX_GPUS, QUIET, throttle_event
+from monitor.model.ranks.rank_waits import RankStats
 from monitor.model.state import (
     HISTORY,
     MACHINE,
@@ -26,10 +26,10 @@ from monitor.model.state import (
     RankState,
     RunState,
 )
-from monitor.model.step_folding import MAX_PHASES, alert, count, take_frames, take_metrics, take_span, take_steps
-from monitor.model.throttle_watch import MAX_GPUS, QUIET, throttle_event
+from monitor.model.steps.baseline import Trend
+from monitor.model.steps.step_folding import MAX_PHASES, alert, count, take_frames, take_metrics, take_span, take_steps
 from monitor.step_columns import StepBatch, single
-from trainhooks.events import (
+from trainhooks.protocol.events import (
     PROTOCOL,
     Bye,
     Event,

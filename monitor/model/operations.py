@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from monitor.model.stack_samples import Place
+from monitor.model.steps.stack_samples import Place
 from monitor.units import share
-from trainhooks import stack_activities
+from trainhooks.protocol import stack_activities
 
 # The work of a sample by the recorded operations of one forward pass early in the run.
 #

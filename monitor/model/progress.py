@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from monitor.model.pace import stops, time_left
 from monitor.model.report import Outcome, Progress, Wall
 from monitor.model.state import MAX_MARKS, RankState, RunState
+from monitor.model.steps.pace import stops, time_left
 from monitor.model.wall_time import RunContext
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from monitor.model.baseline import SpeedClasses
 from monitor.model.collected import Collected
 from monitor.model.cycle import Cycle
-from monitor.model.device_report import Device, GpuClock
-from monitor.model.gpu_activity import Range
-from monitor.model.stack_samples import UnnamedTime
+from monitor.model.device.device_report import Device, GpuClock
+from monitor.model.device.gpu_activity import Range
+from monitor.model.steps.baseline import SpeedClasses
+from monitor.model.steps.stack_samples import UnnamedTime
 from monitor.units import brief
 
 

@@ -6,20 +6,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from monitor.model.baseline import Baseline, StepKind, Trend
-from monitor.model.device_steps import WARM_UP, DeviceLane
-from monitor.model.gpu_activity import Activity
-from monitor.model.pace import Pace
-from monitor.model.passes import FirstFetches, Passes
-from monitor.model.printed_position import Printed
-from monitor.model.rank_waits import RankStats
+from monitor.model.device.device_steps import WARM_UP, DeviceLane
+from monitor.model.device.gpu_activity import Activity
+from monitor.model.device.throttle_watch import Throttles
+from monitor.model.ranks.rank_waits import RankStats
 from monitor.model.report import SlowStep
-from monitor.model.series import Column, Durations, Spread, comes_by_itself
-from monitor.model.stack_samples import StackSamples
-from monitor.model.step_intervals import SpanAttribution, Timelines
-from monitor.model.throttle_watch import Throttles
-from trainhooks.auto.vocabulary import LOSS
-from trainhooks.events import Gpu, GpuTime, Host, Pulse, Span, Step
+from monitor.model.steps.baseline import Baseline, StepKind, Trend
+from monitor.model.steps.pace import Pace
+from monitor.model.steps.passes import FirstFetches, Passes
+from monitor.model.steps.printed_position import Printed
+from monitor.model.steps.series import Column, Durations, Spread, comes_by_itself
+from monitor.model.steps.stack_samples import StackSamples
+from monitor.model.steps.step_intervals import SpanAttribution, Timelines
+from trainhooks.protocol.events import Gpu, GpuTime, Host, Pulse, Span, Step
+from trainhooks.protocol.vocabulary import LOSS
 
 # Sequence lengths of the steps, and the seconds by length, in bounded memory.
 

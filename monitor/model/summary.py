@@ -8,18 +8,19 @@ from dataclasses import fields, replace
 
 from monitor.console.last_words import RANK_ENDED
 from monitor.gpu_lines import reasons_in_words
-from monitor.model import mfu, time_split, wall_time
-from monitor.model.baseline import StepKind
+from monitor.model import wall_time
 from monitor.model.collected import collected_rates
-from monitor.model.concurrent_roles import concurrent_roles, staleness
+from monitor.model.compute import mfu
+from monitor.model.compute.mfu import below_peak, holds
 from monitor.model.cycle import cycle
-from monitor.model.device_report import GpuClock
-from monitor.model.device_use import device_use, over_steps, phase_rows, tells_phases, uses_device
-from monitor.model.gpu_activity import Range
-from monitor.model.mfu import below_peak, holds
+from monitor.model.device.device_report import GpuClock
+from monitor.model.device.device_use import device_use, over_steps, phase_rows, tells_phases, uses_device
+from monitor.model.device.gpu_activity import Range
+from monitor.model.device.throttle_watch import GpuWatch
 from monitor.model.progress import progress_of
-from monitor.model.rank_rows import device_ranks, rank_rows, straggler_of
-from monitor.model.rank_waits import compare, waits_of
+from monitor.model.ranks.concurrent_roles import concurrent_roles, staleness
+from monitor.model.ranks.rank_rows import device_ranks, rank_rows, straggler_of
+from monitor.model.ranks.rank_waits import compare, waits_of
 from monitor.model.report import (
     Alert,
     Dropped,
@@ -34,16 +35,17 @@ from monitor.model.report import (
     SlowStep,
     Throughput,
 )
-from monitor.model.series import Column, ordered
 from monitor.model.state import AlertRow, RankState, RunState, ours
-from monitor.model.step_folding import slow_step_alert
-from monitor.model.throttle_watch import GpuWatch
-from monitor.model.unnamed_time import unnamed_time
+from monitor.model.steps import time_split
+from monitor.model.steps.baseline import StepKind
+from monitor.model.steps.series import Column, ordered
+from monitor.model.steps.step_folding import slow_step_alert
+from monitor.model.steps.unnamed_time import unnamed_time
 from monitor.model.view import OpenWork
 from monitor.model.wall_time import RunContext, outside_steps
 from monitor.step_columns import OTHER
-from trainhooks.events import Gpu, Pulse
-from trainhooks.stack_activities import FOR_WORKERS
+from trainhooks.protocol.events import Gpu, Pulse
+from trainhooks.protocol.stack_activities import FOR_WORKERS
 
 # Figures that are means over the steps once the run is over.
 _MEANS: dict[str, Callable[[Range], float | int]] = {

@@ -13,15 +13,15 @@ from statistics import median
 from typing import Any
 
 from monitor.model import wall_time
-from monitor.model.baseline import Baseline, StepKind
-from monitor.model.device_use import tells_phases, uses_device
-from monitor.model.pace import Mark
+from monitor.model.device.device_use import tells_phases, uses_device
+from monitor.model.device.throttle_watch import ThrottleEvent, throttle_events
 from monitor.model.report import Finding, Report
-from monitor.model.series import STEP, Column, Curve, Durations, Quantiles, ordered
 from monitor.model.state import RankState, RunState, ours
-from monitor.model.throttle_watch import ThrottleEvent, throttle_events
+from monitor.model.steps.baseline import Baseline, StepKind
+from monitor.model.steps.pace import Mark
+from monitor.model.steps.series import STEP, Column, Curve, Durations, Quantiles, ordered
 from monitor.step_columns import Floats
-from trainhooks.events import Gpu, GpuTime, Host, Span, Step
+from trainhooks.protocol.events import Gpu, GpuTime, Host, Span, Step
 
 MAX_KINDS = 20  # roles and stages shown; more fit on no screen
 MAX_PLACES = 8  # places of stack samples for each open phase

@@ -7,14 +7,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from monitor.model.compute.peaks import Products
 from monitor.model.cycle import COLLECT, MIN_COLLECTED, MIN_ITERATIONS, PREPARE, REWARD, part_of
-from monitor.model.device_report import OutsideRow
-from monitor.model.device_use import MIN_READINGS, READING_SECONDS
-from monitor.model.gpu_activity import Range
-from monitor.model.peaks import Products
+from monitor.model.device.device_report import OutsideRow
+from monitor.model.device.device_use import MIN_READINGS, READING_SECONDS
+from monitor.model.device.gpu_activity import Range
 from monitor.model.report import NamedSeconds, Outcome, Wall
 from monitor.model.state import MAX_MARKS, UNKNOWN_SOURCE, Producer, RankState, RunState, ours
-from monitor.model.step_folding import RESTART
+from monitor.model.steps.step_folding import RESTART
 from monitor.step_columns import OTHER
 
 FIRST_STEP = "first step, still open"

@@ -7,11 +7,11 @@ from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any
 
-from monitor.model.compare import MAX_WORK_DIFFERENCE, Comparison
+from monitor.model.comparison.compare import MAX_WORK_DIFFERENCE, Comparison
+from monitor.model.comparison.what_if import UnknownPart, what_if
 from monitor.model.report import Projection, Report, WhatIf
-from monitor.model.what_if import UnknownPart, what_if
 from monitor.units import UNKNOWN, duration, money, number, pace, rate, share
-from trainhooks.events import clean
+from trainhooks.protocol.limits import clean
 
 ROUNDING = 1e-6  # seconds: what rounding leaves of a sum
 LEAST = 0.01  # of the step time: phases that changed by less are left out of the text

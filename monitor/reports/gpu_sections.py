@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from monitor.model import device_account
-from monitor.model.device_report import Device
-from monitor.model.device_use import bound_in_words, busy_in_words
-from monitor.model.peaks import NOT_MEASURED, MatrixProduct
+from monitor.model.compute.peaks import NOT_MEASURED, MatrixProduct
+from monitor.model.device import device_account
+from monitor.model.device.device_report import Device
+from monitor.model.device.device_use import bound_in_words, busy_in_words
 from monitor.model.report import GpuRow, PhaseRow, Report
 from monitor.reports.listings import Section
 from monitor.units import duration, plural, share, size, size_of, times
-from trainhooks.events import clean
+from trainhooks.protocol.limits import clean
 
 # What these GPUs reach in a plain matrix product; how to measure it where it is unknown.
 

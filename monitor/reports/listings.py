@@ -17,7 +17,7 @@ from monitor.diagnosis.explain import FAMILIES, Page, page
 from monitor.model.report import Report
 from monitor.runs.catalogue import RunEntry
 from monitor.units import UNKNOWN, age, brief, duration, number, pace, plural, rate, share
-from trainhooks.events import clean
+from trainhooks.protocol.limits import clean
 
 # Sections, and tables in plain text and Markdown.
 

@@ -8,7 +8,7 @@ from monitor.model.view import View
 from monitor.reports import gpu_sections, listings, run_text
 from monitor.reports.time_sections import NO_TIMES, wall
 from monitor.units import UNKNOWN, duration, number, share
-from trainhooks.events import clean
+from trainhooks.protocol.limits import clean
 
 CONSOLE_LINES = 5  # of the program's output
 

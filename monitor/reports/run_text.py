@@ -9,15 +9,15 @@ from monitor.diagnosis.explain import without_it
 from monitor.diagnosis.rules.stalls import OWN_TRAINHOOKS
 from monitor.model.collected import Collected
 from monitor.model.fold import NEWER
-from monitor.model.pace import SINCE, recent_over
 from monitor.model.report import Outcome, Rates, Report, Throughput
+from monitor.model.steps.pace import SINCE, recent_over
 from monitor.reports import comparison as assumed
 from monitor.reports import gpu_sections, listings
 from monitor.reports.gpu_sections import gpus, host
 from monitor.reports.listings import Section
 from monitor.reports.time_sections import iteration, unnamed, wall
 from monitor.units import UNKNOWN, duration, money, number, pace, plural, rate, share, signal_name
-from trainhooks.events import clean
+from trainhooks.protocol.limits import clean
 
 # The sections: titled lines and tables, the same for every format. Unknown figures are left out or named.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from monitor.model.cycle import steps_of
-from monitor.model.pace import SINCE
 from monitor.model.report import Report
+from monitor.model.steps.pace import SINCE
 from monitor.reports.listings import Section
 from monitor.units import duration, share
-from trainhooks.events import clean
+from trainhooks.protocol.limits import clean
 
 NO_TIMES = "unknown: no step times in the console output"
 ROUNDING_SECONDS = 1e-6  # seconds: what is left of a sum by rounding

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainhooks.facts import masked_argv
+from trainhooks.protocol.secrets import masked_argv
 
 # Command lines of trainmon's own processes.
 

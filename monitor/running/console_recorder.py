@@ -24,13 +24,13 @@ from monitor.console.reader import LogParser, LogSummary, Reader
 from monitor.console.reading import Reading
 from monitor.console.tracker import Tracker
 from monitor.errors import UserError
-from monitor.model.mfu import UNMEASURED
+from monitor.model.compute.mfu import UNMEASURED
 from monitor.running import output
 from monitor.running.journal_writer import Writer
 from monitor.sources.tail_file import CHUNK, TailedFile
-from trainhooks import events, rundir
-from trainhooks.events import Event, Facts, Metrics, Note, Pulse, Step
-from trainhooks.journal import Journal
+from trainhooks.protocol import encoding, events, rundir
+from trainhooks.protocol.events import Event, Facts, Metrics, Note, Pulse, Step
+from trainhooks.protocol.journal import Journal
 
 POLL_SECONDS = 0.05  # between two polls; also the resolution of step times
 PULSE_SECONDS = 1.0
@@ -379,14 +379,14 @@ class _Writer:
         self._journal = Journal(path)
         self._producer = f"console-{uuid.uuid4().hex[:8]}"
         self._seq = 0
-        self._encode = events.encoder()
+        self._encode = encoding.encoder()
         self.write([events.Hello(producer="", seq=0, t=0.0, source="console", wall=wall or 0.0)])
 
     def write(self, batch: list[Event]) -> None:
         for event in batch:
             self._seq += 1
             event.producer, event.seq = self._producer, self._seq
-        lines = b"".join(self._encode(events.to_dict(event)) + b"\n" for event in batch)
+        lines = b"".join(self._encode(encoding.to_dict(event)) + b"\n" for event in batch)
         self._journal.append(lines, len(batch))
         if self._journal.waiting_lines or self._journal.dropped:
             raise OSError(None, "the journal cannot be written: the disk is full")

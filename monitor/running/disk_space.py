@@ -17,7 +17,7 @@ from pathlib import Path
 from monitor.errors import UserError
 from monitor.running import command, output
 from monitor.sources import sparse_files
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 PREALLOCATED_BYTES = 8 << 20  # bytes per file: a day of one line per second
 MAX_FREE_SHARE = 16  # at most 1/16 of the free space: the reserve itself must not fill the disk

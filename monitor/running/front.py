@@ -13,7 +13,7 @@ from pathlib import Path
 
 from monitor.running import lifetime, output, recorder, supervise
 from monitor.running.journal_writer import Writer
-from trainhooks import process_identity, rundir
+from trainhooks.protocol import process_identity, rundir
 
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends these to a whole process group
 SAME_SIGNAL_SECONDS = 0.3  # between the arrivals of one signal at several processes, on a busy machine, too

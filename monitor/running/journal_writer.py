@@ -9,8 +9,8 @@ import time
 import uuid
 from pathlib import Path
 
-from trainhooks import events, rundir
-from trainhooks.journal import Journal, Notifier
+from trainhooks.protocol import encoding, events, limits, rundir
+from trainhooks.protocol.journal import Journal, Notifier
 
 
 class Writer:
@@ -26,7 +26,7 @@ class Writer:
         self._content = "console events" if console else "GPU and host readings"
         self._reported = 0  # dropped lines that a note has reported
         self._seq = 0
-        self._encode = events.encoder()
+        self._encode = encoding.encoder()
         self._lock = threading.Lock()
         self._journal = Journal(rundir.console_journal(run) if console else rundir.node_journal(run))
         self._notifier = Notifier(run)
@@ -41,7 +41,7 @@ class Writer:
 
     def note_unpublished(self, text: str) -> None:
         """Write a note that viewers get no frames, and why."""
-        text = events.clean(text)
+        text = limits.clean(text)
         self.write(events.Note(producer="", seq=0, t=time.monotonic(), text=text, code="unpublished"))
 
     def note_budget(self, text: str) -> None:
@@ -61,7 +61,7 @@ class Writer:
             for seq, event in enumerate(batch, self._seq + 1):
                 event.producer, event.seq = self.producer, seq
             self._seq += len(batch)
-            lines = b"".join(self._encode(events.to_dict(event)) + b"\n" for event in batch)
+            lines = b"".join(self._encode(encoding.to_dict(event)) + b"\n" for event in batch)
             self._journal.append(lines, len(batch))
             self._notifier.send(lines)
 

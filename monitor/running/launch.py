@@ -25,7 +25,7 @@ from monitor.running import command, group, inherited, lifetime, output, supervi
 from monitor.running.command import CannotRecord, CannotRun
 from monitor.running.exec_state import ExecState
 from monitor.running.front import Front
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 # Errors that say what is short for two more processes, or for a longer environment.
 SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.E2BIG)

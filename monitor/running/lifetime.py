@@ -22,7 +22,7 @@ from pathlib import Path
 from monitor.errors import UserError
 from monitor.running import group
 from monitor.runs import catalogue
-from trainhooks import process_identity, rundir
+from trainhooks.protocol import process_identity, rundir
 
 # As in systemd: a file in a later directory replaces one of the same name; settings of all files are combined.
 LOGIND = ("/usr/lib/systemd", "/run/systemd", "/etc/systemd")

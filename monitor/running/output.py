@@ -17,7 +17,7 @@ from pathlib import Path
 
 from monitor.running import inherited
 from monitor.sources.tail_file import TailedFile
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 STDOUT = "stdout.log"  # only while the two streams are separate; both are merged into the console file
 STDERR = "stderr.log"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from monitor import hooks_reach
 from monitor.sources.polling import attempt
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 MIN_READINGS = 2  # that see a process alike: between fork and exec it has its parent's command and environment
 MAX_PROCESSES = 16  # of a run; the training is among the first

@@ -24,7 +24,7 @@ from monitor.running import command, disk_space, lifetime, output
 from monitor.running.journal_writer import Writer
 from monitor.running.relay import Relay
 from monitor.runs import catalogue
-from trainhooks import events, process_identity, rundir
+from trainhooks.protocol import events, limits, process_identity, rundir
 
 if TYPE_CHECKING:
     from monitor.console.last_words import LastWords
@@ -71,7 +71,7 @@ class Recorder:
 
     def _complain(self, error: Exception) -> None:
         """Report the error of a reading once, not every second."""
-        text = events.clean(f"a reading failed: {type(error).__name__}: {error}", 400)
+        text = limits.clean(f"a reading failed: {type(error).__name__}: {error}", 400)
         if text not in self._trouble and len(self._trouble) < 20:
             self._trouble.add(text)
             traceback.print_exception(error)

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from monitor.sources.sockets import Publisher, Refused, few_descriptors, remove_socket
-from trainhooks import rundir
-from trainhooks.journal import MAX_DATAGRAM
+from trainhooks.protocol import rundir
+from trainhooks.protocol.journal import MAX_DATAGRAM
 
 CHECK_SECONDS = 1.0  # between two checks of what viewers that connect have left
 LAST_DESCRIPTORS = 16  # with fewer free it stops publishing, since libzmq aborts where a viewer finds none

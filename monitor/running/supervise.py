@@ -31,7 +31,7 @@ from monitor.running.command import NOT_EXECUTABLE, NOT_FOUND
 from monitor.running.exec_state import ExecState
 from monitor.running.journal_writer import Writer
 from monitor.running.relay import Relay
-from trainhooks import events, process_identity, rundir
+from trainhooks.protocol import events, limits, process_identity, rundir
 
 LOG = "supervisor.log"
 MERGE_SECONDS = 0.1
@@ -293,7 +293,7 @@ def _prune(writer: Writer | None, over: threading.Event) -> None:
     except Exception as error:
         # An error with old runs or with the configuration must not stop this run's recording.
         if isinstance(error, UserError) and writer is not None:
-            text = events.clean(f"old runs were not removed: {error}")
+            text = limits.clean(f"old runs were not removed: {error}")
             writer.write(
                 events.Note(producer="", seq=0, t=time.monotonic(), text=text, level="warning", code="retention")
             )

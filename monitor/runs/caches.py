@@ -22,8 +22,8 @@ import msgspec
 
 from monitor import __version__
 from monitor.memory_tuning import BLOCK
-from monitor.model.compare import Side, same_kind_of_machine, same_program
-from monitor.model.likeness import unlike
+from monitor.model.comparison.compare import Side, same_kind_of_machine, same_program
+from monitor.model.comparison.likeness import unlike
 from monitor.model.report import Report
 from monitor.model.state import RunState
 from monitor.runs import catalogue
@@ -31,7 +31,7 @@ from monitor.runs.catalogue import identity
 from monitor.sources.run_directory import Position, RunDirectory
 from monitor.sources.sparse_files import FREED
 from monitor.step_columns import Floats, Integers
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 
 @cache

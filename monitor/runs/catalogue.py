@@ -15,8 +15,9 @@ from typing import Any
 
 from monitor.errors import UserError
 from monitor.sources.decode import decode, tidy_facts
-from trainhooks import process_identity, rundir
-from trainhooks.events import MAX_INTEGER, MAX_NAME, MAX_TEXT, Bye, Event, Facts, Hello, Step, clean
+from trainhooks.protocol import process_identity, rundir
+from trainhooks.protocol.events import Bye, Event, Facts, Hello, Step
+from trainhooks.protocol.limits import MAX_INTEGER, MAX_NAME, MAX_TEXT, clean
 
 # The small files of a run, `run.json` and `exit.json`.
 #

@@ -14,8 +14,8 @@ from monitor.model.state import RunState
 from monitor.runs import caches
 from monitor.sources import sparse_files
 from monitor.sources.run_directory import RunDirectory
-from trainhooks import rundir
-from trainhooks.events import MAX_LINE
+from trainhooks.protocol import rundir
+from trainhooks.protocol.limits import MAX_LINE
 
 HEAD_BYTES = 1 << 20  # of each journal that stay: who wrote it, and the start of the training
 LEAST_PRIORITY = 19

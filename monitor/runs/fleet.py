@@ -19,7 +19,7 @@ from monitor.model.view import View, stretches
 from monitor.runs import catalogue
 from monitor.runs.catalogue import RunEntry
 from monitor.runs.follow import Run, load
-from trainhooks.auto.vocabulary import HIGHER_IS_BETTER, LOWER_IS_BETTER
+from trainhooks.protocol.vocabulary import HIGHER_IS_BETTER, LOWER_IS_BETTER
 
 MAX_READ = 200  # runs whose reports are read; older ones show only what `trainmon ls` shows
 MAX_FOLLOWED = 32  # running runs that are followed event by event

@@ -15,12 +15,12 @@ from monitor.diagnosis.diagnose import FindingLog, diagnose, verdict
 from monitor.diagnosis.rule import Evidence
 from monitor.diagnosis.suggestions import to_try
 from monitor.errors import UserError
-from monitor.model.baseline import Bounds, counted
-from monitor.model.compare import Side, changes
+from monitor.model.comparison.compare import Side, changes
 from monitor.model.fold import fold
 from monitor.model.report import Alert, Report
-from monitor.model.series import STEP
 from monitor.model.state import Ending, RunState
+from monitor.model.steps.baseline import Bounds, counted
+from monitor.model.steps.series import STEP
 from monitor.model.summary import open_work, progressed, report
 from monitor.model.view import FindingChange, PreviousRun, View, curves, details
 from monitor.model.wall_time import RunContext
@@ -30,8 +30,8 @@ from monitor.sources import streams
 from monitor.sources.run_directory import POLL, RunDirectory
 from monitor.sources.tail_file import Console, LineTimestamps, Open, starting
 from monitor.step_columns import StepBatch
-from trainhooks import process_identity, rundir
-from trainhooks.events import Event, Frames, Gpu, GpuTime, Host, Pulse
+from trainhooks.protocol import process_identity, rundir
+from trainhooks.protocol.events import Event, Frames, Gpu, GpuTime, Host, Pulse
 
 LIVENESS = 1.0  # seconds between two checks whether the training is alive
 SLICE = 0.02  # seconds of folding before other threads get the interpreter, so that the screen stays responsive

@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from monitor.model.peaks import FORMATS, Product, Products, peak_of
+from monitor.model.compute.peaks import FORMATS, Product, Products, peak_of
 from monitor.units import plural
-from trainhooks import rundir
-from trainhooks.events import MAX_NAME, clean
+from trainhooks.protocol import rundir
+from trainhooks.protocol.limits import MAX_NAME, clean
 
 VERSION = 1
 MAX_BYTES = 256 * 1024  # of the whole file; an entry takes half a kilobyte

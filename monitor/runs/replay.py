@@ -25,8 +25,8 @@ from monitor.runs.catalogue import identity, resolve
 from monitor.runs.follow import SLICE, picture
 from monitor.sources import streams
 from monitor.sources.journal_reader import Recording
-from trainhooks import rundir
-from trainhooks.events import clean
+from trainhooks.protocol import rundir
+from trainhooks.protocol.limits import clean
 
 FRAME = 0.45  # seconds between two views
 KEEP_EVERY = 20_000  # events between two kept states: half a second of folding

@@ -23,7 +23,7 @@ from pathlib import Path
 from monitor import settings
 from monitor.errors import UserError
 from monitor.runs import catalogue
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 # A year of daily runs, or a few weeks of large ones; journals are about 300 bytes a step.
 KEEP_RUNS = 400

@@ -15,7 +15,8 @@ from pathlib import Path
 from monitor.gpu_lines import AMD
 from monitor.sources.polling import text_of
 from monitor.sources.process_tree import process_name
-from trainhooks.events import MAX_GPU_PROCESSES, MAX_NAME, Gpu, GpuProcess, clean
+from trainhooks.protocol.events import Gpu, GpuProcess
+from trainhooks.protocol.limits import MAX_GPU_PROCESSES, MAX_NAME, clean
 
 DRM = Path("/sys/class/drm")
 PROC = Path("/proc")

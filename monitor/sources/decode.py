@@ -13,8 +13,9 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from trainhooks import events
-from trainhooks.events import MAX_INTEGER, MAX_LINE, MAX_NAME, MAX_TEXT, Event, Number, clean, number
+from trainhooks.protocol import events, limits
+from trainhooks.protocol.events import Event
+from trainhooks.protocol.limits import MAX_INTEGER, MAX_LINE, MAX_NAME, MAX_TEXT, Number, clean, number
 
 _KIND = re.compile(rb'^\s*\{\s*"kind"\s*:\s*"([a-z_]{1,32})"')
 _DECODERS: dict[bytes, msgspec.json.Decoder[Any]] = {
@@ -285,13 +286,13 @@ def _tidy_note(note: events.Note) -> bool:
 
 def _tidy_bye(bye: events.Bye) -> bool:
     bye.error = None if bye.error is None else clean(bye.error)
-    bye.place = None if bye.place is None else clean(bye.place, events.MAX_NAME)
+    bye.place = None if bye.place is None else clean(bye.place, limits.MAX_NAME)
     return True
 
 
 def _tidy_exit(exit_: events.Exit) -> bool:
     exit_.error = None if exit_.error is None else clean(exit_.error)
-    exit_.place = None if exit_.place is None else clean(exit_.place, events.MAX_NAME)
+    exit_.place = None if exit_.place is None else clean(exit_.place, limits.MAX_NAME)
     exit_.oom_kills = _counted(exit_.oom_kills)
     return True
 
@@ -307,7 +308,7 @@ def _tidy_gpu(gpu: events.Gpu) -> bool:
     gpu.bus_id = _optional(gpu.bus_id)
     gpu.unknown = [_name(name) for name in gpu.unknown[:MAX_UNKNOWN]]
     if gpu.processes is not None:
-        known = gpu.processes[: events.MAX_GPU_PROCESSES]
+        known = gpu.processes[: limits.MAX_GPU_PROCESSES]
         gpu.processes = [(pid, _name(name), _counted(used), ours) for pid, name, used, ours in known]
     return True
 

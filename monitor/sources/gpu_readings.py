@@ -27,7 +27,8 @@ from monitor.sources.nvml import (
     slowdowns,
 )
 from monitor.sources.process_tree import process_name
-from trainhooks.events import MAX_GPU_PROCESSES, MAX_INTEGER, MAX_NAME, Gpu, GpuProcess, clean
+from trainhooks.protocol.events import Gpu, GpuProcess
+from trainhooks.protocol.limits import MAX_GPU_PROCESSES, MAX_INTEGER, MAX_NAME, clean
 
 # Processes on a GPU. The driver reports pids of the host, which differ inside a container.
 

@@ -15,7 +15,8 @@ from monitor.gpu_lines import Thinner, in_words
 from monitor.sources import gpu_readings
 from monitor.sources.amdgpu import AmdSource
 from monitor.sources.nvml import GONE, LOST, Device, Driver, Handle, find_cards, query
-from trainhooks.events import Event, Gpu, Note, clean
+from trainhooks.protocol.events import Event, Gpu, Note
+from trainhooks.protocol.limits import clean
 
 # Critical errors (XIDs): a thread waits for the next one.
 

@@ -14,8 +14,8 @@ import psutil
 
 from monitor.sources.polling import Rate, attempt, text_of
 from monitor.sources.process_tree import Tree
-from trainhooks import events, process_identity, rundir
-from trainhooks.events import MAX_INTEGER
+from trainhooks.protocol import events, process_identity, rundir
+from trainhooks.protocol.limits import MAX_INTEGER
 
 # The limits of the training's control group, version 1 or 2. Both "no limit" and "unknown" are None.
 

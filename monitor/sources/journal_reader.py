@@ -15,8 +15,9 @@ import msgspec
 
 from monitor.sources.decode import Unknown, decode
 from monitor.sources.sparse_files import FREED, after_freed
-from trainhooks import rundir
-from trainhooks.events import MAX_INTEGER, MAX_LINE, Event, Hello
+from trainhooks.protocol import rundir
+from trainhooks.protocol.events import Event, Hello
+from trainhooks.protocol.limits import MAX_INTEGER, MAX_LINE
 
 CHUNK = 1 << 21  # bytes read at once: some five thousand steps
 BATCH = 1 << 18  # bytes decoded at once: the objects made of them fit the cache of a core

@@ -16,7 +16,8 @@ from typing import Any
 import pynvml
 
 from monitor.sources.polling import Rate
-from trainhooks.events import MAX_NAME, Gpu, clean
+from trainhooks.protocol.events import Gpu
+from trainhooks.protocol.limits import MAX_NAME, clean
 
 ABSENT_SECONDS = 60.0  # before an unsupported reading is queried again
 SLOW_CALL = 0.015  # seconds; most queries take microseconds, measurements take tens of milliseconds

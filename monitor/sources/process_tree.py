@@ -11,8 +11,9 @@ from typing import NamedTuple
 import psutil
 
 from monitor.sources.polling import Paced, Rate, attempt, text_of
-from trainhooks import events
-from trainhooks.events import MAX_NAME, Host, clean
+from trainhooks.protocol import events
+from trainhooks.protocol.events import Host
+from trainhooks.protocol.limits import MAX_NAME, clean
 
 # The training's process tree: the given processes and all their descendants.
 

@@ -21,8 +21,9 @@ from monitor.sources.sockets import Subscriber
 from monitor.sources.step_batches import merged, step_batches
 from monitor.sources.step_schema import Decoded, Row, StepSchema
 from monitor.step_columns import StepBatch
-from trainhooks import rundir
-from trainhooks.events import MAX_LINE, Event
+from trainhooks.protocol import rundir
+from trainhooks.protocol.events import Event
+from trainhooks.protocol.limits import MAX_LINE
 
 LONG = 1 << 24  # bytes, about forty thousand steps: with fewer, loading numpy takes longer than it saves
 MAX_FOLDED = 1 << 24  # bytes of a long history folded at once: the fixed cost of a fold is paid rarely

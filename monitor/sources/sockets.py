@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 SPARE_DESCRIPTORS = 64  # a context and its sockets take about a dozen, each peer one more
 SPARE_THREADS = 4  # a context has two

@@ -17,7 +17,7 @@ import msgspec
 from monitor import step_columns
 from monitor.sources.step_schema import RARE, Phases, Row
 from monitor.step_columns import StepBatch, StepPattern
-from trainhooks.events import Event
+from trainhooks.protocol.events import Event
 
 AT_HAND = 2  # newest batches whose rows are kept: a reader needs the newest steps one by one
 BESIDE = ("pulse", "frames")  # kinds independent of steps: they may be folded after them

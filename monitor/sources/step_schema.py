@@ -15,7 +15,8 @@ import msgspec
 from msgspec import Meta
 
 from monitor.sources.journal_reader import lines_of
-from trainhooks.events import MAX_INTEGER, MAX_LINE, Step
+from trainhooks.protocol.events import Step
+from trainhooks.protocol.limits import MAX_INTEGER, MAX_LINE
 
 WINDOW = MAX_LINE // 2  # a line that is too long contains at least one such window whole
 FEW = 8  # lines up to which reading one by one is as fast

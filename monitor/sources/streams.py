@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from monitor.sources.decode import decode
-from trainhooks import rundir
-from trainhooks.events import MAX_LINE, MAX_TEXT, Event, Hello, clean
+from trainhooks.protocol import rundir
+from trainhooks.protocol.events import Event, Hello
+from trainhooks.protocol.limits import MAX_LINE, MAX_TEXT, clean
 
 MAX_STREAMS = 32  # told apart; what comes after them counts as the last one's
 MAX_WORDS = 64  # of a command

@@ -11,10 +11,8 @@ from collections import deque
 from pathlib import Path
 
 from monitor.sources.sparse_files import FREED, next_data
-from trainhooks import process_identity, rundir
-from trainhooks.auto.imports import MAX_STARTING, STARTING
-from trainhooks.events import MAX_NAME, MAX_TEXT, clean
-from trainhooks.lane_entries import NANOSECOND
+from trainhooks.protocol import process_identity, rundir
+from trainhooks.protocol.limits import MAX_NAME, MAX_TEXT, clean
 
 # A file that another process appends to, read as it grows. It is held open, so it is readable after its removal.
 #
@@ -212,8 +210,8 @@ Open = tuple[tuple[str, float], ...]  # outermost first: name, and monotonic tim
 def starting(run: Path) -> Open:
     """Return the imports open in the live process that started first. Only for runs of this machine."""
     try:
-        with open(run / STARTING, "rb", opener=rundir.at_once) as source:
-            lines = source.read(2 * MAX_STARTING)
+        with open(run / rundir.STARTING, "rb", opener=rundir.at_once) as source:
+            lines = source.read(2 * rundir.MAX_STARTING)
     except OSError:
         return ()
     living = [
@@ -233,7 +231,7 @@ def stacks(lines: bytes) -> dict[int, list[tuple[str, float]]]:
             continue
         stack = open_imports.setdefault(int(pid), [])
         if name:
-            stack.append((clean(name.decode("utf-8", "replace"), MAX_NAME), int(at) / NANOSECOND))
+            stack.append((clean(name.decode("utf-8", "replace"), MAX_NAME), int(at) / 1e9))
         elif stack:
             stack.pop()
     return open_imports

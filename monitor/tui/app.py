@@ -16,10 +16,13 @@ from textual.message import Message
 from monitor import memory_tuning, settings
 from monitor.model.view import View
 from monitor.settings import DEFAULT
-from monitor.tui import curve_columns
 from monitor.tui.actions import bindings, spelled, with_keys
+from monitor.tui.drawing import curve_columns
+from monitor.tui.drawing.layout import Board
+from monitor.tui.drawing.themes import PhaseTones, PlainCharacters, TerminalCapabilities, palettes, textual_theme
+from monitor.tui.drawing.themes import ink as terminal_ink
+from monitor.tui.drawing.timeline import lane, two_lanes
 from monitor.tui.feed import Feed, NewAlerts, Preferences, Ring, StopTraining, ring_bell, save_preferences
-from monitor.tui.layout import Board
 from monitor.tui.panels.base import Panel, Rows, ViewOptions
 from monitor.tui.panels.curve_panels import chosen
 from monitor.tui.panels.phases_panel import colored_names
@@ -34,9 +37,6 @@ from monitor.tui.textual_private import (
     driver_of,
     set_color_system,
 )
-from monitor.tui.themes import PhaseTones, PlainCharacters, TerminalCapabilities, palettes, textual_theme
-from monitor.tui.themes import ink as terminal_ink
-from monitor.tui.timeline import lane, two_lanes
 
 PANELS_FRAME = 1.0  # seconds between two redraws of the panels: they are most of the cost of drawing a View
 SETTLE_SECONDS = 5.0  # until everything is loaded and painted once

@@ -18,8 +18,8 @@ from monitor import settings
 from monitor.model.view import View
 from monitor.tui.actions import PANELS, SCREENS
 from monitor.tui.textual_private import driver_of
-from trainhooks import rundir
-from trainhooks.events import clean
+from trainhooks.protocol import rundir
+from trainhooks.protocol.limits import clean
 
 # The terminal's bell, and desktop notifications by OSC 9, 777 or 99. They are sent only to terminals that are known to
 # support them.

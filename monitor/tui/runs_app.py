@@ -23,15 +23,15 @@ from textual.widgets.option_list import Option
 
 from monitor import settings
 from monitor.runs.fleet import Group
-from monitor.tui import runs_rows
+from monitor.tui.drawing import runs_rows
+from monitor.tui.drawing.rows import Row, fit, wrap
+from monitor.tui.drawing.runs_rows import Line, preview
+from monitor.tui.drawing.themes import PALETTES, Palette, PlainCharacters, textual_theme
+from monitor.tui.drawing.themes import ink as terminal_ink
 from monitor.tui.panels.base import strip
-from monitor.tui.rows import Row, fit, wrap
-from monitor.tui.runs_rows import Line, preview
 from monitor.tui.screens.dialogs import WIDEST, Dialog, StopScreen
 from monitor.tui.terminal_output import LeanScreen
 from monitor.tui.textual_private import add_filter, color_system
-from monitor.tui.themes import PALETTES, Palette, PlainCharacters, textual_theme
-from monitor.tui.themes import ink as terminal_ink
 
 REFRESH_SECONDS = 2.0  # between two updates of the list
 

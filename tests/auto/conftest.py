@@ -16,7 +16,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Facts]:
     import torch
 
     from trainhooks.auto import instrumentation
-    from trainhooks.facts import masked_config
+    from trainhooks.protocol.secrets import masked_config
 
     said: list[Facts] = []
     put: Callable[[Any], None] = lambda entry: said.append(masked_config(entry[1]["facts"])["ops"])  # noqa: E731

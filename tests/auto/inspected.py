@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainhooks.auto import op_inspection
+from trainhooks.auto.operations import op_inspection
 
 Facts = dict[str, Any]
 X = torch.randn(4, 128, 64)

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from trainhooks import session
-from trainhooks.assembler import Assembler
 from trainhooks.auto import instrumentation
 from trainhooks.auto.adapters import huggingface_hub_adapter, lightning_adapter, transformers_adapter, trl_adapter
 from trainhooks.auto.instrumentation import framework
-from trainhooks.auto.vocabulary import PHASES, phase_name
 from trainhooks.lane_entries import AGGREGATE, COUNT, END, FACTS, SPAN, STEP, Loop
-from trainhooks.step_annotations import ProcessState
+from trainhooks.protocol.vocabulary import PHASES, phase_name
+from trainhooks.recording.assembler import Assembler
+from trainhooks.recording.step_annotations import ProcessState
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -84,7 +84,7 @@ def test_a_batch_is_counted_in_the_step_that_uses_it(
     put: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """transformers 4 fetches for a whole step, accelerate one more; an epoch's odd end makes a step of one batch."""
-    from trainhooks.auto.step_tracker import StepTracker
+    from trainhooks.auto.steps.step_tracker import StepTracker
 
     class Optimizer:
         param_groups: tuple[Any, ...] = ()

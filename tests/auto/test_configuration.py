@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from trainhooks import facts
 from trainhooks.auto import instrumentation
-from trainhooks.auto.model_calls import FIRST_REPORT, RepeatedCalls
+from trainhooks.auto.models.model_calls import FIRST_REPORT, RepeatedCalls
+from trainhooks.recording import facts
 
 from .watched import ROOT, both, long, watched
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from trainhooks.auto import generator_weights, program_facts
-from trainhooks.auto.generator_weights import FIRST_REPORT, GeneratorWeights
+from trainhooks.auto.models import generator_weights, program_facts
+from trainhooks.auto.models.generator_weights import FIRST_REPORT, GeneratorWeights
 
 CALLS = 20
 

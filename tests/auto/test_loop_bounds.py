@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 
 from tests.auto.watched import watched
-from trainhooks.auto.loop_bounds import LoopWatch
+from trainhooks.auto.steps.loop_bounds import LoopWatch
 
 CERTAIN = {
     "a number": ("for i in range(7): step()", {"updates": 7}),

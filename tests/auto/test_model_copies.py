@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.auto.watched import watched
-from trainhooks.auto.model_copies import RepeatedInference
+from trainhooks.auto.models.model_copies import RepeatedInference
 
 SCRIPT = """
 import copy, sys

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from trainhooks.auto import op_inspection
+from trainhooks.auto.operations import op_inspection
 
 from .inspected import Facts, Function, X, inspect_call
 from .watched import both, long
@@ -41,7 +41,7 @@ def test_an_error_of_ours_ends_the_census_alone(recorded: list[Facts], monkeypat
         asked.append(1)
         raise ZeroDivisionError
 
-    monkeypatch.setattr("trainhooks.auto.op_census.products", fails)
+    monkeypatch.setattr("trainhooks.auto.operations.op_census.products", fails)
     module = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
     assert torch.equal(inspect_call(module, X), module(X))
     assert asked == [1] and recorded == [{"step": 2, "flops_unknown": "ZeroDivisionError"}]
@@ -197,7 +197,8 @@ def test_what_somebody_put_in_the_place_of_torchs_functions_runs_once(
 SCRIPT = """
 import sys, torch
 from torch._dynamo.testing import CompileCounter
-from trainhooks.auto import instrumentation, op_inspection
+from trainhooks.auto import instrumentation
+from trainhooks.auto.operations import op_inspection
 counter = CompileCounter()
 recorded = []
 instrumentation.session.quiet_put = lambda: lambda entry: recorded.append(entry[1]["facts"]["ops"])
@@ -229,7 +230,8 @@ def test_what_compiles_during_the_pass_compiles_once() -> None:
 
 WARNED = """
 import torch
-from trainhooks.auto import instrumentation, op_inspection
+from trainhooks.auto import instrumentation
+from trainhooks.auto.operations import op_inspection
 torch._dynamo.utils.counters
 instrumentation.session.quiet_put = lambda: print
 class Model(torch.nn.Linear):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.auto.watched import watched
-from trainhooks.auto.own_decoding import OwnDecoding
+from trainhooks.auto.rl.own_decoding import OwnDecoding
 
 
 class Ids:

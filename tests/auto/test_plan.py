@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from monitor.model.passes import Passes
+from monitor.model.steps.passes import Passes
 from tests.auto.watched import long, watched
-from trainhooks.events import Step
+from trainhooks.protocol.events import Step
 
 LOOP = """
 import argparse, sys, torch

@@ -14,7 +14,7 @@ import pytest
 
 from monitor.runs import catalogue
 from monitor.runs.follow import load
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 from .watched import LIMIT, SCRIPTS, TORCHRUN, environment, watched
 

@@ -7,7 +7,7 @@ import math
 import time
 from pathlib import Path
 
-from trainhooks import process_identity, rundir
+from trainhooks.protocol import process_identity, rundir
 
 PHASES = ("data", "generation", "log_probs", "execution", "training")
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.hooks_cost import STEPS, _pairs
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 PAIRS = 80
 STARTS = 8
@@ -80,7 +80,7 @@ def measure(pairs: int = PAIRS) -> dict[str, float]:
     from torch.utils.data import dataloader
 
     from trainhooks.auto import imports
-    from trainhooks.auto.model_calls import CALL, MAX_INSPECTED_CALLS
+    from trainhooks.auto.models.model_calls import CALL, MAX_INSPECTED_CALLS
 
     places = [
         (torch.autograd, "backward"),

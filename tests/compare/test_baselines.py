@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from monitor.model.compare import GIVEN, Side, parse, same_program
+from monitor.model.comparison.compare import GIVEN, Side, parse, same_program
 from monitor.runs import caches, catalogue, follow
 from monitor.runs.catalogue import identity
-from trainhooks import rundir
-from trainhooks.events import Facts
+from trainhooks.protocol import rundir
+from trainhooks.protocol.events import Facts
 
 from ..model.conftest import Story
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from monitor.diagnosis.rules.regression import SETTINGS_UNKNOWN
-from monitor.model.compare import compare
+from monitor.model.comparison.compare import compare
 from monitor.reports.comparison import verdict
-from trainhooks.events import Facts
+from trainhooks.protocol.events import Facts
 
 from ..model.conftest import Story
 from .test_regression import counted, judged, run, side

@@ -10,10 +10,10 @@ import pytest
 
 from monitor.diagnosis.rule import Evidence
 from monitor.diagnosis.rules.regression import NO_CHANGE, regressed
-from monitor.model.compare import Side
+from monitor.model.comparison.compare import Side
 from monitor.model.report import Finding
 from monitor.model.summary import open_work, report
-from trainhooks.events import Facts, Host
+from trainhooks.protocol.events import Facts, Host
 
 from ..model.conftest import Story, around, folded
 

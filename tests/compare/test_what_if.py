@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from monitor.diagnosis.explain import gain, without_it
+from monitor.model.comparison.what_if import UnknownPart, parts, recoverable, what_if, without
 from monitor.model.report import Finding, Report
-from monitor.model.what_if import UnknownPart, parts, recoverable, what_if, without
-from trainhooks.events import Facts
+from trainhooks.protocol.events import Facts
 
 from ..model.conftest import Story, report_of
 from .conftest import Runs

@@ -9,7 +9,8 @@ from monitor.console.lines import ArrivalClock, Terminal
 from monitor.console.reader import LogParser, LogSummary, Reader
 from monitor.console.reading import Reading
 from monitor.console.tracker import Tracker
-from trainhooks.events import Event, Facts, Metrics, Note, Number, Span, Step
+from trainhooks.protocol.events import Event, Facts, Metrics, Note, Span, Step
+from trainhooks.protocol.limits import Number
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

@@ -10,7 +10,7 @@ import pytest
 
 from monitor.console import formats
 from tests.console.conftest import FIXTURES, Live, fixture, one, parse
-from trainhooks.events import Span
+from trainhooks.protocol.events import Span
 
 # Log -> steps, total, steps with a duration, and the last value of some metrics.
 FORMATS: dict[str, tuple[int, int | None, int, dict[str, Any]]] = {

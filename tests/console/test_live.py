@@ -11,7 +11,7 @@ from monitor.running.console_recorder import ConsoleRecorder, Stream
 from monitor.sources.decode import decode
 from monitor.sources.tail_file import TailedFile
 from tests.console.conftest import Live
-from trainhooks.events import Metrics, Note
+from trainhooks.protocol.events import Metrics, Note
 
 
 def test_steps_between_two_lines_share_the_time() -> None:

@@ -14,8 +14,8 @@ from monitor.sources.decode import decode
 from tests.console.conftest import FIXTURES
 from tests.launch.conftest import ROOT, State, wait_for
 from tests.launch.conftest import state as state
-from trainhooks import rundir
-from trainhooks.events import Event
+from trainhooks.protocol import rundir
+from trainhooks.protocol.events import Event
 
 STEPS = """
 i=1; while [ $i -le 8 ]; do sleep 0.3

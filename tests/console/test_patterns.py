@@ -9,7 +9,7 @@ import pytest
 from monitor import settings
 from monitor.console.field_mapping import BadPattern, compile_pattern, read_pattern
 from monitor.errors import UserError
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 ROUND = r"round (?P<step>\d+) of (?P<total>\d+): energy (?P<energy>\S+)"
 

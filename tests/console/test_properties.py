@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from monitor.console.reader import LogParser
 from monitor.sources.decode import decode
 from tests.console.conftest import FIXTURES, Live, readings
-from trainhooks import events
+from trainhooks.protocol import encoding, events
 
 PIECES = [
     *(
@@ -75,10 +75,10 @@ logs = st.lists(st.sampled_from(PIECES) | st.binary(max_size=12), max_size=60).m
 
 def sound(batch: list[events.Event]) -> None:
     """Every event passes the gate through which readers take it, as it was."""
-    encode = events.encoder()
+    encode = encoding.encoder()
     for seq, event in enumerate(batch, 1):
         event.producer, event.seq = "console-x", seq
-        line = encode(events.to_dict(event))
+        line = encode(encoding.to_dict(event))
         json.loads(line)
         assert decode(line) == event
 

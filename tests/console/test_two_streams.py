@@ -10,7 +10,7 @@ import pytest
 from monitor.console.reading import Reading
 from monitor.running import output
 from monitor.running.console_recorder import ConsoleRecorder, in_order, one_counter
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 EVEN = "".join(f"Step {i}/6 - Reward: 0.{i}\n" for i in (1, 2, 4, 5, 6))
 SKIPPED = "⚠ Skipping generator step 3/6: empty code\n"

@@ -19,7 +19,7 @@ import psutil
 import pyte
 import pytest
 
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60.0  # seconds; a limit against hanging on a busy box, no claim about speed

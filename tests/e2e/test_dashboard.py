@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from tests.e2e.conftest import PATIENCE, ROOT, Box
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 # A training of ten steps a second with everything the screen shows.
 TRAINING = """

@@ -16,7 +16,7 @@ import pytest
 
 from monitor.tui.terminal_output import QUESTION
 from tests.e2e.conftest import PATIENCE, Box, Terminal
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 KEYS = 60
 SCREEN_COST = 0.1  # seconds of the processor that a new screen takes

@@ -12,7 +12,7 @@ import pytest
 
 from monitor.exporters import FORMATS
 from tests.model.conftest import Story
-from trainhooks.events import Metrics
+from trainhooks.protocol.events import Metrics
 
 
 @pytest.fixture

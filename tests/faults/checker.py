@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 Name = tuple[str, int]  # producer, number: what identifies an event
 

@@ -12,8 +12,8 @@ from typing import Any
 from tests.faults.catalogue import NotHere, Result, fault
 from tests.faults.checker import journalled
 from tests.faults.place import HERE, TRAINMON, Place, done_by, wait_for
-from trainhooks.journal import MAX_UNWRITTEN
 from trainhooks.lane_entries import MAX_LANE_ENTRIES
+from trainhooks.protocol.journal import MAX_UNWRITTEN
 
 WORKERS = """
 import multiprocessing, os, sys, time

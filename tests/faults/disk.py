@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.faults.catalogue import NotHere, Result, fault
 from tests.faults.place import BRIEF, HERE, Place, Training, steps_told, wait_for
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 SMALL = 640 << 20  # bytes of a small disk, large enough for the output to be recorded
 

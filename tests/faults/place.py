@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.e2e.conftest import ROOT, Box
 from tests.faults.catalogue import Result
 from tests.signals import send_signal
-from trainhooks import process_identity, rundir
+from trainhooks.protocol import process_identity, rundir
 
 HERE = Path(__file__).parent
 PATIENCE = 60.0  # seconds; a limit against hanging on a busy box, no claim about speed

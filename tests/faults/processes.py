@@ -10,7 +10,7 @@ from collections.abc import Callable
 from monitor.running.lifetime import STOP_SIGNALS, stop_training
 from tests.faults.catalogue import Result, fault
 from tests.faults.place import TRAINMON, Place, Training, kill, kill_recorder, recorder_of, steps_told, wait_for
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 LADDER = (0.5, 0.5, 20.0)  # seconds of `trainmon stop` here, in place of 30, 30 and 10
 

@@ -13,8 +13,8 @@ import time
 import uuid
 from pathlib import Path
 
-from trainhooks import events, rundir
-from trainhooks.journal import Journal, Notifier
+from trainhooks.protocol import encoding, events, rundir
+from trainhooks.protocol.journal import Journal, Notifier
 
 AT_ONCE = 0.01  # seconds' worth of events between two sleeps
 
@@ -24,13 +24,13 @@ def main(run: Path, rate: float) -> None:
     path = rundir.rank_journal(run, 0, producer)
     lock = rundir.Lock.acquire(path.with_suffix(".lock"))
     assert lock is not None
-    journal, notifier, encode = Journal(path), Notifier(run), events.encoder()
+    journal, notifier, encode = Journal(path), Notifier(run), encoding.encoder()
     hello = events.Hello(producer, 0, time.monotonic(), wall=time.time())
     began = time.monotonic()
     for seq in itertools.count():
         now = time.monotonic()
         event = events.Step(producer, seq, now, seq, now, 0.0) if seq else hello
-        line = encode(events.to_dict(event)) + b"\n"
+        line = encode(encoding.to_dict(event)) + b"\n"
         journal.append(line, 1)
         notifier.send(line)
         ahead = began + seq / rate - now

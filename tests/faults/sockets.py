@@ -13,7 +13,7 @@ from tests.faults.catalogue import Result, fault
 from tests.faults.checker import differences, journalled
 from tests.faults.place import HERE, Place, wait_for
 from tests.signals import send_signal
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 RATE = 10_000  # events a second, each in a datagram of its own: queues are full in no time
 

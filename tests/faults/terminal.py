@@ -12,7 +12,7 @@ from tests.e2e.conftest import Terminal
 from tests.faults.catalogue import NotHere, Result, fault
 from tests.faults.place import TRAINMON, Place, Training, steps_told, wait_for
 from tests.signals import send_signal
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 COUNTS = "training"  # the phase that stands on the dashboard once it shows the training
 

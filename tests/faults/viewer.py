@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from monitor.sources.run_directory import RunDirectory
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 
 def main(run: Path, out: Path) -> None:

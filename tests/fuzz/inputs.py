@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.console.test_properties import PIECES
 from tests.model.test_decode import every_event
-from trainhooks.events import encoder, to_dict
+from trainhooks.protocol.encoding import encoder, to_dict
 
 # What corrupts a terminal, disguises a text, is taken for markup, a formula or a path, or has no end.
 HOSTILE = (

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Protocol
 
 from monitor.console.reader import LogParser
-from monitor.model.compare import Side, compare
+from monitor.model.comparison.compare import Side, compare
 from monitor.reports import comparison, listings, run_summary, run_text
 from monitor.reports.listings import as_mapping, row, summary_text
 from monitor.runs import catalogue
@@ -23,7 +23,8 @@ from monitor.sources.decode import UNKNOWN, decode
 from monitor.sources.journal_reader import Sequencer
 from monitor.sources.tail_file import Lines
 from tests.fuzz import inputs
-from trainhooks.events import MAX_INTEGER, MAX_METRICS, MAX_TEXT, Event
+from trainhooks.protocol.events import Event
+from trainhooks.protocol.limits import MAX_INTEGER, MAX_METRICS, MAX_TEXT
 
 # C0 but for the end of a line, DEL, C1, and what turns text around.
 CONTROL = re.compile(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.fuzz.__main__ import ALL, SHOWN, feed, main
 from tests.fuzz.inputs import HOSTILE, line
 from tests.fuzz.targets import Decoder, Printed, clean_text
-from trainhooks.events import clean
+from trainhooks.protocol.limits import clean
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = {"decode": 20_000, "console": 3_000, "journals": 2_000, "sequence": 3_000, "screens": 80}

@@ -14,7 +14,8 @@ from monitor.model.fold import fold
 from monitor.model.state import RunState
 from monitor.sources.decode import decode
 from tests.gpu.conftest import Stub, scene
-from trainhooks.events import Gpu, encoder, to_dict
+from trainhooks.protocol.encoding import encoder, to_dict
+from trainhooks.protocol.events import Gpu
 
 encode = encoder()
 

@@ -18,7 +18,7 @@ from monitor.doctor.checks import READINGS, Check, check_terminal
 from monitor.doctor.examination import mapping, text
 from monitor.errors import UserError
 from tests.gpu.conftest import ROOT, Stub, changed, scene
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 # The Python that the virtual environment was made of: without torch, whose import takes seconds.
 BARE = getattr(sys, "_base_executable", sys.executable)

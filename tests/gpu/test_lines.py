@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 
 from monitor.sources.decode import decode
-from trainhooks import events
-from trainhooks.events import MAX_GPU_PROCESSES, Gpu, Host, to_dict
+from trainhooks.protocol import encoding, events
+from trainhooks.protocol.encoding import to_dict
+from trainhooks.protocol.events import Gpu, Host
+from trainhooks.protocol.limits import MAX_GPU_PROCESSES
 
 
 def through(event: events.Event) -> object:
-    return decode(events.encoder()(to_dict(event)))
+    return decode(encoding.encoder()(to_dict(event)))
 
 
 def test_a_full_reading_comes_out_as_it_went_in() -> None:

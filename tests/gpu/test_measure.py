@@ -15,7 +15,7 @@ import pytest
 
 from monitor.runs import product_store
 from tests.gpu.conftest import ROOT, Stub, changed, scene
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 BARE = getattr(sys, "_base_executable", sys.executable)  # without a torch of its own
 UUID = "00000000-5eed-4000-8000-000000000000"  # of the first card of the scene, as torch writes it

@@ -12,7 +12,7 @@ from monitor.model.fold import fold
 from monitor.model.state import RunState
 from monitor.sources.decode import decode
 from tests.gpu.conftest import ROOT, Stub, changed, scene
-from trainhooks.events import Event
+from trainhooks.protocol.events import Event
 
 H200 = scene("h200x8")
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from monitor.running import recorder
 from monitor.running.journal_writer import Writer
 from monitor.sources import gpu_source
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 run, before, after, enough = json.load(sys.stdin)
 run = Path(run)
 recorder.INTERVAL, gpu_source.HANGS = 0.1, 0.3

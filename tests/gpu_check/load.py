@@ -10,7 +10,7 @@ from typing import Any
 from monitor.gpu_lines import reasons_in_words
 from monitor.sources.gpu_source import GpuSource
 from tests.gpu_check.row import TOLD, Row, judged
-from trainhooks.events import Gpu
+from trainhooks.protocol.events import Gpu
 
 SECONDS = 20.0
 SIZE = 8192

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORT_LIMIT = 120.0  # seconds, against hanging

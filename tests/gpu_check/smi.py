@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from monitor.sources.gpu_source import GpuSource
 from tests.gpu_check.row import TOLD, Row, judged
-from trainhooks.events import Gpu
+from trainhooks.protocol.events import Gpu
 
 MIB = 2.0**20
 

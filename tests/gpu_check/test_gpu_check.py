@@ -15,7 +15,7 @@ import pytest
 from tests.gpu.conftest import ROOT, Stub, changed, scene, stub  # noqa: F401  # a fixture
 from tests.gpu_check import clock, events, load, smi, training
 from tests.gpu_check.row import BAD, OK, TOLD, Row
-from trainhooks.events import Gpu
+from trainhooks.protocol.events import Gpu
 
 H200 = scene("h200x8")
 

@@ -19,7 +19,7 @@ from monitor.reports.listings import as_json
 from monitor.runs.follow import load
 from tests.gpu_check.expected import SICK, WELL, Case
 from tests.gpu_check.judge import Outcome, said
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 ARCHIVE = Path(__file__).resolve().parent / "recorded" / "h100.tar.xz"
 ABSOLUTE = re.compile(r'"(/[^"\s]+)')

@@ -17,7 +17,7 @@ import pytest
 
 from monitor.model.report import Report
 from monitor.runs.follow import load
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 from trainhooks.session import DEBUG_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]

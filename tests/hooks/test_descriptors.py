@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 from .conftest import Told, Trainings, wait_for
 
@@ -98,7 +98,7 @@ def test_the_last_descriptor_is_not_closed_at_the_end_if_it_is_the_program_s(tra
         script(
             """
             import atexit
-            from trainhooks import journal
+            from trainhooks.protocol import journal
             @atexit.register
             def last():
                 print([os.fstat(number).st_size for number in taken])

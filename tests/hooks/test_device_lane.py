@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from trainhooks import cuda, device_sampling, facts
-from trainhooks.auto.fast_path import MIN_INTERVAL
-from trainhooks.auto.update_checks import CHECKS_AGAIN, FIRST_CHECKS
-from trainhooks.device_sampling import Sampling
-from trainhooks.facts import Devices
+from trainhooks.auto.models.update_checks import CHECKS_AGAIN, FIRST_CHECKS
+from trainhooks.auto.steps.fast_path import MIN_INTERVAL
+from trainhooks.device import cuda, device_sampling
+from trainhooks.device.device_sampling import Sampling
+from trainhooks.recording import facts
+from trainhooks.recording.facts import Devices
 
 from .conftest import Told, Trainings
 from .test_gpu_clock import FAKE, gpu_times
@@ -314,7 +315,7 @@ def simulated(train: Trainings, workload: str, steps: int) -> tuple[Told, dict[s
         from trainhooks.auto import imports
         imports.install()
         from tests.simulated_device.workloads import WORKLOADS, train
-        from trainhooks.auto.fast_path import FastPath
+        from trainhooks.auto.steps.fast_path import FastPath
         end, ends = FastPath.end_step, []
         FastPath.end_step = lambda *args: (ends.append(1), end(*args))
         began = clock.now

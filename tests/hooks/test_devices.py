@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainhooks import facts
+from trainhooks.recording import facts
 
 from .conftest import Trainings
 

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 from .conftest import Told, Trainings, lines_of, wait_for
 
@@ -114,7 +114,7 @@ def test_the_exit_waits_for_a_slow_disk_that_makes_progress(train: Trainings) ->
     """What a flood left takes longer than the wait for a disk that stalls; it is written nevertheless."""
     told = train(
         """
-        from trainhooks.background_writer import BackgroundWriter
+        from trainhooks.recording.background_writer import BackgroundWriter
         write = BackgroundWriter._write
         BackgroundWriter._write = lambda self: (sleep(0.4), write(self))
         for _ in th.steps(range(20_000)): pass

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainhooks import facts
+from trainhooks.protocol import secrets
+from trainhooks.recording import facts
 
 from .conftest import FOREIGN, Trainings
 
@@ -30,29 +31,29 @@ TOKEN = "hf_" + "aB3" * 8
     ],
 )
 def test_a_command_line_without_its_secrets(argv: list[str], masked: list[str]) -> None:
-    assert facts.masked_argv(argv) == masked
+    assert secrets.masked_argv(argv) == masked
 
 
 @pytest.mark.parametrize(
     "name", ["token", "hf_token", "SLACK_BOT_TOKEN", "authtoken", "api-key", "db.password", "secret"]
 )
 def test_names_of_secrets(name: str) -> None:
-    assert facts.names_a_secret(name)
+    assert secrets.names_a_secret(name)
 
 
 @pytest.mark.parametrize(
     "name", ["pad_token", "eos_token", "tokenizer.bos_token", "max_tokens", "tokenizer", "keys", "lr"]
 )
 def test_names_of_none(name: str) -> None:
-    assert not facts.names_a_secret(name)
+    assert not secrets.names_a_secret(name)
 
 
 def test_a_configuration_is_bounded() -> None:
     deep: dict[str, object] = {}
     deep["in"] = deep
     config = {"deep": deep, "long": "x" * 10_000, "list": list(range(1000)), **{f"k{i}": i for i in range(1000)}}
-    masked = facts.masked_config(config)
-    assert len(masked) == facts.MAX_CONFIG
+    masked = secrets.masked_config(config)
+    assert len(masked) == secrets.MAX_CONFIG
     assert len(masked["long"]) < 1000 and len(masked["list"]) == 50
     assert masked["deep"]["in"]["in"]["in"].startswith("{")
 

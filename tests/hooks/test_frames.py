@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainhooks.frames import Position, Sampler, called
+from trainhooks.recording.frames import Position, Sampler, called
 
 from .conftest import Trainings
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from trainhooks import gc_pauses
-from trainhooks.gc_pauses import LateWakes, Pauses
+from trainhooks.recording import gc_pauses
+from trainhooks.recording.gc_pauses import LateWakes, Pauses
 
 from .conftest import Trainings
 from .test_gpu_clock import FAKE, gpu_times

@@ -62,7 +62,8 @@ compiler = types.SimpleNamespace(is_compiling=lambda: cuda.compiling)
 sys.modules['torch'] = types.SimpleNamespace(
     _C=types.SimpleNamespace(_cuda_hasPrimaryContext=lambda index: True),
     cuda=cuda, compiler=compiler, version=types.SimpleNamespace(cuda='13.0'), __version__='9')
-from trainhooks import device_lane, device_sampling, session
+from trainhooks.device import device_lane, device_sampling
+from trainhooks import session
 device_lane.MAX_LATENESS_NS = 100_000_000  # a busy machine holds a thread up anywhere
 device_sampling.BUDGET = float(os.environ.get('BUDGET', '1e9'))
 lane = session.device

@@ -9,7 +9,7 @@ import pytest
 
 import monitor
 import trainhooks
-from trainhooks.events import KINDS
+from trainhooks.protocol.events import KINDS
 
 from .conftest import Trainings
 
@@ -32,10 +32,10 @@ def test_an_import_loads_nothing_heavy(train: Trainings) -> None:
     assert not top & {"json", "dataclasses", "socket", "subprocess", "tempfile", "uuid", "inspect", "asyncio"}
     ours = {name for name in loaded if name.startswith("trainhooks")}
     assert ours == {
-        "trainhooks", "trainhooks.api", "trainhooks.session", "trainhooks.deferred", "trainhooks.lane_entries",
+        "trainhooks", "trainhooks.api", "trainhooks.session", "trainhooks.device.deferred", "trainhooks.lane_entries",
         "trainhooks.compiled", "trainhooks.exits", "trainhooks.signal_errors",
-        "trainhooks.cuda", "trainhooks.device_lane",
-        "trainhooks.device_sampling", "trainhooks.gc_pauses",
+        "trainhooks.device", "trainhooks.device.cuda", "trainhooks.device.device_lane",
+        "trainhooks.device.device_sampling", "trainhooks.recording", "trainhooks.recording.gc_pauses",
     }  # fmt: skip
 
 
@@ -72,7 +72,10 @@ def positional_event_arguments(source: str) -> list[str]:
     tree = ast.parse(source)
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
     names = {
-        alias.asname or alias.name for node in imports if node.module == "trainhooks.events" for alias in node.names
+        alias.asname or alias.name
+        for node in imports
+        if node.module == "trainhooks.protocol.events"
+        for alias in node.names
     }
     names = {name for name in names if name in EVENTS} | {f"events.{name}" for name in EVENTS}
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
@@ -96,6 +99,6 @@ def test_events_are_constructed_by_keyword_only() -> None:
     found = {path.name: positional_event_arguments(path.read_text(encoding="utf-8")) for path in PRODUCT}
     assert not {name: calls for name, calls in found.items() if calls}
     assert len(PRODUCT) > 100
-    assert positional_event_arguments("from trainhooks.events import Note\nNote('p', 0, t=1.0)") == [
+    assert positional_event_arguments("from trainhooks.protocol.events import Note\nNote('p', 0, t=1.0)") == [
         "Note('p', 0, t=1.0)"
     ]

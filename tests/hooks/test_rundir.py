@@ -13,7 +13,7 @@ import platformdirs
 import pytest
 
 from tests.signals import send_signal
-from trainhooks import process_identity, rundir
+from trainhooks.protocol import process_identity, rundir
 
 from .conftest import Trainings, wait_for
 
@@ -128,7 +128,7 @@ def test_a_file_that_holds_no_mapping_is_none(tmp_path: Path, content: bytes) ->
 HOLDS = """
 import os, sys, time
 from pathlib import Path
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 lock = rundir.Lock.acquire(Path(sys.argv[1]))
 assert lock is not None
 if sys.argv[2] == 'forks' and not (worker := os.fork()):

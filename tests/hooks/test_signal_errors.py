@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from trainhooks import deferred
 from trainhooks.auto.instrumentation import harmless
+from trainhooks.device import deferred
 
 
 class TimeLimit(Exception):

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from trainhooks import stack_activities
-from trainhooks.frames import PERIODS, Sampler
-from trainhooks.stack_activities import of_call, of_context, of_libraries
+from trainhooks.protocol import stack_activities
+from trainhooks.protocol.stack_activities import of_call, of_context, of_libraries
+from trainhooks.recording.frames import PERIODS, Sampler
 
 
 class Gate:

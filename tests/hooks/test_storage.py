@@ -145,7 +145,7 @@ def test_a_disk_that_is_full_for_good(small_disk: Path, tmp_path: Path) -> None:
     train = Trainings(small_disk, tmp_path)
     process = train.start(
         """
-        from trainhooks import journal
+        from trainhooks.protocol import journal
         sent = open('sent', 'wb')
         send = journal.Notifier.send
         def both(self, batch): sent.write(batch); sent.flush(); send(self, batch)
@@ -174,7 +174,7 @@ def test_a_socket_directory_that_is_not_ours(train: Trainings) -> None:
     told = train(
         """
         import pathlib
-        from trainhooks import rundir
+        from trainhooks.protocol import rundir
         rundir.socket_dir = lambda: rundir.private(pathlib.Path('open'))
         os.mkdir('open'); os.chmod('open', 0o777)
         for i in th.steps(range(5)): th.log(i=i)

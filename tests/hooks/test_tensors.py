@@ -63,7 +63,7 @@ capturing = False
 cuda = types.SimpleNamespace(
     Event=Event, is_current_stream_capturing=lambda: capturing, current_stream=lambda device: device)
 sys.modules['torch'] = types.SimpleNamespace(cuda=cuda, empty=empty, __version__='9')
-from trainhooks import deferred
+from trainhooks.device import deferred
 deferred.MIN_COPY_INTERVAL_NS = 0  # every value is taken
 import atexit
 atexit.register(lambda: print(sorted(set(reads))))  # after all else: registered before the hooks are started
@@ -134,7 +134,7 @@ def test_copies_in_flight_are_bounded_and_large_tensors_ignored(train: Trainings
     told = train(
         FAKE
         + """
-from trainhooks import deferred
+from trainhooks.device import deferred
 big = Tensor(1); big.size_ = 4
 with th.step():
     for i in range(6000): th.log(a=Tensor(i))
@@ -203,7 +203,7 @@ def test_values_are_copied_in_and_out_of_inference_mode(train: Trainings) -> Non
     told = train(
         """
         import torch
-        from trainhooks import cuda, deferred
+        from trainhooks.device import cuda, deferred
         empty = torch.empty
         torch.empty = lambda *args, pin_memory, **more: empty(*args, **more)
         with torch.inference_mode():

@@ -107,7 +107,7 @@ worker.join()
 def test_a_disk_that_hangs_delays_the_exit_by_a_fraction_of_a_second(train: Trainings) -> None:
     told = train(
         """
-        from trainhooks.background_writer import BackgroundWriter
+        from trainhooks.recording.background_writer import BackgroundWriter
         with th.step(): th.log(loss=1.5)
         written()
         BackgroundWriter._write = lambda self: sleep(60)

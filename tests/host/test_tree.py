@@ -15,7 +15,7 @@ import pytest
 
 from monitor.sources.host import HostSource, pressure
 from tests.signals import send_group_signal
-from trainhooks.events import Host
+from trainhooks.protocol.events import Host
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.signals import send_group_signal, send_signal
-from trainhooks import process_identity, rundir
+from trainhooks.protocol import process_identity, rundir
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINMON = [sys.executable, "-m", "monitor"]

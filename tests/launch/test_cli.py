@@ -13,7 +13,7 @@ import pexpect
 import pytest
 
 from monitor import __version__
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 from .conftest import ROOT, TRAINMON, State, python, wait_for
 

@@ -18,7 +18,7 @@ from monitor.sources.run_directory import RunDirectory
 from monitor.sources.sparse_files import free, used_bytes
 from monitor.sources.tail_file import TailedFile
 from tests.launch.conftest import State, python, wait_for
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 MIB = 1 << 20
 STEPS = """

@@ -10,7 +10,7 @@ import pytest
 
 from monitor.doctor.checks import parent_directories, session_lifetime
 from monitor.running import lifetime
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 from .conftest import State
 

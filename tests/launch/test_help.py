@@ -19,7 +19,7 @@ from monitor.diagnosis.explain import CODES
 from monitor.running import lifetime
 from monitor.runs import retention
 from tests.signals import send_group_signal, send_signal
-from trainhooks import process_identity, rundir
+from trainhooks.protocol import process_identity, rundir
 
 from .conftest import ROOT, TRAINMON, State, python, wait_for
 

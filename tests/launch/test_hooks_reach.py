@@ -10,7 +10,7 @@ import pytest
 
 from monitor import hooks_reach
 from monitor.running.reach import Reach
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 from .conftest import ROOT, TRAINMON, State
 

@@ -16,7 +16,7 @@ from monitor.errors import UserError
 from monitor.running.lifetime import stop_training
 from monitor.runs import catalogue
 from tests.signals import send_signal
-from trainhooks import process_identity, rundir
+from trainhooks.protocol import process_identity, rundir
 
 from .conftest import ROOT, TRAINMON, State, python, wait_for
 
@@ -129,7 +129,7 @@ def test_a_pid_of_another_namespace_is_never_signaled(tmp_path: Path) -> None:
 
 def test_a_training_that_nobody_records_there(tmp_path: Path) -> None:
     rundir.write_json(tmp_path / rundir.IDENTITY, {"pid": 2, "pid_namespace": "pid:[1]"})
-    hold = "import sys, time; from pathlib import Path; from trainhooks.rundir import Lock\n"
+    hold = "import sys, time; from pathlib import Path; from trainhooks.protocol.rundir import Lock\n"
     hold += "lock = Lock.acquire(Path(sys.argv[1])); print('ready', flush=True); time.sleep(60)"
     lock = tmp_path / "rank-0-x.lock"
     holder = subprocess.Popen([*python(hold), str(lock)], stdout=subprocess.PIPE, cwd=ROOT)

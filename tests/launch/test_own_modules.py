@@ -16,7 +16,7 @@ import pytest
 from monitor.alerts import LOG as ALERTS_LOG
 from monitor.entry import ordered
 from tests.signals import send_group_signal
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 from .conftest import ROOT, State, wait_for
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 from .conftest import State, python, wait_for
 

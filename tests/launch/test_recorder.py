@@ -13,8 +13,8 @@ import pytest
 from monitor.running.journal_writer import Writer
 from monitor.running.recorder import write_exit
 from monitor.sources.decode import decode
-from trainhooks import journal, rundir
-from trainhooks.events import Event, Note
+from trainhooks.protocol import journal, rundir
+from trainhooks.protocol.events import Event, Note
 
 
 def note(text: str) -> Note:

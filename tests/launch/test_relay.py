@@ -19,9 +19,9 @@ import zmq
 from monitor.running.journal_writer import Writer
 from monitor.running.relay import Relay
 from monitor.sources import sockets
-from trainhooks import rundir
-from trainhooks.events import Note
-from trainhooks.journal import MAX_DATAGRAM, Notifier, datagrams
+from trainhooks.protocol import rundir
+from trainhooks.protocol.events import Note
+from trainhooks.protocol.journal import MAX_DATAGRAM, Notifier, datagrams
 
 from .conftest import ROOT, State, python, wait_for
 

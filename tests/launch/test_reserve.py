@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from monitor.running import disk_space, recorder
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 
 def kept(path: Path) -> int:

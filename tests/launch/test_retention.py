@@ -17,7 +17,7 @@ from monitor.errors import UserError
 from monitor.runs import catalogue, retention
 from monitor.runs.retention import Stored, surplus
 from tests.signals import send_signal
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 from .conftest import State, python, wait_for
 

@@ -11,7 +11,7 @@ import pytest
 from monitor.errors import UserError
 from monitor.running.command import run_name
 from monitor.runs import catalogue
-from trainhooks import process_identity, rundir
+from trainhooks.protocol import process_identity, rundir
 
 from .conftest import State, python
 

@@ -42,7 +42,9 @@ def shorten():
 
 taken, steps = [], iter
 if moment != 'bare':
-    from trainhooks import background_writer, rundir, steps
+    from trainhooks.recording import background_writer
+    from trainhooks.protocol import rundir
+    from trainhooks import steps
 if moment == 'early':
     begin = background_writer.BackgroundWriter.open
     background_writer.BackgroundWriter.open = lambda self, group: (shorten(), begin(self, group))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from monitor.running.lifetime import stop_training
-from trainhooks import process_identity, rundir
+from trainhooks.protocol import process_identity, rundir
 
 from .conftest import State, python, wait_for
 
@@ -78,7 +78,7 @@ def test_a_process_that_leads_no_group_is_signaled_alone(tmp_path: Path) -> None
 
 def test_processes_known_by_their_locks(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from trainhooks.rundir import Lock\n"
+        "import sys, time; from pathlib import Path; from trainhooks.protocol.rundir import Lock\n"
         "lock = Lock.acquire(Path(sys.argv[1])); print('ready'); time.sleep(60)"
     )
     rundir.write_json(tmp_path / "run.json", {})

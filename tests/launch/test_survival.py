@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from tests.signals import send_signal
-from trainhooks import process_identity, rundir
+from trainhooks.protocol import process_identity, rundir
 
 from .conftest import ROOT, TRAINMON, State, python, wait_for
 

@@ -14,7 +14,8 @@ from monitor.model.report import Finding, Report, Wall
 from monitor.model.state import RunState
 from monitor.model.summary import open_work, report
 from monitor.model.wall_time import RunContext
-from trainhooks.events import Bye, Event, Hello, Pulse, Span, Step, encoder, to_dict
+from trainhooks.protocol.encoding import encoder, to_dict
+from trainhooks.protocol.events import Bye, Event, Hello, Pulse, Span, Step
 
 ROOT = Path(__file__).resolve().parents[2]
 encode = encoder()

@@ -11,7 +11,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from trainhooks.events import Facts, Frames, Gpu, GpuTime
+from trainhooks.protocol.events import Facts, Frames, Gpu, GpuTime
 
 from .conftest import Story
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from monitor.diagnosis.diagnose import RULES
 from monitor.diagnosis.rule import GpuEvidence, gpu_evidence
-from monitor.model.baseline import StepKind
+from monitor.model.device.throttle_events import Episode
+from monitor.model.device.throttle_watch import Throttles
 from monitor.model.report import Finding
-from monitor.model.step_intervals import Timelines
-from monitor.model.throttle_events import Episode
-from monitor.model.throttle_watch import Throttles
-from trainhooks.events import Gpu
+from monitor.model.steps.baseline import StepKind
+from monitor.model.steps.step_intervals import Timelines
+from trainhooks.protocol.events import Gpu
 
 H100 = "NVIDIA H100 80GB HBM3"
 BUSY: dict[str, Any] = {"utilization": 99.0, "sm_clock": 1980, "sm_clock_max": 1980, "reasons": 0, "name": H100}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from monitor.sources import journal_reader, run_directory
 from monitor.sources.run_directory import RunDirectory
 from monitor.step_columns import StepBatch
-from trainhooks.events import Metrics, Note, Pulse
+from trainhooks.protocol.events import Metrics, Note, Pulse
 
 from .conftest import Story, line_of
 from .test_slabs import state_of

@@ -9,8 +9,6 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trainhooks.assembler import Assembler
-from trainhooks.batch_assembler import BatchAssembler, standard_step_entries
 from trainhooks.lane_entries import (
     AUTOMATIC,
     BACKWARD,
@@ -29,7 +27,9 @@ from trainhooks.lane_entries import (
     STEP,
     Loop,
 )
-from trainhooks.step_annotations import ProcessState
+from trainhooks.recording.assembler import Assembler
+from trainhooks.recording.batch_assembler import BatchAssembler, standard_step_entries
+from trainhooks.recording.step_annotations import ProcessState
 
 # A program is a list of: a wait (seconds), or (kind, name, program), or ("loop", role, [(wait, program)], last wait).
 NAMES = st.sampled_from(["a", "b", "c"])

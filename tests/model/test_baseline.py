@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from monitor.model.baseline import OTHER_KINDS
+from monitor.model.steps.baseline import OTHER_KINDS
 
 from .conftest import Story, folded, judged
 

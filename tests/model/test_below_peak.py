@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.model.device_report import Device
-from monitor.model.mfu import PRODUCT, below_peak, holds
-from monitor.model.peaks import MatrixProduct
+from monitor.model.compute.mfu import PRODUCT, below_peak, holds
+from monitor.model.compute.peaks import MatrixProduct
+from monitor.model.device.device_report import Device
 
 
 def told(

@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from monitor import step_columns
-from monitor.model.baseline import Baseline
-from monitor.model.series import CHUNK, Column, Durations, Quantiles, _edge
+from monitor.model.steps.baseline import Baseline
+from monitor.model.steps.series import CHUNK, Column, Durations, Quantiles, _edge
 from monitor.sources import run_directory
 from tests.bench.journals import write_run
 

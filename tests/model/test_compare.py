@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from monitor.model.compare import Comparison, Side, compare
+from monitor.model.comparison.compare import Comparison, Side, compare
 from monitor.model.summary import report
 from monitor.model.view import curves
 from monitor.reports import comparison
-from trainhooks.events import Facts
+from trainhooks.protocol.events import Facts
 
 from .conftest import Story, around, folded
 from .device_stories import GPT2, ITEM_EACH_STEP, hf_trainer, looped, matmul

@@ -17,8 +17,10 @@ from monitor.model.state import RunState
 from monitor.model.summary import report
 from monitor.model.view import curves
 from monitor.sources.decode import UNKNOWN, decode
-from trainhooks import events
-from trainhooks.events import KINDS, MAX_INTEGER, MAX_LINE, MAX_TEXT, Event, clean, encoder, to_dict
+from trainhooks.protocol import events
+from trainhooks.protocol.encoding import encoder, to_dict
+from trainhooks.protocol.events import KINDS, Event
+from trainhooks.protocol.limits import MAX_INTEGER, MAX_LINE, MAX_TEXT, clean
 
 from .conftest import around
 

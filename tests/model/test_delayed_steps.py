@@ -6,11 +6,27 @@ from typing import Any
 
 import pytest
 
-from monitor.model.device_report import Estimate
-from monitor.model.device_steps import MAX_KEPT, MIN_DELAYED_STEPS, DelayedSteps, DeviceLane, HostContext, narrowed
+from monitor.model.device.device_report import Estimate
+from monitor.model.device.device_steps import (
+    MAX_KEPT,
+    MIN_DELAYED_STEPS,
+    DelayedSteps,
+    DeviceLane,
+    HostContext,
+    narrowed,
+)
 from monitor.sources.decode import decode
-from trainhooks.device_sampling import DELAY_FACTOR, EXTRA_DELAY_NS, MAX_DELAY_NS, Delay, Sampling, Work, required_delay
-from trainhooks.events import GpuTime, encoder, to_dict
+from trainhooks.device.device_sampling import (
+    DELAY_FACTOR,
+    EXTRA_DELAY_NS,
+    MAX_DELAY_NS,
+    Delay,
+    Sampling,
+    Work,
+    required_delay,
+)
+from trainhooks.protocol.encoding import encoder, to_dict
+from trainhooks.protocol.events import GpuTime
 
 ALONE = HostContext()
 

@@ -3,11 +3,11 @@
 import math
 
 from monitor.model.fold import fold
-from monitor.model.series import Quantiles
 from monitor.model.state import MAX_LATEST, MAX_MARKS, MAX_PARTS, OpenStep, RunState
+from monitor.model.steps.series import Quantiles
 from monitor.model.view import MAX_BARS, details, distribution
 from monitor.sources.tail_file import LineTimestamps
-from trainhooks.events import Gpu, Hello, Metrics, Pulse, Span, Step
+from trainhooks.protocol.events import Gpu, Hello, Metrics, Pulse, Span, Step
 
 from .conftest import Story, folded
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from monitor.model.device_account import (
+from monitor.model.device.device_account import (
     GARBAGE,
     LAUNCHING,
     MAX_ROWS,
@@ -23,9 +23,9 @@ from monitor.model.device_account import (
     outside,
     rows,
 )
-from monitor.model.device_report import AccountRow, Device
-from monitor.model.device_steps import WARM_UP, DeviceSums
-from trainhooks.events import Facts, Gpu, GpuTime
+from monitor.model.device.device_report import AccountRow, Device
+from monitor.model.device.device_steps import WARM_UP, DeviceSums
+from trainhooks.protocol.events import Facts, Gpu, GpuTime
 
 from .conftest import Story, report_of
 from .device_stories import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from monitor.model.device_steps import (
+from monitor.model.device.device_steps import (
     MAX_PHASES,
     MAX_PLACES,
     MAX_SLOW,
@@ -24,7 +24,9 @@ from monitor.model.view import curves
 from monitor.reports.listings import as_json
 from monitor.reports.run_text import text
 from monitor.sources.decode import decode
-from trainhooks.events import OVERFLOW, GpuTime, encoder, to_dict
+from trainhooks.protocol.encoding import encoder, to_dict
+from trainhooks.protocol.events import GpuTime
+from trainhooks.protocol.limits import OVERFLOW
 
 from .conftest import Story, around, folded, folded_events, report_of
 from .device_stories import GPT2, ITEM_EACH_STEP, QUEUEING, OnDevice, hf_trainer, matmul

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 from monitor.model.fold import fold
-from monitor.model.rank_waits import MIN_TIMED_STEPS, DeviceSteps, LateRank, late_rank, typical_steps, waits_of
+from monitor.model.ranks.rank_waits import MIN_TIMED_STEPS, DeviceSteps, LateRank, late_rank, typical_steps, waits_of
 from monitor.model.state import RunState
 from monitor.model.summary import report
-from trainhooks.events import Event, Facts, GpuTime, Hello, Step
+from trainhooks.protocol.events import Event, Facts, GpuTime, Hello, Step
 
 from .conftest import around
 

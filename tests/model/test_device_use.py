@@ -10,13 +10,13 @@ import pytest
 
 from monitor.diagnosis import diagnose
 from monitor.diagnosis.rule import Evidence
-from monitor.model.device_report import Device
-from monitor.model.device_steps import WARM_UP
-from monitor.model.device_use import MIN_READINGS, MIN_STEADY_TIMED, bound_in_words, busy_in_words, device_use
-from monitor.model.gpu_activity import MAX_BUCKETS, Activity
+from monitor.model.device.device_report import Device
+from monitor.model.device.device_steps import WARM_UP
+from monitor.model.device.device_use import MIN_READINGS, MIN_STEADY_TIMED, bound_in_words, busy_in_words, device_use
+from monitor.model.device.gpu_activity import MAX_BUCKETS, Activity
 from monitor.model.report import Finding
 from monitor.model.summary import open_work, report
-from trainhooks.events import Facts, Gpu
+from trainhooks.protocol.events import Facts, Gpu
 
 from .conftest import Story, around, folded, folded_events, report_of
 from .device_stories import (

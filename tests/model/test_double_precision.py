@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from monitor.model.report import Finding
-from trainhooks.events import Facts
+from trainhooks.protocol.events import Facts
 
 from .conftest import Story, assert_first_and_alone, judged
 

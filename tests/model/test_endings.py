@@ -9,7 +9,7 @@ import pytest
 
 from monitor.model.report import Finding
 from monitor.model.state import Ending
-from trainhooks.events import Exit, Host
+from trainhooks.protocol.events import Exit, Host
 
 from .conftest import Story, folded, judged_state
 from .test_hardware_rules import GIB

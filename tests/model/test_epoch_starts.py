@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from monitor.model.report import Finding
-from trainhooks.events import Facts
+from trainhooks.protocol.events import Facts
 
 from .conftest import Story, judged
 from .test_rules import jitter

@@ -7,7 +7,7 @@ import pytest
 from monitor.diagnosis.rules import stalls
 from monitor.hooks_reach import NOT_LOADED, obstacle
 from monitor.model.report import Report
-from trainhooks.events import Facts, Metrics, Note
+from trainhooks.protocol.events import Facts, Metrics, Note
 
 from .conftest import Story, folded, judged_state, parts_of, report_of
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.model.flops import Accelerator, Model, Work, compute_dtype, flops_a_token, mfu, model_of
-from monitor.model.peaks import PEAKS, ceiling, kind_of, peak_of
+from monitor.model.compute.flops import Accelerator, Model, Work, compute_dtype, flops_a_token, mfu, model_of
+from monitor.model.compute.peaks import PEAKS, ceiling, kind_of, peak_of
 
 H100 = "NVIDIA H100 80GB HBM3"
 LLAMA_8B: dict[str, Any] = {

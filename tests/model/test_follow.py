@@ -13,8 +13,8 @@ from monitor.model.view import View
 from monitor.runs import caches, catalogue, follow
 from monitor.runs.follow import Follower, Run, load
 from monitor.sources.run_directory import RunDirectory
-from trainhooks import rundir
-from trainhooks.events import Bye, Event, Facts, Pulse
+from trainhooks.protocol import rundir
+from trainhooks.protocol.events import Bye, Event, Facts, Pulse
 
 from .conftest import Story, line_of, parts_of, wait_for
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainhooks.events import Facts
+from trainhooks.protocol.events import Facts
 
 from .conftest import Story, assert_first_and_alone, judged
 from .test_rules import jitter

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from monitor.model.report import Finding
-from trainhooks.events import Host
+from trainhooks.protocol.events import Host
 
 from .conftest import Story, judged
 from .device_stories import AT_WORK, GIB, GPT2, ITEM_EACH_STEP, OnDevice, looped, optimizer

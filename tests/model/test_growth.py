@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from monitor.model.growth import MAX_POINTS, MIN_POINTS, is_jump, slope
+from monitor.model.steps.growth import MAX_POINTS, MIN_POINTS, is_jump, slope
 
 
 def test_a_rise_is_found_beside_noise_and_outliers() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainhooks.events import Gpu, GpuTime, Host, Note
+from trainhooks.protocol.events import Gpu, GpuTime, Host, Note
 
 from .conftest import Story, assert_first_and_alone, judged
 from .test_rules import codes, facts, healthy, jitter

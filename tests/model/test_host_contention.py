@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainhooks.events import Facts, Host, Metrics
+from trainhooks.protocol.events import Facts, Host, Metrics
 
 from .conftest import Story, around, folded, judged, judged_state
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from trainhooks.events import Facts, Host
+from trainhooks.protocol.events import Facts, Host
 
 from .conftest import Story, judged
 from .test_hardware_rules import GIB, on_gpu, on_host

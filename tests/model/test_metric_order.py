@@ -1,14 +1,14 @@
 """What people look for comes first, what the hooks add comes last; and every view keeps to that."""
 
 from monitor.model.fold import fold
-from monitor.model.series import ordered
 from monitor.model.state import RunState
+from monitor.model.steps.series import ordered
 from monitor.model.summary import report
 from monitor.model.view import curves
 from monitor.model.wall_time import RunContext
 from monitor.reports.run_summary import short
 from monitor.tui.panels.curve_panels import default_metric
-from trainhooks.events import Hello, Step
+from trainhooks.protocol.events import Hello, Step
 
 LOGGED = {
     "generate_calls": 4.0,

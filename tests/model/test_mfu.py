@@ -10,7 +10,7 @@ import pytest
 from monitor.model.report import Throughput
 from monitor.reports.listings import as_json
 from monitor.reports.run_text import text
-from trainhooks.events import Facts, Gpu
+from trainhooks.protocol.events import Facts, Gpu
 
 from .conftest import Story, report_of
 from .test_flops import LLAMA_8B
@@ -163,7 +163,7 @@ def test_parameters_that_ranks_share_out_are_told_as_such() -> None:
     from torch import distributed
     from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 
-    from trainhooks.auto.program_facts import model_facts
+    from trainhooks.auto.models.program_facts import model_facts
 
     model = torch.nn.Linear(4, 4)
     assert "sharded" not in model_facts(model)
@@ -268,7 +268,7 @@ def test_calls_that_share_a_batch_and_calls_that_repeat_it() -> None:
 
 
 def test_a_comparison_knows_the_work_by_operations() -> None:
-    from monitor.model.flops import work_of
+    from monitor.model.compute.flops import work_of
 
     assert work_of(report_of(run({"model": {}, "ops": SEEN}))).flops_a_token == pytest.approx(A_TOKEN)
     assert work_of(report_of(run({"model": {}}))).flops_a_token is None

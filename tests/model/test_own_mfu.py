@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from monitor.model.mfu import mfu_of_program
+from monitor.model.compute.mfu import mfu_of_program
 from monitor.model.report import Throughput
-from monitor.model.series import Column
+from monitor.model.steps.series import Column
 from monitor.reports.run_text import text
 from tests.console.conftest import Live
-from trainhooks.events import Metrics, Note
+from trainhooks.protocol.events import Metrics, Note
 
 from .conftest import Story, report_of
 from .test_mfu import run

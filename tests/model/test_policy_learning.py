@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from monitor.diagnosis.policy_metrics import Quantity, meaning
-from trainhooks.events import Facts, Metrics
+from trainhooks.protocol.events import Facts, Metrics
 
 from .conftest import Story, folded, judged, judged_state
 

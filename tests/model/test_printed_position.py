@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from monitor.model.printed_position import MAX_SAMPLES, Printed
+from monitor.model.steps.printed_position import MAX_SAMPLES, Printed
 from tests.model.conftest import Story, report_of
-from trainhooks.events import Facts, Metrics
+from trainhooks.protocol.events import Facts, Metrics
 
 
 def printed(rows: list[tuple[float, int]], **known: int) -> Printed:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from monitor.model.mfu import PRODUCT
-from monitor.model.peaks import NOT_MEASURED, MatrixProduct, Product, Products, product_of
+from monitor.model.compute.mfu import PRODUCT
+from monitor.model.compute.peaks import NOT_MEASURED, MatrixProduct, Product, Products, product_of
 from monitor.reports.gpu_sections import lines
 from monitor.reports.run_text import text
 from monitor.runs import follow, product_store
-from trainhooks import rundir
-from trainhooks.events import Facts, Gpu
+from trainhooks.protocol import rundir
+from trainhooks.protocol.events import Facts, Gpu
 
 from .conftest import Story
 from .test_mfu import KNOWN, run

@@ -9,10 +9,10 @@ import pytest
 
 from monitor.diagnosis.diagnose import diagnose
 from monitor.diagnosis.rule import Evidence
-from monitor.model.compare import Side
+from monitor.model.comparison.compare import Side
 from monitor.model.report import Finding
 from monitor.model.summary import open_work, report
-from trainhooks.events import Facts, Frames
+from trainhooks.protocol.events import Facts, Frames
 
 from .conftest import Story, around, folded, judged, judged_state
 from .test_hardware_rules import disk

@@ -13,7 +13,7 @@ from monitor.model.report import Report
 from monitor.model.state import RunState
 from monitor.model.summary import report
 from monitor.units import share
-from trainhooks.events import Event, Facts, Gpu, Metrics
+from trainhooks.protocol.events import Event, Facts, Gpu, Metrics
 
 from .conftest import Story, around, folded, judged_state, report_of
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from trainhooks.events import Facts
+from trainhooks.protocol.events import Facts
 
 from .conftest import Story, assert_first_and_alone, judged
 from .test_rules import jitter

@@ -9,7 +9,7 @@ import pytest
 
 from monitor.model.report import Report
 from monitor.model.summary import open_work, report
-from trainhooks.events import Facts
+from trainhooks.protocol.events import Facts
 
 from .conftest import Story, around, folded, judged_state, parts_of, report_of
 

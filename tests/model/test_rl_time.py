@@ -10,10 +10,10 @@ import pytest
 
 from monitor.diagnosis.rules.scoring_time import waits_for_one
 from monitor.model.report import Finding
-from monitor.model.stack_samples import Place
-from trainhooks.auto import decoding
-from trainhooks.auto.vocabulary import DECODE_STEPS, TAIL_STEPS
-from trainhooks.events import Facts, Frames, Host, Metrics
+from monitor.model.steps.stack_samples import Place
+from trainhooks.auto.rl import decoding
+from trainhooks.protocol.events import Facts, Frames, Host, Metrics
+from trainhooks.protocol.vocabulary import DECODE_STEPS, TAIL_STEPS
 
 from .conftest import Story, assert_first_and_alone, judged
 from .test_rules import jitter

@@ -10,7 +10,7 @@ import pytest
 
 from monitor.diagnosis import diagnose
 from monitor.model.report import Finding
-from trainhooks.events import Facts, Host, Metrics
+from trainhooks.protocol.events import Facts, Host, Metrics
 
 from .conftest import Story, folded, judged, judged_state
 

@@ -10,11 +10,11 @@ import pytest
 from monitor.diagnosis import diagnose
 from monitor.diagnosis.rule import Evidence
 from monitor.diagnosis.rules.regression import regressed
-from monitor.model.compare import Side
+from monitor.model.comparison.compare import Side
 from monitor.model.report import Finding
 from monitor.model.summary import open_work, report
 from monitor.model.view import curves
-from trainhooks.events import Facts, Host
+from trainhooks.protocol.events import Facts, Host
 
 from .conftest import Story, around, folded, judged
 from .device_stories import (

@@ -16,8 +16,8 @@ import pytest
 from monitor.running.relay import Relay
 from monitor.sources.decode import decode
 from monitor.sources.run_directory import RunDirectory
-from trainhooks import rundir
-from trainhooks.events import Bye, Event, Hello, Note
+from trainhooks.protocol import rundir
+from trainhooks.protocol.events import Bye, Event, Hello, Note
 
 from .conftest import ROOT, Story, line_of, wait_for
 
@@ -166,7 +166,7 @@ def test_a_socket_file_that_is_removed(stage: Stage, moment: str, place: Callabl
 LACKS = """
 import os, time
 import trainhooks as th
-from trainhooks import journal
+from trainhooks.protocol import journal
 append = journal.Journal.append
 def lossy(self, batch, lines):  # as on a full disk, for good
     if b'"kind":"step"' not in batch: append(self, batch, lines)

@@ -9,7 +9,7 @@ from monitor.model.summary import report
 from monitor.sources import journal_reader
 from monitor.sources.decode import Unknown
 from monitor.sources.journal_reader import Sequencer
-from trainhooks.events import Event, Facts, Hello, Metrics, Note
+from trainhooks.protocol.events import Event, Facts, Hello, Metrics, Note
 
 from .conftest import Story, around, folded_events
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.model.series import MAX_BUCKETS, Column, Quantiles, Series
+from monitor.model.steps.series import MAX_BUCKETS, Column, Quantiles, Series
 
 FINITE = st.floats(-1e15, 1e15)
 ANY = st.one_of(FINITE, st.sampled_from([math.nan, math.inf, -math.inf]))

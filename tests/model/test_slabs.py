@@ -17,7 +17,8 @@ from monitor.sources.journal_reader import BATCH, batches, lines_of
 from monitor.sources.step_batches import merged, step_batches
 from monitor.sources.step_schema import FEW, Decoded, Row, StepSchema
 from monitor.step_columns import StepBatch, append_all
-from trainhooks.events import MAX_LINE, Event, Metrics, Note, Pulse, Step
+from trainhooks.protocol.events import Event, Metrics, Note, Pulse, Step
+from trainhooks.protocol.limits import MAX_LINE
 
 from .conftest import Story, line_of
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from monitor.model.report import Finding
-from trainhooks.events import Frames, Host, Step
+from trainhooks.protocol.events import Frames, Host, Step
 
 from .conftest import Story, judged
 

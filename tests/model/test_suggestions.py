@@ -100,7 +100,7 @@ def test_what_would_not(told: object, says: str) -> None:
 def test_a_long_run_that_is_not_compiled() -> None:
     told = on_gpu(autocast="bfloat16", n=60)
     assert "torch.compile(model)" not in [each.text for each in tried(told, alive=True)]  # nobody knows how long it is
-    from trainhooks.events import Facts
+    from trainhooks.protocol.events import Facts
 
     told.tell(Facts, total_steps=10_000)
     assert "torch.compile(model)" in [each.text for each in tried(told, alive=True)]

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitor import gpu_lines
-from monitor.model.baseline import StepKind
-from monitor.model.step_intervals import MAX_BLOCKS, StepTimes, Timelines
-from monitor.model.throttle_events import CLEAR_SECONDS, MAX_EPISODES
-from monitor.model.throttle_watch import MAX_GPUS, ClockBaseline, Throttles, throttle_event, throttle_events
-from trainhooks.events import Gpu
+from monitor.model.device.throttle_events import CLEAR_SECONDS, MAX_EPISODES
+from monitor.model.device.throttle_watch import MAX_GPUS, ClockBaseline, Throttles, throttle_event, throttle_events
+from monitor.model.steps.baseline import StepKind
+from monitor.model.steps.step_intervals import MAX_BLOCKS, StepTimes, Timelines
+from trainhooks.protocol.events import Gpu
 
 from .gpu_plays import Play
 

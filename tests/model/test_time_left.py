@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from monitor.model.fold import fold
-from monitor.model.pace import stops, time_left
 from monitor.model.report import Progress
 from monitor.model.state import RunState
+from monitor.model.steps.pace import stops, time_left
 from monitor.model.summary import report
 from monitor.model.wall_time import RunContext
 from monitor.sources.journal_reader import Recording
-from trainhooks.events import Facts
+from trainhooks.protocol.events import Facts
 
 from .conftest import ROOT, Story, folded, report_of
 from .test_pace import pace_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from monitor.model.comparison.what_if import what_if, without
 from monitor.model.report import Finding, PhaseRow, Report
-from monitor.model.time_split import is_rhythm
-from monitor.model.what_if import what_if, without
-from trainhooks.events import Frames
+from monitor.model.steps.time_split import is_rhythm
+from trainhooks.protocol.events import Frames
 
 from .conftest import Story, judged, report_of
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from monitor.model.report import Finding
-from trainhooks.events import Facts, Frames, Host
+from trainhooks.protocol.events import Facts, Frames, Host
 
 from .conftest import Story, judged
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from monitor.model.report import Report
-from monitor.model.stack_samples import MAX_PLACES, MAX_STRETCHES, StackSamples, UnnamedTime
-from trainhooks.events import Frames
+from monitor.model.steps.stack_samples import MAX_PLACES, MAX_STRETCHES, StackSamples, UnnamedTime
+from trainhooks.protocol.events import Frames
 
 from .conftest import Story, judged, report_of
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.model.baseline import MIN_SLOW_RATIO
 from monitor.model.report import Report
 from monitor.model.state import Ending
+from monitor.model.steps.baseline import MIN_SLOW_RATIO
 from monitor.model.summary import open_work, report
-from trainhooks.events import Exit, Hello, Span, Step
+from trainhooks.protocol.events import Exit, Hello, Span, Step
 
 from .conftest import Story, around, folded, folded_events, parts_of, report_of
 

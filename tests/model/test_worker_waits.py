@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from trainhooks.events import Frames
+from trainhooks.protocol.events import Frames
 
 from .conftest import Story, assert_first_and_alone, judged
 from .test_rules import jitter

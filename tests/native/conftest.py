@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent

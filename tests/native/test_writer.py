@@ -19,8 +19,9 @@ import pytest
 
 from monitor.sources.decode import decode
 from tests.native.conftest import HEADER
-from trainhooks import rundir
-from trainhooks.events import KINDS, MAX_LINE, Bye, Event, Facts, Hello, Metrics, Span, Step
+from trainhooks.protocol import rundir
+from trainhooks.protocol.events import KINDS, Bye, Event, Facts, Hello, Metrics, Span, Step
+from trainhooks.protocol.limits import MAX_LINE
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 Kind = TypeVar("Kind", bound=Event)

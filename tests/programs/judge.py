@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.programs.program import Own, Program, Source
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent

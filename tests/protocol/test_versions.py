@@ -13,7 +13,7 @@ from monitor.runs.follow import load
 from monitor.sources.decode import UNKNOWN, decode
 from tests.launch.conftest import State
 from tests.launch.conftest import state as state
-from trainhooks.events import PROTOCOL, Event
+from trainhooks.protocol.events import PROTOCOL, Event
 
 FIXTURES = Path(__file__).with_name("fixtures")
 OF_VERSION = {1: {"hello", "facts", "step", "span", "metrics", "pulse", "frames", "note", "bye", "gpu", "host", "exit"}}

@@ -13,7 +13,7 @@ from tests.versions.environments import ROOT
 
 # Names that macOS has not, and what guards their use.
 GUARDED = {
-    ("trainhooks/facts.py", "sched_getaffinity"): "AttributeError is caught",
+    ("trainhooks/recording/facts.py", "sched_getaffinity"): "AttributeError is caught",
     ("monitor/running/inherited.py", "F_SETSIG"): "AttributeError is caught",
     ("monitor/sources/process_tree.py", "io_counters"): "within `attempt`",
     ("monitor/sources/host.py", "steal"): "within `attempt`",
@@ -59,7 +59,8 @@ for package in (monitor, trainhooks):
 from pathlib import Path
 from monitor.sources.amdgpu import AmdSource
 from monitor.sources.host import HostSource
-from trainhooks import process_identity, facts, rundir
+from trainhooks.protocol import process_identity, rundir
+from trainhooks.recording import facts
 host = HostSource(Path(sys.argv[1]))
 reading = host.read([os.getpid()], time.monotonic())
 sys.platform = "darwin"

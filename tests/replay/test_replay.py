@@ -17,7 +17,8 @@ from monitor.runs.follow import load
 from monitor.runs.replay import Playback, Player, open_player
 from monitor.sources.journal_reader import Recording
 from tests.model.conftest import Story
-from trainhooks.events import Event, Gpu, Note, encoder, to_dict
+from trainhooks.protocol.encoding import encoder, to_dict
+from trainhooks.protocol.events import Event, Gpu, Note
 
 encode = encoder()
 RECORDINGS = sorted((Path(__file__).resolve().parents[2] / "demo" / "recordings").glob("*.jsonl"))

@@ -11,7 +11,8 @@ from monitor.runs.replay import open_player, recorded
 from tests.launch.conftest import State
 from tests.model.conftest import Story
 from tests.model.device_stories import hf_trainer, matmul
-from trainhooks.events import Exit, encoder, to_dict
+from trainhooks.protocol.encoding import encoder, to_dict
+from trainhooks.protocol.events import Exit
 
 encode = encoder()
 

@@ -21,7 +21,7 @@ from monitor.running.lifetime import stop_training
 from monitor.runs import catalogue
 from tests.launch.conftest import ROOT, State, python, wait_for
 from tests.signals import send_group_signal
-from trainhooks import process_identity, rundir
+from trainhooks.protocol import process_identity, rundir
 
 NOBODY = 65534
 TRAINING = """

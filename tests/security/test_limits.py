@@ -12,7 +12,7 @@ import pytest
 
 from monitor.model.fold import MAX_DEVICES, MAX_FACTS, fold
 from monitor.model.state import RunState
-from monitor.model.step_folding import MAX_PHASES, MAX_REASONS
+from monitor.model.steps.step_folding import MAX_PHASES, MAX_REASONS
 from monitor.model.summary import report
 from monitor.running.console_recorder import ConsoleRecorder
 from monitor.runs import catalogue
@@ -22,8 +22,9 @@ from monitor.sources.journal_reader import MAX_HELD, JournalTail, Sequencer
 from monitor.sources.run_directory import RunDirectory
 from monitor.sources.tail_file import CHUNK, Console
 from tests.model.conftest import around
-from trainhooks import process_identity, rundir
-from trainhooks.events import MAX_LINE, MAX_METRICS, OVERFLOW, Event, Facts, Gpu, Hello, Metrics, Note, Span, Step
+from trainhooks.protocol import process_identity, rundir
+from trainhooks.protocol.events import Event, Facts, Gpu, Hello, Metrics, Note, Span, Step
+from trainhooks.protocol.limits import MAX_LINE, MAX_METRICS, OVERFLOW
 
 MIB = 1 << 20
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.launch.conftest import ROOT, State
-from trainhooks import facts, rundir
+from trainhooks.protocol import rundir, secrets
+from trainhooks.recording import facts
 
 S = "Zq7xK2mP"  # a secret without a shape: only what stands before it tells
 
@@ -47,9 +48,9 @@ S = "Zq7xK2mP"  # a secret without a shape: only what stands before it tells
     ids=" ".join,
 )  # fmt: skip
 def test_no_secret_is_left_in_a_command_line(argv: list[str]) -> None:
-    masked = facts.masked_argv(argv)
+    masked = secrets.masked_argv(argv)
     assert S not in " ".join(masked) and S.upper() not in " ".join(masked)
-    assert len(masked) == len(argv) and facts.MASK in " ".join(masked)
+    assert len(masked) == len(argv) and secrets.MASK in " ".join(masked)
 
 
 @pytest.mark.parametrize(
@@ -64,14 +65,14 @@ def test_no_secret_is_left_in_a_command_line(argv: list[str]) -> None:
     ids=" ".join,
 )  # fmt: skip
 def test_what_is_no_secret_stays(argv: list[str]) -> None:
-    assert facts.masked_argv(argv) == argv
+    assert secrets.masked_argv(argv) == argv
 
 
 @given(st.lists(st.text(max_size=30) | st.sampled_from(["--token", "-p", "token=", "a:b@", "://"]), max_size=6))
 def test_masking_never_fails_and_keeps_the_words(argv: list[str]) -> None:
-    once = facts.masked_argv(argv)
+    once = secrets.masked_argv(argv)
     assert len(once) == len(argv)
-    assert all(isinstance(facts.masked(word), str) for word in argv)
+    assert all(isinstance(secrets.masked(word), str) for word in argv)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_masking_never_fails_and_keeps_the_words(argv: list[str]) -> None:
 def test_masking_takes_time_by_the_length_of_a_text(unit: str) -> None:
     """As a text that is long comes to no end otherwise: the test's own limit would end it."""
     text = unit * (400_000 // len(unit))
-    assert len(facts.masked(text)) <= 2 * len(text)
+    assert len(secrets.masked(text)) <= 2 * len(text)
 
 
 PROGRAM = """
@@ -117,7 +118,7 @@ def test_no_secret_is_on_the_disk_after_a_run(state: State, tmp_path: Path) -> N
 
 
 def test_the_allow_list_of_the_environment_names_no_secret() -> None:
-    assert not any(facts.names_a_secret(name) for name in facts.ENVIRONMENT)
+    assert not any(secrets.names_a_secret(name) for name in facts.ENVIRONMENT)
 
 
 RANDOM = "s3cr3tV4lue9"
@@ -148,17 +149,17 @@ RANDOM = "s3cr3tV4lue9"
 )
 def test_secrets_of_common_commands_and_services(line: str) -> None:
     for shown in (
-        " ".join(facts.masked_argv(line.split())),
-        facts.masked(f"sh -c '{line}'"),
-        facts.masked(f"sh -c 'a; {line} '"),
+        " ".join(secrets.masked_argv(line.split())),
+        secrets.masked(f"sh -c '{line}'"),
+        secrets.masked(f"sh -c 'a; {line} '"),
     ):
         assert RANDOM not in shown and "dapi0" not in shown, shown
 
 
 def test_a_key_in_a_call_and_in_nested_settings() -> None:
-    assert RANDOM not in facts.masked(f"wandb.login(key='{RANDOM}')")
+    assert RANDOM not in secrets.masked(f"wandb.login(key='{RANDOM}')")
     nested = {"logger": {"wandb": {"key": RANDOM, "mode": "online"}}, "tokens": {"hub": RANDOM}, "license_key": RANDOM}
-    shown = facts.masked_config(nested)
+    shown = secrets.masked_config(nested)
     assert RANDOM not in str(shown) and shown["logger"]["wandb"]["mode"] == "online"
 
 
@@ -171,4 +172,4 @@ def test_a_key_in_a_call_and_in_nested_settings() -> None:
     ],
 )  # fmt: skip
 def test_common_commands_and_settings_stay(line: str) -> None:
-    assert " ".join(facts.masked_argv(line.split())) == facts.masked(line) == line
+    assert " ".join(secrets.masked_argv(line.split())) == secrets.masked(line) == line

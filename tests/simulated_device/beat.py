@@ -46,7 +46,7 @@ class Beat:
 
     def install(self) -> None:
         """In place of the wait of every outbox that is made from here on, and of the stack that it looks at."""
-        from trainhooks import background_writer
+        from trainhooks.recording import background_writer
 
         global installed
         installed = self

@@ -28,7 +28,7 @@ def _host_clock(face: Any) -> None:
 
 def _interval_as_busy(face: Any) -> None:
     """Whatever lies between two marks was work."""
-    from trainhooks import device_times
+    from trainhooks.device import device_times
 
     to_dict = device_times.to_dict
 
@@ -65,7 +65,7 @@ def _begin_for_end(face: Any) -> None:
 
 def _fixed_k(face: Any) -> None:
     """Each k-th step is timed, and no other."""
-    from trainhooks.device_sampling import Sampling
+    from trainhooks.device.device_sampling import Sampling
 
     assert hasattr(Sampling, "_below"), "this mutant no longer applies"
     Sampling._below = lambda self, most: 0  # type: ignore[method-assign,assignment]
@@ -73,7 +73,7 @@ def _fixed_k(face: Any) -> None:
 
 def _every_step(face: Any) -> None:
     """All steps are timed, whatever it costs."""
-    from trainhooks.device_sampling import Sampling
+    from trainhooks.device.device_sampling import Sampling
 
     Sampling.due = lambda self, now: True  # type: ignore[method-assign]
 
@@ -95,7 +95,8 @@ def _waits(face: Any) -> None:
 
 def _beside(face: Any) -> None:
     """The background thread asks the device."""
-    from trainhooks import device_times, session
+    from trainhooks import session
+    from trainhooks.device import device_times
 
     take = device_times.DeviceTimes.take
 
@@ -109,7 +110,7 @@ def _beside(face: Any) -> None:
 
 def _blind_to_captures(face: Any) -> None:
     """A capture that another thread has open is none of its business."""
-    from trainhooks import cuda
+    from trainhooks.device import cuda
 
     assert hasattr(cuda, "is_quiet"), "this mutant no longer applies"
     cuda.is_quiet = lambda: True

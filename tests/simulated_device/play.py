@@ -72,7 +72,7 @@ def _same_chances(seed: int) -> None:
     """
     chances, real = random.Random(seed).randbytes, os.urandom
     os.urandom = chances  # type: ignore[assignment]
-    from trainhooks import device_sampling  # draws the first lot
+    from trainhooks.device import device_sampling  # draws the first lot
 
     os.urandom = real
     device_sampling.os = SimpleNamespace(urandom=chances)  # type: ignore[assignment]

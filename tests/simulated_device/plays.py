@@ -17,7 +17,7 @@ from typing import Any
 from tests.hooks.conftest import FOREIGN, ROOT, Told
 from tests.simulated_device.play import TRUTH, VARIABLE
 from tests.simulated_device.workloads import WORKLOADS, Workload
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 from trainhooks.session import DEBUG_VARIABLE
 
 PLAY = Path(__file__).with_name("play.py")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.model.device_report import AccountRow, Device
-from monitor.model.device_steps import WARM_UP
+from monitor.model.device.device_report import AccountRow, Device
+from monitor.model.device.device_steps import WARM_UP
 from monitor.model.report import Report
 from tests.simulated_device import checks
 from tests.simulated_device.plays import Played, Plays

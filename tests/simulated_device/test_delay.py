@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from monitor.model.device_report import Device, Estimate
+from monitor.model.device.device_report import Device, Estimate
 from monitor.reports.run_text import text
 from tests.hooks.conftest import Told
 from tests.simulated_device import checks
 from tests.simulated_device.plays import Played, Plays
-from trainhooks import device_sampling
+from trainhooks.device import device_sampling
 
 ON = {"environment": {device_sampling.DELAY_VARIABLE: "1"}}
 CHECKPOINT = 0.5  # seconds of one, in which nothing is trained: so that steps take little of a test's own time

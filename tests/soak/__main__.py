@@ -17,7 +17,7 @@ from tests.faults.checker import differences, journalled
 from tests.faults.place import HERE, TRAINMON, Place, done_by, recorder_of, steps_told, wait_for
 from tests.soak.measures import ENOUGH, WARM_UP, Frames, Life, resident, slope
 from tests.soak.mischief import Mischief
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 RANKS = 8
 PACE = 0.02  # seconds a step

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.faults.place import HERE, Place, kill, recorder_of
 from tests.signals import send_signal
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 LONGEST = 5.0  # seconds for which something is stopped
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.pilot import Pilot
 
-from monitor.tui.rows import Row
+from monitor.tui.drawing.rows import Row
 
 BIG = (160, 45)
 

@@ -27,10 +27,10 @@ from monitor.model.view import View
 from monitor.runs.replay import Playback, open_player
 from monitor.tui.actions import SCREENS
 from monitor.tui.app import TrainmonApp
+from monitor.tui.drawing.themes import TerminalCapabilities
+from monitor.tui.drawing.timeline import two_lanes
 from monitor.tui.replay_app import ReplayApp
 from monitor.tui.runs_app import RunsApp
-from monitor.tui.themes import TerminalCapabilities
-from monitor.tui.timeline import two_lanes
 
 RECORDINGS = Path(__file__).parents[2] / "demo" / "recordings"
 SIZES = ((200, 60), (160, 45), (120, 40), (80, 24), (60, 15))

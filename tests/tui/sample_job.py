@@ -6,7 +6,8 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainhooks.events import Bye, Event, Exit, Facts, Gpu, Hello, Host, Pulse, Span, Step, encoder, to_dict
+from trainhooks.protocol.encoding import encoder, to_dict
+from trainhooks.protocol.events import Bye, Event, Exit, Facts, Gpu, Hello, Host, Pulse, Span, Step
 
 RANKS, STEPS, GPUS = 64, 150, 8
 OTHER, BETWEEN = 0.0006, 0.004  # seconds of each step in no phase, and between two

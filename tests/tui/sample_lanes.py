@@ -9,7 +9,8 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainhooks.events import Bye, Event, Exit, Facts, Gpu, GpuTime, Hello, Host, Span, Step, encoder, to_dict
+from trainhooks.protocol.encoding import encoder, to_dict
+from trainhooks.protocol.events import Bye, Event, Exit, Facts, Gpu, GpuTime, Hello, Host, Span, Step
 
 STEPS, EVERY, FIRST = 900, 4, 4  # one step in four is timed, and each of the first
 GIB = 1024**3

@@ -12,7 +12,7 @@ from statistics import fmean, median
 from monitor.model.report import Alert, Finding, Rates, SlowStep
 from monitor.model.view import KindRow
 from monitor.units import brief, share
-from trainhooks.events import Span
+from trainhooks.protocol.events import Span
 
 STARTED = 1_760_000_000.0
 TOTAL = 600

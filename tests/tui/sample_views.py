@@ -33,7 +33,8 @@ from sample_run import (
 )
 
 from monitor.diagnosis.rules.stalls import BY_HAND, CODE, NOT_PYTHON, OUT_OF_REACH, STARTING
-from monitor.model.baseline import MIN_SLOW_RATIO
+from monitor.model.comparison.what_if import recoverable
+from monitor.model.device.throttle_watch import ThrottleEvent
 from monitor.model.report import (
     Alert,
     Dropped,
@@ -53,13 +54,12 @@ from monitor.model.report import (
     Throughput,
     Wall,
 )
-from monitor.model.series import Curve
-from monitor.model.step_intervals import Effect
-from monitor.model.throttle_watch import ThrottleEvent
+from monitor.model.steps.baseline import MIN_SLOW_RATIO
+from monitor.model.steps.series import Curve
+from monitor.model.steps.step_intervals import Effect
 from monitor.model.view import Details, GpuDetail, OpenWork, View
-from monitor.model.what_if import recoverable
 from monitor.units import brief, share
-from trainhooks.events import Gpu, Host, Step
+from trainhooks.protocol.events import Gpu, Host, Step
 
 __all__ = ["USUAL", "loss", "phases_of", "reward"]  # of the run, by way of its views
 

@@ -9,13 +9,13 @@ import pytest
 import sample_views as views
 from textual.widgets import OptionList
 
-from monitor.model.series import Curve
+from monitor.model.steps.series import Curve
 from monitor.tui.actions import ACTIONS, PANELS
 from monitor.tui.app import TrainmonApp
+from monitor.tui.drawing.themes import PALETTES
 from monitor.tui.panels.footer import numbers
 from monitor.tui.screens.dialogs import HelpScreen, MetricScreen, PaletteScreen, QuitScreen, StopScreen
 from monitor.tui.terminal_output import Pacer
-from monitor.tui.themes import PALETTES
 
 BIG = (160, 45)
 

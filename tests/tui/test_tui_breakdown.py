@@ -8,11 +8,11 @@ from by_hand import text
 
 from monitor import units
 from monitor.model.report import PhaseRow
-from monitor.model.stack_samples import SampledPart, UnnamedTime
+from monitor.model.steps.stack_samples import SampledPart, UnnamedTime
+from monitor.tui.drawing.rows import row_width
+from monitor.tui.drawing.timeline import lane
 from monitor.tui.panels.base import ViewOptions
-from monitor.tui.rows import row_width
 from monitor.tui.screens import breakdown_screen
-from monitor.tui.timeline import lane
 
 
 def phase(name: str, share: float, times: list[float]) -> tuple[PhaseRow, list[tuple[float, int]]]:

@@ -8,18 +8,18 @@ from itertools import pairwise
 
 import pytest
 
-from monitor.model.series import Curve
-from monitor.tui.chart import Axis, column_axis, limits, line, linear, logarithmic
-from monitor.tui.curve_columns import fold, grid
+from monitor.model.steps.series import Curve
+from monitor.tui.drawing.chart import Axis, column_axis, limits, line, linear, logarithmic
+from monitor.tui.drawing.curve_columns import fold, grid
 from monitor.tui.panels.curve_panels import line_chart
 
 PROGRAM = """
 import math, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
-from monitor.model.series import Curve
-from monitor.tui.chart import line
-from monitor.tui.curve_columns import fold, grid
-from monitor.tui.rows import row_width
+from monitor.model.steps.series import Curve
+from monitor.tui.drawing.chart import line
+from monitor.tui.drawing.curve_columns import fold, grid
+from monitor.tui.drawing.rows import row_width
 nan, inf = math.nan, math.inf
 values = {values}
 for width, height in ((60, 8), (1, 1), (2, 1), (3, 40), (200, 2)):

@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 from sample_views import curve
 
-from monitor.model.series import Curve
-from monitor.tui.curve_columns import Grid, across, fold, fold_means, grid, positions, round_up, top_limit
+from monitor.model.steps.series import Curve
+from monitor.tui.drawing.curve_columns import Grid, across, fold, fold_means, grid, positions, round_up, top_limit
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 39, 40, 41, 214, 512])

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import sample_views as views
 
-from monitor.model.series import Curve
+from monitor.model.steps.series import Curve
 from monitor.model.view import View
-from monitor.tui.curve_columns import Grid, column_of, crossed, footed, moved, value_at
-from monitor.tui.rows import row_width
+from monitor.tui.drawing.curve_columns import Grid, column_of, crossed, footed, moved, value_at
+from monitor.tui.drawing.rows import row_width
 
 STEP_44 = sum(views.phases_of(44).values())
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from by_hand import text
 
-from monitor.model.device_report import AccountRow, Device, OutsideRow
+from monitor.model.device.device_report import AccountRow, Device, OutsideRow
+from monitor.tui.drawing.rows import row_width
 from monitor.tui.panels.phases_panel import account_rows
-from monitor.tui.rows import row_width
 
 DEVICE = Device(
     clock="cuda",

@@ -7,7 +7,7 @@ import pyte
 import pytest
 import sample_views as views
 
-from monitor.tui import chart
+from monitor.tui.drawing import chart
 from monitor.tui.panels import curve_panels
 from monitor.tui.panels.base import Panel, Rows
 from monitor.tui.screens.page import screen_classes

@@ -9,7 +9,7 @@ from by_hand import BIG, press, text
 from monitor.diagnosis.explain import page
 from monitor.model.report import Finding, Report, Suggestion
 from monitor.model.view import View
-from monitor.tui.rows import row_width
+from monitor.tui.drawing.rows import row_width
 from monitor.tui.screens.findings_screen import below, finding_rows, page_rows, try_rows
 
 

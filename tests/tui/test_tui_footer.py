@@ -8,11 +8,11 @@ import sample_views as views
 
 from monitor.model.report import Outcome
 from monitor.tui.actions import ACTIONS, PANELS, SCREEN_ACTIONS
+from monitor.tui.drawing.rows import Row, row_width
 from monitor.tui.panels import footer
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.replay_app import ACTIONS as REPLAY_ACTIONS
 from monitor.tui.replay_app import of_replay
-from monitor.tui.rows import Row, row_width
 from monitor.tui.screens.page import PageFooter, screen_classes
 
 

@@ -14,11 +14,11 @@ from monitor.diagnosis.rules.gpu_throttle import thermal_throttle
 from monitor.gpu_lines import BY_NAME
 from monitor.model.view import GpuDetail
 from monitor.runs.replay import open_player
+from monitor.tui.drawing.rows import row_width
 from monitor.tui.panels import machine_panel
-from monitor.tui.rows import row_width
 from monitor.tui.screens.gpu_block import block, title
 from monitor.tui.screens.gpus_screen import Gpus, most_critical, past
-from trainhooks.events import Gpu
+from trainhooks.protocol.events import Gpu
 
 # On the overview
 

@@ -8,9 +8,8 @@ import pytest
 import sample_views as views
 from rich.color import Color, ColorSystem
 
-from monitor.tui.rows import meter, text_width
-from monitor.tui.screens.page import screen_classes
-from monitor.tui.themes import (
+from monitor.tui.drawing.rows import meter, text_width
+from monitor.tui.drawing.themes import (
     BETWEEN,
     PALETTES,
     STARTUP,
@@ -23,6 +22,7 @@ from monitor.tui.themes import (
     patterned,
     plain,
 )
+from monitor.tui.screens.page import screen_classes
 
 MANY, FEW = ColorSystem.EIGHT_BIT, ColorSystem.STANDARD
 UTF = {"LANG": "en_US.UTF-8"}

@@ -10,10 +10,10 @@ import sample_views as views
 from by_hand import text
 from pictures import of_recording
 
-from monitor.model.device_report import Device
+from monitor.model.device.device_report import Device
 from monitor.model.report import RankRow, SlowStep
 from monitor.model.view import View
-from monitor.tui import timeline
+from monitor.tui.drawing import timeline
 from monitor.tui.panels import alerts_panel, header, ranks_panel
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.screens.step_table import MEAN, step_lines

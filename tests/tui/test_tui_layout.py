@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from monitor.tui.actions import PANELS
-from monitor.tui.layout import place
+from monitor.tui.drawing.layout import place
 
 NAMES = [panel.name for panel in PANELS]
 SIZES = [(160, 45), (120, 30), (80, 24), (60, 15), (20, 5), (1, 1), (300, 100), (45, 60), (110, 8)]

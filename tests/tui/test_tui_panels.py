@@ -20,10 +20,10 @@ from monitor.model.report import (
 )
 from monitor.model.view import OpenWork, View
 from monitor.model.wall_time import STOPPED_BY_YOU
+from monitor.tui.drawing.rows import Row, row_width
+from monitor.tui.drawing.themes import PALETTES, PhaseTones
 from monitor.tui.panels import alerts_panel, curve_panels, header, machine_panel, phases_panel, ranks_panel, steps_panel
 from monitor.tui.panels.base import ViewOptions
-from monitor.tui.rows import Row, row_width
-from monitor.tui.themes import PALETTES, PhaseTones
 from monitor.units import plural
 
 

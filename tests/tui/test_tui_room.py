@@ -6,18 +6,18 @@ from dataclasses import replace
 import pytest
 import sample_views as views
 
+from monitor.model.device.throttle_watch import ThrottleEvent
 from monitor.model.report import Outcome, RankRow
-from monitor.model.series import Curve
-from monitor.model.throttle_watch import ThrottleEvent
+from monitor.model.steps.series import Curve
 from monitor.model.view import KindRow, OpenWork
-from monitor.tui import timeline
-from monitor.tui.layout import place
+from monitor.tui.drawing import timeline
+from monitor.tui.drawing.layout import place
+from monitor.tui.drawing.rows import Row, row_width
+from monitor.tui.drawing.themes import FILL
+from monitor.tui.drawing.timeline import lane
 from monitor.tui.panels import alerts_panel, header, machine_panel, phases_panel, ranks_panel, steps_panel
 from monitor.tui.panels.base import ViewOptions
-from monitor.tui.rows import Row, row_width
 from monitor.tui.screens import breakdown_screen, charts_screen, ranks_screen, setup_screen
-from monitor.tui.themes import FILL
-from monitor.tui.timeline import lane
 
 
 def text(rows: list[Row]) -> str:

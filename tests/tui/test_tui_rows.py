@@ -4,7 +4,7 @@ import pytest
 from rich.cells import cell_len
 from sample_views import HOSTILE_NAMES
 
-from monitor.tui import rows
+from monitor.tui.drawing import rows
 
 TEXTS = [*HOSTILE_NAMES, "", "plain", "a" * 40]
 

@@ -10,9 +10,9 @@ import pytest
 from sample_fleet import HandRuns, entry, fleet
 
 from monitor.runs.fleet import Group, grouped, judged, outline
-from monitor.tui.rows import row_width
+from monitor.tui.drawing.rows import row_width
+from monitor.tui.drawing.runs_rows import MIN_ROWS, footer, layout, preview
 from monitor.tui.runs_app import CompareScreen, RunsApp, StopQuestion
-from monitor.tui.runs_rows import MIN_ROWS, footer, layout, preview
 
 SIZES = [(200, 60), (160, 45), (80, 24), (60, 15), (20, 5)]
 

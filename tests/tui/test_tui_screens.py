@@ -7,17 +7,17 @@ import sample_views as views
 from by_hand import BIG, press, text
 
 from monitor.model.report import Outcome
-from monitor.model.series import Curve
+from monitor.model.steps.series import Curve
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS, SCREENS
-from monitor.tui.curve_columns import grid, logarithms, smoothed
+from monitor.tui.drawing.curve_columns import grid, logarithms, smoothed
+from monitor.tui.drawing.rows import row_width
+from monitor.tui.drawing.timeline import CHECKPOINT, EVAL, SLOW, held_back, marked
 from monitor.tui.panels import header
 from monitor.tui.panels.base import ViewOptions
-from monitor.tui.rows import row_width
 from monitor.tui.screens.log_screen import progress_bar
 from monitor.tui.screens.page import PageScreen, screen_classes
 from monitor.tui.screens.ranks_screen import rank_table
 from monitor.tui.screens.setup_screen import flattened
-from monitor.tui.timeline import CHECKPOINT, EVAL, SLOW, held_back, marked
 
 SIZES = [(80, 24), *(pytest.param(size, marks=pytest.mark.long) for size in (BIG, (20, 5)))]
 KEYS = {row.name: row.key for row in SCREENS}

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import sample_views as views
 
-from monitor.model.baseline import SpeedClasses
 from monitor.model.report import Outcome
+from monitor.model.steps.baseline import SpeedClasses
 from monitor.model.view import PreviousRun
 from monitor.tui.panels import header
 

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
+from monitor.tui.drawing.rows import row_width
+from monitor.tui.drawing.themes import plain
+from monitor.tui.drawing.timeline import Layer, stacked
 from monitor.tui.panels.curve_panels import framed
 from monitor.tui.panels.steps_panel import seconds_axis
-from monitor.tui.rows import row_width
-from monitor.tui.themes import plain
-from monitor.tui.timeline import Layer, stacked
 
 
 def picture(layers: list[Layer], width: int, height: int, top: float) -> list[str]:

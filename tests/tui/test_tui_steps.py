@@ -6,7 +6,7 @@ import pytest
 import sample_views as views
 from by_hand import BIG, press, text
 
-from monitor.model.series import Curve
+from monitor.model.steps.series import Curve
 from monitor.model.view import KindRow, View
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.screens.step_table import columns, ordered, step_lines

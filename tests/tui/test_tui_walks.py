@@ -20,13 +20,13 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from textual.app import App
 
 from monitor.tui.app import TrainmonApp
+from monitor.tui.drawing.rows import row_width
+from monitor.tui.drawing.themes import PALETTES, PhaseTones, TerminalCapabilities
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.replay_app import ReplayApp
-from monitor.tui.rows import row_width
 from monitor.tui.runs_app import RunsApp
 from monitor.tui.screens.log_screen import MOST_ROWS, folded
 from monitor.tui.screens.steps_screen import StepTable
-from monitor.tui.themes import PALETTES, PhaseTones, TerminalCapabilities
 
 # Each run at sizes of its own: together all sizes, without a picture of every run at every one.
 WALKS = (

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from tests.zoo.cases import Case
-from trainhooks import rundir
+from trainhooks.protocol import rundir
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).resolve().parent / "scripts"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from threading import get_ident
 from typing import Any, Dict, List, Optional
 
-from trainhooks import cuda
 from trainhooks.auto import batch_parts, unseen
-from trainhooks.auto.fast_path import Counts
 from trainhooks.auto.instrumentation import framework, harmless, override, put_facts
-from trainhooks.auto.plan import passes
-from trainhooks.auto.step_tracker import StepTracker
+from trainhooks.auto.steps.fast_path import Counts
+from trainhooks.auto.steps.plan import passes
+from trainhooks.auto.steps.step_tracker import StepTracker
+from trainhooks.device import cuda
 from trainhooks.lane_entries import host_clock
 
 # Facts of the loader and its attributes; the facts are named like Hugging Face's arguments.

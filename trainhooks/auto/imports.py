@@ -37,8 +37,8 @@ _IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
 SPAN = 6  # as in `lane_entries`, which is loaded only with a training library
 
 # In the run's directory: imports of processes that have not announced themselves, one line each for begin and end.
-STARTING = "starting"
-MAX_STARTING = 64 * 1024  # bytes, of all processes
+STARTING = "starting"  # as in `protocol.rundir`
+MAX_STARTING = 64 * 1024  # bytes, of all processes; likewise
 
 # The directory of the launcher's `trainhooks`. It never goes on sys.path: a whole environment may lie beside it.
 _HOME = os.path.dirname(os.path.dirname(_AUTO))

@@ -9,8 +9,9 @@ import threading
 from types import ModuleType
 from typing import Any, Callable, Dict, List, Optional, TypeVar
 
-from trainhooks import deferred, session
+from trainhooks import session
 from trainhooks.auto import unseen
+from trainhooks.device import deferred
 from trainhooks.lane_entries import FACTS, LOG, NO_PHASE, SPAN, host_clock
 from trainhooks.lane_entries import FORWARD as FORWARD_PHASE
 from trainhooks.signal_errors import pass_on

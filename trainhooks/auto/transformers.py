@@ -15,7 +15,7 @@ from typing import Any, Dict, Optional, Tuple
 from trainhooks.auto import imports
 from trainhooks.auto.batch_parts import length
 from trainhooks.auto.instrumentation import framework, harmless, put_metrics, training_begins, training_ended
-from trainhooks.auto.program_facts import model_facts
+from trainhooks.auto.models.program_facts import model_facts
 
 NO_METRICS = frozenset(("epoch", "step", "total_flos"))
 

@@ -12,7 +12,7 @@ from monitor.console.field_mapping import name, take_value
 from monitor.console.formats import Format, register
 from monitor.console.formats.progress_bars import read_bar
 from monitor.console.reading import MAX_VALUES, NONFINITE, NUMBER, REACH, Reading, number
-from trainhooks import events
+from trainhooks.protocol import limits
 
 MAX_DEPTH = 3  # of mappings in mappings; deeper values are a configuration
 MAX_NUMBER_TEXT = 40  # characters of a number that is given as text
@@ -71,20 +71,20 @@ def read_dict(text: str, into: Reading) -> bool:
     return True
 
 
-def _parse_json(text: str) -> list[tuple[str, events.Number]]:
+def _parse_json(text: str) -> list[tuple[str, limits.Number]]:
     if not text.startswith('{"') or not text.endswith("}"):
         return []
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
         return []
-    items: list[tuple[str, events.Number]] = []
+    items: list[tuple[str, limits.Number]] = []
     if isinstance(parsed, dict):
         _flatten(parsed, "", items, MAX_DEPTH)
     return items
 
 
-def _flatten(mapping: dict[str, Any], prefix: str, items: list[tuple[str, events.Number]], depth: int) -> None:
+def _flatten(mapping: dict[str, Any], prefix: str, items: list[tuple[str, limits.Number]], depth: int) -> None:
     for key, value in mapping.items():
         if len(items) >= MAX_VALUES:
             return
@@ -94,13 +94,13 @@ def _flatten(mapping: dict[str, Any], prefix: str, items: list[tuple[str, events
         elif isinstance(value, str) and len(value) < MAX_NUMBER_TEXT:
             parsed = number(value) if re.fullmatch(rf"{NUMBER}|{NONFINITE}", value.strip()) else None
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            parsed = events.number(value)
+            parsed = limits.number(value)
         if parsed is not None:
             items.append((prefix + key, parsed))
 
 
-def _find_items(text: str) -> list[tuple[str, events.Number]]:
-    items: list[tuple[str, events.Number]] = []
+def _find_items(text: str) -> list[tuple[str, limits.Number]]:
+    items: list[tuple[str, limits.Number]] = []
     for match in _ITEM.finditer(text):
         value = number(match["value"].replace("Infinity", "inf"))
         if value is not None and len(items) < MAX_VALUES:

@@ -30,7 +30,7 @@ from monitor.console.reading import (
     unit_seconds,
 )
 from monitor.console.step_labels import leading_number, read_labels, read_plan
-from trainhooks.events import Number
+from trainhooks.protocol.limits import Number
 
 NAME_REACH = 72  # characters before a value that are searched for its name
 MAX_SEGMENT = 400

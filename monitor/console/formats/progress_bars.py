@@ -9,7 +9,7 @@ from monitor.console import step_labels
 from monitor.console.bar_roles import counts_epochs
 from monitor.console.formats import Format, key_values, register
 from monitor.console.reading import CLOCK, DRAWN_BAR, NUMBER, REACH, SPAN, TIME_UNIT, Reading, seconds, whole
-from trainhooks.events import clean
+from trainhooks.protocol.limits import clean
 
 MAX_LABEL = 120  # characters, the last of them: the words next to the bar name it
 # Read from the text behind a bar where the bar itself lacks them.

@@ -9,7 +9,7 @@ from monitor.console.field_mapping import ROLES
 from monitor.console.formats import Format, register
 from monitor.console.reading import Reading
 from monitor.console.step_labels import STEP_LABEL, take_label
-from trainhooks.events import clean
+from trainhooks.protocol.limits import clean
 
 MAX_REASON = 400  # characters
 

@@ -9,7 +9,7 @@ from monitor.diagnosis.rule import COMPUTING, MIN_STEPS, Evidence, Family, Suppr
 from monitor.model.report import Finding
 from monitor.model.state import Bin
 from monitor.units import duration, share
-from trainhooks.auto.vocabulary import REWARD_NAME
+from trainhooks.protocol.vocabulary import REWARD_NAME
 
 # Padding to the longest of a random batch wastes a third of many data sets; half is worth packing or grouping.
 MIN_PADDING_SHARE = 0.35

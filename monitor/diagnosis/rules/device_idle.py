@@ -7,7 +7,7 @@ from monitor.diagnosis.rule import COMPUTING, MIN_STACK_SAMPLES, Evidence, Famil
 from monitor.diagnosis.rules.waiting import input_bound
 from monitor.gpu_lines import AMD
 from monitor.model import operations
-from monitor.model.device_report import Device
+from monitor.model.device.device_report import Device
 from monitor.model.report import Finding
 from monitor.step_columns import OTHER
 from monitor.units import duration, plural, share, size

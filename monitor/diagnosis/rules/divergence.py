@@ -9,8 +9,8 @@ from statistics import median
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.learning_signals import MAIN_LOSS
 from monitor.model.report import Finding
-from monitor.model.series import Column
-from trainhooks.auto.vocabulary import REWARD_NAME
+from monitor.model.steps.series import Column
+from trainhooks.protocol.vocabulary import REWARD_NAME
 
 PARTS = 10  # of the run, each with its median: one bad batch or a warm restart moves none of them
 MIN_VALUES = 30  # three a part

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from monitor import gpu_lines
 from monitor.diagnosis.rule import COMPUTING, Family, GpuEvidence, Suppress, lost_seconds, rule
+from monitor.model.device.throttle_watch import GpuWatch, ThrottleEvent
 from monitor.model.report import Finding
-from monitor.model.throttle_watch import GpuWatch, ThrottleEvent
 from monitor.units import duration, plural, share
 
 MIN_CRITICAL_CLOCK_LOSS = 0.5  # of the clock: the GPU does half of its work

@@ -9,10 +9,10 @@ from statistics import median
 from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
 from monitor.model import operations
-from monitor.model.device_report import Device
+from monitor.model.device.device_report import Device
 from monitor.model.report import Finding
 from monitor.units import duration, percent, plural, share, size
-from trainhooks.events import Host
+from trainhooks.protocol.events import Host
 
 MIN_READINGS = 30  # of the host, one a second, before a warning: a load of half a minute is no problem
 MIN_INFO_READINGS = 10  # before any finding

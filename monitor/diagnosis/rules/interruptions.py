@@ -7,11 +7,11 @@ from statistics import median
 from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.waiting import activity_share, input_bound, sampled_seconds
 from monitor.model import operations
-from monitor.model.pace import SINCE
 from monitor.model.report import Finding
-from monitor.model.unnamed_time import UNNAMED
+from monitor.model.steps.pace import SINCE
+from monitor.model.steps.unnamed_time import UNNAMED
 from monitor.units import duration, flow, percent, share
-from trainhooks.stack_activities import COLLECTION
+from trainhooks.protocol.stack_activities import COLLECTION
 
 MIN_LOGGING_SHARE = 0.05  # of the time since the first step: logging should cost less than 5%
 MIN_CHECKPOINT_SHARE = 0.10  # a crash costs more than checkpoints usually do; a tenth of the time is rarely intended

@@ -7,9 +7,9 @@ from typing import Any
 from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.batching import LATE_LAUNCHES
-from monitor.model.flops import flops_a_token, model_of
+from monitor.model.compute.flops import flops_a_token, model_of
+from monitor.model.compute.peaks import Peak
 from monitor.model.operations import operations
-from monitor.model.peaks import Peak
 from monitor.model.report import Finding
 from monitor.units import duration, share, size
 

@@ -10,7 +10,7 @@ from monitor.console.reading import LEFT_OUT, NOTE_PREFIX
 from monitor.diagnosis.rule import MIN_STEPS, Evidence, Family, rule
 from monitor.model.report import Finding, MetricRow
 from monitor.units import rate
-from trainhooks.auto.vocabulary import REWARD_NAME, is_loss, is_reward
+from trainhooks.protocol.vocabulary import REWARD_NAME, is_loss, is_reward
 
 MIN_REWARDS = 50  # logged values; a policy that never earns may need some tens of steps to find its first reward
 MIN_LOSSES = 30  # logged values; a loss that learns differs in the third digit long before

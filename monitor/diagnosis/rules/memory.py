@@ -8,13 +8,13 @@ from statistics import median
 from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import COMPUTING, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.user_settings import DELAYS_ALL_LAUNCHES
-from monitor.model.baseline import MIN_STRETCHES, Climb
-from monitor.model.pace import amounts_per_step
 from monitor.model.report import Finding
 from monitor.model.state import MACHINE, OTHERS, TRAINERS, TREE, ours
+from monitor.model.steps.baseline import MIN_STRETCHES, Climb
+from monitor.model.steps.pace import amounts_per_step
 from monitor.step_columns import OTHER
 from monitor.units import duration, plural, share, size, size_of
-from trainhooks.events import Host
+from trainhooks.protocol.events import Host
 
 # Of the GPU's memory in use by tensors: a batch a tenth longer than the longest no longer fits.
 MAX_TENSOR_SHARE = 0.95

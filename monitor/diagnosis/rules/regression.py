@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.host_limits import cpu_starved, crowded
-from monitor.model.compare import (
+from monitor.model.comparison.compare import (
     MAX_SKIPPED_DIFFERENCE,
     MIN_BUCKETS,
     Change,
@@ -17,9 +17,9 @@ from monitor.model.compare import (
     same_amount,
     skipped_share,
 )
-from monitor.model.flops import heaviness
+from monitor.model.compute.flops import heaviness
 from monitor.model.report import Finding
-from monitor.model.series import Curve
+from monitor.model.steps.series import Curve
 from monitor.model.view import step_seconds
 from monitor.units import age, duration, rate, share
 

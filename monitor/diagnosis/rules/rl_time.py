@@ -7,18 +7,11 @@ from dataclasses import dataclass
 from statistics import median
 
 from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
-from monitor.model.pace import SINCE
 from monitor.model.report import Finding, PhaseRow
+from monitor.model.steps.pace import SINCE
 from monitor.step_columns import OTHER
 from monitor.units import duration, plural, share
-from trainhooks.auto.vocabulary import (
-    DECODE_STEPS,
-    ENV_CALLS,
-    ENV_SECONDS,
-    ENV_STEPS,
-    TAIL_STEPS,
-    UNCACHED_CALLS,
-)
+from trainhooks.protocol.vocabulary import DECODE_STEPS, ENV_CALLS, ENV_SECONDS, ENV_STEPS, TAIL_STEPS, UNCACHED_CALLS
 
 
 def total(evidence: Evidence, name: str) -> float:

@@ -10,13 +10,13 @@ from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, ru
 from monitor.diagnosis.rules.rl_time import costs_nothing, positive, total
 from monitor.diagnosis.rules.waiting import unnamed_in_steps
 from monitor.diagnosis.rules.worker_waits import worker_seconds
-from monitor.model.pace import SINCE
 from monitor.model.report import Finding
-from monitor.model.stack_samples import Place
-from monitor.model.unnamed_time import UNNAMED
+from monitor.model.steps.pace import SINCE
+from monitor.model.steps.stack_samples import Place
+from monitor.model.steps.unnamed_time import UNNAMED
 from monitor.step_columns import OTHER
 from monitor.units import duration, share
-from trainhooks.stack_activities import HTTP, SLEEP, SUBPROCESS
+from trainhooks.protocol.stack_activities import HTTP, SLEEP, SUBPROCESS
 
 REWARDS = ("reward", "execution")
 MIN_REWARD_SHARE = 0.20  # of the time since the first step: half of it, the least that waits, is 10%

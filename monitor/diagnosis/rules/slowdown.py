@@ -9,14 +9,14 @@ from statistics import median
 from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.host_limits import MIN_READINGS_SHARE, contention_slowdown, crowded
-from monitor.model.growth import is_jump, slope
-from monitor.model.pace import Pace, amounts_per_step
 from monitor.model.report import Finding
-from monitor.model.series import Series
-from monitor.model.stack_samples import Place
-from monitor.model.unnamed_time import place_growth
+from monitor.model.steps.growth import is_jump, slope
+from monitor.model.steps.pace import Pace, amounts_per_step
+from monitor.model.steps.series import Series
+from monitor.model.steps.stack_samples import Place
+from monitor.model.steps.unnamed_time import place_growth
 from monitor.units import brief, share
-from trainhooks.auto.vocabulary import ENV_STEPS
+from trainhooks.protocol.vocabulary import ENV_STEPS
 
 MIN_DRIFT_STEPS = 40
 MIN_DRIFT = 1.20  # the last third against the first: past the ups and downs of a shared host's quarter hours

@@ -9,9 +9,9 @@ from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, ru
 from monitor.diagnosis.rules.host_limits import crowded, crowded_then
 from monitor.hooks_reach import obstacle
 from monitor.model.report import Finding, SlowStep
-from monitor.model.time_split import episodes, unplanned
+from monitor.model.steps.time_split import episodes, unplanned
 from monitor.units import age, duration, pace, plural, share
-from trainhooks.auto.vocabulary import SCALER_OVERFLOW
+from trainhooks.protocol.vocabulary import SCALER_OVERFLOW
 
 MIN_STALL_RATIO = 10.0  # times the median: well beyond spikes that pass
 MIN_STALL_P95_RATIO = 2.0  # times the 95th percentile, likewise

@@ -8,11 +8,11 @@ from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, ru
 from monitor.diagnosis.rules.host_limits import crowded
 from monitor.model.operations import kind_of
 from monitor.model.report import Finding, Straggler
-from monitor.model.stack_samples import Place
-from monitor.model.unnamed_time import UNNAMED
+from monitor.model.steps.stack_samples import Place
+from monitor.model.steps.unnamed_time import UNNAMED
 from monitor.step_columns import OTHER
 from monitor.units import duration, share
-from trainhooks.stack_activities import COMPUTED, OPTIMIZER
+from trainhooks.protocol.stack_activities import COMPUTED, OPTIMIZER
 
 # Time in no phase, and what stack samples show in it.
 
@@ -270,7 +270,7 @@ def slow_startup(evidence: Evidence) -> Finding | None:
     )
 
 
-# Of the others' time: every tenth GPU idles. Whether a rank counts at all, `monitor.model.rank_waits` decides.
+# Of the others' time: every tenth GPU idles. Whether a rank counts at all, `monitor.model.ranks.rank_waits` decides.
 MIN_STRAGGLER_SHARE = 0.10
 
 

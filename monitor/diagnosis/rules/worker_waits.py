@@ -6,11 +6,11 @@ from collections.abc import Collection
 
 from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.waiting import MIN_UNNAMED_SHARE, MIN_WARNING_UNNAMED_SHARE, unnamed_seconds
-from monitor.model.pace import SINCE
 from monitor.model.report import Finding
-from monitor.model.unnamed_time import UNNAMED
+from monitor.model.steps.pace import SINCE
+from monitor.model.steps.unnamed_time import UNNAMED
 from monitor.units import share
-from trainhooks.stack_activities import FOR_WORKERS, POOL
+from trainhooks.protocol.stack_activities import FOR_WORKERS, POOL
 
 
 @rule(

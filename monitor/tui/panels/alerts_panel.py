@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from monitor import units
+from monitor.model.device.throttle_watch import ThrottleEvent
 from monitor.model.report import Alert, Finding, Report, SlowStep
-from monitor.model.series import Curve
-from monitor.model.throttle_watch import ThrottleEvent
+from monitor.model.steps.series import Curve
 from monitor.model.view import View
-from monitor.tui.curve_columns import value_at
+from monitor.tui.drawing.curve_columns import value_at
+from monitor.tui.drawing.rows import Row, printable, wrap
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
 from monitor.tui.panels.header import SEVERITY
-from monitor.tui.rows import Row, printable, wrap
 
 MIN_BASELINE_SHIFT = 0.1  # share of the baseline: a smaller shift is noise
 MIN_ADAPTED_STEPS = 4  # slow steps in a row: fewer do not show a lasting change

@@ -18,8 +18,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from monitor.model.view import View
-from monitor.tui.rows import Row, Span, measured, merged, printable, row_width, spread, text_width
-from monitor.tui.themes import Palette, PhaseTones, patterned, style
+from monitor.tui.drawing.rows import Row, Span, measured, merged, printable, row_width, spread, text_width
+from monitor.tui.drawing.themes import Palette, PhaseTones, patterned, style
 
 BLACK = Color(0, 0, 0)  # the filters take a background and do not use it
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from monitor.model.view import View
+from monitor.tui.drawing.rows import Row, fit, wrap
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
-from monitor.tui.rows import Row, fit, wrap
 
 
 def why_no_console(view: View, options: ViewOptions) -> str:

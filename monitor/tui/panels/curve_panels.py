@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterable, Sequence
 from textual.timer import Timer
 
 from monitor import units
-from monitor.model.pace import SINCE
 from monitor.model.report import MetricRow
-from monitor.model.series import Curve, metric_place
+from monitor.model.steps.pace import SINCE
+from monitor.model.steps.series import Curve, metric_place
 from monitor.model.view import View
-from monitor.tui.chart import LABEL, Axis, Picture, line, linear
-from monitor.tui.chart import logarithmic as log_axis
-from monitor.tui.curve_columns import Bucket, Grid, column_of, crossed, ends, fold, footed, grid, value_at
+from monitor.tui.drawing.chart import LABEL, Axis, Picture, line, linear
+from monitor.tui.drawing.chart import logarithmic as log_axis
+from monitor.tui.drawing.curve_columns import Bucket, Grid, column_of, crossed, ends, fold, footed, grid, value_at
+from monitor.tui.drawing.rows import Row, column, fit, merged, row_width, separated, text_width
 from monitor.tui.panels.base import Panel, ViewOptions, on_board
 from monitor.tui.panels.header import shown_rank
 from monitor.tui.panels.ranks_panel import of_rank
-from monitor.tui.rows import Row, column, fit, merged, row_width, separated, text_width
-from trainhooks.auto.vocabulary import HIGHER_IS_BETTER
+from trainhooks.protocol.vocabulary import HIGHER_IS_BETTER
 
 GUTTER = LABEL + 2  # cells before a line chart
 ABOVE, BELOW = "▴", "▾"  # values beyond the scale; `↑` and `↓` mean that more can be scrolled to

@@ -10,9 +10,9 @@ from textual.events import Click
 
 from monitor.model.view import View
 from monitor.tui.actions import ACTIONS, LANE, LEAP_WORDS, PANELS, Action
+from monitor.tui.drawing.rows import Row, row_width, text_width
+from monitor.tui.drawing.timeline import GPU_CLOCK, HOST_CLOCK, two_lanes
 from monitor.tui.panels.base import Rows, ViewOptions
-from monitor.tui.rows import Row, row_width, text_width
-from monitor.tui.timeline import GPU_CLOCK, HOST_CLOCK, two_lanes
 
 GAP = 3  # cells between two keys
 MORE = " …"  # some keys did not fit; the help has them

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from monitor import units
 from monitor.diagnosis.explain import gain, shortened
-from monitor.model.pace import SINCE, recent_over
 from monitor.model.report import Outcome, Progress, Rates, Report
+from monitor.model.steps.pace import SINCE, recent_over
 from monitor.model.view import View
 from monitor.model.wall_time import STOPPED_BY_YOU
+from monitor.tui.drawing.rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width, wrap
+from monitor.tui.drawing.themes import FILL
 from monitor.tui.panels.base import Rows, ViewOptions
-from monitor.tui.rows import Row, column, fit, meter, printable, row_width, separated, spread, text_width, wrap
-from monitor.tui.themes import FILL
 
 LONG_STEP = 2.0  # seconds open before a step gets a bar: its phases are reported once a second
 

@@ -9,8 +9,7 @@ from monitor import units
 from monitor.gpu_lines import BY_NAME, HARDWARE_SLOWDOWN, HARDWARE_THERMAL, POWER_BRAKE, POWER_CAP
 from monitor.model.report import GpuRow, HostRow
 from monitor.model.view import View, figure_of
-from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
-from monitor.tui.rows import (
+from monitor.tui.drawing.rows import (
     Row,
     Span,
     column,
@@ -24,6 +23,7 @@ from monitor.tui.rows import (
     spread,
     wrap,
 )
+from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
 
 HOST_ROWS = 4
 LEAST_METER, MOST_METER = 3, 20  # cells

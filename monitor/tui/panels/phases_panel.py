@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from monitor import units
-from monitor.model import device_account
 from monitor.model.cycle import PARTS, part_of, steps_of
-from monitor.model.device_report import Device
+from monitor.model.device import device_account
+from monitor.model.device.device_report import Device
 from monitor.model.report import RankRow, Report, Straggler, Wall
 from monitor.model.view import View
+from monitor.tui.drawing.rows import Row, bar, column, cut, fit, flow, row_width, text_width, wrap
+from monitor.tui.drawing.themes import BETWEEN, FILL, STARTUP, STEPS, TEARDOWN
+from monitor.tui.drawing.timeline import GPU_CLOCK, clock, shown_phases, with_clock
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
 from monitor.tui.panels.ranks_panel import of_rank
-from monitor.tui.rows import Row, bar, column, cut, fit, flow, row_width, text_width, wrap
-from monitor.tui.themes import BETWEEN, FILL, STARTUP, STEPS, TEARDOWN
-from monitor.tui.timeline import GPU_CLOCK, clock, shown_phases, with_clock
 
 _TITLE = " GPU time in steps"
 _NUMBER = 11

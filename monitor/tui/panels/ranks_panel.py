@@ -8,10 +8,10 @@ from statistics import fmean
 from monitor import units
 from monitor.model.report import RankRow, Report
 from monitor.model.view import View
+from monitor.tui.drawing.rows import Row, column, row_width
+from monitor.tui.drawing.timeline import GPU_CLOCK, HOST_CLOCK
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
 from monitor.tui.panels.header import shown_rank
-from monitor.tui.rows import Row, column, row_width
-from monitor.tui.timeline import GPU_CLOCK, HOST_CLOCK
 
 _LEAST_BAR = 8
 MIN_DIFFERENCE = 0.5  # cells: bars that differ by less are drawn equal

@@ -7,14 +7,21 @@ from collections.abc import Collection
 
 from monitor import units
 from monitor.model.view import View
-from monitor.tui.chart import beside_rows, column_axis
-from monitor.tui.curve_columns import Grid, across, column_of, crossed, fold_means, footed, grid, top_limit, value_at
-from monitor.tui.panels.base import Panel, ViewOptions, on_board
-from monitor.tui.panels.curve_panels import ABOVE, framed, steps_axis
-from monitor.tui.panels.ranks_panel import of_rank
-from monitor.tui.rows import Row, Span, fit, flow, printable, row_width, separated, text_width, wrap
-from monitor.tui.themes import OTHER
-from monitor.tui.timeline import (
+from monitor.tui.drawing.chart import beside_rows, column_axis
+from monitor.tui.drawing.curve_columns import (
+    Grid,
+    across,
+    column_of,
+    crossed,
+    fold_means,
+    footed,
+    grid,
+    top_limit,
+    value_at,
+)
+from monitor.tui.drawing.rows import Row, Span, fit, flow, printable, row_width, separated, text_width, wrap
+from monitor.tui.drawing.themes import OTHER
+from monitor.tui.drawing.timeline import (
     BOTH,
     CHECKPOINT,
     EVAL,
@@ -28,6 +35,9 @@ from monitor.tui.timeline import (
     stacked,
     with_clock,
 )
+from monitor.tui.panels.base import Panel, ViewOptions, on_board
+from monitor.tui.panels.curve_panels import ABOVE, framed, steps_axis
+from monitor.tui.panels.ranks_panel import of_rank
 
 ORDER = (SLOW, CHECKPOINT, EVAL, BOTH)  # of the signs in the legend
 GUTTER = 8  # cells before the columns

@@ -7,20 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from monitor import units
-from monitor.model.baseline import WARM_UP, WINDOW
-from monitor.model.device_use import bound_in_words, busy_in_words
+from monitor.model.device.device_use import bound_in_words, busy_in_words
 from monitor.model.report import PhaseRow
-from monitor.model.series import Curve
+from monitor.model.steps.baseline import WARM_UP, WINDOW
+from monitor.model.steps.series import Curve
 from monitor.model.view import KindRow, View
-from monitor.tui.curve_columns import across, fold_means, grid
+from monitor.tui.drawing.curve_columns import across, fold_means, grid
+from monitor.tui.drawing.rows import Row, Span, column, cut, fit, flow, row_width, skyline, sparkline, text_width, wrap
+from monitor.tui.drawing.timeline import HOST_CLOCK, Lane, lane, two_lanes
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.panels.curve_panels import steps_axis
 from monitor.tui.panels.header import shown_rank
 from monitor.tui.panels.phases_panel import account_rows, iteration_rows, wall_account
 from monitor.tui.panels.steps_panel import no_steps
-from monitor.tui.rows import Row, Span, column, cut, fit, flow, row_width, skyline, sparkline, text_width, wrap
 from monitor.tui.screens.page import Body, screen
-from monitor.tui.timeline import HOST_CLOCK, Lane, lane, two_lanes
 
 _COLUMNS = ("share", "mean", "p50", "p95", "max", "steps", "clock")
 _WIDTHS = (8, 10, 10, 10, 10, 9, 7)

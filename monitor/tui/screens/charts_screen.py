@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from monitor import units
 from monitor.model.report import MetricRow
-from monitor.model.series import Curve
+from monitor.model.steps.series import Curve
 from monitor.model.view import View
-from monitor.tui.curve_columns import ends, grid, logarithms, smoothed
+from monitor.tui.drawing.curve_columns import ends, grid, logarithms, smoothed
+from monitor.tui.drawing.rows import Row, fit, row_width, side_by_side, spread
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.panels.curve_panels import GUTTER, band_legend, line_chart, pointed_value, summary
-from monitor.tui.rows import Row, fit, row_width, side_by_side, spread
 from monitor.tui.screens.page import Finder, ListBody, screen, with_arrow
 
 LEAST_WIDTH, LEAST_HEIGHT = 36, 7  # cells of a small chart: less shows no curve

@@ -19,8 +19,8 @@ from textual.widgets.option_list import Option
 from monitor import units
 from monitor.model.report import MetricRow
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS, Action
+from monitor.tui.drawing.rows import column, fit, row_width, text_width, wrap
 from monitor.tui.feed import StopTraining
-from monitor.tui.rows import column, fit, row_width, text_width, wrap
 from monitor.tui.screens.page import Body
 
 Answer = TypeVar("Answer")

@@ -7,13 +7,13 @@ from functools import lru_cache
 
 from monitor import units
 from monitor.diagnosis.explain import CODES, Page, gain, page, without_it
+from monitor.model.comparison.what_if import is_past
 from monitor.model.report import Finding, Suggestion
 from monitor.model.view import View
-from monitor.model.what_if import is_past
+from monitor.tui.drawing.rows import Row, cut, printable, row_width, spread, wrap
 from monitor.tui.panels.alerts_panel import entries
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.panels.header import SEVERITY
-from monitor.tui.rows import Row, cut, printable, row_width, spread, wrap
 from monitor.tui.screens.page import ListBody, glued, screen
 
 WORDS = {"info": "info", "warning": "warning", "critical": "CRITICAL"}  # shown as text, not only as color

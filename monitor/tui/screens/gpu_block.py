@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from monitor import units
 from monitor.gpu_lines import BITS, POWER_CAP, reasons_in_words
+from monitor.model.device.throttle_watch import NO_THROTTLE, ThrottleEvent
 from monitor.model.report import GpuRow
-from monitor.model.throttle_watch import NO_THROTTLE, ThrottleEvent
 from monitor.model.view import GpuDetail, figure_of
-from monitor.tui.panels.machine_panel import gpu_line, limits
-from monitor.tui.rows import (
+from monitor.tui.drawing.rows import (
     Row,
     column,
     cut,
@@ -24,7 +23,8 @@ from monitor.tui.rows import (
     sparkline,
     spread,
 )
-from trainhooks.events import Gpu
+from monitor.tui.panels.machine_panel import gpu_line, limits
+from trainhooks.protocol.events import Gpu
 
 LABEL_WIDTH = 10
 MAX_BRIEF_ROWS = 3  # rows of a GPU up to which its figures share one row

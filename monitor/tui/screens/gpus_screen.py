@@ -9,23 +9,16 @@ from statistics import fmean
 
 from monitor import units
 from monitor.gpu_lines import BY_NAME
+from monitor.model.device.throttle_watch import QUIET, ThrottleEvent
 from monitor.model.report import GpuRow
-from monitor.model.series import Curve
-from monitor.model.throttle_watch import QUIET, ThrottleEvent
+from monitor.model.steps.series import Curve
 from monitor.model.view import GpuDetail, View, figure_of, stretches
-from monitor.tui.chart import line, linear
-from monitor.tui.curve_columns import fold, grid
+from monitor.tui.drawing.chart import line, linear
+from monitor.tui.drawing.curve_columns import fold, grid
+from monitor.tui.drawing.rows import Row, fit, printable, row_width, side_by_side, wrap
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.panels.curve_panels import GUTTER, band_legend, framed
 from monitor.tui.panels.machine_panel import fewer_seen, limits, names_width
-from monitor.tui.rows import (
-    Row,
-    fit,
-    printable,
-    row_width,
-    side_by_side,
-    wrap,
-)
 from monitor.tui.screens.charts_screen import GAP
 from monitor.tui.screens.gpu_block import (
     MAX_BRIEF_ROWS,

@@ -8,9 +8,9 @@ from rich.cells import chop_cells
 
 from monitor import units
 from monitor.model.view import View
+from monitor.tui.drawing.rows import Row, meter, printable, text_width, wrap
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.panels.console_panel import nothing_printed
-from monitor.tui.rows import Row, meter, printable, text_width, wrap
 from monitor.tui.screens.page import Body, Finder, screen
 
 # Bars like those of tqdm and rich: `label:  46%|████▌     | 46/100 [00:04<00:05, 9.8it/s]`

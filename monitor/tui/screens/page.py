@@ -12,13 +12,13 @@ from textual.events import Key, Resize
 
 from monitor.model.view import View
 from monitor.tui.actions import LANE, SCREEN_ACTIONS, Action, screen_bindings
-from monitor.tui.layout import MARGIN
+from monitor.tui.drawing.layout import MARGIN
+from monitor.tui.drawing.rows import Row, Span, fit, row_width, spread
+from monitor.tui.drawing.timeline import with_clock
 from monitor.tui.panels.base import Rows, ScrollPanel, ViewOptions, import_modules
 from monitor.tui.panels.footer import Footer
 from monitor.tui.panels.header import Header, header, verdict
-from monitor.tui.rows import Row, Span, fit, row_width, spread
 from monitor.tui.terminal_output import LeanScreen
-from monitor.tui.timeline import with_clock
 
 _CALL = re.compile(r"(\w+)(?:\((-?\d+)\))?")
 _OVERVIEW_ONLY = ("maximize", "next_metric")

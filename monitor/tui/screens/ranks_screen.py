@@ -5,9 +5,9 @@ from __future__ import annotations
 from monitor import units
 from monitor.model.report import RankRow
 from monitor.model.view import View
+from monitor.tui.drawing.rows import Row, side_by_side, wrap
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.panels.ranks_panel import LEGEND, WORKS, by_interest, clock_of, rank_rows
-from monitor.tui.rows import Row, side_by_side, wrap
 from monitor.tui.screens.page import Body, screen
 
 LEAST_WIDTH = 37  # cells of one rank: its number, time, wait, and the mark of the slowest

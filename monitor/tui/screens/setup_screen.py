@@ -11,8 +11,8 @@ from typing import Any
 from monitor import units
 from monitor.model.report import GpuRow
 from monitor.model.view import View
+from monitor.tui.drawing.rows import Row, column, printable, side_by_side, text_width, wrap
 from monitor.tui.panels.base import ViewOptions
-from monitor.tui.rows import Row, column, printable, side_by_side, text_width, wrap
 from monitor.tui.screens.page import Body, Finder, screen
 
 MAX_DEPTH = 4

@@ -8,14 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from monitor import units
-from monitor.model.baseline import Bounds
-from monitor.model.device_steps import timed_parts
+from monitor.model.device.device_steps import timed_parts
 from monitor.model.report import PhaseRow, SlowStep
-from monitor.model.series import Curve, metric_place
+from monitor.model.steps.baseline import Bounds
+from monitor.model.steps.series import Curve, metric_place
 from monitor.model.view import View
-from monitor.tui.rows import fit, text_width
-from monitor.tui.timeline import GPU_CLOCK, lane, shown_phases, two_lanes
-from trainhooks.events import GpuTime, Number, Step
+from monitor.tui.drawing.rows import fit, text_width
+from monitor.tui.drawing.timeline import GPU_CLOCK, lane, shown_phases, two_lanes
+from trainhooks.protocol.events import GpuTime, Step
+from trainhooks.protocol.limits import Number
 
 MAX_PHASE_COLUMNS = 8
 LEAST_NAME = 4  # cells of the title

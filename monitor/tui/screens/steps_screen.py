@@ -8,17 +8,18 @@ from statistics import fmean
 
 from monitor import units
 from monitor.gpu_lines import reasons_in_words
-from monitor.model.series import Curve
+from monitor.model.steps.series import Curve
 from monitor.model.view import View
+from monitor.tui.drawing.rows import Row, Span, bar, column, fit, printable, row_width, text_width, wrap
+from monitor.tui.drawing.timeline import GPU_CLOCK, HOST_CLOCK, clock
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.panels.console_panel import why_no_console
 from monitor.tui.panels.header import shown_rank
 from monitor.tui.panels.steps_panel import no_steps
-from monitor.tui.rows import Row, Span, bar, column, fit, printable, row_width, text_width, wrap
 from monitor.tui.screens.page import ListBody, glued, screen
 from monitor.tui.screens.step_table import MEAN, Column, Placed, StepLine, columns, ordered, placed, step_lines
-from monitor.tui.timeline import GPU_CLOCK, HOST_CLOCK, clock
-from trainhooks.events import Gpu, Number, Step
+from trainhooks.protocol.events import Gpu, Step
+from trainhooks.protocol.limits import Number
 
 AROUND = 1.0  # seconds before and after a step: GPUs are read once a second, the console more often
 MAX_LINES = 40  # console lines

@@ -14,12 +14,13 @@ import torch
 from torch.utils.data import DataLoader
 
 from trainhooks import api, session
-from trainhooks.assembler import Assembler
-from trainhooks.auto import fast_path, imports, parameter_updates
+from trainhooks.auto import imports
 from trainhooks.auto.instrumentation import framework, phase, span
-from trainhooks.batch_assembler import BatchAssembler
+from trainhooks.auto.steps import fast_path, parameter_updates
 from trainhooks.lane_entries import STANDARD
-from trainhooks.step_annotations import ProcessState
+from trainhooks.recording.assembler import Assembler
+from trainhooks.recording.batch_assembler import BatchAssembler
+from trainhooks.recording.step_annotations import ProcessState
 
 way, seed, kind = sys.argv[1:]
 chance = random.Random(int(seed))

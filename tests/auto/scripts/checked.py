@@ -13,8 +13,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from trainhooks import session
-from trainhooks.auto import imports, update_checks
+from trainhooks.auto import imports
 from trainhooks.auto.instrumentation import framework
+from trainhooks.auto.models import update_checks
 
 session.Session.start = lambda _: None  # nothing is recorded
 imports.install()

@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from trainhooks.auto.imports import when_imported
 from trainhooks.auto.instrumentation import harmless, replace
-from trainhooks.auto.plan import remember
+from trainhooks.auto.steps.plan import remember
 
 
 @when_imported("argparse")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from trainhooks.auto.environments import watch_package
 from trainhooks.auto.imports import when_imported
+from trainhooks.auto.rl.environments import watch_package
 
 
 @when_imported("gym")

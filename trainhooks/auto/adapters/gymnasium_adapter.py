@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from trainhooks.auto.environments import watch_package
 from trainhooks.auto.imports import when_imported
+from trainhooks.auto.rl.environments import watch_package
 
 
 @when_imported("gymnasium")

@@ -27,8 +27,8 @@ from trainhooks.auto.instrumentation import (
     training_begins,
     training_ended,
 )
-from trainhooks.auto.program_facts import model_facts
-from trainhooks.auto.vocabulary import LOSS, phase_name
+from trainhooks.auto.models.program_facts import model_facts
+from trainhooks.protocol.vocabulary import LOSS, phase_name
 
 Function = Callable[..., Any]
 

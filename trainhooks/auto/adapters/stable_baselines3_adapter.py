@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any, Callable
 
-from trainhooks.auto.environments import collecting, watch_steps
 from trainhooks.auto.imports import when_imported
 from trainhooks.auto.instrumentation import EVAL, harmless, put_metrics, replace, timed
+from trainhooks.auto.rl.environments import collecting, watch_steps
 
 
 @when_imported("stable_baselines3.common.vec_env.base_vec_env")

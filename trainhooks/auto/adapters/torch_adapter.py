@@ -14,44 +14,38 @@ from threading import get_ident
 from types import FunctionType, TracebackType
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from trainhooks import api, cuda, deferred, device_lane, device_sampling, frames, session, signal_errors
-from trainhooks.auto import (
-    batch_parts,
-    counted_loops,
-    data_loading,
-    environments,
-    fast_path,
+from trainhooks import api, session, signal_errors
+from trainhooks.auto import batch_parts, data_loading, imports, instrumentation, unseen
+from trainhooks.auto.imports import when_imported
+from trainhooks.auto.instrumentation import framework, harmless, override, span, timed
+from trainhooks.auto.models import (
     generator_weights,
     gradient_sync,
-    imports,
-    instrumentation,
-    loop_bounds,
-    loop_numbers,
     model_calls,
     model_copies,
     module_parts,
-    op_attention,
-    op_census,
-    op_flops,
-    op_inspection,
-    open_step,
-    own_decoding,
-    parameter_updates,
     pass_checks,
-    plan,
     program_facts,
-    rollouts,
     sparse_rows,
-    step_loss,
-    step_tracker,
-    time_limits,
-    unseen,
     update_checks,
 )
-from trainhooks.auto.imports import when_imported
-from trainhooks.auto.instrumentation import framework, harmless, override, span, timed
-from trainhooks.auto.step_tracker import StepTracker
+from trainhooks.auto.operations import op_attention, op_census, op_flops, op_inspection
+from trainhooks.auto.rl import environments, own_decoding, rollouts, time_limits
+from trainhooks.auto.steps import (
+    counted_loops,
+    fast_path,
+    loop_bounds,
+    loop_numbers,
+    open_step,
+    parameter_updates,
+    plan,
+    step_loss,
+    step_tracker,
+)
+from trainhooks.auto.steps.step_tracker import StepTracker
+from trainhooks.device import cuda, deferred, device_lane, device_sampling
 from trainhooks.lane_entries import host_clock
+from trainhooks.recording import frames
 
 Check = Callable[[], bool]
 Models = model_calls.TrainedModels

@@ -10,14 +10,17 @@ from functools import partial
 from types import ModuleType
 from typing import Any, Callable, Dict, Optional, Set, Tuple
 
-from trainhooks import facts, rundir, session
-from trainhooks.auto import decoding, unseen
+from trainhooks import session
 from trainhooks.auto import transformers as callback
-from trainhooks.auto.generator_weights import weights
+from trainhooks.auto import unseen
 from trainhooks.auto.imports import when_imported
 from trainhooks.auto.instrumentation import EVAL, batch_used, harmless, phase, put_facts, replace, span, timed
-from trainhooks.auto.vocabulary import UNCACHED_CALLS
+from trainhooks.auto.models.generator_weights import weights
+from trainhooks.auto.rl import decoding
 from trainhooks.lane_entries import AGGREGATE
+from trainhooks.protocol import rundir
+from trainhooks.protocol.vocabulary import UNCACHED_CALLS
+from trainhooks.recording import facts
 
 Function = Callable[..., Any]
 

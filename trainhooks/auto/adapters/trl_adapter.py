@@ -14,9 +14,9 @@ from typing import Any, Callable, Iterator, Optional
 from trainhooks import session
 from trainhooks.auto.imports import when_imported
 from trainhooks.auto.instrumentation import FORWARD, is_open, phase, replace, step_begins, timed
-from trainhooks.auto.vocabulary import REWARD, REWARD_SECONDS, phase_name
-from trainhooks.events import clean
 from trainhooks.lane_entries import AGGREGATE, NANOSECOND, host_clock
+from trainhooks.protocol.limits import clean
+from trainhooks.protocol.vocabulary import REWARD, REWARD_SECONDS, phase_name
 
 LOG_PROBS = "log_probs"
 KEPT = "_trainmon_section"  # the attribute of TRL's context with our section

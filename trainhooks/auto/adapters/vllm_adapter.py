@@ -7,9 +7,9 @@ from types import ModuleType
 from typing import Any, Callable, Dict
 
 from trainhooks import session
-from trainhooks.auto import decoding
 from trainhooks.auto.imports import when_imported
 from trainhooks.auto.instrumentation import harmless, phase, replace
+from trainhooks.auto.rl import decoding
 from trainhooks.lane_entries import AGGREGATE
 
 # vLLM decodes at least so many sequences together by default (max_num_seqs). Of more some wait for others to end, and

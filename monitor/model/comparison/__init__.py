@@ -1,0 +1,1 @@
+"""Runs compared with each other, and with what they could be. Pure."""

@@ -1,0 +1,105 @@
+"""Whether two runs are alike, so that the speed of one is a baseline for the other; what differs, where not. Pure.
+
+A difference that is unknown on one side is none, except the source of the steps: what a program prints is not what the
+hooks measure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from monitor.model.compute.flops import work_of
+from monitor.model.report import Report
+
+# Times; samples or tokens a step that differ by more are another batch or length. What shuffling, padding and a last
+# small batch do to a mean is less.
+MAX_WORK_RATIO = 1.1
+MAX_SIZE_RATIO = 1.02  # parameters of the model: a head with other classes is less
+
+# Settings of arguments, frameworks and loaders that change the work of a step, and how fast it can be at all.
+_SETTINGS = re.compile(
+    r"(?:^|_)batch_size$|(?:^|_)train_batch_size$|accumulat|^max_(?:seq_)?length$|^(?:seq|sequence|block)_(?:len|length|size)$"
+    r"|^context_length$|^bf16$|^fp16$|^(?:torch_)?dtype$|^precision$|^mixed_precision$|^num_processes$"
+)
+_BACKENDS = ("KERAS_BACKEND", "JAX_PLATFORMS")  # of the environment
+_STACKS = ("torch", "jax", "tensorflow", "keras")  # loaded by one run and not by the other: another backend
+_TABLES = ("config", "loader", "accelerate")
+
+Difference = tuple[str, Any, Any]  # name, before, after
+
+
+def unlike(one: Report, two: Report) -> list[Difference]:
+    """Return what makes the speed of one run no baseline for the other; empty where they are alike, as far as known."""
+    rows = [*_circumstances(one, two), *_work(one, two), *_settings(one.run.facts, two.run.facts)]
+    return list({name: (name, before, after) for name, before, after in rows}.values())
+
+
+def _circumstances(one: Report, two: Report) -> Iterator[Difference]:
+    """Yield differences in what measures, runs and computes the steps."""
+    first, second = one.run.facts, two.run.facts
+    if one.run.source and two.run.source and one.run.source != two.run.source:
+        yield "source of the steps", one.run.source, two.run.source
+    if one.run.ranks and two.run.ranks and one.run.ranks != two.run.ranks:
+        yield "ranks", one.run.ranks, two.run.ranks
+    yield from _differing("python", _minor(first.get("python")), _minor(second.get("python")))
+    yield from _differing("device", _of(first, "optimizer", "device"), _of(second, "optimizer", "device"))
+    for name in _BACKENDS:
+        yield from _differing(name, _of(first, "environment", name), _of(second, "environment", name))
+    yield from _differing("frameworks", _stack(first.get("versions")), _stack(second.get("versions")))
+
+
+def _work(one: Report, two: Report) -> Iterator[Difference]:
+    """Yield differences in what a step computes."""
+    before, after = work_of(one), work_of(two)
+    for name, first, second, most in (
+        ("samples per step", before.samples, after.samples, MAX_WORK_RATIO),
+        ("tokens per step", before.tokens, after.tokens, MAX_WORK_RATIO),
+        ("model parameters", before.parameters, after.parameters, MAX_SIZE_RATIO),
+    ):
+        if first and second and max(first, second) > most * min(first, second):
+            yield name, _rounded(first), _rounded(second)
+    facts = one.run.facts, two.run.facts
+    yield from _differing("model", *(_of(table, "model", "class") for table in facts))
+    yield from _differing("dtypes", *(_dtypes(table) for table in facts))
+    yield from _differing("autocast", *(table.get("autocast") for table in facts))
+
+
+def _settings(one: dict[str, Any], two: dict[str, Any]) -> Iterator[Difference]:
+    for table in _TABLES:
+        before, after = one.get(table), two.get(table)
+        if isinstance(before, dict) and isinstance(after, dict):
+            for name in before:
+                if isinstance(name, str) and _SETTINGS.search(name) and name in after:
+                    yield from _differing(f"{table}.{name}", before[name], after[name])
+
+
+def _differing(name: str, before: Any, after: Any) -> Iterator[Difference]:
+    if before is not None and after is not None and before != after:
+        yield name, before, after
+
+
+def _of(facts: dict[str, Any], table: str, name: str) -> Any:
+    known = facts.get(table)
+    return known.get(name) if isinstance(known, dict) else None
+
+
+def _stack(versions: Any) -> str | None:
+    """Return the frameworks that were loaded; None where none is known."""
+    known = [name for name in _STACKS if name in versions] if isinstance(versions, dict) else []
+    return ", ".join(known) or None
+
+
+def _minor(version: Any) -> str | None:
+    """Return `3.12` of `3.12.4`: a patch release of the interpreter is as fast."""
+    return ".".join(version.split(".")[:2]) if isinstance(version, str) else None
+
+
+def _dtypes(facts: dict[str, Any]) -> str | None:
+    dtypes = _of(facts, "optimizer", "dtypes") or _of(facts, "model", "dtypes")
+    return ", ".join(sorted(map(str, dtypes))) if isinstance(dtypes, dict) else None
+
+
+def _rounded(count: float) -> float:
+    return float(f"{count:.4g}")

@@ -1,0 +1,1 @@
+"""Floating point operations, the peaks of GPUs, and MFU. Pure."""

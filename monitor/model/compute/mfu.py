@@ -1,0 +1,315 @@
+"""The MFU of a run: the share of its GPUs' peak that it reaches, by its events. Pure.
+
+It is that of one rank, the one whose steps are shown: its own tokens on its own GPUs. Where the formula would mislead,
+the MFU is unknown, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from statistics import median
+from typing import Any
+
+from monitor.model.compute.flops import Accelerator, Mfu, Work, compute_dtype, format_of, mfu, model_of
+from monitor.model.compute.peaks import PEAKS, MatrixProduct, Products, peak_of, product_of
+from monitor.model.device.device_report import Device, LossRow
+from monitor.model.operations import Operations, operations
+from monitor.model.report import Rates, Throughput
+from monitor.model.state import RankState, RunState, driver_uuids
+from monitor.model.steps.series import Column
+from monitor.model.wall_time import newest
+from monitor.units import share
+from trainhooks.protocol.events import Gpu
+
+# The MFU that the program itself prints: which peak it divides by.
+#
+# nanoGPT and programs derived from it divide by an A100's 312 TFLOPS on any card. On an H100 the result looks plausible
+# and is three times too high.
+
+A100 = PEAKS["a100"].bf16 or 0.0
+# Beyond this two peaks differ: formulas of the work differ by a tenth, and pauses are counted or not.
+MAX_PEAK_RATIO = 1.25
+MAX_RATIO_ERROR = 0.15  # of the ratio of two peaks, for the same reasons; distinguishable peaks lie further apart
+MIN_VALUES = 5  # MFU values of the program, before their mean is used
+# What nanoGPT and its derivatives print before they have measured it, as the console reader notes it.
+UNMEASURED = ("mfu -100.0", "mfu -1.0")
+
+
+def mfu_of_program(
+    metrics: Mapping[str, Column],
+    notes: Collection[str],
+    ours: float | None,
+    peak: float | None,
+    name: str | None,
+) -> str | None:
+    """Return a note that the program's MFU divides by another card's peak; None: nothing to note.
+
+    Args:
+        metrics: what the program logs or prints.
+        notes: notes of the console reader.
+        ours: the share of the peak as computed here; None: unknown.
+        peak: TFLOPS of one of its GPUs in the format of its products; None: unknown.
+        name: of that GPU.
+    """
+    printed = _printed(metrics)
+    if printed is None or not peak or _alike(peak, A100):
+        return None
+    like_nanogpt = any(note.endswith(UNMEASURED) for note in notes)
+    if ours is not None and ours > 0:
+        return _by_ratio(printed, ours, peak, name, like_nanogpt)
+    if not like_nanogpt:
+        return None
+    value = printed / 100.0  # nanoGPT prints percent
+    return (
+        f"the program prints MFU {share(value)}; like nanoGPT it may divide by an A100's {A100:,g} TFLOPS;"
+        f" of {name}'s {peak:,g} TFLOPS it would be {share(value * A100 / peak)}"
+    )
+
+
+def _by_ratio(printed: float, ours: float, peak: float, name: str | None, like_nanogpt: bool) -> str | None:
+    """Return the note by the ratio of the program's MFU to the one computed here; None: no A100's peak."""
+    for value in (printed, printed / 100.0):  # a share, or percent
+        times = value / ours
+        # A lower MFU than ours may have other causes, such as dividing by the peak of two GPUs.
+        if abs(times * A100 / peak - 1.0) <= MAX_RATIO_ERROR and (like_nanogpt or times > MAX_PEAK_RATIO):
+            return (
+                f"the program prints MFU {share(value)}, relative to an A100's {A100:,g} TFLOPS;"
+                f" of {name}'s {peak:,g} TFLOPS it is {share(value * A100 / peak)}"
+            )
+    return None
+
+
+def _alike(one: float, other: float) -> bool:
+    return max(one, other) <= MAX_PEAK_RATIO * min(one, other)
+
+
+def _printed(metrics: Mapping[str, Column]) -> float | None:
+    """Return the mean of the program's MFU; nanoGPT's is a running mean without the first steps. None: too few."""
+    for name, column in metrics.items():
+        if name.rpartition("/")[2].lower() == "mfu":
+            value = column.digested()
+            if value.count >= MIN_VALUES:
+                mean = value.sum / value.count
+                return mean if mean > 0 else None
+    return None
+
+
+# The MFU as computed here
+
+_WITHOUT_GRADIENTS = ("generation", "test_generation", "log_probs", "reward", "execution", "advantage")
+_OFF = ("off", "no", "None")  # what stands for "no mixed precision" in the facts
+MIN_CALLS_RATIO = 1.2  # calls of the model for the samples of one step: more is not gradient accumulation
+MIN_LIMIT_SHARE = 0.98  # of the default power limit: drivers round limits
+MIN_LOAD = 50.0  # percent utilization: an idle GPU lowers its clock
+
+
+def fill(throughput: Throughput, state: RunState, running: bool) -> None:
+    """Set the MFU and its formula in the rates; where GPUs are used and it is unknown, the reason."""
+    cards = _cards(state)
+    work = _work(state.main, throughput, state.facts)
+    reason = _unsuited(state, cards, work.seen) or _called_otherwise(state.main, throughput, work.seen)
+    reason = reason or _in_company(state.facts)
+    whole = _share(work, throughput, cards, reason, live=False)
+    recent = _share(work, throughput.recent, cards, reason, live=running)
+    throughput.mfu, throughput.recent.mfu = whole.share, recent.share
+    throughput.mfu_of_program = _of_the_program(state, cards, work, whole.share)
+    if whole.share is not None:
+        throughput.mfu_formula = [*whole.formula, *_of_lower_limits(cards), *_of_one_rank(state)]
+        if running and recent.of_ceiling is not None:
+            throughput.mfu_formula.append(f"recent: {recent.formula[0]}; {recent.formula[-1]}")
+    elif cards:
+        throughput.mfu_unknown = whole.unknown
+
+
+def matrix_product(state: RunState, throughput: Throughput, products: Products) -> MatrixProduct | None:
+    """Return what these GPUs reach in a plain matrix product of the run's format; None where there is no MFU."""
+    kind = format_of(_work(state.main, throughput, state.facts))
+    if throughput.mfu is None or kind is None:
+        return None
+    return product_of(_cards(state), kind, products)
+
+
+def _share(work: Work, rates: Rates, cards: list[Gpu], reason: str | None, live: bool) -> Mfu:
+    if reason is not None:
+        return Mfu(unknown=reason)
+    clocks = [card.sm_clock if live and (card.utilization or 0.0) >= MIN_LOAD else None for card in cards]
+    devices = [Accelerator(card.name, clock) for card, clock in zip(cards, clocks, strict=True)]
+    value = mfu(work, rates.tokens_per_second, devices, rates.samples_per_second)
+    if value.share is not None and value.share > 1.0:
+        return Mfu(unknown="above 100%: too many tokens are counted, or the peak is of another card")
+    return value
+
+
+def _cards(state: RunState) -> list[Gpu]:
+    """Return the newest readings of the GPUs that the shown rank uses; empty where one of them has none."""
+    used: list[str] = []
+    for process in newest(state):
+        if process.rank == state.main.rank:
+            used += [uuid for uuid in process.devices if uuid not in used]
+    matches = [driver_uuids(state, [uuid]) for uuid in used]
+    if not all(len(uuids) == 1 for uuids in matches):
+        return []
+    return [state.gpus[uuid][-1] for uuids in matches for uuid in uuids]
+
+
+def _work(main: RankState, rates: Rates, facts: Mapping[str, Any]) -> Work:
+    tokens, samples = rates.tokens_per_second, rates.samples_per_second
+    seen = operations(facts, _precision(facts))
+    return Work(
+        model=model_of(_table(facts, "model")),
+        length=tokens / samples if tokens and samples else None,
+        dtype=_dtype(facts),
+        seen=seen,
+    )
+
+
+def _in_company(facts: Mapping[str, Any]) -> str | None:
+    """Return why the trained model is not what the GPU computes; None: it is, as far as known."""
+    unused = _table(_table(facts, "updates"), "unused_gradients")
+    return (
+        "gradients of an untrained model are computed as well: its operations are not seen"
+        if unused.get("cut")
+        else None
+    )
+
+
+def _called_otherwise(main: RankState, rates: Rates, seen: Operations | None) -> str | None:
+    """Return why one call of the model is not the work of a batch: more calls than batches; None: it is."""
+    samples, steps = rates.samples_per_second, rates.steps_per_second
+    calls = [step.forwards or 1 for step in main.latest]
+    if seen is None or seen.unknown or not seen.batch or not (samples and steps) or not calls:
+        return None
+    typical_calls = median(calls)
+    if typical_calls > 1 and typical_calls * seen.batch > MIN_CALLS_RATIO * samples / steps:
+        return f"the model is called {typical_calls:,.0f} times a step, on more than one batch"
+    return None
+
+
+def _unsuited(state: RunState, cards: list[Gpu], seen: Operations | None) -> str | None:
+    """Return why this run's tokens a second do not measure training on its GPUs; None: they do."""
+    main, facts = state.main, state.facts
+    if not cards:
+        return "GPUs in use unknown"
+    if any(card.mig for card in cards):
+        return "peak of a MIG instance not listed"
+    if main.source == "console":
+        return "console output does not name the device"
+    if _table(facts, "optimizer").get("device") == "cpu":
+        return "the trained parameters are not on a GPU"
+    if any(name in main.phases for name in _WITHOUT_GRADIENTS):
+        return "the steps also generate or score; the formula covers training only"
+    if len({kind.role for kind in main.baselines}) > 1:
+        return "several roles train different models"
+    config = _table(facts, "config")
+    is_seen = seen is not None and not seen.unknown
+    if not is_seen and (config.get("packing") is True or config.get("padding_free") is True):
+        return "sequences are packed: attention span unknown"
+    if config.get("parallelism_config") not in (None, "None"):
+        return "each token's work is split across ranks"
+    return None
+
+
+def _dtype(facts: Mapping[str, Any]) -> str | None:
+    """Return the format of the matrix products by the facts; None where they disagree or lack it."""
+    config = _table(facts, "config")
+    dtypes = list(_table(_table(facts, "model"), "dtypes"))
+    if "transformer-engine" in str(config.get("precision")):
+        return None
+    autocast, accelerate = facts.get("autocast"), _table(facts, "accelerate").get("mixed_precision")
+    mixed = {
+        compute_dtype([], setting)
+        for setting in (autocast, accelerate)
+        if isinstance(setting, str) and setting not in _OFF
+    }
+    mixed |= {compute_dtype([], name) for name in ("bf16", "fp16") if config.get(name) is True}
+    if mixed:
+        return mixed.pop() if len(mixed) == 1 else None
+    kind = compute_dtype(dtypes, None, _precision(facts))
+    # Parameters in fp32 mean products in fp32 only where autocast is known to be off.
+    return kind if autocast == "off" or kind in ("bf16", "fp16") else None
+
+
+def _precision(facts: Mapping[str, Any]) -> str | None:
+    """Return the fp32 matmul precision: "highest" for fp32, anything else for TF32; None: unknown."""
+    forced = _table(facts, "environment").get("NVIDIA_TF32_OVERRIDE")
+    if forced in ("0", "1"):
+        return "high" if forced == "1" else "highest"
+    if _table(facts, "config").get("tf32") is True:
+        return "high"
+    precision = _table(facts, "torch").get("matmul_precision")
+    return precision if isinstance(precision, str) else None
+
+
+def _of_lower_limits(cards: list[Gpu]) -> list[str]:
+    """Return a line for each lowered power limit: the peak stays that of the data sheet."""
+    lower = [(card.power_limit, card.power_limit_default) for card in cards]
+    lowered = {
+        f"{limit:.0f} W of {full:.0f} W" for limit, full in lower if limit and full and limit < MIN_LIMIT_SHARE * full
+    }
+    return [f"power limit {words}; the peak is that of the full limit" for words in sorted(lowered)]
+
+
+def _of_the_program(state: RunState, cards: list[Gpu], work: Work, ours: float | None) -> str | None:
+    names = {card.name for card in cards}
+    kind = format_of(work) or "bf16"  # as nanoGPT has it
+    peak = peak_of(cards[0].name) if len(names) == 1 else None
+    tflops = peak.tflops(kind) if peak is not None else None
+    if any(card.mig for card in cards):
+        return None
+    return mfu_of_program(state.metrics, state.notes, ours, tflops, next(iter(names), None))
+
+
+def _of_one_rank(state: RunState) -> list[str]:
+    others = {producer.rank for producer in newest(state)} - {state.main.rank}
+    return [f"rank {state.main.rank} only: its own tokens on its own GPUs"] if others else []
+
+
+def _table(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = facts.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+# The losses from the hardware's peak down to the MFU.
+
+MIN_SHOWN_SHARE = 1e-9  # of the peak: less is a rounding error
+PRODUCT = "a plain matrix product does less than the peak"
+
+
+def below_peak(
+    device: Device, mfu: float | None, waits: float | None, product: MatrixProduct | None = None
+) -> list[LossRow]:
+    """Return the losses from the peak to the MFU; empty where the MFU is unknown.
+
+    Args:
+        mfu: share of the peak that is reached; None: unknown.
+        waits: share of a step in which this rank's device waits for another rank in collectives.
+        product: what these GPUs reach in a plain matrix product. Where it holds, lost time is weighed by it, otherwise
+            by the peak.
+    """
+    if mfu is None:
+        return []
+    top = reached(product) if holds(product, mfu, device.busy_most) else 1.0
+    needed = mfu / top  # share of the time that the work would take at that rate
+    most = 1.0 if device.busy_most is None else max(device.busy_most, needed)
+    least = needed if device.busy_least is None else min(most, max(device.busy_least, needed))
+    collective = 0.0 if waits is None else min(waits, least - needed)
+    inner = "kernels that do less than the peak" if top == 1.0 else "kernels that do less than a plain matrix product"
+    rows = [
+        LossRow(PRODUCT, 1.0 - top),
+        LossRow("the GPU is idle", top * (1.0 - most)),
+        LossRow("idle or busy: not known", top * (most - least)),
+        LossRow("waiting for another rank", top * collective),
+        LossRow(inner, top * (least - collective) - mfu),
+    ]
+    return [row for row in rows if row.share > MIN_SHOWN_SHARE]
+
+
+def reached(product: MatrixProduct | None) -> float:
+    """Return the share of the peak that a matrix product reaches: at most 1 (clocks may exceed the data sheet's)."""
+    return 1.0 if product is None or product.share is None else min(1.0, product.share)
+
+
+def holds(product: MatrixProduct | None, mfu: float, busy_most: float | None) -> bool:
+    """Return whether the training does no more than such products would in the GPU's busy time (upper bound)."""
+    busy = 1.0 if busy_most is None else max(busy_most, mfu)
+    return mfu <= reached(product) * busy

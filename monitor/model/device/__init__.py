@@ -1,0 +1,1 @@
+"""GPUs: what the device took over the steps, activity, throttle events. Pure."""

@@ -1,0 +1,327 @@
+"""The device's time in steps, by CUDA events: the device lane of a run, in bounded memory. Pure.
+
+Only a sample of the steps is timed, one at random in each block of `every`: a timed step counts `every` times, so that
+sums over the timed steps estimate sums over all. From the begin of one timed step to that of the next (a stretch) the
+total of the device's time is known, but not that of each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+
+from monitor.model.device.device_report import Estimate
+from monitor.model.report import SlowStep
+from monitor.model.steps.baseline import MAD_TO_SIGMA
+from monitor.model.steps.series import Column, Durations
+from monitor.step_columns import OTHER
+from trainhooks.protocol.events import GpuTime
+from trainhooks.protocol.limits import OVERFLOW
+
+# Delayed steps: before them the device was held up, so that their kernels ran back to back.
+#
+# The duration of a delayed step says nothing about other steps, but its busy time does: divided by the duration of a
+# typical step, it is the share of time in which the device is busy.
+
+MAX_KEPT = 64  # steps; the hooks delay eight
+MIN_DELAYED_STEPS = 3  # before their mean is used: steps differ
+# Of a typical step, in which the device may have waited for the host: beyond it a delayed step is not valid.
+MAX_UNCERTAIN_SHARE = 0.10
+# Added to the range of shares for what is not measured: changing clocks, caches cold after the delay, the marks' time.
+SHARE_MARGIN = 0.02
+
+
+@dataclass(slots=True)
+class DelayedStep:
+    busy: dict[str, float]  # seconds by phase
+    unsure: dict[str, float]
+
+
+@dataclass(slots=True)
+class DelayedSteps:
+    """The newest delayed steps of one rank."""
+
+    steps: list[DelayedStep] = field(default_factory=list)
+    held_up: float = 0.0  # seconds of all delays
+
+    def take(self, timing: GpuTime) -> None:
+        self.held_up += timing.delayed or 0.0
+        self.steps.append(DelayedStep(_by_phase(timing.busy_phases), _by_phase(timing.unsure)))
+        del self.steps[:-MAX_KEPT]
+
+    def estimate(self, typical: float) -> Estimate | None:
+        """Return how busy steps of `typical` seconds keep the device; None where no step was delayed."""
+        if not self.steps or typical <= 0.0:
+            return None
+        sure = [delayed for delayed in self.steps if sum(delayed.unsure.values()) <= MAX_UNCERTAIN_SHARE * typical]
+        estimate = Estimate(steps=len(sure), void=len(self.steps) - len(sure), delay_seconds=self.held_up)
+        if len(sure) < MIN_DELAYED_STEPS or len(sure) < len(self.steps) / 2:  # a minority may not be typical
+            return estimate
+        busy = [sum(delayed.busy.values()) / typical for delayed in sure]
+        may_be = [least + sum(delayed.unsure.values()) / typical for least, delayed in zip(busy, sure, strict=True)]
+        estimate.busy_least, estimate.busy_most = min(1.0, fmean(busy)), min(1.0, fmean(may_be))
+        estimate.range_least = max(0.0, min(busy) - SHARE_MARGIN)
+        estimate.range_most = min(1.0, max(may_be) + SHARE_MARGIN)
+        names = dict.fromkeys(name for delayed in sure for name in delayed.busy)
+        estimate.phases = {name: fmean(delayed.busy.get(name, 0.0) for delayed in sure) / typical for name in names}
+        return estimate
+
+
+def narrowed(least: float | None, most: float | None, estimate: Estimate | None) -> tuple[float | None, float | None]:
+    """Return the range of busy time narrowed by the delayed steps; unchanged where the two contradict each other."""
+    if estimate is None or estimate.range_least is None or estimate.range_most is None:
+        return least, most
+    lower = max(estimate.range_least, least or 0.0)
+    upper = min(estimate.range_most, 1.0 if most is None else most)
+    return (lower, upper) if lower <= upper else (least, most)
+
+
+def _by_phase(rows: list[tuple[str, float]]) -> dict[str, float]:
+    phases: dict[str, float] = {}
+    for name, seconds in rows:
+        name = name if name in phases or len(phases) < MAX_PHASES else OVERFLOW
+        phases[name] = phases.get(name, 0.0) + seconds
+    return phases
+
+
+# The device lane
+
+MAX_PHASES = 200  # names that get a row of their own, as for the host's times
+MAX_STANDS_FOR = 4096  # steps in curves that one timed step represents
+MAX_PLACES = 200  # places of stack samples in each phase
+MAX_SLOW = 200
+# First steps of a run: allocators grow, libraries choose kernels, graphs compile. They count in the sums of the run,
+# but not in what is typical of its steps.
+WARM_UP = 3
+# Seconds. A mark that the device reaches this soon after the host recorded it found an empty queue: a mark takes about
+# ten microseconds to reach the device, and the two clocks are compared to within 300.
+MAX_DRAINED_LAG = 0.0003
+MAX_DRAINED_SHARE = 0.05  # of the step, for longer ones: the host is then at most that far ahead of the device
+WINDOW = 128  # stretches in the median, as for the host's steps
+MIN_STRETCHES = 8  # before a stretch is judged
+SIGMAS = 6.0  # robust standard deviations: chance does not exceed six, however long the run
+MIN_EXCESS_SECONDS = 0.02  # seconds, or half a step where that is more
+UNKNOWN_PHASE = ""  # of a slow stretch: which of its phases grew was not measured
+
+
+@dataclass(slots=True)
+class DevicePhase:
+    """One phase by the device's clock, in seconds: estimates for all steps. `steps` is the number of steps with it."""
+
+    total: float = 0.0
+    busy: float = 0.0  # lower bound
+    steps: int = 0
+
+
+@dataclass(slots=True)
+class DeviceSums:
+    """Sums over steps, estimated from the timed ones."""
+
+    steps: int = 0
+    timed: int = 0
+    seconds: float = 0.0
+    busy: float = 0.0  # at least
+    busy_known: float = 0.0  # seconds of the steps whose `busy` is known
+    drained: float = 0.0  # seconds of the steps with an empty queue at all of their marks
+    lag_known: float = 0.0  # seconds of the steps whose `lag` is known
+    busy_parts: bool = False  # whether `busy` is known by phase
+    gc: float = 0.0  # host seconds of garbage collection in `gc_steps` steps, timed or not
+    gc_steps: int = 0
+    gc_phases: dict[str, float] = field(default_factory=dict)  # of the timed steps, while not certainly busy
+    phases: dict[str, DevicePhase] = field(default_factory=dict)
+
+    def take(self, timing: GpuTime) -> None:
+        every = timing.every
+        self.steps += every
+        self.timed += 1
+        self.seconds += every * timing.seconds
+        if timing.busy is not None:
+            self.busy += every * min(timing.busy, timing.seconds)
+            self.busy_known += every * timing.seconds
+        if timing.lag is not None:
+            self.lag_known += every * timing.seconds
+            if timing.lag <= max(MAX_DRAINED_LAG, MAX_DRAINED_SHARE * timing.seconds):
+                self.drained += every * timing.seconds
+        for name, part in timing.gc_phases or ():
+            name = name if name in self.gc_phases or len(self.gc_phases) < MAX_PHASES else OVERFLOW
+            self.gc_phases[name] = self.gc_phases.get(name, 0.0) + every * part
+        busy = dict(timing.busy_phases)
+        self.busy_parts |= bool(busy) or timing.busy == 0.0
+        seconds = timed_parts(timing)
+        for name, part in seconds.items():
+            row = self._phase(name)
+            row.total += every * part
+            row.busy += every * min(busy.get(name, 0.0), part)
+            row.steps += every
+
+    def collected(self, timing: GpuTime) -> None:
+        """Add the garbage collection since the previous timed step."""
+        if timing.gc is not None and timing.since is not None and timing.since < timing.step:
+            self.gc += timing.gc
+            self.gc_steps += timing.step - timing.since
+
+    def _phase(self, name: str) -> DevicePhase:
+        if name not in self.phases and len(self.phases) >= MAX_PHASES:
+            name = OVERFLOW
+        return self.phases.setdefault(name, DevicePhase())
+
+    def busy_share(self) -> float | None:
+        """Return the lower bound of the share of time in which the device had work queued; None: unknown."""
+        return self.busy / self.busy_known if self.busy_known > 0.0 else None
+
+    def drained_share(self) -> float | None:
+        """Return the share of the time in steps in which the host was never ahead of the device; None: unknown."""
+        return self.drained / self.lag_known if self.lag_known > 0.0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class HostContext:
+    """The host's times of the steps from one timed step to the next."""
+
+    rank: int = 0
+    stops: float = 0.0  # seconds in evaluations, checkpoints and the like between these steps
+    host: tuple[tuple[int, float], ...] = ()  # index and host seconds of the steps that are kept
+    t: float | None = None  # when the last of them ended, on the clock of its machine
+
+
+@dataclass(slots=True)
+class DeviceLane:
+    """The device lane of one rank's steps."""
+
+    whole: DeviceSums = field(default_factory=DeviceSums)
+    steady: DeviceSums = field(default_factory=DeviceSums)  # without the first steps
+    first: int | None = None  # the step that was timed first
+    dropped: int = 0  # steps of one process that could not be timed
+    delayed: DelayedSteps = field(default_factory=DelayedSteps)  # not part of any other figure
+    paces: Column = field(default_factory=Column)  # device seconds a step, over stretches
+    # Seconds of each phase: each step has the value of the next timed one.
+    phases: dict[str, Durations] = field(default_factory=dict)
+    window: list[float] = field(default_factory=list)  # the newest paces
+    longest: list[float] = field(default_factory=list)  # the host's longest step in each of these stretches
+    stretches: int = 0  # without those of the first steps
+    slow_steps: list[SlowStep] = field(default_factory=list)
+    slow_count: int = 0
+    slow_excess: float = 0.0  # seconds beyond the median
+    newest_step: int = 0  # the step that was timed last, and its phases
+    newest: dict[str, float] = field(default_factory=dict)
+    # Of the same steps as `steady`: phase -> place -> stack samples: all, and those while not certainly busy.
+    looks: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+
+    @property
+    def is_known(self) -> bool:
+        return self.whole.timed > 0
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """Return how busy the newest stretches kept the device, by delayed steps; None where no step was delayed."""
+        return self.delayed.estimate(fmean(self.window) if self.window else 0.0)
+
+    def take(self, timing: GpuTime, context: HostContext) -> None:
+        """Take one timed step, and judge the stretch that it ends."""
+        self.dropped = max(self.dropped, timing.dropped)
+        if timing.delayed is not None:
+            self.delayed.take(timing)
+            return
+        if not timing.seconds:
+            return
+        if self.first is None:
+            self.first = timing.step
+        if timing.since is None or timing.stretch is None:
+            # Either the writer times every step and sends no stretches, or a delayed step came before.
+            if not self.delayed.steps:
+                self._stretch(timing.step, 1, timing.seconds, timed_parts(timing), context)
+        elif timing.since < timing.step:
+            parts = self.newest if timing.step - timing.since == 1 == timing.step - self.newest_step else {}
+            self._stretch(timing.since, timing.step - timing.since, timing.stretch - context.stops, parts, context)
+        self._phases(timing)
+        self.whole.take(timing)
+        if timing.step >= self.first + WARM_UP:
+            self.steady.take(timing)
+            for phase, place, samples, idle in timing.looks:
+                self._add_samples(phase, place, samples, idle)
+        if (timing.since or 0) >= self.first + WARM_UP:
+            self.steady.collected(timing)
+
+    def _phases(self, timing: GpuTime) -> None:
+        first = timing.step if timing.since is None else max(timing.since + 1, timing.step - MAX_STANDS_FOR)
+        steps = range(min(first, timing.step), timing.step + 1)
+        self.newest_step, self.newest = timing.step, timed_parts(timing)
+        for name, seconds in self.newest.items():
+            name = name if name in self.phases or len(self.phases) < MAX_PHASES else OVERFLOW
+            self.phases.setdefault(name, Durations()).extend(steps, [seconds] * len(steps))
+
+    def _add_samples(self, phase: str, place: str, samples: int, idle: int) -> None:
+        table = self.looks.setdefault(phase if phase in self.looks or len(self.looks) < MAX_PHASES else OVERFLOW, {})
+        row = table.setdefault(place if place in table or len(table) < MAX_PLACES else OVERFLOW, [0, 0])
+        row[0] += samples
+        row[1] += idle
+
+    def _stretch(self, first: int, count: int, seconds: float, parts: dict[str, float], context: HostContext) -> None:
+        """Take the device's total seconds of `count` steps from `first` on."""
+        if seconds <= 0.0:
+            return
+        pace = seconds / count
+        if self.first is not None and first >= self.first + WARM_UP:
+            self._judge(first, count, pace, parts, context)
+            self.stretches += 1
+            self.window.append(pace)
+            del self.window[:-WINDOW]
+            if context.host:
+                self.longest.append(max(seconds for _, seconds in context.host))
+                del self.longest[:-WINDOW]
+        count = min(count, MAX_STANDS_FOR)
+        self.paces.extend(range(first, first + count), [pace] * count)
+
+    def _judge(self, first: int, count: int, pace: float, parts: dict[str, float], context: HostContext) -> None:
+        if len(self.window) < MIN_STRETCHES:
+            return
+        typical = median(self.window)
+        sigma = MAD_TO_SIGMA * median(abs(seconds - typical) for seconds in self.window)
+        excess = (pace - typical) * count
+        if pace <= typical + SIGMAS * sigma or excess < max(MIN_EXCESS_SECONDS, 0.5 * typical):
+            return
+        waits = median(self.longest) if self.longest else None
+        step, steps = _culprit(first, count, excess, context.host, waits)
+        phases = {name: column.digested().quantiles.at(0.5)[0] for name, column in self.phases.items()}
+        culprit = max(parts, key=lambda name: parts[name] - phases.get(name, 0.0), default=UNKNOWN_PHASE)
+        slow = SlowStep(
+            step=step,
+            rank=context.rank,
+            seconds=pace * count if steps > 1 else typical + excess,
+            baseline=typical * steps,
+            culprit=culprit,
+            phases=parts,
+            usual_phases=phases if parts else {},
+            ended=context.t,
+            steps=steps,
+        )
+        self.slow_count += 1
+        self.slow_excess += excess
+        self.slow_steps.append(slow)
+        del self.slow_steps[:-MAX_SLOW]
+
+
+def timed_parts(timing: GpuTime) -> dict[str, float]:
+    """Return the seconds of the phases of a timed step and of `other`; they add up to the step."""
+    parts: dict[str, float] = {}
+    for name, seconds in timing.phases:
+        parts[name] = parts.get(name, 0.0) + seconds
+    parts[OTHER] = parts.get(OTHER, 0.0) + max(0.0, timing.seconds - sum(parts.values()))
+    return parts
+
+
+def _culprit(
+    first: int, count: int, excess: float, host: Sequence[tuple[int, float]], typical: float | None
+) -> tuple[int, int]:
+    """Return the first of the slow steps and their number: one where the host's times single it out, else the stretch.
+
+    Args:
+        typical: median seconds of the host's longest step in a stretch: it waits for the device there; None: unknown.
+    """
+    if count == 1:
+        return first, 1
+    step, longest = max(host, key=lambda row: row[1], default=(first, 0.0))
+    if typical is not None and longest - typical >= 0.5 * excess:
+        return step, 1
+    return first, count

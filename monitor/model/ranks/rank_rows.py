@@ -1,0 +1,79 @@
+"""The rows of the ranks in a report, and the rank that the others wait for. Pure."""
+
+from __future__ import annotations
+
+from monitor.model import wall_time
+from monitor.model.device.device_use import uses_device
+from monitor.model.ranks.rank_waits import Comparison, late_of, typical_steps
+from monitor.model.report import RankRow, Straggler
+from monitor.model.state import RankState, RunState
+
+
+def device_ranks(state: RunState) -> dict[int, dict[str, float]]:
+    """Return each rank's typical step by the device's clock."""
+    return typical_steps({rank: stats.device for rank, stats in state.ranks.items()}) if uses_device(state) else {}
+
+
+def rank_rows(
+    state: RunState,
+    comparison: Comparison | None,
+    typical: dict[int, dict[str, float]],
+    waiting: dict[int, float] | None,
+) -> list[RankRow]:
+    """Return a row for each rank of the run.
+
+    Args:
+        typical: each rank's typical step by the device's clock; empty without one.
+        waiting: seconds that each rank waits by that clock; None where no rank is clearly late.
+    """
+    # On a GPU the host runs ahead and waits wherever it needs a result: only a clear straggler is reported.
+    figures = comparison is not None and (comparison.slowest is not None or not state.gpus)
+    known = comparison if figures else None
+    printed = state.main if state.main.source == "console" else RankState()
+    rows = []
+    for rank in sorted({producer.rank for producer in wall_time.trainings(state)}):
+        stats = state.ranks.get(rank)
+        times = printed.step_seconds if stats is None else stats.seconds
+        steps = printed.steps_ok + sum(printed.skipped.values()) if stats is None else stats.steps
+        row = RankRow(rank, times.digested().quantiles.at(0.5)[0] or None, steps=steps)
+        if known is not None:
+            row.wait_seconds, row.usual_wait = known.waits.get(rank), known.typical.get(rank)
+            row.wait_share = None if row.usual_wait is None else row.usual_wait / known.period
+        rows.append(row)
+    return [_by_device(row, typical, waiting) if row.rank in typical else row for row in rows]
+
+
+def _by_device(row: RankRow, typical: dict[int, dict[str, float]], waiting: dict[int, float] | None) -> RankRow:
+    """Return a rank by the device's clock; waits are set only where the late rank is clear."""
+    seconds = sum(typical[row.rank].values())
+    wait = None if waiting is None else waiting[row.rank]
+    share = None if wait is None or seconds <= 0 else wait / seconds
+    return RankRow(
+        rank=row.rank,
+        step_seconds=seconds,
+        wait_seconds=wait,
+        steps=row.steps,
+        usual_wait=wait,
+        wait_share=share,
+        clock="cuda",
+    )
+
+
+def straggler_of(
+    state: RunState, comparison: Comparison | None, typical: dict[int, dict[str, float]]
+) -> Straggler | None:
+    """Return the rank that the others wait for; None where there is none, or none is clear."""
+    if uses_device(state):
+        late = late_of(typical, min((len(state.ranks[rank].device.latest) for rank in typical), default=0))
+        return (
+            None
+            if late is None
+            else Straggler(
+                rank=late.rank, share=late.share, seconds=late.seconds, steps=late.steps, culprit=late.culprit
+            )
+        )
+    if comparison is None or comparison.slowest is None:
+        return None
+    return Straggler(
+        rank=comparison.slowest, share=comparison.share, seconds=comparison.seconds, steps=comparison.steps
+    )

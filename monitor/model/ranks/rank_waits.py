@@ -1,0 +1,263 @@
+"""Ranks compared: the duration of their steps, and which rank the others wait for. Pure.
+
+In synchronous training all ranks take the same time from step to step, because an early rank waits in a collective:
+gradients are reduced while `backward` runs. So the slowest rank is not the one with the longest step, but the one that
+waits least there. The wait of a rank is its time in phases with collectives beyond the shortest of all ranks at the
+same step. It is a lower bound: where backward itself is slow on a rank, the others' waits count as work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+
+from monitor.model.device.device_steps import timed_parts
+from monitor.model.steps.series import Spread
+from monitor.step_columns import Column, StepBatch, append_all, as_list, parts_of, total
+from trainhooks.protocol.events import GpuTime, Span, Step
+
+# The late rank by the device's clock: the last one to arrive in a collective.
+#
+# Each rank times a sample of its own steps, so ranks are compared by their median times, not step by step. Where a rank
+# arrives late, the others' devices wait in the phases with collectives, which are longer by what the late rank takes
+# longer elsewhere. Only a difference that shows in both counts.
+
+# Phases in which ranks wait for each other. Under FSDP ranks also wait in `forward`: waits are then underestimated.
+COLLECTIVE = frozenset(
+    ("backward", "optimizer", "all_reduce", "allreduce", "reduce_scatter", "all_gather", "weight_sync", "barrier")
+)
+MIN_TIMED_STEPS = 12  # of each rank, for a reliable median
+MAX_STEP_SPREAD = 0.25  # of a step: ranks whose steps differ by more are not synchronous
+MIN_CONFIRMED_SHARE = 0.5  # of the others' waits: the late rank's phases must be longer by this much
+
+
+@dataclass(slots=True)
+class DeviceSteps:
+    """One rank's newest timed steps."""
+
+    taken: int = 0
+    latest: list[dict[str, float]] = field(default_factory=list)  # seconds by phase, `other` among them
+
+    def take(self, timing: GpuTime) -> None:
+        if not timing.seconds:
+            return
+        self.taken += 1
+        if self.taken <= WARM_UP:
+            return
+        self.latest.append(timed_parts(timing))
+        del self.latest[:-WINDOW]
+
+    def typical(self) -> dict[str, float]:
+        names = dict.fromkeys(name for row in self.latest for name in row)
+        return {name: median(row.get(name, 0.0) for row in self.latest) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class LateRank:
+    """The rank that the others wait for."""
+
+    rank: int
+    seconds: float  # a step that the others wait, lower bound
+    share: float  # of a step
+    culprit: str  # the phase in which it takes longer than the others
+    steps: int  # timed steps of the rank with the fewest
+
+
+def typical_steps(ranks: Mapping[int, DeviceSteps]) -> dict[int, dict[str, float]]:
+    """Return the median step of each rank, by phase; empty before enough steps of every rank were timed."""
+    if len(ranks) < 2 or any(len(stats.latest) < MIN_TIMED_STEPS for stats in ranks.values()):
+        return {}
+    return {rank: stats.typical() for rank, stats in ranks.items()}
+
+
+def waits_of(typical: Mapping[int, Mapping[str, float]]) -> dict[int, float]:
+    """Return the seconds of a typical step that each rank waits: its time in collectives beyond the shortest."""
+    shared = {rank: _collective(row) for rank, row in typical.items()}
+    least = min(shared.values(), default=0.0)
+    return {rank: seconds - least for rank, seconds in shared.items()}
+
+
+def late_rank(ranks: Mapping[int, DeviceSteps]) -> LateRank | None:
+    """Return the rank that the others wait for; None: there is none, or it is not clear."""
+    return late_of(typical_steps(ranks), min((len(stats.latest) for stats in ranks.values()), default=0))
+
+
+def late_of(typical: Mapping[int, Mapping[str, float]], steps: int) -> LateRank | None:
+    """Return the late rank by these typical steps; None: there is none.
+
+    Args:
+        steps: the number of timed steps of the rank with the fewest.
+    """
+    if not typical:
+        return None
+    lengths = [sum(row.values()) for row in typical.values()]
+    period = fmean(lengths)
+    if period <= 0 or max(lengths) - min(lengths) > MAX_STEP_SPREAD * period:
+        return None
+    waits = waits_of(typical)
+    rank = min(waits, key=lambda candidate: waits[candidate])
+    others = [row for other, row in typical.items() if other != rank]
+    wait = fmean(seconds for other, seconds in waits.items() if other != rank)
+    longer = {
+        name: seconds - fmean(row.get(name, 0.0) for row in others)
+        for name, seconds in typical[rank].items()
+        if name not in COLLECTIVE
+    }
+    culprit = max(longer, key=lambda name: longer[name], default=None)
+    if culprit is None or wait < MIN_WAIT_SHARE * period or longer[culprit] < MIN_CONFIRMED_SHARE * wait:
+        return None
+    return LateRank(rank=rank, seconds=wait, share=wait / period, culprit=culprit, steps=steps)
+
+
+def _collective(row: Mapping[str, float]) -> float:
+    return sum(seconds for name, seconds in row.items() if name in COLLECTIVE)
+
+
+# Ranks by the host's clock
+
+WINDOW = 64  # steps kept of each rank
+WARM_UP = 3  # first steps of a process, left out: every rank compiles, allocates and fills its caches
+# Before a rank is named: of two equal ranks one waits less in 24 of 30 steps in one of 1,400 comparisons.
+MIN_COMMON_STEPS = 30
+MIN_SLOWEST_SHARE = 0.8  # of the steps: in so many the slowest rank waits least
+MIN_WAIT_SHARE = 0.05  # of the time from step to step that the others wait: less may be the scheduler
+MAX_OWN_WAIT = 0.25  # of the others' waits: limit for the slowest rank's own wait, and for the difference of periods
+MAX_ROLE_PHASES = 200  # names of a role's phases and spans that are kept
+MIN_COLLECTIVE_SHARE = 0.01  # of the time from step to step in such phases: with less no waits show there
+
+
+@dataclass(slots=True)
+class RoleWork:
+    """What the role of one rank does."""
+
+    role: str
+    first: float  # begin of its first step
+    last: float  # end of its newest one
+    seconds: dict[str, float] = field(default_factory=dict)  # by phase, `other` and spans between the steps among them
+
+    def add(self, name: str, seconds: Column) -> None:
+        if name in self.seconds or len(self.seconds) < MAX_ROLE_PHASES:
+            self.seconds[name] = total(seconds, self.seconds.get(name, 0.0))
+
+
+@dataclass(slots=True)
+class RankStats:
+    """One rank's steps: figures over all of them, and the latest one by one."""
+
+    steps: int = 0
+    tokens: int = 0
+    samples: int = 0
+    uncounted: int = 0  # steps whose work is unknown
+    seconds: Spread = field(default_factory=Spread)
+    restart: int = 0
+    taken: int = 0  # steps of the newest process
+    latest: list[tuple[int, float, float]] = field(default_factory=list)  # index, end, seconds in collectives
+    device: DeviceSteps = field(default_factory=DeviceSteps)
+    work: RoleWork | None = None  # of the role of its newest steps
+
+    def take(self, batch: StepBatch, restart: int) -> None:
+        self.steps += len(batch)
+        self.tokens += _sum(batch.tokens)
+        self.samples += _sum(batch.samples)
+        if batch.rare:
+            self.uncounted += sum(step.uncounted is True for step in batch.rows)
+        if batch.first.duration > 0.0:  # 0 means unknown
+            self.seconds.extend(batch.index, batch.duration)
+        if batch.first.thread is not None or restart < self.restart:
+            return
+        if restart > self.restart:
+            self.restart, self.taken, self.latest = restart, 0, []
+        if batch.first.role:
+            self._take_role(batch, batch.first.role)
+        cold = min(len(batch), max(0, WARM_UP - self.taken))
+        self.taken += len(batch)
+
+        def rows(first: int, end: int) -> Iterator[tuple[int, float, float]]:
+            return map(_ended, batch.steps(cold + first, cold + end))
+
+        append_all(self.latest, len(batch) - cold, rows, 2 * WINDOW, WINDOW)
+
+    def take_span(self, span: Span) -> None:
+        if self.work is not None and span.thread is None:
+            self.work.add(span.name, [span.own_seconds])
+
+    def _take_role(self, batch: StepBatch, role: str) -> None:
+        if self.work is None or self.work.role != role:
+            self.work = RoleWork(role, float(batch.start[0]), 0.0)
+        self.work.last = float(batch.start[-1]) + float(batch.duration[-1])
+        for part in parts_of(batch):
+            for name, column in part.seconds.items():
+                self.work.add(name, column)
+
+
+def _sum(amounts: Column | None) -> int:
+    return 0 if amounts is None else int(sum(filter(None, as_list(amounts))))
+
+
+def _ended(step: Step) -> tuple[int, float, float]:
+    shared = 0.0
+    for name, seconds, _, _ in step.phases:
+        if name in COLLECTIVE:
+            shared += seconds
+    return step.index, step.start + step.duration, shared
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The waits of the ranks in the latest steps that all of them have done."""
+
+    steps: int
+    waits: dict[int, float]  # mean seconds a step that each rank waits for others
+    typical: dict[int, float]  # the same as a median, which a single long step does not change
+    period: float  # seconds from step to step, the base of all shares
+    slowest: int | None  # the rank that the others wait for, where that is clear
+    seconds: float  # typical seconds a step that the others wait
+    share: float  # the same, of the time from step to step
+
+
+def compare(ranks: Mapping[int, RankStats]) -> Comparison | None:
+    """Return who waits for whom; None: unknown, with one rank, no common steps, or no common pace."""
+    if len(ranks) < 2 or len({stats.restart for stats in ranks.values()}) > 1:
+        return None
+    rows = {rank: {index: (end, shared) for index, end, shared in stats.latest} for rank, stats in ranks.items()}
+    common = sorted(set.intersection(*(set(row) for row in rows.values())))[-WINDOW:]
+    steps = len(common) - 1
+    if steps < 1 or common[-1] - common[0] != steps:
+        return None
+    periods = [(row[common[-1]][0] - row[common[0]][0]) / steps for row in rows.values()]
+    period = fmean(periods)
+    shared = {rank: [row[index][1] for index in common[1:]] for rank, row in rows.items()}
+    if period <= 0 or any(fmean(seconds) < MIN_COLLECTIVE_SHARE * period for seconds in shared.values()):
+        return None
+    least = [min(column) for column in zip(*shared.values(), strict=True)]
+    waits = {
+        rank: fmean(mine - low for mine, low in zip(seconds, least, strict=True)) for rank, seconds in shared.items()
+    }
+    slowest = min(waits, key=lambda rank: waits[rank])
+    others = fmean(wait for rank, wait in waits.items() if rank != slowest)
+    if max(periods) - min(periods) > max(MAX_OWN_WAIT * others, MIN_COLLECTIVE_SHARE * period):
+        return None  # not synchronous: no rank waits for another
+    # The median decides, not the mean: a single long step does not make a rank slow.
+    typical_waits = {rank: _typical_wait(seconds, least) for rank, seconds in shared.items()}
+    typical = fmean(wait for rank, wait in typical_waits.items() if rank != slowest)
+    times_least = sum(mine <= low for mine, low in zip(shared[slowest], least, strict=True))
+    clear = (
+        steps >= MIN_COMMON_STEPS
+        and typical >= MIN_WAIT_SHARE * period
+        and waits[slowest] <= MAX_OWN_WAIT * others
+        and times_least >= MIN_SLOWEST_SHARE * steps
+    )
+    return Comparison(
+        steps=steps,
+        waits=waits,
+        typical=typical_waits,
+        period=period,
+        slowest=slowest if clear else None,
+        seconds=typical,
+        share=typical / period,
+    )
+
+
+def _typical_wait(mine: Sequence[float], least: Sequence[float]) -> float:
+    return median(seconds - low for seconds, low in zip(mine, least, strict=True))

@@ -1,0 +1,1 @@
+"""Steps along a run: their times, baselines, series, pace and totals. Pure."""

@@ -1,0 +1,1 @@
+"""What screens and panels draw with: charts, rows, timelines, layout, themes."""

@@ -1,0 +1,376 @@
+"""Line charts: vertical axes whose limits are chosen so that round values fall on rows, and lines in braille."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from monitor.tui.drawing.curve_columns import Bucket, Grid
+from monitor.tui.drawing.rows import Row
+
+LABEL = 7  # maximum cells of a label
+LEAST_SCALE = 6  # rows needed for three labels; below, only the first and the last row have one
+TALL = 9  # rows from which there are several distances between labels to choose from, so _NICE numbers suffice
+MAX_TICKS = 7
+_FOOT = 0.25  # of a row: a line's value at a tick is drawn in the second of the row's four dots, near its middle
+_CLOSE = 1e-6  # of a row: rounding error
+_NICE = (1.0, 2.0, 2.5, 5.0)
+_EVEN = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)  # for axes of few rows
+
+
+@dataclass(frozen=True)
+class Axis:
+    low: float  # at the lowest dot
+    high: float  # at the highest
+    labels: tuple[str, ...]  # one per row, from top to bottom; "" for none
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The values of the rows: the lowest has `first * per_row`, each other one `per_row` more than the one below."""
+
+    per_row: float
+    first: int
+    ticks: tuple[int, ...]  # the rows with a label, counted from the bottom
+
+    def values(self) -> list[float]:
+        return [self.per_row * (self.first + row) for row in self.ticks]
+
+    def cost(self, height: int) -> float:
+        """Return the span of the values; rows without a label at either end, except one, count twice."""
+        bare = max(0, self.ticks[0] - 1) + max(0, height - 2 - self.ticks[-1])
+        return self.per_row * (height + bare)
+
+
+def linear(low: float, high: float, height: int, whole: bool = False) -> Axis:
+    """Return an axis that holds `low` and `high`, with `whole` numbers as labels if that is possible."""
+    best = _best(low, high, height, _FOOT, whole) or _best(low, high, height, _FOOT)
+    if best is None:
+        return _plain(low, high, height)
+    start = (best.first - _FOOT) * best.per_row
+    end = start + (height - _FOOT) * best.per_row
+    return Axis(min(low, start), max(high, end), beside_rows(labeled(best.values()), best.ticks, height))
+
+
+def column_axis(high: float, height: int) -> tuple[float, dict[int, float]]:
+    """Return the value at the top edge of columns that start at 0, and round values at the lower edge of some rows."""
+    best = _best(0.0, high, height, 0.0)
+    if best is None:
+        return high, {0: 0.0}
+    return best.per_row * height, dict(zip(best.ticks, best.values(), strict=True))
+
+
+def logarithmic(low: float, high: float, height: int) -> Axis:
+    """Return an axis for decimal logarithms, labeled at powers of ten, or at round numbers if these are too few."""
+    powers = linear(low, high, height)
+    start, per_row = powers.low, (powers.high - powers.low) / (height - _FOOT)
+    exact = [start + (_FOOT + row) * per_row for row in range(height)]
+    labeled_rows = [(value, row) for row, value in enumerate(exact) if powers.labels[height - 1 - row]]
+    if any(abs(value - round(value)) > _CLOSE for value, _ in labeled_rows):
+        labeled_rows = _between(exact, per_row) or labeled_rows
+    labels = [label(10.0**value) if abs(value) <= 300 else f"1e{value:+.0f}" for value, _ in labeled_rows]
+    return Axis(start, powers.high, beside_rows(labels, [row for _, row in labeled_rows], height))
+
+
+def _between(exact: Sequence[float], per_row: float) -> list[tuple[float, int]]:
+    """Return logarithms of round numbers with their rows: at most a quarter of a row off, at least two rows apart."""
+    height = len(exact)
+    for parts in ((1,), (1, 3), (1, 2, 5), range(1, 10)):
+        labeled_rows: list[tuple[float, int]] = []
+        for row, value in enumerate(exact):
+            near = [math.floor(value) + math.log10(part) for part in (*parts, 10)]
+            nearest = min(near, key=lambda logarithm: abs(logarithm - value))
+            if abs(nearest - value) <= per_row / 4 and (not labeled_rows or row - labeled_rows[-1][1] >= 2):
+                labeled_rows.append((nearest, row))
+        if len(labeled_rows) >= (3 if height >= LEAST_SCALE else 2) and labeled_rows[-1][1] >= height - 3:
+            return labeled_rows
+    return []
+
+
+@lru_cache(maxsize=64)  # limits rarely change
+def _best(low: float, high: float, height: int, foot: float, whole: bool = False) -> _Rows | None:
+    """Return the rows that hold `low` to `high` and waste the least room; None if there are none."""
+    span = high / 4 - low / 4  # quarters cannot overflow
+    if height < 2 or not 1e-300 < span < 1e300 or not span > 1e-12 * max(abs(low), abs(high)):
+        return None
+    candidates: list[_Rows] = []
+    least = 4 * span / height
+    for per_row, gap in _heights(least, height):
+        lowest = math.ceil(high / per_row - height + 2 * foot - _CLOSE)
+        lowest = max(0, lowest) if low >= 0 else lowest  # no negative labels for values that are never negative
+        for first in range(math.floor(low / per_row + foot + _CLOSE), lowest - 1, -1):
+            begin = -first % gap if height >= LEAST_SCALE else 0
+            ticks = tuple(range(begin, height, gap))
+            if len(ticks) >= (3 if height >= LEAST_SCALE else 2):
+                candidates.append(_Rows(per_row, first, ticks))
+    if whole:
+        candidates = [rows for rows in candidates if all(abs(value - round(value)) < _CLOSE for value in rows.values())]
+    return min(candidates, key=lambda rows: rows.cost(height), default=None)
+
+
+def _heights(least: float, height: int) -> Iterator[tuple[float, int]]:
+    """Yield possible values per row, at least `least`, with the number of rows between two labels."""
+    if height < LEAST_SCALE:
+        for step in _round_from(least, _EVEN):
+            yield step, height - 1
+        return
+    for gap in range(max(2, -(-height // MAX_TICKS)), (height - 1) // 2 + 1):
+        for step in _round_from(least * gap, _NICE if height >= TALL else _EVEN):
+            yield step / gap, gap
+
+
+def _round_from(least: float, parts: Sequence[float]) -> list[float]:
+    """Return the round numbers from `least` to three times that."""
+    power = 10.0 ** math.floor(math.log10(least))
+    numbers = [part * power * ten for ten in (1, 10) for part in parts]
+    return [number for number in numbers if least * (1 - 1e-9) <= number <= 3 * least]
+
+
+def _plain(low: float, high: float, height: int) -> Axis:
+    """Return an axis with labels at its first and its last row, round or not."""
+    rows = (0, height - 1) if height > 1 else (0,)
+    parts = [(row + _FOOT) / (height - _FOOT) for row in rows]
+    values = [low * (1 - part) + high * part for part in parts]  # without `high - low`, which could overflow
+    return Axis(low, high, beside_rows(labeled(values), rows, height))
+
+
+def beside_rows(labels: Sequence[str], rows: Sequence[int], height: int) -> tuple[str, ...]:
+    """Return one label per row, from top to bottom; `rows` are counted from the bottom."""
+    by_row = dict(zip(rows, labels, strict=True))
+    return tuple(by_row.get(row, "") for row in reversed(range(height)))
+
+
+def labeled(values: Sequence[float]) -> list[str]:
+    """Return the values as text, with enough digits to distinguish them."""
+    step = min((after - before for before, after in pairwise(values)), default=0.0)
+    digits = max((_digits(value, step) for value in values), default=0) if values else 0
+    return [label(value, step, digits) for value in values]
+
+
+def _digits(value: float, step: float) -> int:
+    """Return how many decimals of a value an axis with this step needs."""
+    return next((digits for digits in range(5) if abs(round(value, digits) - value) < step / 1000), 5)
+
+
+def label(value: float, step: float = 0.0, digits: int = 0) -> str:
+    """Return a value in at most about LABEL cells, with `digits` decimals if they fit."""
+    if abs(value) < step / 1000:
+        return "0"
+    if step > 1e-4 and abs(value) < 1e5 and len(text := f"{value:,.{digits}f}") <= LABEL:
+        return text
+    if 100 <= abs(value) < 1e5:
+        return f"{value:,.0f}"
+    for unit, factor in (("k", 1e3), ("M", 1e6), ("G", 1e9)):
+        if 1e5 <= abs(value) < 1000 * factor:
+            return f"{value / factor:,.4g}{unit}"
+    return f"{value:.3g}".replace("e-0", "e-")
+
+
+# The only code that calls plotext.
+#
+# plotext 6 is C++ behind ctypes. A single nan or inf among its points aborts the process, and a point far outside the
+# limits is interpolated cell by cell until memory runs out. So it gets only finite values, scaled to 0..1, at most
+# three points per column; values that were left out or cut are returned as marks. It is imported when the first chart
+# is drawn, because the import takes longer than the rest of the start-up.
+
+Point = tuple[float, float]
+Series = tuple[int, str, tuple[tuple[Point, ...], ...]]  # number, tone, and joined points
+
+_BAND, _OVER, _LINE = 16, 18, 17  # plotext's color numbers, used to identify the series of a cell
+_ANSI = re.compile(r"\x1b\[([0-9;]*)m|([^\x1b]+)")
+_SAME = 1e-9  # of a value: smaller differences are rounding errors of a constant
+_MAX_GAP = 3  # times the median distance between values: a line does not bridge a longer gap
+_MAX_SPREADS = 3.0  # values further outside would flatten the rest of the chart
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawn line: rows of braille, their axis, and the columns in which values are missing or cut."""
+
+    rows: list[Row]
+    axis: Axis
+    gaps: frozenset[int]  # all values are nan or infinite
+    above: frozenset[int]  # cut at the upper limit
+    below: frozenset[int]
+
+
+def limits(values: Iterable[float], least: float = 0.0) -> tuple[float, float]:
+    """Return limits that hold all finite values, except single outliers that would flatten the rest.
+
+    Args:
+        least: the minimum distance of the limits: smaller differences are noise.
+    """
+    finite = sorted(value for value in values if math.isfinite(value))
+    if not finite:
+        return 0.0, 1.0
+    low, high = finite[0], finite[-1]
+    if len(finite) >= 8:
+        twentieth = max(1, len(finite) // 20)
+        first, last = finite[twentieth], finite[-1 - twentieth]
+        spread = last / 2 - first / 2 or max(abs(first) / 20, 5e-324)  # halves cannot overflow
+        if high / 2 - last / 2 > _MAX_SPREADS * spread:
+            high = last + spread
+        if first / 2 - low / 2 > _MAX_SPREADS * spread:
+            low = first - spread
+    if not high / 4 - low / 4 > max(1e-300, _SAME * max(abs(low / 4), abs(high / 4))):
+        room = abs(low) * 0.1 if abs(low) > 1e-290 else 1.0
+        low, high = (low - room if low else 0.0), high + room  # a constant 0 lies on the lower edge
+    if high / 4 - low / 4 < least / 4:
+        room = (least - (high - low)) / 2
+        low, high = (0.0, least) if 0 <= low < room else (low - room, high + room)  # no axis below 0 for counts
+    return max(low, -1.7e308), min(high, 1.7e308)
+
+
+def silences(buckets: Sequence[Bucket | None]) -> set[int]:
+    """Return the buckets before which a curve has a long gap, which the line does not bridge.
+
+    Values that are rare but regular, as of an evaluation, stay joined.
+    """
+    known = [index for index, bucket in enumerate(buckets) if bucket is not None]
+    if len(known) < 2:
+        return set()
+    apart = [after - before for before, after in pairwise(known)]
+    within = sum(bucket.count - 1 for bucket in buckets if bucket is not None)  # values that follow in the same bucket
+    typical = median([*apart, *[1] * min(within, len(known))])
+    return {after for before, after in pairwise(known) if after - before > _MAX_GAP * typical}
+
+
+def line(
+    buckets: Sequence[Bucket | None],
+    grid: Grid,
+    width: int,
+    height: int,
+    tone: str,
+    band: str,
+    over: Sequence[Bucket | None] = (),
+    over_tone: str = "",
+    least: float = 0.0,
+    upright: Callable[[float, float, int], Axis] = linear,
+) -> Picture:
+    """Draw the means of `buckets` as a line over the band of their lows and highs, in width x height cells.
+
+    Args:
+        over: a second line on the same grid, with its own limits.
+        least: the minimum distance of the limits.
+        upright: returns the axis for a lower limit, an upper limit and a number of rows.
+    """
+    known = [bucket for bucket in buckets if bucket is not None and math.isfinite(bucket.mean)]
+    ends = limits([value for bucket in known for value in (bucket.low, bucket.high, bucket.mean)], least)
+    axis = upright(*ends, max(1, height))
+    low, high = axis.low, axis.high
+    dots = max(1, 4 * height - 1)
+
+    def scaled(value: float) -> float:
+        part = (value / 4 - low / 4) / (high / 4 - low / 4)
+        return round(min(1.0, max(0.0, part)) * dots) / dots  # in whole dots, so that small changes redraw nothing
+
+    runs: list[list[Point]] = [[]]
+    apart = silences(buckets)
+    bars: list[list[Point]] = []
+    gaps, above, below = set(), set(), set()
+    for index, bucket in enumerate(buckets[:width]):
+        at = grid.column(index)
+        if bucket is None or at >= width:
+            continue
+        if not math.isfinite(bucket.mean):
+            gaps.add(at)
+            runs.append([])
+            continue
+        if index in apart:
+            runs.append([])
+        runs[-1].append((float(at), scaled(bucket.mean)))
+        if bucket.low < bucket.high:
+            bars.append([(float(at), scaled(bucket.low)), (float(at), scaled(bucket.high))])
+        if bucket.high > high or bucket.mean > high:
+            above.add(at)
+        if bucket.low < low or bucket.mean < low:
+            below.add(at)
+    second = ((_OVER, over_tone, _line_alone(over, grid, width, dots)),) if over else ()
+    series = ((_BAND, band, tuple(map(tuple, bars))), *second, (_LINE, tone, tuple(map(tuple, runs))))
+    rows = list(_braille(series, width, height))
+    return Picture(rows, axis, frozenset(gaps), frozenset(above), frozenset(below))
+
+
+def _line_alone(buckets: Sequence[Bucket | None], grid: Grid, width: int, dots: int) -> tuple[tuple[Point, ...], ...]:
+    """Return the means as joined points, scaled between their own limits."""
+    means = [None if bucket is None else bucket.mean for bucket in buckets[:width]]
+    low, high = limits([mean for mean in means if mean is not None])
+    runs: list[list[Point]] = [[]]
+    apart = silences(buckets)
+    for index, mean in enumerate(means):
+        at = grid.column(index)
+        if mean is None or at >= width:
+            continue
+        if index in apart or not math.isfinite(mean):
+            runs.append([])
+        if not math.isfinite(mean):
+            continue
+        part = min(1.0, max(0.0, (mean / 4 - low / 4) / (high / 4 - low / 4)))
+        runs[-1].append((float(at), round(part * dots) / dots))
+    return tuple(map(tuple, runs))
+
+
+_plotext: Any = None
+
+
+def _module() -> Any:
+    global _plotext
+    if _plotext is None:
+        import plotext
+
+        plotext.terminal.limit(False, False)  # otherwise charts are limited to the terminal's size at import
+        plotext.figure.axes(False)
+        _plotext = plotext
+    return _plotext
+
+
+@lru_cache(maxsize=16)  # a new step rarely changes a dot of a long curve
+def _braille(series: tuple[Series, ...], width: int, height: int) -> tuple[Row, ...]:
+    """Draw each run of points, joined by lines. Points must be finite, x within the width and y within 0..1."""
+    blank: list[Row] = [[(" " * width, "text")] for _ in range(height)]
+    if width < 2 or height < 1 or not any(run for _, _, runs in series for run in runs):
+        return tuple(blank)
+    plotext = _module()
+    figure = plotext.figure  # shared by all charts: a new one costs twice as much. Only the app's thread draws
+    figure.clear.data()
+    figure.plot_size(width, height)
+    tones = {number: tone for number, tone, _ in series}
+    for number, _, runs in series:
+        points = [point for run in runs for point in run]
+        if not points:
+            continue
+        marker = plotext.marker("braille", plotext.pixel(number))
+        signal = figure.signal([x for x, _ in points], [y for _, y in points], marker=marker).lines()
+        begin = 0
+        for run in runs:
+            if run:
+                signal.line(begin, False)
+                begin += len(run)
+        figure.draw(signal)
+    figure.ruler("x").lim(0, width - 1).frequency(0)
+    # plotext draws the limits in the middle of the lowest and the highest cell: half a cell lies beyond each.
+    half = 1.5 / (4 * height - 1) if height > 1 else 0.0
+    figure.ruler("y").lim(half, 1 - half).frequency(0)
+    rows = [_row(text, tones) for text in figure.build().string().split("\n")]
+    return (*rows[:height], *blank[len(rows) :])
+
+
+def _row(text: str, tones: dict[int, str]) -> Row:
+    """Return a line of plotext's output as spans; its foreground color numbers identify the series."""
+    row: Row = []
+    tone = "text"
+    for match in _ANSI.finditer(text):
+        codes, cells = match.groups()
+        if cells is not None:
+            row.append((cells, tone))
+        elif codes.startswith("38;5;"):
+            tone = tones.get(int(codes[5:]), "text")
+        elif codes in ("", "0"):
+            tone = "text"
+    return row

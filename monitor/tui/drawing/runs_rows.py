@@ -1,0 +1,404 @@
+"""The list of runs as rows of text: columns that fit the width, each group above its runs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from monitor import units
+from monitor.diagnosis.explain import gain
+from monitor.model.report import Rates, Report
+from monitor.model.steps.pace import SINCE
+from monitor.runs.fleet import Group, outline
+from monitor.runs.fleet import Row as RunRow
+from monitor.tui.drawing.curve_columns import top_limit
+from monitor.tui.drawing.rows import (
+    Row,
+    Span,
+    column,
+    cut,
+    fit,
+    flow,
+    printable,
+    row_width,
+    separated,
+    skyline,
+    spread,
+    text_width,
+    wrap,
+)
+from monitor.tui.drawing.timeline import clock
+from monitor.tui.panels.header import SEVERITY, skipped, speeds, step_of_total
+
+EMPTY = "no runs yet; start one: trainmon run -- python train.py"
+STATES = {
+    "running": ("● running", "good"),
+    "finished": ("✔ finished", "muted"),
+    "failed": ("✖ failed", "bad"),
+    "killed": ("✖ killed", "bad"),
+    "lost": ("? lost", "warning"),
+}
+UNKNOWN_EXIT = ("? ended", "warning")  # the exit code is unknown
+STATE_WIDTH = 10
+MIN_BEST_WIDTH = 26  # cells of the column "best", which takes all spare cells
+MAX_STEPS_WIDTH = 26  # cells of the column "steps": a million of a million
+_INDENT = 2  # cells of a run below the head of its group
+WORDS = {"highest": "max", "lowest": "min"}  # over one run's values
+BASELINES = {"median": "past runs"}  # names of what a speed is compared with, where they differ from `ratio_to`
+MIN_SPEED_RATIO = 0.9  # below this share of the compared speed, it is shown as a warning
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the list: a run, or the head of a group."""
+
+    group: Group
+    run: RunRow | None = None
+
+    @property
+    def path(self) -> Path | None:
+        return self.run.path if self.run is not None else None
+
+
+@dataclass(frozen=True)
+class _Column:
+    head: str
+    width: int
+    cell: Callable[[RunRow], tuple[str, str]]  # text and tone
+    of_group: Callable[[Group], str] = lambda group: ""
+
+
+def lines(groups: Sequence[Group]) -> list[Line]:
+    """Return the lines of the list, in order."""
+    out = []
+    for group in groups:
+        if group.name is not None:
+            out.append(Line(group))
+        out += [Line(group, run) for run in group.rows]
+    return out
+
+
+def _total(run: RunRow) -> int | None:
+    return (run.report.progress.steps_total if run.report is not None else None) or run.entry.steps_total
+
+
+def _steps(run: RunRow) -> tuple[str, str]:
+    entry = run.entry
+    report = run.report
+    done = report.progress.steps_done if report is not None else entry.step
+    total = _total(run)
+    if not done:
+        return units.UNKNOWN, "muted"
+    if not total:
+        return f"{done:,}", "text"
+    return f"{done:,}/{total:,} {units.share(min(1.0, done / total)):>4}", "text"
+
+
+def _steps_width(runs: Sequence[RunRow]) -> int:
+    """Return the cells that the steps will need at most, so that the columns do not move as the steps grow."""
+    totals = [_total(run) for run in runs]
+    known = max((len(f"{total:,}/{total:,} 100%") for total in totals if total), default=0)
+    return min(MAX_STEPS_WIDTH, max(len("steps"), known, *(len(_steps(run)[0]) for run in runs)))
+
+
+def _speed(run: RunRow) -> tuple[str, str]:
+    if run.report is None:
+        return units.pace(run.entry.steps_per_second), "text"
+    whole, recent = run.report.throughput, run.report.throughput.recent
+    tokens = (recent.tokens_per_second if run.living else None) or whole.tokens_per_second
+    if tokens:
+        return units.rate(tokens, "tok/s"), "text"
+    return units.pace((recent.steps_per_second if run.living else None) or whole.steps_per_second), "text"
+
+
+def _ratio(run: RunRow) -> tuple[str, str]:
+    if run.speed_ratio is None:
+        return "", "faint"
+    return (
+        f"{units.share(run.speed_ratio)} of {BASELINES.get(run.ratio_to, run.ratio_to)}",
+        "warning" if run.speed_ratio < MIN_SPEED_RATIO else "muted",
+    )
+
+
+def _eta(run: RunRow) -> tuple[str, str]:
+    return (units.age(run.eta), "text") if run.living else ("", "faint")
+
+
+def _elapsed(run: RunRow) -> tuple[str, str]:
+    return units.age(run.report.progress.elapsed_seconds if run.report is not None else None), "muted"
+
+
+def _cost(run: RunRow) -> tuple[str, str]:
+    return units.money(run.cost), "text" if run.cost is not None else "muted"
+
+
+def _best(run: RunRow) -> tuple[str, str]:
+    if run.best is None:
+        return "", "faint"
+    return f"{run.best.metric} {units.number(run.best.value)} ({WORDS[run.best.word]})", "text"
+
+
+def _age(run: RunRow) -> tuple[str, str]:
+    seconds = run.entry.age_seconds
+    return (f"{units.age(max(0.0, seconds))} ago" if seconds is not None else units.UNKNOWN), "muted"
+
+
+def _group_eta(group: Group) -> str:
+    return units.age(group.eta()) if any(run.living for run in group.rows) else ""
+
+
+def _group_best(group: Group) -> str:
+    run = group.best
+    if run is None or run.best is None:
+        return ""
+    return f"best: {run.entry.name}, {run.best.metric} {units.number(run.best.value)}"
+
+
+_COLUMNS = (
+    _Column("steps", MAX_STEPS_WIDTH, _steps),
+    _Column("speed", 13, _speed),
+    _Column("speed against", 17, _ratio),
+    _Column("left", 11, _eta, _group_eta),
+    _Column("elapsed", 11, _elapsed),
+    _Column("cost", 9, _cost, lambda group: units.money(group.cost) if group.cost is not None else ""),
+    _Column("started", 15, _age),
+    _Column("best", MIN_BEST_WIDTH, _best, _group_best),
+)
+_PRIORITY = ("steps", "left", "speed", "best", "cost", "elapsed", "speed against", "started")  # the first fits first
+_LEFT = {"best"}  # columns that are aligned on the left
+
+
+def layout(groups: Sequence[Group], width: int) -> tuple[int, list[_Column]]:
+    """Return the width of the names, and the columns that fit and have a value for any run."""
+    runs = [run for group in groups for run in group.rows]
+    longest = max((text_width(run.entry.name[:40]) for run in runs), default=0) + _INDENT
+    rest = width - STATE_WIDTH - 6
+    name = max(8, min(longest, 36, rest // 3))
+    rest -= name
+    chosen = set()
+    columns = [
+        replace(column_, width=_steps_width(runs)) if column_.head == "steps" else column_ for column_ in _COLUMNS
+    ]
+    for column_ in sorted(columns, key=lambda column: _PRIORITY.index(column.head)):
+        if column_.width + 2 <= rest and any(column_.cell(run)[0] not in ("", units.UNKNOWN) for run in runs):
+            chosen.add(column_.head)
+            rest -= column_.width + 2
+    shown = [column_ for column_ in columns if column_.head in chosen]
+    more = min(rest, 36 - name, max(0, longest - name))
+    wider = [
+        replace(column_, width=column_.width + rest - more) if column_.head == "best" else column_ for column_ in shown
+    ]
+    return name + more, wider
+
+
+def head(groups: Sequence[Group], width: int) -> Row:
+    """Return the line with the names of the columns."""
+    name, shown = layout(groups, width)
+    fixed = "   " + column("run", name) + "  " + column("state", STATE_WIDTH)
+    return [
+        (
+            fixed + "".join("  " + column(column_.head, column_.width, column_.head not in _LEFT) for column_ in shown),
+            "muted",
+        )
+    ]
+
+
+def row(line: Line, placed: tuple[int, list[_Column]], here: bool, marked: Collection[Path]) -> Row:
+    """Return one line of the list. Cursor and mark are characters, so that they are visible without color.
+
+    Args:
+        placed: what `layout` returned.
+        here: whether the cursor is on this line.
+        marked: the runs marked for a comparison.
+    """
+    weight = " bold" if here else ""
+    pointer = "▸" if here else " "
+    if line.run is None:
+        return _group_row(line.group, placed, pointer, weight)
+    name, shown = placed
+    run = line.run
+    mark = "*" if run.path in marked else " "
+    exit_unknown = run.entry.state == "finished" and run.entry.exit_code is None
+    words, tone = UNKNOWN_EXIT if exit_unknown else STATES.get(run.entry.state, ("?", "warning"))
+    indent = " " * _INDENT if line.group.name is not None else ""
+    out: Row = [(f"{pointer}{mark} ", "accent bold")]
+    out.append((column(indent + run.entry.name, name), f"text{weight}"))
+    out.append(("  " + column(words, STATE_WIDTH), f"{tone}{weight}"))
+    for column_ in shown:
+        text, tone = column_.cell(run)
+        out.append(("  " + column(text, column_.width, column_.head not in _LEFT), f"{tone}{weight}"))
+    return out
+
+
+def _group_row(group: Group, placed: tuple[int, list[_Column]], pointer: str, weight: str) -> Row:
+    name, shown = placed
+    states = [run.entry.state for run in group.rows]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in STATES if state in states)
+    planned = f", {group.planned} planned" if group.planned else ""
+    label = f"{group.name}: {units.plural(len(states), 'run', 'runs')}{planned}, {counts}"
+    room = name + 2 + STATE_WIDTH
+    out: Row = []
+    for column_ in shown:
+        text = column_.of_group(group)
+        if not out and not text:
+            room += column_.width + 2  # the label extends over columns that are empty for a group
+        else:
+            out.append(("  " + column(text, column_.width, column_.head not in _LEFT), f"accent{weight}"))
+    return [(f"{pointer}  ", "accent bold"), (column(label, room), f"accent{weight}"), *out]
+
+
+def top(groups: Sequence[Group], reading: bool, width: int) -> Row:
+    """Return the line above the list, with the number of runs."""
+    everything = [run for group in groups for run in group.rows]
+    living = sum(run.living for run in everything)
+    left: Row = [(" trainmon ", "accent bold"), (f"{units.plural(len(everything), 'run', 'runs')}, ", "text")]
+    left.append((f"{living} running", "good bold" if living else "text"))
+    right: Row = [("reading reports… ", "muted")] if reading else []
+    return spread(left, right, width)
+
+
+def footer(width: int, marked: int, living: bool = True) -> Row:
+    """Return the line with the keys.
+
+    Args:
+        marked: how many runs are marked.
+        living: whether the run at the cursor can be stopped.
+    """
+    keys = [("Enter", "open"), ("Space", "mark"), ("c", f"compare {marked}" if marked > 1 else "compare")]
+    keys += [("q", "quit"), *([("k", "stop")] if living else []), ("r", "replay"), ("t", "theme")]
+    out: Row = [(" ", "text")]
+    for key, label in keys:
+        part: Row = [(key, "accent bold"), (f" {label}   ", "muted")]
+        if row_width(out) + row_width(part) > width:
+            break
+        out += part
+    return out
+
+
+def empty(width: int) -> Row:
+    """Return the line shown where there are no runs."""
+    return [(" " + fit(EMPTY, max(0, width - 1)), "muted")]
+
+
+# The preview of the run at the cursor, below the list where there is room. Pure.
+
+LABEL = 13  # cells
+MIN_ROWS = 6  # of a preview: fewer would repeat the list
+HIGH = 18  # rows from which the step times get three of them
+MAX_PHASES = 8
+DOT: Span = ("  ·  ", "faint")
+MAX_OTHERS = 3  # findings besides the verdict
+
+
+def preview(run: RunRow, width: int, height: int) -> list[Row]:
+    """Return at most `height` rows about a run; none if there is too little room."""
+    if height < MIN_ROWS:
+        return []
+    rule: Span = ("─", "rule")
+    rows: list[Row] = [[], spread([rule, (f" {fit(run.entry.name, 60)} ", "text bold")], [], width, rule)]
+    for label, lines in _facts(run, max(1, width - LABEL - 2), height >= HIGH):
+        head = label
+        for row in lines:
+            rows.append(cut([(column(f" {head}", LABEL), "muted"), *row], width))
+            head = ""
+    return rows[:height]
+
+
+def _facts(run: RunRow, width: int, high: bool) -> Iterator[tuple[str, list[Row]]]:
+    """Yield labels with their rows, the most important first, as a low screen has no room for all of them."""
+    report = run.report
+    if report is not None:
+        if report.outcome.error:
+            yield "error", wrap([(printable(report.outcome.error[:400]), "bad")], width, 0, 2)
+        elif run.entry.state in ("failed", "killed"):
+            yield "ended", [[(f"{run.entry.state}: {_how(run)}, no error reported", "bad")]]
+        yield from _judged(run, width)
+        yield "steps", _steps_row(report, width)
+        yield "speed", flow(_speeds(report), width, DOT, 3) if high else [separated(_speeds(report), width)]
+        if high and run.speed_ratio is not None:
+            yield "against", [[(fit(_compared_with(run), width), "text")]]
+        if len(run.pace) > 1:
+            yield "step time", _step_times(run.pace, report.progress.steps_done, width, 3 if high else 1)
+        yield "phases", _phases(report, width)
+    elif run.entry.state in ("failed", "killed"):
+        yield "ended", [[(f"{run.entry.state}: {_how(run)}", "bad")]]
+    if run.entry.command:
+        yield "command", wrap([(printable(" ".join(run.entry.command)[:600]), "text")], width, 2, 2)
+    yield "run", [[(fit(run.entry.id, width), "text")]]
+    if run.entry.host:
+        yield "host", [[(fit(run.entry.host, width), "text")]]
+
+
+def _how(run: RunRow) -> str:
+    if run.entry.signal:
+        return units.signal_name(run.entry.signal)
+    return f"exit code {units.UNKNOWN if run.entry.exit_code is None else run.entry.exit_code}"
+
+
+def _compared_with(run: RunRow) -> str:
+    """Return what the share in the list refers to."""
+    share = units.share(run.speed_ratio)
+    if run.ratio_to == "median":
+        return f"{share} of the median steps/s of finished runs of this command"
+    return f"{share} of the expected tokens/s"
+
+
+def _judged(run: RunRow, width: int) -> Iterator[tuple[str, list[Row]]]:
+    verdict = run.verdict
+    if verdict is None:
+        return
+    possible_gain = gain(verdict.recoverable)
+    words = printable(verdict.title[:400]) + (f"; {possible_gain} faster" if possible_gain else "")
+    yield "verdict", wrap([(words, f"{SEVERITY.get(verdict.severity, 'accent')} bold")], width, 0, 2)
+    if verdict.advice:
+        yield "what to do", wrap([(printable(verdict.advice[:400]), "text")], width, 0, 2)
+    findings = run.report.findings if run.report is not None else []
+    others = [finding for finding in findings if finding.code != verdict.code]
+    if others:
+        yield "also", [[(fit(finding.title, width), "text")] for finding in others[:MAX_OTHERS]]
+
+
+def _steps_row(report: Report, width: int) -> list[Row]:
+    """Return the progress, with the reasons of skipped steps if it fits into one row."""
+    done: Row = [(step_of_total(report.progress), "text")]
+    elapsed: Row = [(f"{units.age(report.progress.elapsed_seconds)} ", "text bold"), ("elapsed", "muted")]
+    gap: Span = ("   ", "text")
+    whole, brief = (flow([done, elapsed, skipped(report.progress, why)], width, gap) for why in (True, False))
+    return whole if len(whole) == 1 else brief
+
+
+def _speeds(report: Report) -> Iterator[Row]:
+    """Yield the speed, now and since the first step where these differ, then the header's other figures."""
+    whole = report.throughput
+    now = whole.recent if report.outcome.state == "running" else Rates()
+    for recent, mean in (
+        (units.pace(now.steps_per_second), units.pace(whole.steps_per_second)),
+        (units.rate(now.tokens_per_second, "tok/s"), units.rate(whole.tokens_per_second, "tok/s")),
+    ):
+        if recent not in (units.UNKNOWN, mean):
+            yield [(recent, "text bold"), (f" now, {mean} {SINCE}", "muted")]
+        elif mean != units.UNKNOWN:
+            yield [(mean, "text bold"), (f" {SINCE}", "muted")]
+    for value, _, label in speeds(report)[2:]:
+        if label != "elapsed":
+            yield [(f"{value} ", "text bold"), (label, "muted")]
+
+
+def _step_times(pace: tuple[float, ...], steps: int, width: int, height: int) -> list[Row]:
+    """Return a sparkline of the step times, oldest first, with the range of its means and the steps per bar."""
+    ends = f"  means {units.duration(min(pace))} – {units.duration(max(pace))}"
+    shown = outline(pace, max(1, width - len(ends)))
+    drawn: list[Row] = [[(line, "accent")] for line in skyline(shown, height, top_limit(list(shown)))]
+    drawn[-1].append((ends, "muted"))
+    steps_per_bar = round(steps / len(shown))
+    if len(drawn) > 1 and steps_per_bar > 1:
+        drawn[-2].append((f"  bar = about {steps_per_bar:,} steps", "muted"))
+    return drawn
+
+
+def _phases(report: Report, width: int) -> list[Row]:
+    largest = sorted(report.phases, key=lambda phase: -phase.share)[:MAX_PHASES]
+    parts: list[Row] = [[(f"{fit(phase.name, 24)} ", "muted"), (units.share(phase.share), "text")] for phase in largest]
+    clock_name = clock(report, host=False)
+    return flow([*parts, *([[(clock_name, "muted")]] if clock_name and parts else [])], width)

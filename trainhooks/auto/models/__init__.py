@@ -1,0 +1,1 @@
+"""The models that an optimizer trains: their calls, copies, gradients and updates."""

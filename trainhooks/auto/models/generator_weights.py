@@ -1,0 +1,90 @@
+"""Whether a model that generates, and is a copy of the one that trains, gets its weights.
+
+A few numbers of both are compared from one call of `generate()` to the next, where both are in host memory: a copy by
+way of `.data` leaves no other trace. Reading a GPU's numbers would wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, List, Optional, Set, Tuple
+
+from trainhooks.auto.instrumentation import put_facts
+from trainhooks.auto.models import program_facts
+from trainhooks.device import cuda
+
+MAX_PAIRS = 4  # parameters that are compared, spread over the model
+MAX_CALLS = 512  # that are looked at
+FIRST_REPORT = 8  # calls; and again at each doubling
+
+Values = Tuple[float, ...]
+
+
+class GeneratorWeights:
+    """Count the calls before which the trained weights had changed, and those before which the copy's had."""
+
+    def __init__(self) -> None:
+        self._looked = 0
+        self._no_copies: Set[int] = set()  # ids of models that have nothing to compare: to find out takes milliseconds
+        self._last: Optional[Tuple[int, Values, Values]] = (
+            None  # id of the copy, its values, those of the trained model
+        )
+        self.updated = self.unchanged = 0
+        self._next_report = FIRST_REPORT
+
+    def generated(self, model: Any) -> None:
+        """Look at the weights of a model that has generated."""
+        trained = program_facts.trained_model()
+        if trained is None or id(model) in self._no_copies or self._looked >= MAX_CALLS or cuda.modes_active():
+            return
+        pairs = _pairs(program_facts.unwrapped(trained), program_facts.unwrapped(model))
+        if not pairs:
+            self._no_copies.add(id(model))
+            return
+        self._looked += 1
+        learner, copy = (tuple(map(_value, side)) for side in zip(*pairs))
+        last, self._last = self._last, (id(model), copy, learner)
+        if last is None or last[0] != id(model) or last[2] == learner:
+            return
+        self.updated += 1
+        self.unchanged += last[1] == copy
+        if self.updated >= self._next_report:
+            self._next_report *= 2
+            put_facts(generator_weights={"updated": self.updated, "unchanged": self.unchanged})
+
+
+def _pairs(trained: Any, copy: Any) -> List[Tuple[Any, Any]]:
+    """Return some parameters that train, each with that of the same name in the copy; empty where it is none."""
+    own = dict(_named(trained))
+    others = {name: parameter for name, parameter in _named(copy) if name in own}
+    if any(parameter is own[name] for name, parameter in others.items()):
+        return []  # it is the trained model, or shares weights with it
+    found = [
+        (own[name], parameter)
+        for name, parameter in others.items()
+        if own[name].requires_grad and _is_plain(own[name]) and _is_plain(parameter)
+        and own[name].shape == parameter.shape
+    ]  # fmt: skip
+    return found[:: max(1, len(found) // MAX_PAIRS)][:MAX_PAIRS]
+
+
+def _named(module: Any, head: str = "") -> Iterator[Tuple[str, Any]]:
+    """Yield names and parameters, as `module.named_parameters()` does, without a call of the program's methods."""
+    for name, parameter in (vars(module).get("_parameters") or {}).items():
+        if parameter is not None:
+            yield head + name, parameter
+    for name, part in (vars(module).get("_modules") or {}).items():
+        if part is not None:
+            yield from _named(part, f"{head}{name}.")
+
+
+def _is_plain(parameter: Any) -> bool:
+    return type(parameter).__name__ == "Parameter" and parameter.is_cpu and parameter.numel() > 0
+
+
+def _value(parameter: Any) -> float:
+    """Return the number in the middle of a parameter."""
+    middle = tuple(size // 2 for size in parameter.shape)
+    return float(parameter.detach()[middle])
+
+
+weights = GeneratorWeights()

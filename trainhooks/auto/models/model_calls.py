@@ -1,0 +1,423 @@
+"""Find the models that an optimizer trains, among the objects of the process, and observe their calls.
+
+No other module is changed: hooks on every module cost milliseconds and break compiled graphs. The program's frames are
+not read: up to Python 3.12 the variables of a frame, once read, live until its function returns.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+import weakref
+from functools import partial
+from itertools import compress
+from threading import get_ident
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+
+from trainhooks.auto.data_loading import BatchCounter
+from trainhooks.auto.instrumentation import harmless, put_facts
+from trainhooks.auto.models import program_facts
+from trainhooks.auto.models.model_copies import ModelCopies
+from trainhooks.auto.models.module_parts import parameters, parts
+from trainhooks.auto.operations.op_inspection import inspection
+from trainhooks.auto.rl.own_decoding import CACHES, OwnDecoding
+from trainhooks.auto.steps.step_tracker import StepTracker
+from trainhooks.lane_entries import host_clock
+
+# A search looks at each object of the process, which takes 0.1 s for half a million. So many come at once; a program
+# that goes on making models (a notebook, a sweep) has further ones searched for in this share of the time.
+PROMPT_SEARCHES = 16
+HAS_GENERATIONS = sys.version_info < (3, 14)  # that objects pass through one after the other
+MAX_SEARCH_SHARE = 0.005
+MAX_MODELS = 32  # alive at a time
+# A model that is trained by a method of its own (`agent.get_action(x)`, `model.loss(x)`) is never called as a module;
+# its parts are, in one of the first levels. Each followed call takes microseconds.
+FIRST_UNCALLED, LAST_UNCALLED = 2, 5  # steps of an optimizer after which its uncalled models are looked at
+MAX_PARTS = 256
+MAX_OTHER_CALLS = 64  # of other models since the leader's last: it is trained no longer (critics take a dozen)
+
+# The attribute (torch 2.1 and later) through which torch lets a model's call be another function, as `Module.compile`
+# sets it; Module._wrapped_call_impl calls it. A module's own hooks would be a part of the module: it could not be
+# pickled with ours (`torch.save(model)`) nor scripted, and every compiler would trace them. This attribute is not in
+# the state that torch saves, and compilers go straight to `forward`. A class with a way of its own of being saved or
+# copied may take all attributes, this one among them: see `_Unsaved`.
+CALL = "_compiled_call_impl"
+
+# Repeated calls of a model are counted over its first calls: a loop that repeats calls does so from the start.
+MAX_INSPECTED_CALLS = 256
+FIRST_REPORT = 32  # calls, and again at each doubling up to MAX_INSPECTED_CALLS
+
+
+class TrainedModels:
+    """Find the outermost modules that hold an optimizer's parameters, and follow their calls.
+
+    Attributes:
+        settled: optimizers whose models need no further search, by id.
+    """
+
+    def __init__(self, torch: Any, tracker: StepTracker) -> None:
+        self._module = torch.nn.Module
+        self._torch = torch
+        self._tracker = tracker
+        self._counts = BatchCounter(torch).model_inputs
+        self._followed: Dict[int, Any] = {}  # those alive, by id
+        self._leader: Optional[int] = None  # the id of the one whose inputs are counted
+        self._other_calls = 0  # since the leader's last
+        self._wrapped: Set[int] = set()  # the ids of those that get no further wrapper
+        self._called: Set[int] = set()  # the ids of those that were called in training
+        self._steps: Dict[int, int] = {}  # of optimizers that are not long settled, by id
+        self._searches = 0
+        self._next_search = 0.0  # time.monotonic
+        # The collections of older generations until the last search, and the modules that it found. Until the next one
+        # all that is made is in the younger generations, which are searched in a hundredth of the time.
+        self._looked_at: Optional[Tuple[Tuple[int, ...], List[Any]]] = None
+        self._copies = ModelCopies(torch, tracker, CALL)
+        self.settled: Dict[int, Any] = {}
+
+    def find(self, optimizer: Any) -> bool:
+        """Find and follow the models of an optimizer. Return false if it is too early for another search."""
+        began = time.monotonic()
+        if began < self._next_search:  # first: until it is settled, an optimizer comes here at each of its steps
+            return False
+        if len(self._followed) >= MAX_MODELS or self._is_known(optimizer):
+            return True
+        self._follow_all(self._outermost(_held_by(optimizer)))
+        self._searches += 1
+        if self._searches >= PROMPT_SEARCHES:
+            now = time.monotonic()
+            self._next_search = now + (now - began) / MAX_SEARCH_SHARE
+        return True
+
+    def settle(self, optimizer: Any) -> None:
+        """Search for the last time, at the optimizer's first step: the model has been wrapped and compiled by then."""
+        if self.find(optimizer):
+            key = id(optimizer)
+            self.settled[key] = weakref.ref(optimizer, lambda _: self.settled.pop(key, None))
+            self._wrapped.update(self._followed)
+
+    def steps(self, optimizer: Any) -> None:
+        """Follow the parts of models that are never called themselves, in an optimizer's first steps."""
+        key = id(optimizer)
+        if key not in self.settled:
+            self._steps[key] = 1
+            self.settle(optimizer)
+        elif key in self._steps:
+            self._steps[key] += 1
+            if self._steps[key] == FIRST_UNCALLED and self._searches < PROMPT_SEARCHES:
+                self._follow_copies(optimizer)
+            if self._steps[key] >= FIRST_UNCALLED and self._tracker.has_gradients:
+                self._follow_parts(_held_by(optimizer))
+                if self._steps[key] == LAST_UNCALLED and not self._called:
+                    self._follow_others()
+            if self._steps[key] == LAST_UNCALLED:
+                del self._steps[key]
+
+    def _follow_copies(self, optimizer: Any) -> None:
+        """Follow the copies of the model that leads, if this optimizer trains it."""
+        held = self._followed.get(self._leader or 0)
+        leader = None if held is None else held()
+        if leader is not None and _holds_any(leader, _held_by(optimizer)):
+            others = [module for module in self._modules() if id(module) not in self._followed]
+            self._copies.follow(program_facts.unwrapped(leader), others, _Unsaved)
+
+    def _follow_others(self) -> None:
+        """Follow models that got gradients where no model of an optimizer is called: it holds an earlier copy's."""
+        own = (vars(module).get("_parameters") or {} for module in self._modules())
+        kind = self._torch.nn.Parameter  # a class of its own has functions of its own
+        given = [one for held in own for one in held.values() if type(one) is kind and one.grad is not None]
+        self._leader = None
+        self._follow_all(self._outermost(set(map(id, given))))
+
+    def find_around(self, parameter: Any) -> None:
+        """Find and follow the models, or their parts, of a program that updates parameters without an optimizer."""
+        if self._searches >= LAST_UNCALLED:
+            return
+        self._searches += 1
+        if not self._followed:
+            self._follow_all(self._outermost({id(parameter)}))
+        else:
+            modules = [held() for held in self._followed.values()]
+            self._follow_parts({id(one) for module in modules if module is not None for one in parameters(module)})
+
+    def _follow_parts(self, wanted: Set[int]) -> None:
+        for key, held in list(self._followed.items()):
+            module = held()
+            if module is None or key in self._called or not _holds_any(module, wanted):
+                continue
+            inner = [part for part in self._callable_parts(module) if _holds_any(part, wanted)]
+            if len(self._followed) + len(inner) <= MAX_PARTS and not any(id(part) in self._followed for part in inner):
+                self._follow_all(inner, MAX_PARTS)
+                if self._leader == key:
+                    self._leader = None  # the part that is called first takes over
+
+    def _callable_parts(self, module: Any) -> List[Any]:
+        """Return the modules directly inside a module; in place of a list or dictionary of modules, those in it."""
+        found: List[Any] = []
+        waiting = list((vars(module).get("_modules") or {}).values())
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, (self._torch.nn.ModuleList, self._torch.nn.ModuleDict)):
+                waiting += (vars(part).get("_modules") or {}).values()
+            elif part is not None:
+                found.append(part)
+        return found
+
+    def _is_known(self, optimizer: Any) -> bool:
+        """Return whether all its parameters are those of models that were searched for at an optimizer's step."""
+        modules = [self._followed[key]() for key in self._wrapped]
+        held = {id(parameter) for module in modules if module is not None for parameter in parameters(module)}
+        return bool(held) and all(id(one) in held for group in optimizer.param_groups for one in group["params"])
+
+    def _follow_all(self, modules: List[Any], limit: int = MAX_MODELS) -> None:
+        for module in modules:
+            self._copies.give_up(module)
+            # The attribute is set in a module compiled in place, and missing in an older torch.
+            may_follow = getattr(module, CALL, module) is None
+            if may_follow and id(module) not in self._followed and len(self._followed) < limit:
+                self._follow(module)
+
+    def _follow(self, module: Any) -> None:
+        key = id(module)
+        if self._leader is None:
+            program_facts.trains(module)
+            self._leader = key
+        elif self._is_around_leader(module):  # compiled or wrapped after its optimizer was made: it is called instead
+            self._leader = key
+        _ModelCalls(self._torch, self._tracker, self._counts, self._leads, key, self._called).follow(module)
+        self._followed[key] = weakref.ref(module, lambda _: self._forget(key))
+        self._tracker.sees_model = True
+
+    def _is_around_leader(self, module: Any) -> bool:
+        held = self._followed.get(self._leader or 0)
+        leader = None if held is None else held()
+        return leader is not None and any(part is leader for part in parts(module))
+
+    def _forget(self, key: int) -> None:
+        self._followed.pop(key, None)
+        self._called.discard(key)
+        self._wrapped.discard(key)
+        if self._leader == key:
+            self._leader = None
+
+    def _leads(self, key: int) -> bool:
+        """Return whether this model's inputs are the step's; it takes over if the leader is no longer called."""
+        if key == self._leader:
+            self._other_calls = 0
+            return True
+        self._other_calls += 1
+        if self._leader is not None and self._other_calls < MAX_OTHER_CALLS:
+            return False
+        self._leader = key
+        return True
+
+    def _outermost(self, wanted: Set[int]) -> List[Any]:
+        """Return the modules that are part of no other and hold one of the parameters with these ids."""
+        parents: Dict[int, List[Any]] = {}  # by the id of the part
+        reached: List[Any] = []
+        for module in self._modules():
+            attributes = vars(module)
+            for part in (attributes.get("_modules") or {}).values():
+                parents.setdefault(id(part), []).append(module)
+            if any(id(parameter) in wanted for parameter in (attributes.get("_parameters") or {}).values()):
+                reached.append(module)
+        outermost: Dict[int, Any] = {}
+        seen: Set[int] = set()
+        while reached:
+            module = reached.pop()
+            if id(module) not in seen:
+                seen.add(id(module))
+                around = parents.get(id(module))
+                if around is None:
+                    outermost[id(module)] = module
+                else:
+                    reached += around
+        own = [module for module in outermost.values() if not _is_graph(module)]
+        return own or list(outermost.values())
+
+    def _modules(self) -> List[Any]:
+        """Return all modules of the process that the garbage collector knows."""
+        kinds: Set[type] = set()
+        classes: List[type] = [self._module]
+        while classes:
+            kind = classes.pop()
+            if kind not in kinds:
+                kinds.add(kind)
+                classes += type.__subclasses__(kind)
+        collections = tuple(row["collections"] for row in gc.get_stats()[1:])
+        known = [] if self._looked_at is None or self._looked_at[0] != collections else self._looked_at[1]
+        found: List[Any] = []
+        for generation in (0, 1) if known and HAS_GENERATIONS else (None,):
+            objects = gc.get_objects(generation)  # no two in one list: it might hold itself, and all would live on
+            found += compress(objects, map(kinds.__contains__, map(type, objects)))
+            del objects
+        young = {id(module) for module in found}
+        found += [module for held in known if (module := held()) is not None and id(module) not in young]
+        self._looked_at = collections, list(map(weakref.ref, found))
+        return found
+
+
+def _held_by(optimizer: Any) -> Set[int]:
+    """Return the ids of an optimizer's parameters."""
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+
+
+def _holds_any(module: Any, wanted: Set[int]) -> bool:
+    return any(id(parameter) in wanted for parameter in parameters(module))
+
+
+def _is_graph(module: Any) -> bool:
+    """Return whether this is a traced graph: compilers make such modules around the parameters of a model."""
+    return any(base.__module__ == "torch.fx.graph_module" for base in type(module).__mro__)
+
+
+class _ModelCalls:
+    """Report the calls of one model to the tracker.
+
+    Args:
+        counts: returns the counts of a batch.
+        leads: returns whether the inputs of the model with that id are the step's.
+        key: the model's id.
+        called: the ids of models that were called in training.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        tracker: StepTracker,
+        counts: Callable[[Any], Any],
+        leads: Callable[[int], bool],
+        key: int,
+        called: Set[int],
+    ) -> None:
+        self._called = called
+        self._torch = torch
+        self._tracker = tracker
+        self._counts = counts
+        self._leads = leads
+        self._key = key
+        self._repeated = RepeatedCalls()
+        self._decoding = OwnDecoding()
+
+    def follow(self, module: Any) -> None:
+        is_compiling = self._torch.compiler.is_dynamo_compiling
+        called = self._tracker.fast_path.model_call(module, self._repeated, is_compiling, self._begins)
+        # To script a module or a copy of it, torch would try to understand this annotation of what its dict holds.
+        getattr(self._torch.nn.Module, "__annotations__", {}).pop(CALL, None)
+        vars(module)[CALL] = _Unsaved(called)
+
+    def _begins(self, module: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Callable[..., Any]]:
+        """Record the begin of a model call off the fast path. Return the function to call if the tracker records it."""
+        tracker, fast_path = self._tracker, self._tracker.fast_path
+        if tracker.silent or id(module) != self._key or get_ident() != tracker.thread:
+            return None
+        if fast_path.in_part or tracker.in_forward or tracker.in_backward:
+            return None
+        if self._torch.compiler.is_compiling():  # torch.export calls it, on tensors that hold nothing
+            return None
+        fast_path.leave()
+        modes = tracker.checks.modes
+        if not module.training:
+            if tracker.grads_wanted():
+                modes.called_in_eval(module)
+        elif modes.pending or not modes.seen_training:
+            tracker.checks.evaluation_over()
+        call: Callable[..., Any] = module._call_impl
+        t = host_clock()
+        is_counted = tracker.forward_begins(module.training, t)
+        if not tracker.called and not tracker.grads_wanted():
+            harmless(self._called_without_grad, args, kwargs, t)
+        leads = tracker.called and self._leads(self._key)
+        tracker.leading_calls += leads
+        if is_counted and leads:
+            tracker.count(harmless(self._counts, kwargs if "input_ids" in kwargs else args))
+        if tracker.called:
+            self._called.add(self._key)
+            tracker.checks.syncs.called(module)
+            if inspection.due(module, tracker.began):
+                call = inspection.call_for(self._torch, module)
+            if inspection.done:
+                fast_path.model = self._key
+        if self._repeated.calls < MAX_INSPECTED_CALLS:
+            given = args[0] if args else kwargs.get("input_ids")
+            tensor = self._torch.Tensor
+            if isinstance(given, tensor):
+                others = {name: id(one) for name, one in (*enumerate(args), *kwargs.items()) if isinstance(one, tensor)}
+                if tracker.called:
+                    self._repeated.called(given, others, tracker.began, tracker.gradients)
+                else:
+                    self._repeated.looked(given, others)
+        return call
+
+    def _called_without_grad(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], t: int) -> None:
+        given = args[0] if args else kwargs.get("input_ids")
+        has_cache = bool(kwargs) and any(kwargs.get(name) is not None for name in CACHES)
+        if type(given) is self._torch.Tensor and self._decoding.is_decoding(given, t, has_cache):
+            self._tracker.decodes(self._decoding.began)
+
+
+class _Unsaved(partial):  # type: ignore[type-arg]
+    """The function that is called, as an object that every way of copying and pickling replaces by None.
+
+    None is what a module has there without us. A `partial` makes the call in C: there is no further frame, in which the
+    function would look for the module, and no measurable time is spent.
+    """
+
+    __slots__ = ()
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return type(None), ()
+
+
+class RepeatedCalls:
+    """Count calls of a model on the same input as the call before, whose result could have been reused.
+
+    Two views, two batches or two networks are not repeated calls, nor is a second pass with its own gradients.
+    """
+
+    __slots__ = ("_backwards", "_input", "_next_report", "_others", "_pending", "_step", "calls", "looks", "times")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.times = 0
+        self.looks = 0  # calls without gradients on the input that the model was trained on last
+        self._next_report = FIRST_REPORT
+        self._input: Optional["weakref.ReferenceType[Any]"] = None  # of the last call
+        self._others: Dict[Any, int] = {}  # the ids of its tensors, by place or name
+        self._step = 0  # the step in which that was, and how many backward passes this one had had
+        self._backwards = 0
+        self._pending = False  # the last call's input had had its backward pass, and there was none since
+
+    def called(self, given: Any, others: Dict[Any, int], step: int, backwards: int) -> None:
+        """Count one call.
+
+        Args:
+            given: the tensor that the model is called on.
+            others: the ids of all tensors that it is given, by place or name.
+            step: tells steps apart.
+            backwards: gradients computed in this step so far.
+        """
+        self.calls += 1
+        had_backward = step != self._step or backwards > self._backwards  # an ended step has had its backward pass
+        again = self._is_again(given, others)
+        if (again or self._pending) and not had_backward:
+            self.times += 1
+        self._pending = again and had_backward
+        self._input, self._others = weakref.ref(given), others
+        self._step, self._backwards = step, backwards
+        if self.calls < self._next_report:
+            return
+        while self.calls >= self._next_report:
+            self._next_report *= 2
+        if self.times or self.looks:
+            put_facts(forwards={"repeated": self.times, "calls": self.calls, "without_gradients": self.looks})
+
+    def looked(self, given: Any, others: Dict[Any, int]) -> None:
+        """Count a call without gradients, as for the accuracy of a training batch."""
+        self.looks += self._is_again(given, others)
+
+    def _is_again(self, given: Any, others: Dict[Any, int]) -> bool:
+        """Return whether a call is given what the last one was, labels apart: `model(user, other_item)` is not."""
+        if self._input is None or self._input() is not given:
+            return False
+        return all(others.get(name, one) == one for name, one in self._others.items())

@@ -1,0 +1,226 @@
+"""Whether a copy of the trained model, as the reference of a policy is, computes the same outputs again.
+
+A copy has the class and the parameter shapes of the model that trains, and no optimizer holds it. Its calls without
+gradients are timed, and the rows of their inputs compared with earlier ones, in host memory; elsewhere the tensors
+themselves are, as reading a GPU's values would wait for it.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from threading import get_ident
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from trainhooks.auto import unseen
+from trainhooks.auto.instrumentation import framework, harmless, put_facts
+from trainhooks.auto.models import generator_weights
+from trainhooks.auto.models.module_parts import parameters
+from trainhooks.auto.rl.own_decoding import OwnDecoding
+from trainhooks.auto.steps.step_tracker import StepTracker
+from trainhooks.device import cuda
+from trainhooks.lane_entries import NANOSECOND, host_clock
+
+MAX_COPIES = 4  # a reference, an earlier policy, an average of weights
+MAX_CALLS = 512  # of a copy, that are looked at
+MAX_ROWS, MAX_BYTES = 512, 1 << 20  # of an input: comparing more would be measurable
+MAX_KNOWN = 1 << 16  # rows that are kept
+FIRST_REPORT = 8  # calls, and again at each doubling up to MAX_CALLS
+
+Values = Tuple[Any, ...]
+
+
+class RepeatedInference:
+    """Count the calls of one copy whose inputs it was given before, with updates of the trained model in between."""
+
+    __slots__ = (
+        "_known", "_was_repeated", "_weights", "calls", "decoding", "mixed", "next_report", "repeated",
+        "repeated_ns", "rounds", "samples", "since", "until",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.repeated = 0  # calls with no new row
+        self.mixed = 0  # calls with new rows and known ones, as samples from a replay buffer have
+        self.rounds = 0  # times that new rows followed repeated ones: further epochs over a fixed data set have none
+        self._was_repeated = False
+        self.repeated_ns = self.since = self.until = 0
+        self._known: Dict[Any, Values] = {}  # row -> the trained weights when it was given first
+        self._weights: Optional[Values] = None
+        self.decoding = OwnDecoding()
+        self.samples = False  # it generates
+        self.next_report = FIRST_REPORT
+
+    def takes(self, rows: Sequence[Any], weights: Values, trained: Values) -> bool:
+        """Take a call. Return whether it computes what an earlier one did.
+
+        Args:
+            rows: what is equal for equal rows of the input.
+            weights: what changes with the copy's weights.
+            trained: what changes with the trained model's.
+        """
+        self.calls += 1
+        if weights != self._weights or len(self._known) > MAX_KNOWN:
+            self._weights = weights
+            self._known.clear()
+        # Rows of the same update are two answers that are alike, or two calls for one loss.
+        known = sum(self._known.get(row, trained) != trained for row in rows)
+        for row in rows:
+            self._known.setdefault(row, trained)
+        is_repeated = 0 < known == len(rows)
+        self.repeated += is_repeated
+        self.mixed += 0 < known < len(rows)
+        self.rounds += self._was_repeated and not known
+        self._was_repeated = is_repeated
+        return is_repeated
+
+
+class ModelCopies:
+    """Find the copies of the model that trains, and follow their calls.
+
+    Args:
+        attribute: through which torch lets a module's call be another function.
+    """
+
+    def __init__(self, torch: Any, tracker: StepTracker, attribute: str) -> None:
+        self._torch = torch
+        self._tracker = tracker
+        self._attribute = attribute
+        self._followed: Dict[int, Tuple[Any, RepeatedInference]] = {}  # by id, with a weak reference
+
+    def follow(self, trained: Any, modules: Sequence[Any], wrapper: Callable[[Any], Any]) -> None:
+        """Follow those of `modules` that are copies of `trained`.
+
+        Args:
+            modules: the candidates; none of them is in an optimizer.
+            wrapper: makes an object of a function that copying and pickling replace by None.
+        """
+        shapes = [parameter.shape for parameter in parameters(trained)]
+        for module in modules:
+            is_free = getattr(module, self._attribute, module) is None
+            if not is_free or module is trained or type(module) is not type(trained) or id(module) in self._followed:
+                continue
+            held = list(parameters(module))
+            own = any(one.grad is not None for one in held)  # an optimizer of its own may come to hold it
+            if shapes and not own and [one.shape for one in held] == shapes and len(self._followed) < MAX_COPIES:
+                vars(module)[self._attribute] = wrapper(self._function(module, trained))
+
+    def give_up(self, module: Any) -> None:
+        """Follow a module no longer: an optimizer came to hold it."""
+        if self._followed.pop(id(module), None) is not None:
+            vars(module).pop(self._attribute, None)
+
+    def _function(self, module: Any, trained: Any) -> Callable[..., Any]:
+        """Return the function to call in place of the copy's `_call_impl`, as `FastPath.model_call` does."""
+        key, counts = id(module), RepeatedInference()
+        reference = weakref.ref(module, lambda _: self._followed.pop(key, None))
+        own, learned = _some_parameters(module), _some_parameters(trained)
+        self._followed[key] = reference, counts
+        is_compiling, frame = self._torch.compiler.is_dynamo_compiling, sys._getframe
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return reference()._call_impl(*args, **kwargs)  # type: ignore[union-attr]
+            module = frame(1).f_locals["self"]
+            is_repeated = None
+            if id(module) == key and counts.calls < MAX_CALLS:
+                is_repeated = harmless(self._takes, counts, module, own, learned, args, kwargs)
+            began = host_clock()
+            try:
+                result = module._call_impl(*args, **kwargs)
+            except BaseException as error:
+                unseen.in_traceback(error)
+                raise
+            if is_repeated is not None:
+                harmless(self._ended, counts, is_repeated, began)
+            return result
+
+        return called
+
+    def _takes(
+        self,
+        counts: RepeatedInference,
+        module: Any,
+        own: Values,
+        learned: Values,
+        args: Tuple[Any, ...],
+        kwargs: Dict[str, Any],
+    ) -> Optional[bool]:
+        """Return whether a call repeats an earlier one; None if it is not looked at."""
+        tracker = self._tracker
+        if tracker.silent or get_ident() != tracker.thread or tracker.grads_wanted():
+            return None
+        if tracker.in_backward or tracker.nested or cuda.modes_active():
+            return None
+        given = args[0] if args else kwargs.get("input_ids")
+        if type(given) is self._torch.Tensor and counts.decoding.is_decoding(given, 0):
+            counts.samples = True  # it is given the same prompts, and its answers differ
+            if not framework.open_phases:  # in a loop of the program's own
+                generator_weights.weights.generated(module)
+        rows = self._rows(given) if type(given) is self._torch.Tensor else None
+        return None if rows is None else counts.takes(rows, _marks(own), _marks(learned))
+
+    def _rows(self, given: Any) -> Optional[List[Any]]:
+        if not given.is_cpu:
+            return [_Same(given)]
+        count = int(given.shape[0]) if given.dim() > 1 else 1
+        if not 0 < count <= MAX_ROWS or given.numel() * given.element_size() > MAX_BYTES:
+            return None
+        values = given.detach().reshape(count, -1).contiguous().view(self._torch.uint8).numpy()
+        return [hash(row.tobytes()) for row in values]
+
+    def _ended(self, counts: RepeatedInference, is_repeated: bool, began: int) -> None:
+        now = host_clock()
+        counts.since, counts.until = counts.since or began, now
+        counts.repeated_ns += now - began if is_repeated else 0
+        if counts.calls < counts.next_report:
+            return
+        while counts.calls >= counts.next_report:
+            counts.next_report *= 2
+        if counts.repeated and not counts.samples:
+            put_facts(
+                model_copy={
+                    "calls": counts.calls,
+                    "repeated": counts.repeated,
+                    "mixed": counts.mixed,
+                    "rounds": counts.rounds,
+                    "repeated_seconds": counts.repeated_ns / NANOSECOND,
+                    "watched_seconds": (counts.until - counts.since) / NANOSECOND,
+                }
+            )
+
+
+class _Same:
+    """A tensor that is compared by what it is, not by its values; it is kept alive by no one here."""
+
+    __slots__ = ("_held", "_key")
+
+    def __init__(self, tensor: Any) -> None:
+        self._held = weakref.ref(tensor)
+        self._key = id(tensor), tensor._version
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Same) or self._key != other._key:
+            return False
+        tensor = self._held()
+        return tensor is not None and tensor is other._held()
+
+
+def _some_parameters(module: Any) -> Values:
+    """Return weak references to the first, the middle and the last parameter: all of them are many to look at."""
+    held = list(parameters(module))
+    return tuple(map(weakref.ref, (held[0], held[len(held) // 2], held[-1])))
+
+
+def _marks(references: Values) -> Values:
+    """Return what changes with these parameters: a number of each, or how often it was written."""
+    return tuple([_mark(reference()) for reference in references])
+
+
+def _mark(parameter: Any) -> Any:
+    if parameter is None or not parameter.is_cpu or not parameter.numel():
+        return getattr(parameter, "_version", None)
+    return float(parameter.detach()[tuple(size // 2 for size in parameter.shape)])

@@ -1,0 +1,1 @@
+"""The census of operations in one forward pass."""

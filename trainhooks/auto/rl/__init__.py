@@ -1,0 +1,1 @@
+"""Reinforcement learning: environments, rollouts, decoding, time limits."""

@@ -1,0 +1,1 @@
+"""The steps of unmodified programs, and how many of them are planned."""

@@ -1,0 +1,309 @@
+"""The open step of a thread: its begin, its end, or its change into an evaluation.
+
+`step_tracker` drives it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections import deque
+from threading import get_ident
+from typing import Callable, Deque, List, Optional, Set
+
+from trainhooks import session
+from trainhooks.auto.instrumentation import framework, harmless
+from trainhooks.auto.models.update_checks import UpdateChecks
+from trainhooks.auto.rl.rollouts import Rollouts
+from trainhooks.auto.steps.fast_path import Counts, FastPath
+from trainhooks.auto.steps.parameter_updates import ManualUpdate, Optimizers
+from trainhooks.auto.steps.plan import passes
+from trainhooks.auto.steps.step_loss import StepLoss
+from trainhooks.device import cuda, deferred
+from trainhooks.lane_entries import AUTOMATIC, CANCEL, COUNT, END, LOG, RENAME, SKIP, SPAN, STEP, host_clock
+from trainhooks.protocol.vocabulary import SCALER_OVERFLOW
+from trainhooks.signal_errors import pass_on
+
+MIN_UNSEEN_UPDATES = 3  # updates after gradients without an optimizer's hook; from then on these are the steps
+MAX_PENDING = 64  # counts of batches that were fetched and not yet used
+MIN_STREAK = 3  # steps in a row with model calls without gradients before them; from then on these belong to the step
+
+
+class OpenStep:
+    """The state of one thread's step, as far as its calls of torch show it.
+
+    Args:
+        grads_wanted: returns whether gradients are recorded: torch.is_grad_enabled.
+    """
+
+    __slots__ = (  # more attributes than Python keeps together in an ordinary object
+        "announced", "backwards", "began", "call_counts", "called", "calls_without_grad", "checks", "entered",
+        "eval_iterator", "eval_last", "evaluating", "exhausted", "fast_path", "fetched_again", "fetches", "forwards",
+        "fresh", "gradients", "grads_wanted", "has_gradients", "in_backward", "in_forward", "iterator", "lane", "last",
+        "leading_calls", "loader_counts", "loss", "manual_update", "nested", "no_grad_seen", "no_grad_streak", "on_gpu",
+        "on_step_end", "open", "opened_by", "optimizers", "pending_batches", "put", "rollout_seen", "rollout_streak",
+        "rollouts", "sees_model", "silent", "skips", "stepped", "stepped_at", "thread", "unseen_updates",
+    )  # fmt: skip
+
+    def __init__(self, grads_wanted: Callable[[], bool]) -> None:
+        self.grads_wanted = grads_wanted
+        self.optimizers = Optimizers()
+        self.sees_model = False  # the model's calls are observed; else forward is the gap between data and backward
+        self.silent = False  # nothing is recorded: the program reports its steps itself, or the tracker failed
+        # Called at the end of steps with a `put` and False, and at the end of the program with True.
+        self.on_step_end: Optional[Callable[[session.Put, bool], None]] = None
+        self.fast_path = FastPath(self)
+        self.reset()
+
+    def reset(self) -> None:
+        """Reset all state, for the calling thread: at first, and in a forked child."""
+        self.checks = UpdateChecks()
+        self.lane = lane = session.own_lane()
+        lane.follower = self  # in steps timed on the device, entries pass through the device lane
+        self.put = lane.put
+        session.put_through(self.fast_path.restart(lane))
+        self.thread = get_ident()
+        self.optimizers.only = self.optimizers.only_on_cpu = None
+        self.announced = False  # the process is known to train
+        self.last: Optional[int] = None  # when the last step, or what was recorded after it, ended
+        self.began = 0
+        self.open = False
+        self.stepped: Set[int] = set()  # optimizers that have stepped in this step
+        self.stepped_at = 0  # when the last of them ended
+        self.on_gpu = False  # whether its work may go on after that
+        self.entered = 0  # optimizers' steps inside a scaler's, or another optimizer's, so far
+        self.nested: List[int] = []  # optimizers whose step is under way, innermost last
+        self.fetches = 0
+        self.iterator = 0  # of the last fetch, by its id
+        self.fetched_again = False  # it was fetched from again without gradients in between
+        self.exhausted = False  # it ended without gradients since the last fetch
+        self.opened_by: Optional[int] = None  # when the creation of an iterator ended, if the step began with it
+        self.forwards = 0
+        self.leading_calls = 0  # of `forwards`, those of the model whose inputs are counted
+        self.calls_without_grad = 0  # model calls without gradients or in evaluation mode
+        self.in_forward = False
+        self.called = False  # a model call of the open step is under way, whose end ends its forward phase
+        self.backwards = 0
+        self.gradients = 0  # with those of `torch.autograd.grad`
+        self.has_gradients = False  # gradients have been computed in this step
+        self.in_backward = False
+        self.unseen_updates = 0
+        self.manual_update: Optional[ManualUpdate] = None  # where there is neither an optimizer nor a loader
+        self.loss = StepLoss()
+        self.rollouts = Rollouts(self)
+        self.skips = 0
+        self.evaluating = False
+        self.eval_iterator: Optional[int] = None  # None: it has ended
+        self.eval_last = 0  # time of its last event
+        self.no_grad_seen = False  # model calls without gradients since the last step
+        self.no_grad_streak = 0  # steps in a row that had such calls before them
+        self.rollout_seen = False  # the same for calls in training mode, on a GPU
+        self.rollout_streak = 0
+        self.pending_batches: Deque[Counts] = deque(maxlen=MAX_PENDING)  # fetched and not yet used
+        self.loader_counts = False
+        self.call_counts: Optional[Counts] = None  # of the last model call that gradients may be computed for
+        self.fresh = True  # the next model call is the first of a batch
+
+    # The step
+
+    def begin(self, t: int) -> None:
+        """Begin a step; `t` may lie in the past, back to the end of the last one."""
+        if self.silent or session.explicit():
+            self.silent = True
+            return
+        self.fast_path.stop()
+        if session.device.watching and not self.fast_path.replaying:
+            session.device.begins(self.lane, AUTOMATIC)
+        put = self.put
+        put((STEP, t, AUTOMATIC))
+        if deferred.waiting:
+            deferred.poll(put)
+        self.open = True
+        self.began = t
+        self.fetches = self.forwards = self.calls_without_grad = self.backwards = self.gradients = self.skips = 0
+        self.leading_calls = 0
+        self.fetched_again = self.exhausted = self.has_gradients = False
+        self.fresh = True
+        self.call_counts = None
+        self.no_grad_streak = self.no_grad_streak + 1 if self.no_grad_seen else 0
+        self.rollout_streak = self.rollout_streak + 1 if self.rollout_seen else 0
+        self.no_grad_seen = self.rollout_seen = False
+
+    def end(self, t: int) -> None:
+        """End the step. Work that a GPU may still be doing belongs to it, so it ends with the next event."""
+        if not self.on_gpu and self.stepped:
+            t = self.stepped_at
+        put = self.put
+        self.rollouts.step_ends()
+        if self.loss.value is not None:
+            # With other models' calls among them, calls say nothing of how many batches there were.
+            calls = self.forwards if self.forwards == self.leading_calls else 0
+            loss = self.loss.of_step(self.backwards, (calls, self.fetches), len(self.stepped))
+            if loss is not None:
+                put((LOG, {"loss": loss}))
+        self.loss.step_ends()
+        if self.skips and self.skips >= len(self.stepped):
+            put((SKIP, SCALER_OVERFLOW))
+        if self.pending_batches and not framework.counts_batches:
+            while len(self.pending_batches) > 1:  # all but a batch that may have been fetched ahead
+                put((COUNT, *self.pending_batches.popleft()))
+        if self.leading_calls > 1:
+            put((COUNT, None, None, None, self.leading_calls))
+        put((END, t, AUTOMATIC))
+        self.open = self.called = False
+        self.last = t
+        self.sees_model = self.forwards > 0
+        if not self.optimizers.only_on_cpu:
+            self.optimizers.step_ended(self.stepped, has_fetches=self.fetches > 0)
+            if not self.announced:
+                self._announce()
+        self.stepped.clear()
+        if self.on_step_end is not None:
+            self.on_step_end(put, False)
+        self.checks.step_ended(self.no_grad_streak >= MIN_STREAK)
+        if self.announced and not self.checks.left:
+            self.fast_path.arm()
+
+    def cancel(self, t: int) -> None:
+        """Cancel the open step: nothing of it is counted."""
+        self.put((CANCEL, t, AUTOMATIC))
+        self.open = self.called = False
+        self.rollouts.canceled()
+
+    def finish(self) -> None:
+        """End the open evaluation, or the step whose optimizers have stepped, at the end of the program."""
+        if get_ident() != self.thread or not self.announced or self.silent:
+            return
+        self.fast_path.leave()
+        harmless(self.checks.finish)  # while the lane still takes entries
+        harmless(passes.finish)
+        if self.evaluating:
+            self._evaluation_ends(self.eval_last)
+        elif self.open and (self.stepped or (self.unseen_updates and self.has_gradients)):
+            self.on_gpu = False
+            self.end(host_clock() if self.manual_update is None else self.manual_update.ended)
+        if self.on_step_end is not None:
+            self.on_step_end(self.put, True)
+
+    def fail(self) -> None:
+        """Record nothing from here on, after an unexpected error; one of the program's signal handlers is passed on."""
+        pass_on(sys.exc_info()[1])
+        self.silent = True
+        self.fast_path.stop()
+        if self.open:
+            self.cancel(host_clock())
+        if os.environ.get(session.DEBUG_VARIABLE):
+            sys.excepthook(*sys.exc_info())
+
+    def adopt(self) -> bool:
+        """Move to the calling thread, where an optimizer steps, unless a training is known. Return whether it moved."""
+        if self.announced or self.silent:
+            return False
+        session.device.release()
+        self.reset()
+        return True
+
+    def _announce(self) -> None:
+        if self.optimizers.none_stepped and self.unseen_updates < MIN_UNSEEN_UPDATES:
+            return
+        self.announced = True
+        session.announce()
+        atexit.register(self.finish)  # runs before the session's own, which was registered earlier
+        process = sys.modules.get("multiprocessing.process")
+        if process is not None and process.parent_process() is not None:  # atexit does not run in such a process
+            sys.modules["multiprocessing.util"].Finalize(None, self.finish, exitpriority=-99)
+
+    def _ensure_open(self, t: int) -> bool:
+        """End the open step if all its updates are made, and begin one if none is open, as work on the model begins.
+
+        Returns:
+            Whether a step is open now.
+        """
+        if self.open:
+            if self.stepped:
+                if self.optimizers.all_in(self.stepped):
+                    self.end(t)
+            elif self.has_gradients and not self.fetches:  # else the next fetch ends it
+                update = self.manual_update
+                if update is not None:
+                    if self.optimizers.none and update.updated():
+                        self._end_unseen(t if self.may_lag() else update.ended)
+                elif self._updated_unseen():
+                    self._end_unseen(t)
+        if not self.open:
+            self.begin(self.since(t))
+        return self.open
+
+    def _updated_unseen(self) -> bool:
+        optimizers = self.optimizers
+        return optimizers.none_stepped and not self.nested and optimizers.parameters_changed()
+
+    def _end_unseen(self, t: int) -> None:
+        """End a step whose update no optimizer's hook reported: manual, or by a compiled optimizer."""
+        self.unseen_updates += 1
+        self.end(t)
+
+    # On a GPU
+
+    def may_lag(self) -> bool:
+        """Return whether a GPU may still be working on the last call when that has returned."""
+        return self.on_gpu or (self.optimizers.none_stepped and cuda.started() is not None)
+
+    def since(self, t: int) -> int:
+        """Return when a step began whose first event is at `t`: at the end of the last one.
+
+        On a GPU the last step ends with the next event, so work in between (an evaluation, a checkpoint) ended by `t`.
+        """
+        return t if self.on_gpu else self.last or t
+
+    def span_begins(self, t: int) -> None:
+        """End the open evaluation or finished step, as a span (a checkpoint, a framework's evaluation) begins."""
+        if self.silent or self.in_forward or self.in_backward or self.nested:
+            return
+        if self.evaluating:
+            if t >= self.eval_last:  # else the span is recorded in hindsight
+                self._evaluation_ends(t)
+        elif t >= self.stepped_at:
+            self.end_if_done(t)
+
+    def end_if_done(self, t: int) -> None:
+        """End a step that is open only because a GPU may still be working, as work outside of steps begins."""
+        if self.open and self.on_gpu and self.stepped and self.optimizers.all_in(self.stepped):
+            self.end(t)
+            self.fast_path.stop()  # the next step decides itself whether it is timed on the device
+
+    # Evaluation
+
+    def evaluation_begins(self, t: int, iterator: int) -> None:
+        self.fast_path.stop()
+        self.put((SPAN, t, "eval"))
+        self.evaluating = True
+        self.eval_iterator = iterator
+        self.eval_last = t
+
+    def decodes(self, since: int) -> None:
+        """Record that the model writes sequences since then, without gradients: it is no evaluation."""
+        if self.open or self.nested or framework.open_phases or framework.open_evaluations:
+            return  # a framework's own generation has its name
+        if not self.evaluating:
+            self.evaluation_begins(since, 0)
+        self.put((RENAME, "generation"))
+
+    def _becomes_evaluation(self, t: int) -> None:
+        """Turn the open step into an evaluation."""
+        self.cancel(t)
+        self.pending_batches.clear()
+        self.evaluation_begins(self.began, self.iterator)
+        self.eval_last = t
+
+    def _evaluation_ends(self, t: int) -> None:
+        """End the evaluation with its last event, as something else begins at `t`.
+
+        If a GPU may have been working since then, it ends at `t`: the program has waited for its results.
+        """
+        t = max(t, self.eval_last) if self.may_lag() else self.eval_last
+        self.put((None, t))
+        self.evaluating = False
+        if not self.open:
+            self.last = t

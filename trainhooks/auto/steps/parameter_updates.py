@@ -1,0 +1,175 @@
+"""The parameter updates that end a step: by optimizers, or by the program's own lines without one."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Dict, Optional, Set
+
+from trainhooks import session
+from trainhooks.auto.models import program_facts
+
+# Whole steps without an optimizer's step after which steps no longer wait for it. Waiting is harmless if the next fetch
+# ends the step anyway (critics trained a hundred times for each generator step); else it merges steps.
+MAX_MISSED_WITH_FETCHES = 128
+MAX_MISSED = 1
+
+MAX_COPIED = 65_536  # elements of a parameter that is compared
+PROOFS = 3  # updates that are proven by comparing values; later ones are assumed, without the cost
+
+
+class Optimizers:
+    """The live optimizers that a step waits for, held weakly.
+
+    Attributes:
+        none_stepped: whether no optimizer has stepped so far.
+        only: the id of the only optimizer; None if there are several or it is unknown.
+        only_on_cpu: the same if its parameters are on the CPU; else None.
+    """
+
+    __slots__ = ("_awaited", "_captured", "_missed", "_on_gpu", "_version", "none_stepped", "only", "only_on_cpu")
+
+    def __init__(self) -> None:
+        self.none_stepped = True
+        self.only: Optional[int] = None
+        self.only_on_cpu: Optional[int] = None
+        self._awaited: Dict[int, Any] = {}  # by id
+        self._missed: Dict[int, int] = {}  # whole steps without its step
+        self._on_gpu: Dict[int, bool] = {}
+        self._version = 0  # sum over the parameters
+        self._captured = False
+
+    @property
+    def none(self) -> bool:
+        """Return whether there is no optimizer: the program updates its parameters itself."""
+        return self.none_stepped and not self._awaited
+
+    def add(self, optimizer: Any) -> None:
+        """Wait for a new optimizer."""
+        key = id(optimizer)
+
+        def forget(_: Any) -> None:
+            for known in (self._awaited, self._missed, self._on_gpu):
+                known.pop(key, None)
+            self.only = self.only_on_cpu = None
+
+        self._awaited[key] = weakref.ref(optimizer, forget)
+        self._missed[key] = 0
+        self.only = self.only_on_cpu = None
+
+    def record_step(self, key: int, optimizer: Any) -> bool:
+        """Record a step. Return whether the parameters are on a GPU. `optimizer` may be None after its first step."""
+        try:
+            on_gpu = self._on_gpu[key]
+        except KeyError:
+            firsts = [parameter for group in optimizer.param_groups for parameter in group["params"][:1]]
+            devices = {parameter.device.index for parameter in firsts if parameter.is_cuda}
+            on_gpu = self._on_gpu[key] = bool(devices)
+            for device in devices:
+                if type(device) is int:
+                    session.device.place.works_on(device)
+            program_facts.optimizer_steps(optimizer)
+        if key not in self._awaited and optimizer is not None:
+            self.add(optimizer)
+        self.none_stepped = False
+        return on_gpu
+
+    def step_captured(self) -> None:
+        """Note a step that only a CUDA graph records: a fused optimizer changes no version."""
+        self._captured = True
+
+    def parameters_changed(self) -> bool:
+        """Return whether parameters changed since the last call, as by a compiled optimizer, which calls no hook."""
+        now = sum(
+            parameter._version
+            for known in list(self._awaited.values())
+            for group in getattr(known(), "param_groups", ())
+            for parameter in group["params"][:1]
+        )
+        before, self._version = self._version, now
+        captured, self._captured = self._captured, False
+        return bool(before != now) or captured
+
+    def all_stepped(self, stepped: Set[int]) -> None:
+        """Add all optimizers to `stepped`, after the replay of a CUDA graph: which of them it holds is unknown."""
+        self.none_stepped = False
+        stepped.update(self._awaited)
+
+    def all_in(self, stepped: Set[int]) -> bool:
+        """Return whether all awaited optimizers have stepped."""
+        return self._awaited.keys() <= stepped
+
+    def step_ended(self, stepped: Set[int], has_fetches: bool) -> None:
+        """Stop waiting for optimizers that have missed too many whole steps."""
+        awaited = self._awaited
+        if len(awaited) == 1:
+            (key,) = awaited
+            self.only = key if key in stepped else None
+            self.only_on_cpu = None if self._on_gpu.get(key, True) else self.only
+            return
+        self.only = None
+        for key in list(awaited):
+            if key in stepped:
+                self._missed[key] = 0
+            else:
+                missed = self._missed[key] = self._missed.get(key, 0) + 1
+                if missed >= (MAX_MISSED_WITH_FETCHES if has_fetches else MAX_MISSED):
+                    awaited.pop(key, None)
+
+
+class ManualUpdate:
+    """Detect updates without an optimizer (`p.data -= lr * p.grad`), by one parameter between two backward passes.
+
+    An update is certain if the gradient was dropped or zeroed since the last pass and the values changed: gradients
+    that only inspect a model change no values.
+
+    Attributes:
+        ended: when the last backward pass ended, in nanoseconds of the host clock.
+    """
+
+    __slots__ = ("_gradient_version", "_parameter", "_proofs", "_storage", "_values", "ended")
+
+    def __init__(self, parameter: Any) -> None:
+        self._parameter = weakref.ref(parameter)
+        self._proofs = 0
+        self._gradient_version: Optional[int] = None  # after the last backward pass; None: there was no gradient
+        self.ended = 0
+        self._keep(parameter)
+
+    @property
+    def alive(self) -> bool:
+        return self._parameter() is not None
+
+    def backward_ended(self, t: int) -> None:
+        parameter = self._parameter()
+        gradient = None if parameter is None else parameter.grad
+        self._gradient_version = None if gradient is None else gradient._version
+        self.ended = t
+
+    def updated(self) -> bool:
+        """Return whether the last backward pass ended a step. To be called as the next one begins."""
+        parameter = self._parameter()
+        if parameter is None or self._gradient_version is None:
+            return False
+        gradient = parameter.grad
+        if gradient is not None and gradient._version == self._gradient_version:
+            return False  # the next one adds to it
+        if self._proofs < PROOFS:
+            if not self._changed(parameter):
+                return False
+            self._proofs += 1
+            self._keep(parameter)
+        return True
+
+    def _keep(self, parameter: Any) -> None:
+        self._storage = (parameter._version, parameter.data_ptr())
+        is_cheap = parameter.is_cpu and parameter.numel() <= MAX_COPIED  # comparing on a GPU would wait for it
+        # No copy: a tensor of ours would be among the program's, also after it has deleted its own.
+        self._values = _digest(parameter) if is_cheap and self._proofs < PROOFS else None
+
+    def _changed(self, parameter: Any) -> bool:
+        moved = (parameter._version, parameter.data_ptr()) != self._storage
+        return moved or (self._values is not None and _digest(parameter) != self._values)
+
+
+def _digest(parameter: Any) -> int:
+    return hash(tuple(parameter.detach().flatten().tolist()))

@@ -1,0 +1,1 @@
+"""What both sides share: events, limits, names, the run directory, the journal. Standard library only."""

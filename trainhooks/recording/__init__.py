@@ -1,0 +1,1 @@
+"""The background thread's work: entries into events, stack samples, facts, the process's run."""

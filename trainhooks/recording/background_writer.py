@@ -1,0 +1,350 @@
+"""The background thread: lane entries -> events -> journal -> datagram. The journal first, the datagram second.
+
+It wakes every 50 ms, works in short slices and releases the interpreter between them, so that a training step never
+waits long for it. Nothing here may raise into the training, or delay its exit by more than a second without progress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+from trainhooks.device.device_lane import DeviceLane
+from trainhooks.device.device_times import DeviceTimes
+from trainhooks.lane_entries import FACTS, NANOSECOND, Lane, host_clock, monotonic_seconds
+from trainhooks.protocol import process_identity, rundir, secrets
+from trainhooks.protocol.encoding import lines_encoder, to_dict
+from trainhooks.protocol.events import Bye, Event, Facts, Hello
+from trainhooks.protocol.journal import Journal, Notifier
+from trainhooks.protocol.limits import MAX_LINE, MAX_NAME, MAX_TEXT, clean
+from trainhooks.recording import facts, jobs
+from trainhooks.recording.assembler import Assembler
+from trainhooks.recording.batch_assembler import BatchAssembler
+from trainhooks.recording.facts import Devices, torch_flags
+from trainhooks.recording.frames import Sampler, raised_at, said
+from trainhooks.recording.gc_pauses import LateWakes
+from trainhooks.recording.step_annotations import ProcessState
+
+WAKE_SECONDS = 0.05
+SLICE_ENTRIES = 48  # assembled before the interpreter is released: some 100 microseconds
+MAX_PASS_ENTRIES = 4096  # of one lane: a flooded lane must not keep the others' events off the disk
+MAX_FLUSH_SECONDS = 5.0  # at the program's end, for what a flood left
+PULSE_SECONDS = 1.0  # between two pulses
+MIN_OPEN_SECONDS = 5.0  # of a phase or a step, after which a pulse has the stack position
+
+
+class BackgroundWriter:
+    """Record what the process's lanes hold. One for each process, in its background thread.
+
+    Args:
+        lanes: of the process; lanes of threads that have ended are removed.
+        wait: waits at most so many seconds for the end of the program; returns whether it ended.
+        error: returns what ended the program, once it has ended.
+        parted: called when all is written; returns whether the program may go on nevertheless.
+        device: the lane of the device.
+    """
+
+    def __init__(
+        self,
+        lanes: List[Lane],
+        wait: Callable[[float], bool],
+        error: Callable[[], Optional[BaseException]],
+        parted: Callable[[], bool],
+        device: DeviceLane,
+    ) -> None:
+        self._lanes = lanes
+        self._wait = wait
+        self._error = error
+        self._parted = parted
+        self.producer = uuid.uuid4().hex[:8]
+        self._seq = 0
+        self._process = ProcessState()
+        self._assemblers: Dict[int, BatchAssembler] = {}
+        self._encode = lines_encoder()
+        self._run: Optional[Path] = None
+        self._journal: Optional[Journal] = None
+        self._lock: Optional[rundir.Lock] = None
+        self._notifier: Optional[Notifier] = None
+        self._unwritten: List[bytes] = []  # encoded lines
+        self._unwritten_lines = 0
+        self.batches_written = 0  # or refused by the disk
+        self._next_pulse = 0.0
+        self._sampler = Sampler()
+        self._place: Optional[str] = None  # last stack position of the primary lane's thread
+        self._dropped = 0
+        self._device = device
+        self._device_times = DeviceTimes(self._process, device)
+        self._late_wakes = LateWakes(WAKE_SECONDS)
+        self._devices = Devices()
+        self._sent_facts: Dict[str, Any] = {}  # those that may change, as sent last
+
+    def run(self) -> None:
+        """Record until the end of the program, then write what is left. To be called after `open`."""
+        while True:
+            self._record()
+            self._take_leave()
+            if not self._parted():
+                break
+        self._close()
+
+    def _record(self) -> None:
+        """Record until the end of the program, what a flood left included."""
+        flooded, asked = False, monotonic_seconds()
+        while not self._wait(0.0 if flooded else WAKE_SECONDS):
+            if not flooded and self._process.primary is not None:
+                self._late_wakes.add(monotonic_seconds() - asked - WAKE_SECONDS)
+            flooded = self._digest(rested=not flooded) > MAX_PASS_ENTRIES
+            if not flooded:
+                self._sample_stack()
+            self._write()
+            asked = monotonic_seconds()
+        until = monotonic_seconds() + MAX_FLUSH_SECONDS
+        while self._digest(rested=False) > MAX_PASS_ENTRIES and monotonic_seconds() < until:
+            self._write()
+
+    def open(self, group: Dict[str, int]) -> None:
+        """Find or make the run and send the hello event.
+
+        Args:
+            group: this process's place in its process group when the first event came; empty without one.
+        """
+        ranks = facts.rank_facts(group)
+        self._run = _join_or_make_run(self._lanes, ranks)
+        if self._run is not None:
+            path = rundir.rank_journal(self._run, ranks.get("rank", 0), self.producer)
+            with contextlib.suppress(OSError):  # a file system without locks: pid and start time tell who lives
+                self._lock = rundir.Lock.acquire(path.with_suffix(".lock"))
+            self._journal = Journal(path)
+            self._notifier = Notifier(self._run)
+        hello = Hello(
+            producer="", seq=0, t=monotonic_seconds(), wall=time.time(), pid=os.getpid(), host=socket.gethostname()
+        )
+        for name, value in ranks.items():
+            setattr(hello, name, value)
+        hello.process_started = process_identity.started_monotonic(os.getpid())
+        hello.name = facts.program_name()
+        hello.facts = facts.process_facts()
+        self._sent_facts["versions"] = hello.facts["versions"]
+        self._send([to_dict(hello)])
+
+    def _digest(self, rested: bool) -> int:
+        """Encode what the lanes hold, up to MAX_PASS_ENTRIES each. Return the length of the longest lane.
+
+        Args:
+            rested: whether a whole WAKE_SECONDS has passed since the last call.
+        """
+        longest = 0
+        for lane in list(self._lanes):
+            batches = self._assembler_of(lane)
+            assembler = batches.assembler
+            ended = not (assembler.is_main or lane.thread.is_alive())
+            entries = lane.entries
+            if len(entries) == entries.maxlen:
+                self._dropped += 1  # at least one entry was lost; the number is unknown
+            if not entries and rested:
+                assembler.release_held()  # the loop was left a while ago, and the program goes on
+                self._stamp(assembler.events)
+            longest = max(longest, len(entries))
+            left = min(len(entries), MAX_PASS_ENTRIES)
+            while left > 0:
+                left -= batches.digest(entries, SLICE_ENTRIES)
+                self._stamp(assembler.events)
+                select.select((), (), (), 0)  # releases the interpreter, without the timer that sleep(0) arms
+            if ended and not entries:
+                self._forget(lane)
+        self._device_times.watch(self._device.check_cuda())
+        self._stamp(self._device_times.take())
+        now = monotonic_seconds()
+        if now >= self._next_pulse:
+            self._next_pulse = now + PULSE_SECONDS
+            self._stamp([to_dict(self._pulse()), *self._new_facts()])
+        return longest
+
+    def _sample_stack(self) -> None:
+        """Sample the training's stack, for the time that its phases do not explain."""
+        primary = self._process.primary
+        now = monotonic_seconds()
+        if primary is not None and primary.ended is not None:
+            name, at = primary.ended
+            self._sampler.ended(name, at / NANOSECOND)
+            primary.ended = None
+        if primary is not None and primary.lane.thread.ident is not None and self._sampler.is_due(now):
+            self._place = self._sampler.sample(primary.lane.thread.ident, primary.current_phase(), now)
+            self._device_times.add_stack_sample(self._place)
+        self._stamp(self._frames(now))
+
+    def _frames(self, now: float, is_last: bool = False) -> List[Dict[str, Any]]:
+        frames = self._sampler.report(now, is_last)
+        return [to_dict(frames)] if frames is not None else []
+
+    def _write(self) -> None:
+        if not self._unwritten:
+            return
+        if self._lock is not None:
+            self._lock.keep()
+        batch, lines = b"".join(self._unwritten), self._unwritten_lines
+        self._unwritten, self._unwritten_lines = [], 0
+        if self._journal is not None:
+            self._journal.append(batch, lines)
+        self.batches_written += 1
+        if self._notifier is not None:
+            self._notifier.send(batch)
+
+    def _assembler_of(self, lane: Lane) -> BatchAssembler:
+        found = self._assemblers.get(id(lane))
+        if found is None:
+            is_main = lane.thread is threading.main_thread()
+            assembler = Assembler(self._process, clean(lane.thread.name, MAX_NAME), is_main, lane)
+            found = self._assemblers[id(lane)] = BatchAssembler(assembler)
+        return found
+
+    def _forget(self, lane: Lane) -> None:
+        """Drop the lane of a thread that has ended: a program may start them by the thousand."""
+        self._lanes.remove(lane)
+        assembler = self._assemblers.pop(id(lane)).assembler
+        assembler.release_held()
+        self._stamp(assembler.events)
+        if self._process.primary is assembler:
+            self._process.primary = None  # the next lane that steps takes its place
+
+    def _pulse(self) -> Event:
+        primary = self._process.primary
+        leading = primary
+        if leading is None:
+            assemblers = [batches.assembler for batches in self._assemblers.values()]
+            mains = [assembler for assembler in assemblers if assembler.is_main]
+            leading = (mains or assemblers or [Assembler(self._process, "", True)])[0]
+        pulse = leading.pulse(host_clock())
+        if leading is primary and max(pulse.step_open or 0.0, pulse.phase_open or 0.0) > MIN_OPEN_SECONDS:
+            pulse.frame = self._place
+        pulse.dropped = self._dropped + self._process.lost + (self._journal.dropped if self._journal else 0)
+        return pulse
+
+    def _new_facts(self) -> List[Dict[str, Any]]:
+        """Return the facts that changed since the last pulse: loaded libraries, torch's settings, GPUs in use."""
+        devices = self._devices.in_use(monotonic_seconds())
+        known: Dict[str, Any] = {"versions": facts.library_versions(), "torch": torch_flags(), "devices": devices}
+        known["device_clock"] = self._device.status
+        known["collections"] = self._late_wakes.facts()
+        changed = {name: table for name, table in known.items() if table and table != self._sent_facts.get(name)}
+        self._sent_facts.update(changed)
+        return [to_dict(Facts(producer="", seq=0, t=monotonic_seconds(), facts=changed))] if changed else []
+
+    def _take_leave(self) -> None:
+        """Write what was held back, and a bye: further events may follow it if the program goes on."""
+        error = self._error()
+        for batches in self._assemblers.values():
+            assembler = batches.assembler
+            if error is not None:
+                assembler.drop_held()
+            assembler.release_held()
+            self._stamp(assembler.events)
+        self._stamp(self._device_times.take())
+        clock = self._device.status
+        if clock != self._sent_facts.get("device_clock"):
+            self._stamp([to_dict(Facts(producer="", seq=0, t=monotonic_seconds(), facts={"device_clock": clock}))])
+        self._send(
+            self._frames(monotonic_seconds(), is_last=True)
+        )  # with all the above: the end of the program waits, and a disk may be slow
+        bye = Bye(producer="", seq=0, t=monotonic_seconds())
+        if error is not None:
+            bye.error = type(error).__name__
+            with contextlib.suppress(Exception):  # the text is the program's code
+                bye.error = clean(secrets.masked(said(error)[:MAX_TEXT]), 512)
+            with contextlib.suppress(Exception):  # the source that it names may be gone or broken
+                bye.place = raised_at(error)
+        bye.dropped = self._dropped + self._process.lost
+        if self._journal is not None:
+            bye.dropped += self._journal.dropped + self._journal.waiting_lines
+        self._send([to_dict(bye)])  # by itself: it says what became of the lines before it
+
+    def _close(self) -> None:
+        self._device_times.watch(False)
+        if self._notifier is not None:
+            self._notifier.close()
+        if self._journal is not None:
+            self._journal.close()
+
+    def _send(self, events: List[Dict[str, Any]]) -> None:
+        self._stamp(events)
+        self._write()
+
+    def _stamp(self, events: List[Dict[str, Any]]) -> None:
+        """Give each event its producer and sequence number, and encode it. Empties `events`."""
+        if not events:
+            return
+        self._device_times.add_steps(events)
+        producer, seq = self.producer, self._seq
+        for event in events:
+            event["producer"] = producer
+            event["seq"] = seq
+            seq += 1
+            if event["kind"] == "facts" and "name" in event and self._run is not None:
+                rundir.rename(self._run, event["name"])
+        batch = self._encode(events)
+        if len(batch) > MAX_LINE:  # of all lines together: rare
+            batch = b"".join(_fitting_line(event, self._encode) for event in events)
+        self._unwritten.append(batch)
+        self._unwritten_lines += len(events)
+        self._seq = seq
+        events.clear()
+
+
+def _fitting_line(event: Dict[str, Any], encode: Callable[[List[Dict[str, Any]]], bytes]) -> bytes:
+    line = encode([event])
+    return line if len(line) <= MAX_LINE else encode([_cut(event)])
+
+
+def _cut(event: Dict[str, Any]) -> Dict[str, Any]:
+    """Return what identifies an event that is too large for a line, and its numbers."""
+    kept = {
+        key: value
+        for key, value in event.items()
+        if isinstance(value, (int, float)) or key in ("kind", "producer", "name", "status")
+    }
+    if "phases" in event:
+        kept["phases"] = event["phases"][:64]
+    if event["kind"] == "note":
+        kept["text"] = event["text"][:MAX_NAME]
+    return kept
+
+
+def _join_or_make_run(lanes: List[Lane], ranks: Dict[str, int]) -> Optional[Path]:
+    """Return the run directory that this process was launched into, else its job's, else one of its own.
+
+    None where none can be made.
+    """
+    given = os.environ.get(rundir.RUN_VARIABLE)
+    if given and os.path.isdir(given):
+        return Path(given)
+    program = facts.program_name()
+    job = jobs.Job.here(program)
+    pid = os.getpid() if job is None else job.launcher  # of a process that lives as long as the run
+    known: Dict[str, Any] = {"command": secrets.masked_argv(getattr(sys, "orig_argv", None) or sys.argv)}
+    if pid is not None:
+        known.update(pid=pid, start_ticks=process_identity.start_ticks(pid))
+
+    def make() -> Path:
+        return rundir.new_run(_early_name(lanes) or program, **known)
+
+    try:
+        return make() if job is None else jobs.join(job, ranks.get("rank", 0), ranks.get("restart", 0), make)
+    except OSError:  # no place to write
+        return None
+
+
+def _early_name(lanes: List[Lane]) -> Optional[str]:
+    """Return the name given to `init`, where that call is already waiting in a lane."""
+    for lane in list(lanes):
+        for entry in list(lane.entries)[:16]:
+            if entry[0] == FACTS and "name" in entry[1]:
+                return clean(entry[1]["name"], MAX_NAME)
+    return None

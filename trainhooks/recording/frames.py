@@ -1,0 +1,371 @@
+"""Sample the stack of the training thread, a few times a second.
+
+A sample names the user's own line for time that no phase explains, and what a library does there. It costs some ten
+microseconds of the background thread and none of the training's own code. TRAINMON_FRAMES=0 turns sampling off. The
+line that an exception came from is named in the same way.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import opcode
+import os
+import re
+import sys
+import sysconfig
+from itertools import islice
+from types import CodeType, FrameType
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+
+from trainhooks.protocol import stack_activities
+from trainhooks.protocol.events import Frames
+from trainhooks.protocol.limits import MAX_NAME, clean
+
+MAX_CALLS = 500  # kept names; a program is sampled in a few dozen calls
+MAX_CALL_LINES = 40  # source lines; a longer call is not named
+MAX_CALL_NAME = 48  # characters
+VARIABLE = "TRAINMON_FRAMES"
+FROM = ", from "
+MIN_LIBRARY_PLACE = 12  # characters; a shorter place is not recognized
+MAX_PLACES = 100  # between two reports; further ones are not counted
+MAX_RAISED = 2000  # frames of a traceback
+MAX_LIBRARY_FRAMES = 60  # below the user's line that are looked at for what the library does
+
+# A short run needs many samples soon; in a long one few are enough, and cost less.
+PERIODS = ((30.0, 0.05), (600.0, 0.1))  # up to so many seconds after the first sample: seconds between two
+LONG_RUN_PERIOD = 0.2
+SLACK_SECONDS = 0.02  # whoever asks wakes on a clock of its own, a little early or late
+# Between two reports: at first often, so that a short run shows what grows in it.
+REPORT_SECONDS, FIRST_REPORT_SECONDS = 30.0, 1.0
+
+_ESCAPE = re.compile(r"\\.")  # of the same length: columns stay, and strings stay closed
+_WITH = re.compile(r"\s*(?:async\s+)?with\s+([A-Za-z_][\w.]*)\s*(?::|,|\bas\b)")
+# Instructions that enter a `with` block; from Python 3.14 on it is a plain call.
+_ENTERS = ("BEFORE_WITH", "SETUP_WITH") if sys.version_info < (3, 14) else ("CALL",)
+_calls: Dict[Tuple[str, int, str, int], Optional[str]] = {}  # by place: hashing a code object is slow
+
+
+class Position(NamedTuple):
+    """Where a frame stands, without the frame: a frame that is kept keeps the tensors of its function in memory."""
+
+    code: CodeType
+    line: int
+    instruction: int  # bytes into the code
+
+    @classmethod
+    def of(cls, frame: FrameType) -> Position:
+        return cls(frame.f_code, frame.f_lineno, frame.f_lasti)
+
+
+class _Stack(NamedTuple):
+    """One sample: the innermost frame of the user's code, of a library that it called, and of all that it called."""
+
+    users: Optional[Position]
+    library: Optional[Position]
+    innermost: Optional[Position]
+    inside: List[Tuple[str, str]]  # file and function of the frames below the user's, innermost first
+
+
+def called(position: Position) -> Optional[str]:
+    """Return the dotted name of what is called there (`print`, `json.dump`); None where it is unclear or nothing.
+
+    Read from the source and checked against the compiled code, which an edited file does not match.
+    """
+    code = position.code
+    key = (code.co_filename, code.co_firstlineno, code.co_name, position.instruction)
+    if key not in _calls:
+        if len(_calls) >= MAX_CALLS:
+            _calls.clear()
+        _calls[key] = _name(position)
+    return _calls[key]
+
+
+def _name(position: Position) -> Optional[str]:
+    code = position.code
+    try:
+        text = _expression(position).strip()
+        tree = parsed(text) if text else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):  # no Python, or no source
+        return None
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
+    # With columns the expression is the call itself; without them a line may hold several calls.
+    if not calls or (len(calls) > 1 and not hasattr(code, "co_positions")):
+        return None
+    name = _dotted(calls[0].func)
+    names = (*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars)
+    return (
+        name if name and len(name) <= MAX_CALL_NAME and all(part in names for part in name.split(".") if part) else None
+    )
+
+
+def _expression(position: Position) -> str:
+    """Return the source of the current instruction; before Python 3.11 its whole line."""
+    code, line, instruction = position
+    if not hasattr(code, "co_positions"):
+        return linecache.getline(code.co_filename, line)
+    span: Any = next(islice(code.co_positions(), max(0, instruction) // 2, None), None)
+    if span is None or None in span or not 0 <= span[1] - span[0] < MAX_CALL_LINES:
+        return ""
+    first, last, begin, end = span
+    lines = [linecache.getline(code.co_filename, number).encode() for number in range(first, last + 1)]
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][begin:]
+    text = b"".join(lines).decode(errors="replace")
+    return text if _is_call(text) else ""
+
+
+def parsed(text: str, mode: str = "exec") -> Any:
+    """Return the tree of a program's source, in which the contents of strings may differ.
+
+    A sequence such as `\\s` in a string makes a warning each time that it is parsed, in the program's name.
+
+    Raises:
+        SyntaxError: it is no Python.
+    """
+    return ast.parse(_ESCAPE.sub("__", text), mode=mode)
+
+
+def _is_call(text: str) -> bool:
+    return isinstance(parsed(text.strip(), "eval").body, ast.Call)
+
+
+def _dotted(node: ast.expr) -> str:
+    """Return `os.path.join`; `.write` where what comes before is no name."""
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    names.append(node.id if isinstance(node, ast.Name) else "")
+    return ".".join(reversed(names))
+
+
+def _entered(position: Position) -> Optional[str]:
+    """Return the dotted name of what a `with` block is being entered with; None where that is not what goes on."""
+    code, line, instruction = position
+    if not 0 <= instruction < len(code.co_code) or opcode.opname[code.co_code[instruction]] not in _ENTERS:
+        return None
+    try:
+        match = _WITH.match(linecache.getline(code.co_filename, line))
+    except Exception:  # as `_name`: a file that is no text may raise anything
+        return None
+    names = (*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars)
+    return match[1] if match is not None and all(part in names for part in match[1].split(".")) else None
+
+
+_TORCH = f"-packages{os.sep}torch{os.sep}"
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_LIBRARY = tuple(
+    {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")}
+    | {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")}
+)
+
+
+class Sampler:
+    """Count the stack positions of a thread, by phase."""
+
+    def __init__(self) -> None:
+        self.wanted = os.environ.get(VARIABLE, "1") != "0"
+        self._rows: Dict[Tuple[str, str, str], int] = {}
+        self._latest: Optional[Tuple[float, Tuple[str, str, str]]] = None  # the newest sample: its time, and its row
+        self._names: Dict[str, str] = {}
+        self._activities: Dict[Tuple[str, int, str, int], Optional[str]] = {}  # of the user's own calls, by place
+        self._first: Optional[float] = None  # when sampling began
+        self._due = 0.0
+        self._begin = 0.0  # of what the next report covers
+        self._period = PERIODS[0][1]
+
+    def is_due(self, now: float) -> bool:
+        """Return whether it is time for a sample, and plan the next one."""
+        if now < self._due:
+            return False
+        if self._first is None:
+            self._first = self._begin = now
+        self._due = now + self._period_at(now) - SLACK_SECONDS
+        return True
+
+    def _period_at(self, now: float) -> float:
+        age = now - (now if self._first is None else self._first)
+        return next((period for upto, period in PERIODS if age < upto), LONG_RUN_PERIOD)
+
+    def sample(self, thread: int, phase: str, now: float = 0.0) -> Optional[str]:
+        """Count the thread's innermost user frame under `phase`, and return it."""
+        self._latest = None
+        # The frames are let go of before their source is read, which can take long on a slow disk.
+        stack = _stack(_standing(sys._current_frames().get(thread))) if self.wanted else None
+        place = self._place(stack) if stack is not None else None
+        if stack is not None and place is not None:
+            key = (phase, place, self._activity(stack) or "")
+            if key not in self._rows and len(self._rows) >= MAX_PLACES // 2:
+                key = (phase, place.rpartition(FROM)[2], key[2])  # a library's places can be many
+            if key in self._rows or len(self._rows) < MAX_PLACES:
+                self._rows[key] = self._rows.get(key, 0) + 1
+                self._latest = now, key
+        return place
+
+    def ended(self, phase: str, t: float) -> None:
+        """Move the newest sample if its phase had ended before it: a rollout's end is known when learning begins."""
+        if self._latest is None or self._latest[0] <= t or self._latest[1][0] != phase:
+            return
+        key, self._latest = self._latest[1], None
+        if self._rows.get(key):
+            other = ("other", *key[1:])
+            self._rows[other] = self._rows.get(other, 0) + 1
+            self._rows[key] -= 1
+            if not self._rows[key]:
+                del self._rows[key]
+
+    def report(self, now: float, is_last: bool = False) -> Optional[Frames]:
+        """Return the samples since the last report where one is due; None: not yet, or there are none."""
+        if self._first is None:
+            return None
+        period = self._period_at(now)
+        # Samples of one report stand for equally long: it ends where the period changes.
+        is_early = now - self._first <= REPORT_SECONDS
+        waited = now - self._begin
+        if not (is_last or period != self._period or waited >= (FIRST_REPORT_SECONDS if is_early else REPORT_SECONDS)):
+            return None
+        rows, begin = self._rows, self._begin
+        self._rows, self._begin, self._period = {}, now, period
+        if not rows:
+            return None
+        return Frames(
+            producer="",
+            seq=0,
+            t=now,
+            rows=[(phase, place, count) for (phase, place, _), count in rows.items()],
+            activities=[activity for _, _, activity in rows],
+            begin=begin,
+        )
+
+    def _activity(self, stack: _Stack) -> Optional[str]:
+        """Return what a library does in the user's line: by the files of its frames, else by the name of the call."""
+        inside = [(stack_activities.inside(path, _LIBRARY), function) for path, function in stack.inside]
+        found = stack_activities.of_libraries(inside)
+        for position in (stack.users, stack.library):
+            if found is None and position is not None:
+                found = self._of_call(position, is_innermost=not inside)
+        return found
+
+    def _of_call(self, position: Position, is_innermost: bool) -> Optional[str]:
+        code = position.code
+        key = (code.co_filename, code.co_firstlineno, code.co_name, position.instruction)
+        if key not in self._activities:
+            if len(self._activities) >= MAX_CALLS:
+                self._activities.clear()
+            activity = stack_activities.of_call(called(position), is_innermost)
+            if activity is None and is_innermost:
+                activity = stack_activities.of_context(_entered(position))
+            self._activities[key] = activity
+        return self._activities[key]
+
+    def _place(self, stack: _Stack) -> Optional[str]:
+        """Return `train.py:41 (json.load) in read`: the innermost frame of the user's code, else the innermost of all.
+
+        In brackets what it calls there, where that is clear. The innermost frame of a library that runs inside comes
+        first: `transformers/trainer.py:3821 (loss.item) in _inner_training_loop, from train.py:83 (...) in ...`. Torch
+        and the standard library are named so only where it is unclear what the user's line calls.
+        """
+        users, library, innermost, _ = stack
+        if users is None:
+            other = library if library is not None else innermost
+            return self._text(other, called(other)) if other is not None else None
+        call = called(users)
+        text = self._text(users, call)
+        inner = library if library is not None or call is not None else innermost
+        return text if inner is None else self._from(inner, text)
+
+    def _from(self, inner: Position, users: str) -> str:
+        """Return both frames; the inner one is cut so that the user's stays whole."""
+        room = MAX_NAME - len(FROM) - len(users)
+        return self._text(inner, called(inner))[:room].rstrip() + FROM + users if room >= MIN_LIBRARY_PLACE else users
+
+    def _text(self, position: Position, call: Optional[str]) -> str:
+        path, function = position.code.co_filename, position.code.co_name
+        name = self._names.get(path)
+        if name is None:
+            name = self._names[path] = _short(path)
+        place = f"{name}:{position.line}"
+        return clean(f"{place} ({call}) in {function}" if call else f"{place} in {function}", MAX_NAME)
+
+
+def _stack(positions: Iterable[Position]) -> _Stack:
+    """Return what a sample needs to know of a stack, whose positions come with the innermost first."""
+    innermost: Optional[Position] = None
+    library: Optional[Position] = None
+    inside: List[Tuple[str, str]] = []
+    for position in positions:
+        path = position.code.co_filename
+        if not path.startswith(_OWN):
+            if is_users(path):
+                return _Stack(position, library, innermost, inside)
+            if innermost is None:
+                innermost = position
+            if library is None and _is_library(path):
+                library = position
+            inside.append((path, position.code.co_name))
+            if len(inside) > MAX_LIBRARY_FRAMES:
+                del inside[0]  # the outer ones say what was called
+    return _Stack(None, library, innermost, inside)
+
+
+def _standing(frame: Optional[FrameType]) -> Iterator[Position]:
+    """Yield the positions of a running thread, the innermost first."""
+    while frame is not None:
+        yield Position.of(frame)
+        frame = frame.f_back
+
+
+# Torch passes on what a worker process or a replica's thread raised as a text, with the traceback in the message.
+_PASSED_ON = re.compile(r"(?s)^(Caught \S+ in [^\n]{1,80})\nOriginal Traceback \(most recent call last\):\n(.*)")
+_FILE_LINE = re.compile(r'(?m)^  File "([^"\n]+)", line (\d+), in (\S+)$')
+
+
+def raised_at(error: BaseException) -> Optional[str]:
+    """Return the place that an exception came from, as `Sampler.sample` writes it; None where it has no traceback."""
+    found = _passed_on(error)
+    if found is not None:
+        rows = _FILE_LINE.findall(found[2])
+        path, line, function = next((row for row in reversed(rows) if is_users(row[0])), ("", "", ""))
+        if path:
+            return clean(f"{_short(path)}:{line} in {function}", MAX_NAME)
+    stack: List[Position] = []
+    trace = error.__traceback__
+    while trace is not None and len(stack) < MAX_RAISED:
+        stack.append(Position(trace.tb_frame.f_code, trace.tb_lineno, trace.tb_lasti))
+        trace = trace.tb_next
+    return Sampler()._place(_stack(reversed(stack))) if stack else None
+
+
+def said(error: BaseException) -> str:
+    """Return type and message of an exception; of one that torch passed on, what was raised and where."""
+    found = _passed_on(error)
+    if found is not None:
+        return f"{found[2].strip().rpartition(chr(10))[2]} ({found[1]})"
+    return f"{type(error).__name__}: {error}"
+
+
+def _passed_on(error: BaseException) -> "Optional[re.Match[str]]":
+    args = error.args
+    return _PASSED_ON.match(args[0]) if args and isinstance(args[0], str) else None
+
+
+def _is_library(path: str) -> bool:
+    """Return whether a frame outside the user's code is of a library other than torch and Python's own."""
+    return not (path.startswith(("<", *_LIBRARY)) and "-packages" not in path) and _TORCH not in path
+
+
+def is_users(path: str) -> bool:
+    """Return whether a file is the program's own code: neither a library's nor Python's."""
+    if path.startswith("<") or "site-packages" in path or "dist-packages" in path:
+        return False
+    return not path.startswith(_LIBRARY)
+
+
+def _short(path: str) -> str:
+    """Return a path from the working directory, else its last two parts."""
+    try:
+        inside = os.path.relpath(path)
+    except (OSError, ValueError):
+        inside = path
+    return os.sep.join(path.split(os.sep)[-2:]) if inside.startswith("..") or "-packages" in path else inside

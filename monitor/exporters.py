@@ -12,6 +12,7 @@ from typing import IO, Any
 from monitor.errors import UserError
 from monitor.sources.decode import numbered
 from monitor.sources.journal_reader import JournalTail, Sequencer
+from monitor.sources.step_lines import single_events, single_step_lines
 from trainhooks.protocol import rundir
 from trainhooks.protocol.events import Event, Hello, Metrics, Note, Span, Step
 from trainhooks.protocol.limits import escaped
@@ -42,8 +43,8 @@ def _in_order(lines: Iterable[bytes]) -> Iterator[Event]:
     for line in lines:
         event = numbered(line)
         if isinstance(event, Event):
-            yield from sequencer.push(event)
-    yield from sequencer.settle()
+            yield from single_events(sequencer.push(event))
+    yield from single_events(sequencer.settle())
 
 
 def steps(run: Path) -> Iterator[tuple[Hello | None, Step]]:
@@ -224,11 +225,12 @@ def _is_number(text: str) -> bool:
 
 
 def write_jsonl(run: Path, target: IO[bytes]) -> int:
-    """Write the journals' lines unchanged, one journal after the other; return their number."""
+    """Write the journals' lines, one journal after the other, each step on a line of its own; return their number."""
     count = 0
     for line in lines(run):
-        target.write(line + b"\n")
-        count += 1
+        for single in single_step_lines(line):
+            target.write(single + b"\n")
+            count += 1
     return count
 
 
@@ -236,8 +238,9 @@ def show_jsonl(run: Path, target: IO[bytes]) -> int:
     """Write the lines for a terminal, with control characters and invalid bytes escaped; return their number."""
     count = 0
     for line in lines(run):
-        target.write(escaped(line.decode("utf-8", "backslashreplace")).encode() + b"\n")
-        count += 1
+        for single in single_step_lines(line):
+            target.write(escaped(single.decode("utf-8", "backslashreplace")).encode() + b"\n")
+            count += 1
     return count
 
 

@@ -28,7 +28,7 @@ import platformdirs
 
 from monitor.console.field_mapping import MAX_PATTERNS, BadPattern, compile_pattern
 from monitor.errors import UserError
-from monitor.model.steps.baseline import Bounds
+from monitor.model.steps.speed_classes import Bounds
 from trainhooks.protocol import rundir
 from trainhooks.protocol.limits import clean
 

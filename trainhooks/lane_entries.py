@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import Any, Deque, Optional, Tuple
+from typing import Any, Deque, List, NamedTuple, Optional, Tuple
 
 # The host clock: monotonic, and the same in every process of the machine.
 host_clock = time.monotonic_ns
@@ -33,10 +33,7 @@ NOTE = 10  # t, text
 FACTS = 11  # what is known
 LATE = 12  # deferred, value
 AGGREGATE = 13  # sums, means: metrics that are added up and averaged over the entries of one step
-# A whole step of an unmodified loop, put at its end: when it began and waited for its batch; the batch had come; the
-# forward pass began, ended; the backward pass began, ended; the optimizer began, ended; the step ended. Then its loss
-# and its counts as in COUNT, or None.
-STANDARD = 14
+STANDARD = 14  # a whole step of an unmodified loop, put at its end: the fields of a StandardStep
 RENAME = 15  # name: that of the innermost open span, which is known by now
 
 
@@ -69,6 +66,41 @@ FORWARD = PhaseMarker("forward")
 BACKWARD = PhaseMarker("backward")
 OPTIMIZER = PhaseMarker("optimizer")
 NO_PHASE = PhaseMarker(None)
+
+
+class StandardStep(NamedTuple):
+    """The layout of a STANDARD entry, which is put as a plain tuple. Times are nanoseconds of the host clock."""
+
+    kind: int
+    began: int  # the step began, and waited for its batch
+    fetched: int  # the batch had come
+    forward: int
+    forward_ended: int
+    backward: int
+    backward_ended: int
+    optimizer: int
+    optimizer_ended: int
+    ended: int
+    loss: Optional[float]
+    amounts: Optional[Tuple[Any, ...]]  # as in COUNT
+
+    def entries(self) -> "List[Tuple[Any, ...]]":
+        """Return the entries that this step would have been one by one."""
+        entries: List[Tuple[Any, ...]] = [(STEP, self.began, AUTOMATIC), (DATA, self.began), (NO_PHASE, self.fetched)]
+        entries.append((FORWARD, self.forward))
+        if self.amounts is not None:
+            entries.append((COUNT, *self.amounts))
+        entries += [
+            (NO_PHASE, self.forward_ended),
+            (BACKWARD, self.backward),
+            (NO_PHASE, self.backward_ended),
+            (OPTIMIZER, self.optimizer),
+            (NO_PHASE, self.optimizer_ended),
+        ]
+        if self.loss is not None:
+            entries.append((LOG, {"loss": self.loss}))
+        entries.append((END, self.ended, AUTOMATIC))
+        return entries
 
 
 class Lane:

@@ -14,7 +14,7 @@ from monitor.model.report import Finding
 from monitor.model.state import ours
 from monitor.model.steps.pace import SINCE
 from monitor.model.view import FindingChange
-from monitor.step_columns import OTHER
+from monitor.step_blocks import OTHER
 from monitor.units import age, duration, share, times
 
 # All rules. They register themselves; a module in `monitor.diagnosis.rules` is found by listing that package.

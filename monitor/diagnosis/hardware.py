@@ -77,9 +77,9 @@ def gpu_memory(evidence: Evidence) -> tuple[float, float] | None:
     if isinstance(allocated, int) and isinstance(total, int) and total > 0:
         return allocated, total
     rows = [
-        (max(trend.high), card.memory_total)
+        (trend.highest, card.memory_total)
         for card in cards(evidence)
-        if (trend := evidence.state.memory.get(card.uuid)) is not None and trend.high and card.memory_total
+        if (trend := evidence.state.memory.get(card.uuid)) is not None and trend.highest and card.memory_total
     ]
     return max(rows, key=lambda row: row[0] / row[1]) if rows else None
 
@@ -109,7 +109,7 @@ def free_memory(evidence: Evidence) -> tuple[float, float, str] | None:
     if where != "cpu" or len(limits) < READINGS or trend is None:
         return None
     used, limit = max(limits)
-    return max(used, max(trend.high)), limit, "host memory"
+    return max(used, trend.highest), limit, "host memory"
 
 
 def mixed(evidence: Evidence) -> bool | None:

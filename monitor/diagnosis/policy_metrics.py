@@ -228,10 +228,9 @@ def mirrored(row: Signal) -> Signal:
 
 def signal(name: str, column: Column, detail: str = "") -> Signal:
     """Return a metric as a signal; without any finite value it has no points."""
-    digested = column.digested()
-    curve = digested.series.curve()
+    curve = column.curve()
     points = [(x, y) for x, y in zip(curve.x, curve.mean, strict=True) if math.isfinite(y)]
-    return Signal(name, points, digested.count, digested.least, digested.most, detail)
+    return Signal(name, points, column.count, column.least, column.most, detail)
 
 
 @dataclass(slots=True)
@@ -254,12 +253,12 @@ class Policy:
         newest = {True: 0, False: 0}
         for name in self._all():
             is_printed = name in self.printed
-            newest[is_printed] = max(newest[is_printed], self.columns[name].digested().series.newest)
+            newest[is_printed] = max(newest[is_printed], self.columns[name].settled().newest)
         found = [signal(name, self.columns[name], detail) for _, name, detail in rows]
         return [
             row
             for row in found
-            if row.points and self.columns[row.name].series.newest >= RECENT * newest[row.name in self.printed]
+            if row.points and self.columns[row.name].newest >= RECENT * newest[row.name in self.printed]
         ]
 
     def first(self, quantity: Quantity) -> Signal | None:

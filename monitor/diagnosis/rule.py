@@ -46,7 +46,7 @@ class Evidence:
     @property
     def steps(self) -> int:
         """Return the number of steps of the leading rank that were recorded."""
-        return self.state.main.step_seconds.digested().count
+        return self.state.main.step_seconds.settled().count
 
     def enough(self, steps: int = MIN_STEPS) -> bool:
         """Return whether so many steps were recorded, or a few long ones."""
@@ -126,7 +126,7 @@ class Evidence:
     @property
     def between(self) -> float:
         """Return the seconds outside all steps and spans, without one-offs."""
-        once = sum(once_in(self.state.main.gaps.digested().quantiles, ()))
+        once = sum(once_in(self.state.main.gaps.settled().quantiles, ()))
         return max(0.0, self.report.wall.between_steps - once)
 
     # Facts of the program and its framework

@@ -45,7 +45,7 @@ def collected_rates(
 
     def rate(name: str) -> float | None:
         column = metrics.get(name)
-        return None if column is None else column.digested().sum / seconds
+        return None if column is None else column.settled().sum / seconds
 
     rates.env_steps_per_second = rate(ENV_STEPS)
     rates.episodes_per_second = rate(EPISODES)

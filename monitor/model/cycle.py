@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from monitor.model.steps.baseline import Baseline, StepKind
-from monitor.step_columns import OTHER
+from monitor.step_blocks import OTHER
 from trainhooks.protocol.events import Span
 
 COLLECT, REWARD, PREPARE, LEARN, SYNC = "rollout", "reward", "prepare", "learn", "sync"
@@ -92,9 +92,9 @@ def cycle(
     outside = {_PART[name]: seconds for name, seconds in spans.items() if name in _PART and done}
     if not iterations and COLLECT in outside:
         # Collected before each step, or before several that learn from it, in spans of its own.
-        iterations = sum(len(base.phases) for _, base in kinds) // _steps_between(marks)
+        iterations = sum(len(base.durations) for _, base in kinds) // _steps_between(marks)
     elif not iterations and any(COLLECT in shares for shares in (beside or {}).values()):
-        iterations = sum(len(base.phases) for _, base in kinds)  # how many steps learn from a rollout is unknown
+        iterations = sum(len(base.durations) for _, base in kinds)  # how many steps learn from a rollout is unknown
     if iterations < MIN_ITERATIONS:
         return None
     roles = [_role(kind, base, iterations) for kind, base in kinds]
@@ -138,7 +138,7 @@ def assigned_part(phase: str, learns: bool) -> str:
 
 def _collecting(base: Baseline) -> int:
     """Return how many of a kind's recent steps collect."""
-    return sum(any(_PART.get(name) == COLLECT and spent > 0 for name, spent in step.items()) for step in base.phases)
+    return sum(any(_PART.get(name) == COLLECT and spent > 0 for name, spent in step.items()) for step in base.steps())
 
 
 def _steps_between(marks: Sequence[Span]) -> int:
@@ -149,9 +149,9 @@ def _steps_between(marks: Sequence[Span]) -> int:
 
 
 def _role(kind: StepKind, base: Baseline, iterations: int) -> CycleRole:
-    role = CycleRole(kind.role, kind.stage, len(base.phases) / iterations, sum(base.durations) / iterations)
+    role = CycleRole(kind.role, kind.stage, len(base.durations) / iterations, sum(base.durations) / iterations)
     seconds: dict[str, float] = {}
-    for step in base.phases:
+    for step in base.steps():
         learns = any(_PART.get(name) == LEARN and spent > 0 for name, spent in step.items())
         for name, spent in step.items():
             part = assigned_part(name, learns)

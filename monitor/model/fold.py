@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from monitor import step_columns
+from monitor.arrays import FloatArray
 from monitor.gpu_lines import whole
 from monitor.hooks_reach import NOT_LOADED
 from monitor.model.device.device_steps import HostContext
@@ -15,7 +15,6 @@ from monitor.model.ranks.rank_waits import RankStats
 from monitor.model.state import (
     HISTORY,
     MACHINE,
-    MAX_LATEST,
     MAX_NOTES,
     OTHERS,
     TRAINERS,
@@ -26,9 +25,10 @@ from monitor.model.state import (
     RankState,
     RunState,
 )
-from monitor.model.steps.baseline import Trend
-from monitor.model.steps.step_folding import MAX_PHASES, alert, count, take_frames, take_metrics, take_span, take_steps
-from monitor.step_columns import StepBatch, single
+from monitor.model.steps.latest_steps import MAX_LATEST
+from monitor.model.steps.step_folding import MAX_PHASES, add_frames, add_metrics, add_span, add_steps, alert, count
+from monitor.model.trend import Trend
+from monitor.step_blocks import StepBlock, block_of
 from trainhooks.protocol.events import (
     PROTOCOL,
     Bye,
@@ -54,8 +54,8 @@ STOPS = ("eval", "checkpoint")  # phases of some steps that say nothing about th
 NO_ALERT = (*QUIET, "gpu-error")  # an error's alert is the recorder's own note
 
 
-def fold(state: RunState, event: Event | StepBatch) -> None:
-    """Update the state by one event or a batch of steps.
+def fold(state: RunState, event: Event | StepBlock) -> None:
+    """Update the state by one event or a block of steps.
 
     Events of a producer must come in its own order, those of a rank's processes one process after the other; ranks mix
     freely.
@@ -63,18 +63,22 @@ def fold(state: RunState, event: Event | StepBatch) -> None:
     producer = state.producers.get(event.producer)
     if producer is None and not isinstance(event, Hello):
         # A journal without its first line: what is left still counts.
-        first: Any = event.first if isinstance(event, StepBatch) else event
-        start = first.start if isinstance(event, StepBatch | Step | Span) else None
-        begin = min(first.t, start or first.t)
+        t = _first(event.t)
+        start = _first(event.start) if isinstance(event, StepBlock | Step | Span) else None
+        begin = min(t, start or t)
         producer = _introduce(state, Hello(producer=event.producer, seq=0, t=begin, source=UNKNOWN_SOURCE))
-    newest = step_columns.most(event.t) if isinstance(event, StepBatch) else event.t
+    newest = float(event.t.max()) if isinstance(event, StepBlock) else event.t
     if producer is not None and newest > producer.last_heard:
         producer.last_heard = newest
     if state.last_event is None or newest > state.last_event:
         state.last_event = newest
-    take = _FOLDS.get(type(event))
-    if take is not None:
-        take(state, event, producer)
+    add = _FOLDS.get(type(event))
+    if add is not None:
+        add(state, event, producer)
+
+
+def _first(times: FloatArray | float) -> float:
+    return times if isinstance(times, float | int) else float(times[0])
 
 
 # Producers and facts
@@ -201,10 +205,10 @@ def _facts(state: RunState, facts: Facts, producer: Producer) -> None:
 
 
 def _step(state: RunState, step: Step, producer: Producer) -> None:
-    _steps(state, single(step), producer)
+    _steps(state, block_of(step), producer)
 
 
-def _steps(state: RunState, batch: StepBatch, producer: Producer) -> None:
+def _steps(state: RunState, block: StepBlock, producer: Producer) -> None:
     if producer.source not in _NOT_RANKS:
         if state.lead is None or producer.rank < state.lead:
             _rank_state(state, producer)
@@ -212,10 +216,10 @@ def _steps(state: RunState, batch: StepBatch, producer: Producer) -> None:
         rank = state.ranks.get(producer.rank)
         if rank is None:
             rank = state.ranks[producer.rank] = RankStats()
-        rank.take(batch, producer.restart)
+        rank.add(block, producer.restart)
     rank_state = _rank_state(state, producer)
     if rank_state is not None:
-        take_steps(rank_state, batch, producer.restart)
+        add_steps(rank_state, block, producer.restart)
 
 
 _NOT_RANKS = ("recorder", "console")
@@ -237,7 +241,9 @@ def _host_context(rank_state: RankState, timing: GpuTime) -> HostContext:
     """Return the host's view of the steps since the previous timed one, which the producer reported before."""
     if timing.since is None:
         return HostContext(rank_state.rank, t=timing.t)
-    steps = [step for step in rank_state.latest if timing.since <= step.index < timing.step and step.thread is None]
+    steps = [
+        step for step in rank_state.latest.steps() if timing.since <= step.index < timing.step and step.thread is None
+    ]
     stops = sum(mark.own_seconds for mark in rank_state.marks if timing.since <= (mark.step or 0) < timing.step)
     stops += sum(seconds for step in steps for name, seconds, _, _ in step.phases if name in STOPS)
     ended = steps[-1].start + steps[-1].duration if steps else timing.t
@@ -253,15 +259,15 @@ def _metrics(state: RunState, metrics: Metrics, producer: Producer) -> None:
         if rank_state is state.console and metrics.step is None and not step and state.main is not rank_state:
             # Lines whose numbers are no known steps: they were printed at some step of the hooks'.
             step = int(state.main.timelines.steps_by(metrics.t))
-        take_metrics(rank_state, metrics.values, metrics.role, step, metrics.t)
+        add_metrics(rank_state, metrics.values, metrics.role, step, metrics.t)
 
 
 def _span(state: RunState, span: Span, producer: Producer) -> None:
     rank_state = _rank_state(state, producer)
     if producer.rank in state.ranks:
-        state.ranks[producer.rank].take_span(span)
+        state.ranks[producer.rank].add_span(span)
     if rank_state is not None and span.thread is None:
-        take_span(rank_state, span)
+        add_span(rank_state, span)
     elif rank_state is not None and rank_state.stepped:
         count(rank_state.threads, span.name, MAX_PHASES, span.own_seconds)
 
@@ -277,7 +283,7 @@ def _pulse(state: RunState, pulse: Pulse, producer: Producer) -> None:
 def _frames(state: RunState, frames: Frames, producer: Producer) -> None:
     rank_state = _rank_state(state, producer)
     if rank_state is not None:
-        take_frames(rank_state, frames)
+        add_frames(rank_state, frames)
 
 
 def _note(state: RunState, note: Note, _: Producer) -> None:
@@ -341,7 +347,7 @@ _FOLDS: dict[type, Callable[[RunState, Any, Any], None]] = {
     Hello: _hello,
     Facts: _facts,
     Step: _step,
-    StepBatch: _steps,
+    StepBlock: _steps,
     GpuTime: _gpu_time,
     Span: _span,
     Metrics: _metrics,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from monitor.model.report import Outcome, Progress, Wall
 from monitor.model.state import MAX_MARKS, RankState, RunState
-from monitor.model.steps.pace import stops, time_left
+from monitor.model.steps.time_left import stops, time_left
 from monitor.model.wall_time import RunContext
 
 
@@ -43,7 +43,7 @@ def progress_of(state: RunState, context: RunContext, outcome: Outcome, wall: Wa
 def _place(state: RunState, progress: Progress, done: int) -> None:
     """Set the epoch and the batch: by the passes over a plain loop's loader, else as the program prints them."""
     main, printed = state.main, state.printed
-    position = main.passes.position(done, main.latest)
+    position = main.passes.position(done, main.latest.steps())
     if position is not None or main.passes.is_late:
         progress.epoch = main.passes.newest(done)
         progress.epochs_total = main.passes.epochs or _printed_epochs(state)
@@ -81,7 +81,7 @@ def _total(state: RunState) -> int | None:
     done = main.steps_ok + sum(main.skipped.values())
     if main.total_steps is not None and main.total_steps >= main.start_step + done:
         return main.total_steps  # steps beyond it show that it was an epoch's, or of one of several trainings
-    planned = main.passes.total(done, main.latest, _printed_epochs(state))
+    planned = main.passes.total(done, main.latest.steps(), _printed_epochs(state))
     planned = _printed_total(state, done) if planned is None else planned
     if planned is not None:
         return main.start_step + planned

@@ -13,7 +13,7 @@ from monitor.model.collected import Collected
 from monitor.model.cycle import Cycle
 from monitor.model.device.device_report import Device, GpuClock
 from monitor.model.device.gpu_activity import Range
-from monitor.model.steps.baseline import SpeedClasses
+from monitor.model.steps.speed_classes import SpeedClasses
 from monitor.model.steps.stack_samples import UnnamedTime
 from monitor.units import brief
 

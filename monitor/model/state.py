@@ -6,18 +6,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from monitor.arrays import np
 from monitor.model.device.device_steps import WARM_UP, DeviceLane
 from monitor.model.device.gpu_activity import Activity
 from monitor.model.device.throttle_watch import Throttles
 from monitor.model.ranks.rank_waits import RankStats
 from monitor.model.report import SlowStep
-from monitor.model.steps.baseline import Baseline, StepKind, Trend
+from monitor.model.steps.baseline import Baseline, StepKind
+from monitor.model.steps.latest_steps import LatestSteps
 from monitor.model.steps.pace import Pace
 from monitor.model.steps.passes import FirstFetches, Passes
 from monitor.model.steps.printed_position import Printed
 from monitor.model.steps.series import Column, Durations, Spread, comes_by_itself
+from monitor.model.steps.span_attribution import SpanAttribution
 from monitor.model.steps.stack_samples import StackSamples
-from monitor.model.steps.step_intervals import SpanAttribution, Timelines
+from monitor.model.steps.step_intervals import Timelines
+from monitor.model.trend import Trend
+from monitor.step_blocks import StepBlock
 from trainhooks.protocol.events import Gpu, GpuTime, Host, Pulse, Span, Step
 from trainhooks.protocol.vocabulary import LOSS
 
@@ -45,29 +50,30 @@ class Lengths:
     steps: int = 0
     longest: float = 0.0
 
-    def take(self, step: Step) -> None:
-        if step.lengths is not None:
-            longest = step.lengths[2]
-        elif step.padded_tokens and step.samples:
-            longest = step.padded_tokens / step.samples
-        else:
-            return
-        if longest <= 0:
-            return
-        whole = int(longest)
-        coarse = max(0, whole.bit_length() - BIN_BITS - 1)
-        place = (coarse << BIN_BITS) + (whole >> coarse)
-        bin_ = self.bins.get(place)
-        if bin_ is None:
-            bin_ = self.bins[place] = Bin()
-        bin_.steps += 1
-        bin_.seconds += step.duration
-        bin_.length += longest
-        if step.tokens is not None and step.padded_tokens is not None:
-            bin_.tokens += min(step.tokens, step.padded_tokens)
-            bin_.padded += step.padded_tokens
-        self.steps += 1
-        self.longest = max(self.longest, longest)
+    def add(self, block: StepBlock) -> None:
+        nothing = np.full(len(block), np.nan)
+        tokens, padded, samples = (block.amounts.get(name, nothing) for name in ("tokens", "padded_tokens", "samples"))
+        with np.errstate(all="ignore"):
+            longest = padded / samples
+        if block.lengths is not None:
+            longest = np.where(np.isnan(block.lengths[2]), longest, block.lengths[2])
+        known = np.isfinite(longest) & (longest > 0)
+        rows = zip(*(column[known].tolist() for column in (longest, block.duration, tokens, padded)), strict=True)
+        for length, seconds, step_tokens, step_padded in rows:
+            whole = int(length)
+            coarse = max(0, whole.bit_length() - BIN_BITS - 1)
+            place = (coarse << BIN_BITS) + (whole >> coarse)
+            bin_ = self.bins.get(place)
+            if bin_ is None:
+                bin_ = self.bins[place] = Bin()
+            bin_.steps += 1
+            bin_.seconds += seconds
+            bin_.length += length
+            if step_tokens == step_tokens and step_padded == step_padded:
+                bin_.tokens += int(min(step_tokens, step_padded))
+                bin_.padded += int(step_padded)
+            self.steps += 1
+            self.longest = max(self.longest, length)
 
     def rows(self) -> list[tuple[float, Bin]]:
         """Return the mean length of each bin and the bin, the short ones first."""
@@ -157,7 +163,6 @@ HISTORY = 240  # host and GPU readings kept for the small curves: four minutes a
 MAX_SLOW_STEPS = 200
 MAX_OPENING = 16  # first steps kept one by one: compiling, autotuning and filling caches takes some of them
 MAX_EARLY = 32  # spans before the first step kept one by one: those of a loop's first pass
-MAX_LATEST = 512  # newest steps, which screens show one by one
 MAX_MARKS = 400  # spans kept for the timeline, which has hardly more columns
 MAX_ALERTS = 500
 MAX_NOTES = 50
@@ -272,7 +277,7 @@ class RankState:
     samples: StackSamples = field(default_factory=StackSamples)  # the same along the run, with activities
     pulse: Pulse | None = None
     open_step: OpenStep = field(default_factory=OpenStep)
-    latest: list[Step] = field(default_factory=list)  # the newest steps one by one
+    latest: LatestSteps = field(default_factory=LatestSteps)
     timed: list[GpuTime] = field(default_factory=list)  # the newest that the device was timed in, one by one
     marks: list[Span] = field(default_factory=list)  # spans after the first step; of many, the longest
     alerts: list[AlertRow] = field(default_factory=list)
@@ -348,7 +353,7 @@ class RunState:
         metrics = {**self.console.metrics, **main.metrics}
         # What a program calls its loss may be scaled: by pixels, batches, weights of its own.
         # One that is not finite is news, whoever tells it.
-        shows_all = printed is not None and (seen is None or seen.digested().nonfinite <= printed.digested().nonfinite)
+        shows_all = printed is not None and (seen is None or seen.settled().nonfinite <= printed.settled().nonfinite)
         if printed is not None and shows_all and printed.count >= MIN_PRINTED and not _in_one_unit(seen, printed):
             metrics[LOSS] = printed
         return metrics
@@ -358,6 +363,6 @@ def _in_one_unit(seen: Column | None, printed: Column) -> bool:
     """Return whether both losses are about as large: then that of every step is shown, not what is printed of it."""
     if seen is None:
         return False
-    ours, theirs = seen.digested(), printed.digested()
+    ours, theirs = seen.settled(), printed.settled()
     one, other = ours.sum / max(1, ours.count), theirs.sum / max(1, theirs.count)
     return min(one, other) > 0.0 and max(one, other) <= MAX_UNIT_RATIO * min(one, other)

@@ -43,7 +43,7 @@ from monitor.model.steps.step_folding import slow_step_alert
 from monitor.model.steps.unnamed_time import unnamed_time
 from monitor.model.view import OpenWork
 from monitor.model.wall_time import RunContext, outside_steps
-from monitor.step_columns import OTHER
+from monitor.step_blocks import OTHER
 from trainhooks.protocol.events import Gpu, Pulse
 from trainhooks.protocol.stack_activities import FOR_WORKERS
 
@@ -102,7 +102,7 @@ def report(state: RunState, context: RunContext) -> Report:
         unnamed=unnamed,
         cycle=cycle(
             main.baselines,
-            StepKind.of(main.latest[-1]).stage if main.latest else None,
+            StepKind.of(main.latest.steps()[-1]).stage if main.latest.steps() else None,
             main.pace.steps,
             wall.spans,
             wall.between_steps,
@@ -263,10 +263,10 @@ def _job_rates(state: RunState, rates: Rates) -> Rates | None:
 def _phases(state: RunState) -> list[PhaseRow]:
     """Return the phases in the order they first occurred, `other` last; their shares of all step time add up to 1."""
     main = state.main
-    columns = {name: stats.seconds.digested() for name, stats in main.phases.items()}
+    columns = {name: stats.seconds.settled() for name, stats in main.phases.items()}
     opening = [time_split.phases_of(step) for step in main.opening]
     by_host = [] if uses_device(state) else main.slow_steps  # a full queue makes a host's step long
-    slow = time_split.episodes(by_host, main.latest)
+    slow = time_split.episodes(by_host, main.latest.steps())
     beyond = time_split.in_episodes(slow, main.slow_count * len(slow) // max(1, len(main.slow_steps)))
     whole = sum(column.sum for column in columns.values())
     rows = []
@@ -297,11 +297,14 @@ def slow_steps(state: RunState) -> list[SlowStep]:
     """Return the slow steps, by the device's clock where one is used: on the host's, a full queue makes a step long."""
     if uses_device(state):
         return time_split.unplanned(state.main.device.slow_steps)
-    return [*time_split.first_slow_steps(state.main), *time_split.episodes(state.main.slow_steps, state.main.latest)]
+    return [
+        *time_split.first_slow_steps(state.main),
+        *time_split.episodes(state.main.slow_steps, state.main.latest.steps()),
+    ]
 
 
 def _metrics(state: RunState) -> dict[str, MetricRow]:
-    return {name: _metric(column.digested()) for name, column in ordered(state.metrics).items()}
+    return {name: _metric(column.settled()) for name, column in ordered(state.metrics).items()}
 
 
 def _metric(column: Column) -> MetricRow:
@@ -330,7 +333,7 @@ def _alerts(state: RunState, context: RunContext) -> list[Alert]:
 def _without_rhythm(rows: list[AlertRow], main: RankState) -> list[AlertRow]:
     """Return the alerts without slow steps that turned out to be regular; older ones are taken to be like them."""
     known = {slow.step for slow in main.slow_steps}
-    regular = known - {slow.step for slow in time_split.episodes(main.slow_steps, main.latest)}
+    regular = known - {slow.step for slow in time_split.episodes(main.slow_steps, main.latest.steps())}
     if not regular:
         return rows
     oldest, mostly = min(known), len(regular) >= time_split.MIN_EVEN_SHARE * len(known)

@@ -20,7 +20,6 @@ from monitor.model.state import RankState, RunState, ours
 from monitor.model.steps.baseline import Baseline, StepKind
 from monitor.model.steps.pace import Mark
 from monitor.model.steps.series import STEP, Column, Curve, Durations, Quantiles, ordered
-from monitor.step_columns import Floats
 from trainhooks.protocol.events import Gpu, GpuTime, Host, Span, Step
 
 MAX_KINDS = 20  # roles and stages shown; more fit on no screen
@@ -152,7 +151,7 @@ def details(state: RunState, over: bool) -> Details:
     main = state.main
     lead = min(wall_time.trainings(state), key=lambda producer: producer.rank, default=None)
     return Details(
-        steps=tuple(main.latest),
+        steps=tuple(main.latest.steps()),
         timed=tuple(main.timed),
         spans=tuple(main.marks),
         throttle_events=_throttle_events(state, over),
@@ -171,7 +170,7 @@ def _host_phases(main: RankState) -> dict[str, Durations]:
 
 
 def _distributions(phases: dict[str, Durations]) -> dict[str, list[tuple[float, int]]]:
-    return {name: distribution(column.digested().quantiles) for name, column in phases.items()}
+    return {name: distribution(column.settled().quantiles) for name, column in phases.items()}
 
 
 def _throttle_events(state: RunState, over: bool) -> tuple[ThrottleEvent, ...]:
@@ -283,18 +282,19 @@ def _tokens_by_pace(main: RankState) -> Curve:
         seconds = dict(zip(paces.x, paces.mean, strict=True))
         totals = zip(tokens.x, tokens.mean, strict=True)
         rows = [(x, tokens_done / seconds[x]) for x, tokens_done in totals if seconds.get(x, 0.0) > 0]
-        rates = Floats(rate for _, rate in rows)
-        return Curve(Floats(x for x, _ in rows), rates, rates, rates, tokens.width, tokens.end)
+        rates = [rate for _, rate in rows]
+        return Curve([x for x, _ in rows], rates, rates, rates, tokens.width, tokens.end)
     if not main.pace.tokens:
         return Curve()
     return _over_stretches(main, lambda a, b: (b[2] - a[2]) / (b[0] - a[0]))
 
 
 def _over_stretches(main: RankState, figure: Callable[[Mark, Mark], float]) -> Curve:
-    marks = main.pace.whole[:: max(1, -(-len(main.pace.whole) // MAX_STRETCHES))]
+    marks = main.pace.whole
+    marks = marks[:: max(1, -(-len(marks) // MAX_STRETCHES))]
     pairs = [(a, b) for a, b in pairwise(marks) if b[1] > a[1] and b[0] > a[0]]
-    x = Floats(a[1] + 1 for a, _ in pairs)
-    means = Floats(figure(a, b) for a, b in pairs)
+    x = [a[1] + 1.0 for a, _ in pairs]
+    means = [figure(a, b) for a, b in pairs]
     width = max((b[1] - a[1] for a, b in pairs), default=1)
     return Curve(x, means, means, means, width, float(main.last_index) if pairs else None)
 
@@ -307,11 +307,11 @@ def stretches(values: Sequence[float], most: int) -> Iterator[list[float]]:
 
 
 def _curve(column: Column) -> Curve:
-    return column.digested().series.curve()
+    return column.curve()
 
 
 def _tokens_per_second(main: RankState) -> Curve:
     """Return the tokens by the time from step to step, pauses between steps included."""
     tokens, seconds = _curve(main.tokens), _curve(main.pace_seconds)
-    rates = Floats(a / b if b > 0 else math.nan for a, b in zip(tokens.mean, seconds.mean, strict=False))
+    rates = [a / b if b > 0 else math.nan for a, b in zip(tokens.mean, seconds.mean, strict=False)]
     return Curve(tokens.x, rates, rates, rates, tokens.width, tokens.end)

@@ -15,7 +15,7 @@ from monitor.model.device.gpu_activity import Range
 from monitor.model.report import NamedSeconds, Outcome, Wall
 from monitor.model.state import MAX_MARKS, UNKNOWN_SOURCE, Producer, RankState, RunState, ours
 from monitor.model.steps.step_folding import RESTART
-from monitor.step_columns import OTHER
+from monitor.step_blocks import OTHER
 
 FIRST_STEP = "first step, still open"
 NEWEST_MARKS = 8  # spans that may have ended since a pulse showed them open
@@ -100,7 +100,7 @@ def wall(state: RunState, context: RunContext, outcome: Outcome) -> Wall:
     if total <= 0.0:
         return Wall()  # an imported log without a time in it
     if raw.first_step is None or raw.last_step is None:
-        untimed = main.stepped and not main.step_seconds.digested().count
+        untimed = main.stepped and not main.step_seconds.settled().count
         if untimed or (main.source == "console" and main.metrics):
             return Wall(total)  # the training reported, but no step's time: its begin is unknown
         return Wall(total=total, startup=total)
@@ -199,7 +199,7 @@ def _going_on(main: RankState, now: float, unnamed: float) -> tuple[float, dict[
     heard = max([last, *ended.values()])
     spans = [] if pulse is None else [span for span in pulse.spans if ended.get(span[0], -math.inf) <= pulse.t]
     if pulse is None or pulse.t < last or (pulse.t < heard and not spans):
-        return min(unnamed, max(0.0, now - heard), main.step_seconds.digested().quantiles.at(0.5)[0]), {}
+        return min(unnamed, max(0.0, now - heard), main.step_seconds.settled().quantiles.at(0.5)[0]), {}
     if pulse.step is not None:
         return opened, {}
     halted: dict[str, float] = {}

@@ -388,7 +388,7 @@ class _Writer:
             event.producer, event.seq = self._producer, self._seq
         lines = b"".join(self._encode(encoding.to_dict(event)) + b"\n" for event in batch)
         self._journal.append(lines, len(batch))
-        if self._journal.waiting_lines or self._journal.dropped:
+        if self._journal.waiting_events or self._journal.dropped:
             raise OSError(None, "the journal cannot be written: the disk is full")
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from monitor import __version__
+from monitor.arrays import np
 from monitor.memory_tuning import BLOCK
 from monitor.model.comparison.compare import Side, same_kind_of_machine, same_program
 from monitor.model.comparison.likeness import unlike
@@ -30,7 +31,6 @@ from monitor.runs import catalogue
 from monitor.runs.catalogue import identity
 from monitor.sources.run_directory import Position, RunDirectory
 from monitor.sources.sparse_files import FREED
-from monitor.step_columns import Floats, Integers
 from trainhooks.protocol import rundir
 
 
@@ -76,20 +76,19 @@ def encoded(value: Any) -> bytearray:
 
 def decoder_of(kind: type[T]) -> msgspec.msgpack.Decoder[T]:
     """Return a decoder for a type. It raises a ValueError for other bytes."""
-    return msgspec.msgpack.Decoder(kind, dec_hook=_numbers)
+    return msgspec.msgpack.Decoder(kind, dec_hook=_as_array)
 
 
-def _bytes(numbers: Floats | Integers) -> bytes:
-    return numbers.tobytes()
+def _as_bytes(array: Any) -> tuple[str, tuple[int, ...], bytes]:
+    return array.dtype.str, array.shape, array.tobytes()
 
 
-def _numbers(kind: type[Floats | Integers], content: bytes) -> Floats | Integers:
-    numbers = kind()
-    numbers.frombytes(content)
-    return numbers
+def _as_array(_: type, content: Any) -> Any:
+    kind, shape, data = content
+    return np.frombuffer(data, kind).reshape(shape)
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=_bytes)
+_encoder = msgspec.msgpack.Encoder(enc_hook=_as_bytes)
 
 
 STATE_CACHE = "state.cache"
@@ -180,7 +179,7 @@ def keep_figures(run: Path, side: Side) -> None:
     # Only what a comparison reads: none of the lists that grow with a run.
     slim = replace(report, slow_steps=[], findings=[], alerts=[])
     kept = _KeptFigures(type_checksum(Side), _journal_bytes(run), Side(slim, side.step_seconds))
-    write_cache(run / FIGURES_CACHE, msgspec.msgpack.encode(kept, enc_hook=list))
+    write_cache(run / FIGURES_CACHE, msgspec.msgpack.encode(kept))
 
 
 def recall_figures(run: Path) -> Side | None:

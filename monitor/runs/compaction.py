@@ -35,7 +35,7 @@ def compact(run: Path, most: int) -> int:
         several = len(source.streams) > 1  # then no state is kept: it would be of one of them
         state = (None if several else caches.recall_state(source)) or RunState()
         until = sum(path.stat().st_size for path in rundir.journals(run))  # it grows while it is read
-        while source.bytes_read() < until and (batch := source.poll_batches()):
+        while source.bytes_read() < until and (batch := source.poll_blocks()):
             for event in batch:
                 fold(state, event)
         kept = not several and caches.keep_state(source, state)

@@ -19,8 +19,8 @@ from monitor.model.comparison.compare import Side, changes
 from monitor.model.fold import fold
 from monitor.model.report import Alert, Report
 from monitor.model.state import Ending, RunState
-from monitor.model.steps.baseline import Bounds, counted
 from monitor.model.steps.series import STEP
+from monitor.model.steps.speed_classes import Bounds, counted
 from monitor.model.summary import open_work, progressed, report
 from monitor.model.view import FindingChange, PreviousRun, View, curves, details
 from monitor.model.wall_time import RunContext
@@ -29,7 +29,7 @@ from monitor.runs.catalogue import ending, identity
 from monitor.sources import streams
 from monitor.sources.run_directory import POLL, RunDirectory
 from monitor.sources.tail_file import Console, LineTimestamps, Open, starting
-from monitor.step_columns import StepBatch
+from monitor.step_blocks import StepBlock
 from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.events import Event, Frames, Gpu, GpuTime, Host, Pulse
 
@@ -94,7 +94,7 @@ class Run:
             self.source.close()
             self._open_source()
             self._whole, self._measured, self.before, self._fully_read = None, False, None, False
-        while batch := self.source.poll_batches():
+        while batch := self.source.poll_blocks():
             self._last_change = time.monotonic()
             for event in batch:
                 fold(self.state, event)
@@ -106,7 +106,7 @@ class Run:
             caches.keep_state(self.source, self.state)
         return False
 
-    def _is_news(self, event: Event | StepBatch) -> bool:
+    def _is_news(self, event: Event | StepBlock) -> bool:
         """Return whether a screen should show the event at once: not periodic, or a pulse whose open work changed."""
         if not isinstance(event, Pulse):
             return not isinstance(event, PERIODIC)
@@ -173,7 +173,7 @@ class Run:
         self._whole = current if current.report.outcome.state == "running" else None
         self._tell_trainings(current)
         if self._bounds is not None:
-            steps = self.state.main.step_seconds.digested().quantiles
+            steps = self.state.main.step_seconds.settled().quantiles
             current.report.speed_classes = counted(steps.bins, steps.zeros, STEP, self._bounds)
         loading = self.source.share_read()
         return replace(

@@ -24,7 +24,7 @@ from monitor.runs.caches import decoder_of, encoded
 from monitor.runs.catalogue import identity, resolve
 from monitor.runs.follow import SLICE, picture
 from monitor.sources import streams
-from monitor.sources.journal_reader import Recording
+from monitor.sources.recording import Recording
 from trainhooks.protocol import rundir
 from trainhooks.protocol.limits import clean
 

@@ -130,6 +130,9 @@ def _name(text: str) -> str:
     return known
 
 
+clean_name = _name
+
+
 def _optional(text: str | None) -> str | None:
     return None if text is None else _name(text)
 
@@ -169,6 +172,47 @@ def _tidy_step(step: events.Step) -> bool:
     step.thread = _optional(step.thread)
     step.epoch = None if step.epoch is None else _number(step.epoch)
     return True
+
+
+def _tidy_steps(steps: events.Steps) -> bool:
+    count = len(steps)
+    if not count or len(steps.duration) != count or steps.index < 0 or steps.index + count > MAX_INTEGER:
+        return False
+    if not (_time(min(steps.start)) and _time(max(steps.start))):
+        return False
+    if not (min(steps.duration) > 0.0 and max(steps.duration) < 1e12):
+        return False
+    # What does not fit is left out: the steps are known all the same.
+    steps.phases = [
+        (_name(name), seconds, "cuda" if clock == "cuda" else "host", entered)
+        for name, seconds, clock, entered in steps.phases
+        if len(seconds) == count and min(seconds) >= 0.0 and max(seconds) < 1e12 and 0 <= entered <= MAX_INTEGER
+    ]
+    for name in ("tokens", "padded_tokens", "samples", "forwards"):
+        setattr(steps, name, _counts(getattr(steps, name), count))
+    steps.metrics = {
+        _name(name): column if _PLAIN_TYPES.issuperset(map(type, column)) else list(map(_finite, column))
+        for name, column in steps.metrics.items()
+        if len(column) == count
+    }
+    steps.role = _optional(steps.role)
+    steps.stage = _optional(steps.stage)
+    steps.epoch = None if steps.epoch is None else _finite(_number(steps.epoch))
+    return True
+
+
+_PLAIN_TYPES = frozenset((float, type(None)))
+
+
+def _counts(column: events.StepColumn, count: int) -> events.StepColumn:
+    if not isinstance(column, list):
+        return _counted(column)
+    return list(map(_counted, column)) if len(column) == count else None
+
+
+def _finite(value: Number | None) -> float | None:
+    number_ = None if value is None else number(value)
+    return None if isinstance(number_, str) else number_
 
 
 def _numbers(values: dict[str, Number]) -> dict[str, Number]:
@@ -323,6 +367,7 @@ _TIDY: dict[type, Any] = {
     events.Hello: _tidy_hello,
     events.Facts: _tidy_facts,
     events.Step: _tidy_step,
+    events.Steps: _tidy_steps,
     events.GpuTime: _tidy_gpu_time,
     events.Span: _tidy_span,
     events.Metrics: _tidy_metrics,

@@ -1,23 +1,20 @@
-"""Read journals: as they grow, whole lines only and each event once and in order; or as a recording, by time."""
+"""Read journals as they grow: whole lines only, each event once and in order."""
 
 from __future__ import annotations
 
 import os
-from array import array
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import msgspec
-
-from monitor.sources.decode import Unknown, decode
+from monitor.sources.decode import Unknown
 from monitor.sources.sparse_files import FREED, after_freed
+from monitor.sources.step_lines import without_first
 from trainhooks.protocol import rundir
-from trainhooks.protocol.events import Event, Hello
-from trainhooks.protocol.limits import MAX_INTEGER, MAX_LINE
+from trainhooks.protocol.events import Event, Hello, Steps
+from trainhooks.protocol.limits import MAX_LINE
 
 CHUNK = 1 << 21  # bytes read at once: some five thousand steps
 BATCH = 1 << 18  # bytes decoded at once: the objects made of them fit the cache of a core
@@ -126,7 +123,8 @@ class _Sequence:
     def missing_before(self, last: int) -> int:
         """Return how many of the numbers up to `last` are missing."""
         newer = sum(self.expected <= seq <= last and seq not in self.held for seq in self.newer)
-        return last + 1 - self.expected - len(self.held) - newer
+        held = sum(event.next_seq - event.seq for event in self.held.values())
+        return max(0, self.held[last].next_seq - self.expected - held - newer)
 
 
 @dataclass(slots=True)
@@ -165,7 +163,7 @@ class JournalPosition:
         return max(0, seq - self.expected - sum(self.expected <= newer < seq for newer in self.newer))
 
     def _move_to(self, event: Event) -> None:
-        self.producer, self.expected, self.unreadable = event.producer, event.seq + 1, 0
+        self.producer, self.expected, self.unreadable = event.producer, event.next_seq, 0
         self.newer.clear()
 
 
@@ -192,8 +190,11 @@ class Sequencer:
         if type(event) is Unknown:
             sequence.take_newer(seq)
             return self._due(sequence)
+        if seq < sequence.expected < event.next_seq and isinstance(event, Steps):  # a part of it was returned
+            event = without_first(event, sequence.expected - seq)
+            seq = sequence.expected
         if seq == sequence.expected:
-            sequence.expected += 1
+            sequence.expected = event.next_seq
             return [event, *self._due(sequence)] if sequence.held or sequence.newer else [event]
         if seq < sequence.expected:
             if seq not in sequence.newer:
@@ -213,13 +214,13 @@ class Sequencer:
             producer = events[0].producer
             sequence = self._producers.get(producer)
             if sequence is not None and not sequence.held:
-                due = range(sequence.expected, sequence.expected + len(events))
+                ends = [event.next_seq for event in events]
                 if (
-                    [event.seq for event in events] == list(due)
+                    [event.seq for event in events] == [sequence.expected, *ends[:-1]]
                     and {event.producer for event in events} == {producer}
                     and Unknown not in set(map(type, events))
                 ):
-                    sequence.expected = due.stop
+                    sequence.expected = ends[-1]
                     return events
         return [due for event in events for due in self.push(event)]
 
@@ -260,7 +261,7 @@ class Sequencer:
         while (event := sequence.held.pop(sequence.expected, None)) is not None or sequence.expected in sequence.newer:
             if event is not None:
                 out.append(event)
-            sequence.expected += 1
+            sequence.expected = sequence.expected + 1 if event is None else event.next_seq
         self._held -= len(out)
         return out
 
@@ -270,188 +271,7 @@ class Sequencer:
         last = max(sequence.held)
         self.missing += sequence.missing_before(last)
         out = [sequence.held[seq] for seq in sorted(sequence.held)]
-        sequence.held.clear()
         self._held -= len(out)
-        sequence.expected = last + 1
+        sequence.expected = sequence.held[last].next_seq
+        sequence.held.clear()
         return out
-
-
-# Journals as a recording: every event of every producer, in order of time.
-#
-# An index of some thirty bytes an event is kept; the events themselves are read again when they are wanted. So one can
-# move about in a recording of a million steps.
-
-NOT_RANKS = ("recorder", "console")
-
-
-class _Line(msgspec.Struct):
-    """The fields of a line that the index needs."""
-
-    kind: str
-    producer: str
-    seq: int
-    t: float
-    thread: str | None = None
-    simulated: bool = False
-
-
-class _Hello(msgspec.Struct):
-    source: str = "hooks"
-    rank: int = 0
-    wall: float = 0.0
-    host: str | None = None
-
-
-_line = msgspec.json.Decoder(_Line)
-_hello = msgspec.json.Decoder(_Hello)
-
-
-@dataclass(slots=True)
-class _Producer:
-    """The lines of one producer: position, number and time of each."""
-
-    source: str = "unknown"
-    rank: int = 0
-    host: str | None = None
-    wall_offset: float | None = None  # Unix time minus its own clock
-    files: array[int] = field(default_factory=lambda: array("H"))
-    offsets: array[int] = field(default_factory=lambda: array("q"))
-    seqs: array[int] = field(default_factory=lambda: array("q"))
-    times: array[float] = field(default_factory=lambda: array("d"))
-    steps: bytearray = field(default_factory=bytearray)  # 1 for a step of the main loop
-
-    def in_order(self) -> tuple[list[int], int]:
-        """Return the positions of the lines by number, without repeats, and how many numbers are missing."""
-        places = sorted(range(len(self.seqs)), key=self.seqs.__getitem__)
-        once = [at for n, at in enumerate(places) if not n or self.seqs[places[n - 1]] != self.seqs[at]]
-        spread = self.seqs[once[-1]] - self.seqs[once[0]] + 1 if once else 0
-        return once, spread - len(once)
-
-
-class Recording:
-    """The events of some journals, indexed from 0 in order of time."""
-
-    def __init__(self, files: list[Path]) -> None:
-        """
-        Raises:
-            OSError: a file cannot be read.
-        """
-        self.missing = 0  # lines that are unreadable or missing
-        self.simulated = False  # whether any GPU is simulated
-        self._paths = files
-        self._open: dict[int, BinaryIO] = {}
-        producers: dict[str, _Producer] = {}
-        for number, path in enumerate(files):
-            self._scan(number, path, producers)
-        self._merge(list(producers.values()))
-
-    def __len__(self) -> int:
-        return len(self.times)
-
-    @property
-    def begin(self) -> float:
-        return self.times[0] if self.times else 0.0
-
-    @property
-    def end(self) -> float:
-        return self.times[-1] if self.times else 0.0
-
-    def _scan(self, number: int, path: Path, producers: dict[str, _Producer]) -> None:
-        with open(path, "rb") as source:
-            offset = 0
-            while line := source.readline(MAX_LINE + 1):
-                if line.startswith(FREED):  # its numbers are missing
-                    offset = after_freed(source.fileno(), offset)
-                    source.seek(offset)
-                    continue
-                try:
-                    header = _line.decode(line)
-                    fits = line.endswith(b"\n") and 0 <= header.seq <= MAX_INTEGER and -1e12 < header.t < 1e12
-                except (ValueError, RecursionError):  # msgspec's own errors and bad UTF-8 are ValueErrors
-                    fits = False
-                if fits:
-                    self._note(header, line, number, offset, producers)
-                else:
-                    self.missing += 1
-                offset += len(line)
-
-    def _note(self, header: _Line, line: bytes, file: int, offset: int, producers: dict[str, _Producer]) -> None:
-        producer = producers.setdefault(header.producer, _Producer())
-        if header.kind == "hello":
-            try:
-                hello = _hello.decode(line)
-            except (ValueError, RecursionError):
-                self.missing += 1
-                return
-            producer.source, producer.rank, producer.host = hello.source, hello.rank, hello.host
-            producer.wall_offset = hello.wall - header.t if hello.wall else None
-        self.simulated |= header.simulated
-        producer.files.append(file)
-        producer.offsets.append(offset)
-        producer.seqs.append(header.seq)
-        producer.times.append(header.t)
-        producer.steps.append(header.kind == "step" and header.thread is None)
-
-    def _merge(self, producers: list[_Producer]) -> None:
-        """Sort by time. Events of a producer stay in its own order; a rank's processes follow each other."""
-        producers.sort(key=lambda producer: (producer.source in NOT_RANKS, producer.rank, producer.times[0]))
-        lead = next((producer for producer in producers if any(producer.steps)), None)
-        first = lead or (producers[0] if producers else None)
-        files, offsets, times, steps = array("H"), array("q"), array("d"), bytearray()
-        for producer in producers:
-            leads = lead is not None and (producer.source in NOT_RANKS, producer.rank) == (
-                lead.source in NOT_RANKS,
-                lead.rank,
-            )
-            places, missing = producer.in_order()
-            self.missing += missing
-            latest, ahead = float("-inf"), _ahead(producer, first)
-            for at in places:
-                latest = max(latest, producer.times[at] + ahead)
-                files.append(producer.files[at])
-                offsets.append(producer.offsets[at])
-                times.append(latest)
-                steps.append(producer.steps[at] and leads)
-        order = sorted(range(len(times)), key=times.__getitem__)
-        self._files = array("H", (files[at] for at in order))
-        self._offsets = array("q", (offsets[at] for at in order))
-        self.times = array("d", (times[at] for at in order))  # on the clock of the lead's host
-        self.steps = array("q", (n for n, at in enumerate(order) if steps[at]))  # the numbers of the lead's steps
-
-    def before(self, moment: float) -> int:
-        """Return the number of events at or before a moment."""
-        return bisect_right(self.times, moment)
-
-    def events(self, begin: int, end: int) -> Iterator[Event]:
-        """Yield the events from one number up to another, read from the files. Unreadable lines are skipped."""
-        for at in range(begin, min(end, len(self))):
-            source = self._file(self._files[at])
-            offset = self._offsets[at]
-            if source.tell() != offset:
-                source.seek(offset)
-            event = decode(source.readline(MAX_LINE + 1).rstrip(b"\n"))
-            if isinstance(event, Event):
-                yield event
-
-    def _file(self, number: int) -> BinaryIO:
-        file = self._open.get(number)
-        if file is None:
-            file = self._open[number] = open(self._paths[number], "rb")  # noqa: SIM115
-        return file
-
-    def close(self) -> None:
-        for source in self._open.values():
-            source.close()
-        self._open.clear()
-
-
-def _ahead(producer: _Producer, first: _Producer | None) -> float:
-    """Return the seconds to add to a producer's times: monotonic clocks of machines differ."""
-    if (
-        first is None
-        or producer.host in (None, first.host)
-        or None in (producer.wall_offset, first.wall_offset, first.host)
-    ):
-        return 0.0
-    assert producer.wall_offset is not None and first.wall_offset is not None
-    return producer.wall_offset - first.wall_offset

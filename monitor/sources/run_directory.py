@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monitor import step_columns
 from monitor.sources import streams
 from monitor.sources.decode import UNKNOWN, decode, numbered
-from monitor.sources.journal_reader import CHUNK, JournalPosition, JournalTail, Sequencer, batches
+from monitor.sources.journal_reader import JournalPosition, JournalTail, Sequencer, lines_of
 from monitor.sources.sockets import Subscriber
-from monitor.sources.step_batches import merged, step_batches
-from monitor.sources.step_schema import Decoded, Row, StepSchema
-from monitor.step_columns import StepBatch
+from monitor.sources.step_lines import decode_lines, single_events, step_blocks
+from monitor.step_blocks import StepBlock
 from trainhooks.protocol import rundir
 from trainhooks.protocol.events import Event
 from trainhooks.protocol.limits import MAX_LINE
 
-LONG = 1 << 24  # bytes, about forty thousand steps: with fewer, loading numpy takes longer than it saves
-MAX_FOLDED = 1 << 24  # bytes of a long history folded at once: the fixed cost of a fold is paid rarely
 RESCAN = 1.0  # seconds between two searches for new journals
 POLL = 0.1  # seconds between two checks of the sizes of journals: what they wrote may be published by nobody
 
@@ -62,12 +57,10 @@ class RunDirectory:
         self.unreadable = 0  # lines that leave no gap in their producer's numbers; a gap counts as missing
         self._sequencer = Sequencer()
         self._tails: dict[Path, JournalTail] = {}
-        self._schemas: dict[Path, StepSchema] = {}
         self._places: dict[Path, JournalPosition] = {}
         self._sizes: dict[Path, int] = {}  # of the journals at the last `wait`
         self._scanned = -RESCAN
         self._caught_up = False
-        self._long = False
         self._subscriber = Subscriber(path)
 
     @property
@@ -77,21 +70,15 @@ class RunDirectory:
 
     def poll(self) -> list[Event]:
         """Return some new events, from the journals in turn; empty when all are read to their ends."""
-        return [event.step() if isinstance(event, Row) else event for event in self._due(list)]
+        return list(single_events(self._due()))
 
-    def poll_batches(self) -> list[Event | StepBatch]:
-        """Return some new events as `poll` does, with consecutive plain steps joined into batches."""
-        return merged(self._due(step_batches), self._is_long())
+    def poll_blocks(self) -> list[Event | StepBlock]:
+        """Return some new events as `poll` does, with consecutive steps as blocks."""
+        return step_blocks(self._due())
 
-    def _due(self, form: Callable[[list[Any]], list[Any]]) -> Iterator[Any]:
-        """Return due events, each batch converted by `form` before the next is read, to save memory."""
+    def _due(self) -> list[Any]:
         self._scan()
-        some = False
-        for event in self._read_journals(form):
-            some = True
-            yield event
-        if not some:
-            yield from form(self._beyond_journals())
+        return self._read_journals() or self._beyond_journals()
 
     def _beyond_journals(self) -> list[Any]:
         """Return the events that are due once the journals are read to their ends."""
@@ -100,29 +87,22 @@ class RunDirectory:
         for batch in frames:
             self._take_frame(batch, out)
         # The lines of a frame, and of lost frames, were in the journal before.
-        if out or (frames and (out := list(self._read_journals(list)))):
+        if out or (frames and (out := self._read_journals())):
             return out
         self._caught_up = True
         return self._sequencer.settle()
 
-    def _read_journals(self, form: Callable[[list[Any]], list[Any]]) -> Iterator[Any]:
+    def _read_journals(self) -> list[Any]:
         """Read journals in turn until some event is due; empty when all are read to their ends."""
-        size = MAX_FOLDED if form is step_batches and self._is_long() else CHUNK
-        some = False
         for path, tail in self._tails.items():
-            end = tail.offset + size
-            while (not some or tail.offset + CHUNK <= end) and (block := tail.block()):
-                schema = self._schemas.setdefault(path, StepSchema())
-                for batch in batches(block):
-                    known = self._known(path, schema.read(batch, numbered))
-                    if tail.has_gap and known:
-                        tail.has_gap, self.has_gap = False, True
-                        self._sequencer.jump_to(known[0])
-                    due = form(self._sequencer.push_all(known))
-                    some = some or bool(due)
-                    yield from due
-            if some:
-                break
+            while block := tail.block():
+                known = self._known(path, decode_lines(lines_of(block), numbered))
+                if tail.has_gap and known:
+                    tail.has_gap, self.has_gap = False, True
+                    self._sequencer.jump_to(known[0])
+                if due := self._sequencer.push_all(known):
+                    return due
+        return []
 
     def _known(self, path: Path, decoded: list[Any]) -> list[Any]:
         """Return the events that this version knows; count unreadable lines."""
@@ -130,17 +110,7 @@ class RunDirectory:
         self.unreadable += self._places.setdefault(path, JournalPosition()).count_unreadable(
             decoded, len(known) == len(decoded)
         )
-        if len(known) == len(decoded):
-            return decoded
-        return Decoded(known, decoded.again) if isinstance(decoded, Decoded) else known
-
-    def _is_long(self) -> bool:
-        """Return whether a long history is being read and numpy is available to read it in columns."""
-        self._scan()
-        if not self._caught_up and not self._long:
-            waiting = sum(tail.size() - tail.offset for tail in self._tails.values())
-            self._long = waiting >= LONG and step_columns.available()
-        return self._long and not self._caught_up
+        return known
 
     def _scan(self) -> None:
         now = time.monotonic()

@@ -13,7 +13,7 @@ import pytest
 
 from monitor.running import disk_space
 from monitor.runs import caches, compaction, retention
-from monitor.sources.journal_reader import Recording
+from monitor.sources.recording import Recording
 from monitor.sources.run_directory import RunDirectory
 from monitor.sources.sparse_files import free, used_bytes
 from monitor.sources.tail_file import TailedFile

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.model.steps.pace import MAX_MARKS, Pace, time_left
+from monitor.model.steps.pace import MAX_MARKS, Pace
+from monitor.model.steps.time_left import time_left
 
 
 def pace_of(*stretches: tuple[int, float], pause: float = 0.0, tokens: int = 0, samples: int = 0) -> Pace:

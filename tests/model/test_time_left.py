@@ -9,10 +9,10 @@ import pytest
 from monitor.model.fold import fold
 from monitor.model.report import Progress
 from monitor.model.state import RunState
-from monitor.model.steps.pace import stops, time_left
+from monitor.model.steps.time_left import stops, time_left
 from monitor.model.summary import report
 from monitor.model.wall_time import RunContext
-from monitor.sources.journal_reader import Recording
+from monitor.sources.recording import Recording
 from trainhooks.protocol.events import Facts
 
 from .conftest import ROOT, Story, folded, report_of

@@ -15,7 +15,7 @@ from monitor.model.view import View
 from monitor.runs import replay
 from monitor.runs.follow import load
 from monitor.runs.replay import Playback, Player, open_player
-from monitor.sources.journal_reader import Recording
+from monitor.sources.recording import Recording
 from tests.model.conftest import Story
 from trainhooks.protocol.encoding import encoder, to_dict
 from trainhooks.protocol.events import Event, Gpu, Note

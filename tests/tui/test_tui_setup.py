@@ -6,7 +6,7 @@ import pytest
 import sample_views as views
 
 from monitor.model.report import Outcome
-from monitor.model.steps.baseline import SpeedClasses
+from monitor.model.steps.speed_classes import SpeedClasses
 from monitor.model.view import PreviousRun
 from monitor.tui.panels import header
 

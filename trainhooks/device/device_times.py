@@ -18,7 +18,8 @@ from trainhooks.protocol.events import Facts, GpuTime
 from trainhooks.recording import facts
 from trainhooks.recording.assembler import Assembler
 from trainhooks.recording.gc_pauses import Pauses
-from trainhooks.recording.step_annotations import Mapping, ProcessState
+from trainhooks.recording.step_annotations import ProcessState
+from trainhooks.recording.step_blocks import Mapping, PlainStep, StepEvent, step_times
 
 CLOCK_ERROR_NS = 300_000  # uncertainty of the offset between the two clocks
 # The clocks drift apart by up to 50 millionths of the time: over this long by less than CLOCK_ERROR_NS.
@@ -134,21 +135,21 @@ class DeviceTimes:
         if place is not None:
             self._stack_samples.append((host_clock(), place))
 
-    def add_steps(self, events: List[Mapping]) -> None:
+    def add_steps(self, events: List[StepEvent]) -> None:
         """Note the steps among the host's events. Those that are not timed are not kept."""
         awaited = self._take_begins()
         if not awaited and not self._pauses.watching:
             return
         for event in events:
-            if event["kind"] == "step":
-                start = event["start"]
-                if "thread" not in event:
-                    self._pauses.add_step(start, event.get("duration", 0.0), start in awaited)
-                if start in awaited:
-                    del awaited[start]
-                    self._indices[start] = event["index"]
-                if "thread" not in event:
-                    self._newest = max(self._newest, start)
+            step = step_times(event)
+            if step is None:
+                continue
+            if step.in_main_loop:
+                self._pauses.add_step(step.start, step.duration, step.start in awaited)
+                self._newest = max(self._newest, step.start)
+            if step.start in awaited:
+                del awaited[step.start]
+                self._indices[step.start] = step.number
         for table in (awaited, self._indices):
             while len(table) > MAX_AWAITED:
                 del table[next(iter(table))]
@@ -228,8 +229,8 @@ class DeviceTimes:
         step, names = self._assembled(read.entries, times)
         if step is None:
             return None
-        event = GpuTime(producer="", seq=0, t=0.0, seconds=step["duration"], every=read.every)
-        event.phases = [(name, seconds) for name, seconds, _, _ in step["phases"]]
+        event = GpuTime(producer="", seq=0, t=0.0, seconds=(step.ended - step.began) / NANOSECOND, every=read.every)
+        event.phases = [(name, ns / NANOSECOND) for name, ns in zip(step.shape.names, step.phases)]
         work = self._queue.work(host, times, read.sides, gap)
         event.busy = sum(until - begin for begin, until in work.certain) / NANOSECOND
         event.busy_phases = by_phase(work.certain, times, names)
@@ -257,17 +258,17 @@ class DeviceTimes:
         event.unsure = list(report.unsure.items())
         return event
 
-    def _assembled(self, entries: List[Entry], times: List[int]) -> Tuple[Optional[Mapping], List[str]]:
+    def _assembled(self, entries: List[Entry], times: List[int]) -> Tuple[Optional[PlainStep], List[str]]:
         """Return the step with these times in place of the host's, and the phase open from each mark on."""
         process = ProcessState()
         process.phase_names = self._process.phase_names
         assembler = process.primary = Assembler(process, "", True)
         names = []
         for entry, t in zip(entries[:-1], times):
-            assembler.take((entry[0], t, *entry[2:]))
+            assembler.add_entry((entry[0], t, *entry[2:]))
             names.append(assembler.current_phase())
-        assembler.take((END, times[-1], entries[0][2]))
-        return next((event for event in assembler.events if event["kind"] == "step"), None), names
+        assembler.add_entry((END, times[-1], entries[0][2]))
+        return next((event for event in assembler.events if type(event) is PlainStep), None), names
 
     def _stack_samples_in(self, entries: List[Entry], names: List[str], work: Work) -> List[Tuple[str, str, int, int]]:
         """Return the stack samples of the step: phase, place, samples, those of them without certain work."""

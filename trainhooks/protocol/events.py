@@ -1,19 +1,19 @@
 """Every event as a dataclass: the one schema of wire, journal and export.
 
-A journal is JSON Lines: one event a line, ``kind`` first, ``seq`` rising by one for each ``producer``. A line on the
-socket is the same line. All times are seconds; ``t`` and ``start`` are readings of the machine's monotonic clock,
-``wall`` is the Unix time at ``t``, for display only. Optional fields are left out of a line while they hold their
-default. Readers ignore kinds and fields that they do not know.
+A journal is JSON Lines: one event a line, ``kind`` first, ``seq`` rising by one for each ``producer`` and event. A line
+of several steps takes as many numbers. A line on the socket is the same line. All times are seconds; ``t`` and
+``start`` are readings of the machine's monotonic clock, ``wall`` is the Unix time at ``t``, for display only. Optional
+fields are left out of a line while they hold their default. Readers ignore kinds and fields that they do not know.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Dict, List, Optional, Tuple
+from typing import Any, ClassVar, Dict, List, Optional, Tuple, Union
 
 from trainhooks.protocol.limits import Number
 
-PROTOCOL = 1  # The major version; a reader that meets a higher one says so.
+PROTOCOL = 2  # docs/protocol.md says what it is; a reader that meets a higher one says so. 1 had no `steps`.
 
 # Trainings may run on Python 3.9, and the decoder reads these annotations at run time: no `X | Y`, no `list[X]`.
 # Events are constructed by keyword only, as a test checks: `kw_only` dataclasses need Python 3.10.
@@ -27,6 +27,11 @@ class Event:
     producer: str
     seq: int
     t: float
+
+    @property
+    def next_seq(self) -> int:
+        """Return the number of the producer's next event."""
+        return self.seq + 1
 
 
 @dataclass
@@ -86,6 +91,42 @@ class Step(Event):
     thread: Optional[str] = None  # set when the step ran beside the main loop, in a thread of its own
     odd_parts: Optional[int] = None  # set by a reader: phases that it left out, as their time was no time
     uncounted: Optional[bool] = None  # set when the step did work of which neither tokens nor samples are known
+
+
+StepColumn = Union[int, List[Optional[int]], None]  # one number for all steps, or one each; null: not counted
+
+
+@dataclass
+class Steps(Event):
+    """Consecutive finished steps of one kind, as columns: each list has an item for each step.
+
+    The first step has the number ``seq`` and the index ``index``, each further one the next of both. A step's ``t`` is
+    its end, ``start`` + ``duration``; the line's is that of the last one. All steps are done (``ok``), timed, of the
+    main loop, and went through the same phases in the same order. Numbers are finite: a step with a loss that is not
+    has a line of its own.
+    """
+
+    kind: ClassVar[str] = "steps"
+    index: int = 0
+    start: List[float] = field(default_factory=list)
+    duration: List[float] = field(default_factory=list)
+    phases: List[Tuple[str, List[float], str, int]] = field(default_factory=list)  # as Phase, seconds for each step
+    tokens: StepColumn = None
+    padded_tokens: StepColumn = None
+    samples: StepColumn = None
+    forwards: StepColumn = None
+    metrics: Dict[str, List[Optional[Union[int, float]]]] = field(default_factory=dict)  # null: the step lacks it
+    role: Optional[str] = None
+    stage: Optional[str] = None
+    epoch: Optional[Number] = None
+    uncounted: Optional[bool] = None
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def next_seq(self) -> int:
+        return self.seq + len(self.start)
 
 
 @dataclass
@@ -333,5 +374,6 @@ class Exit(Event):
 
 
 KINDS: Dict[str, type] = {
-    cls.kind: cls for cls in (Hello, Facts, Step, GpuTime, Span, Metrics, Pulse, Frames, Note, Bye, Gpu, Host, Exit)
+    cls.kind: cls
+    for cls in (Hello, Facts, Step, Steps, GpuTime, Span, Metrics, Pulse, Frames, Note, Bye, Gpu, Host, Exit)
 }

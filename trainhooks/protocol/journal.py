@@ -25,15 +25,15 @@ class Journal:
     """A file of whole lines. What cannot be written waits, and past MAX_UNWRITTEN is dropped and counted.
 
     Attributes:
-        dropped: lines dropped so far.
-        waiting_lines: lines refused so far; lost if the end comes before there is room.
+        dropped: events dropped so far; a line of several steps is as many.
+        waiting_events: events refused so far; lost if the end comes before there is room.
     """
 
     def __init__(self, path: Path) -> None:
         self.dropped = 0
         self._path = path
         self._waiting = b""
-        self.waiting_lines = 0
+        self.waiting_events = 0
         self._file: Optional[Kept] = None
         self._open()
 
@@ -46,18 +46,18 @@ class Journal:
             if size and os.pread(self._file.number, 1, size - 1) != b"\n":
                 os.write(self._file.number, b"\n")
 
-    def append(self, batch: bytes, lines: int) -> None:
+    def append(self, batch: bytes, events: int) -> None:
         """Write whole lines. Never raises: what the disk refuses is tried again with the next batch."""
         self._waiting += batch
-        self.waiting_lines += lines
+        self.waiting_events += events
         if self._file is None or not self._file.is_ours():  # the program may have closed it
             self._file = None
             self._open()
         if self._file is not None and self._write(self._file, self._waiting):
-            self._waiting, self.waiting_lines = b"", 0
+            self._waiting, self.waiting_events = b"", 0
         elif len(self._waiting) > MAX_UNWRITTEN:
-            self.dropped += self.waiting_lines
-            self._waiting, self.waiting_lines = b"", 0
+            self.dropped += self.waiting_events
+            self._waiting, self.waiting_events = b"", 0
 
     def _write(self, file: Kept, data: bytes) -> bool:
         done = 0
@@ -78,8 +78,8 @@ class Journal:
         return True
 
     def close(self) -> None:
-        self.dropped += self.waiting_lines
-        self.waiting_lines = 0
+        self.dropped += self.waiting_events
+        self.waiting_events = 0
         if self._file is not None:
             self._file.close()
             self._file = None

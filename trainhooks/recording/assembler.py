@@ -30,12 +30,12 @@ from trainhooks.lane_entries import (
     PhaseMarker,
 )
 from trainhooks.protocol.events import Note, Pulse, Span
-from trainhooks.recording.step_annotations import Mapping, OpenScope, OpenStep, PhaseTime, ProcessState, StepAnnotations
+from trainhooks.recording.step_annotations import OpenScope, OpenStep, PhaseTime, ProcessState, StepAnnotations
+from trainhooks.recording.step_blocks import UNITS, Mapping, PlainStep, StepEvent, amounts_of, are_plain
 
 # A step without metric, count or phase at which its loop was left counts as done if its body took at least a tenth of
 # the previous one's time; less is a loop that was left at once (`if done: break`).
 MAX_BODY_RATIO = 10
-AMOUNTS = frozenset(("tokens", "padded_tokens", "samples"))
 
 
 class Assembler:
@@ -61,7 +61,7 @@ class Assembler:
         self.thread = thread
         self.is_main = is_main
         self.lane = lane
-        self.events: List[Mapping] = []
+        self.events: List[StepEvent] = []
         self.annotations = StepAnnotations(process, self.events)
         self.step: Optional[OpenStep] = None
         self.enclosing: List[OpenScope] = []
@@ -73,10 +73,10 @@ class Assembler:
         self._body_ns = 0  # of the last step, without the wait for its item
         self._nested: Optional[Tuple[Loop, int]] = None  # a loop inside the open step, and the phases open around it
         self._warned_nested = False
-        self._held: Optional[Mapping] = None  # the last step of a loop that was left: see `_quit`
+        self._held: Optional[StepEvent] = None  # the last step of a loop that was left: see `_quit`
 
-    def take(self, entry: Tuple[Any, ...]) -> None:
-        """Take one entry. Phases of a step are checked first, since they are the most frequent."""
+    def add_entry(self, entry: Tuple[Any, ...]) -> None:
+        """Add one entry. Phases of a step are checked first, since they are the most frequent."""
         what = entry[0]
         step = self.step
         if step is not None:
@@ -155,7 +155,7 @@ class Assembler:
         self.process.lost += steps
         self.process.steps += steps
 
-    def add_step(self, event: Mapping, began: int, ended: int, body_ns: int) -> None:
+    def add_step(self, event: StepEvent, began: int, ended: int, body_ns: int) -> None:
         """Add the event of a finished step; its index must be the next one.
 
         Args:
@@ -198,7 +198,7 @@ class Assembler:
     def _leave_nested(self, step: OpenStep, t: int) -> None:
         assert self._nested is not None
         while len(step.open_phases) > self._nested[1]:
-            self.take((None, t))
+            self.add_entry((None, t))
         self._nested = None
 
     def _end(self, t: int, loop: Loop) -> None:
@@ -210,7 +210,7 @@ class Assembler:
         elif self._nested is not None and self._nested[0] is loop:
             self._leave_nested(step, t)
         elif self._nested is not None and step.open_phases:  # nested deeper than once
-            self.take((None, t))
+            self.add_entry((None, t))
 
     def _quit(self, t: int, loop: Loop) -> None:
         """End a loop that was left by its end, a break or an exception."""
@@ -258,35 +258,28 @@ class Assembler:
         t = step.give_time(step.open_phases[-1] if step.open_phases else step.base_phase, t)
         self.step = None
         self._nested = None
-        event: Mapping = {
-            "kind": "step",
-            "t": t / NANOSECOND,
-            "index": process.steps + 1,
-            "start": step.began / NANOSECOND,
-            "duration": (t - step.began) / NANOSECOND,
-            "phases": [(phase.name, phase.ns / NANOSECOND, "host", phase.count) for phase in step.phases.values()],
-            "status": "ok",
-        }
-        if process.primary is not self:
-            event["thread"] = self.thread
-        elif process.background or process.counts is not None:
-            self._add_background(event, step)
-        if step.counts is not None:
-            for name, amount in step.counts.items():
-                if amount:
-                    event[name] = amount
-        if step.loop is AUTOMATIC and step.skip_reason is None and AMOUNTS.isdisjoint(event):
-            event["uncounted"] = True
-        if step.metrics:
-            event["metrics"] = step.metrics
-        if step.skip_reason is not None:
-            event["status"] = "skipped"
-            event["reason"] = step.skip_reason
-        if step.loop.labeled:
-            self.annotations.label(event, step.loop)
+        in_thread = process.primary is not self
+        background: Mapping = {} if in_thread else self._take_background(step)
+        shape = self.annotations.shape(
+            tuple([phase.name for phase in step.phases.values()]),
+            tuple([phase.count for phase in step.phases.values()]),
+            step.loop,
+        )
+        amounts = amounts_of(step.counts)
+        if step.loop is AUTOMATIC and step.skip_reason is None and (amounts is None or not any(amounts[:UNITS])):
+            shape = shape._replace(uncounted=True)
+        plain = PlainStep(
+            shape, process.steps + 1, step.began, t, [phase.ns for phase in step.phases.values()], step.metrics, amounts
+        )
+        event: StepEvent = plain
+        if in_thread or background or step.skip_reason is not None or not are_plain(step.metrics):
+            event = {**plain.as_event(), **background}
+            if in_thread:
+                event["thread"] = self.thread
+            if step.skip_reason is not None:
+                event["status"], event["reason"] = "skipped", step.skip_reason
         for deferred in step.deferred:
-            deferred.step = event["index"]
-            deferred.role = event.get("role")
+            deferred.step, deferred.role = plain.number, shape.role
         self.add_step(event, step.began, t, t - (step.item_at or t))
         if step.open_phases:
             self._carry_over(step, t)
@@ -298,18 +291,20 @@ class Assembler:
             scope.since = t
             self.enclosing.append(scope)
 
-    def _add_background(self, event: Mapping, step: OpenStep) -> None:
-        """Add what other threads did since the last step."""
+    def _take_background(self, step: OpenStep) -> Mapping:
+        """Return what other threads did since the last step; add the work that they counted to the step's."""
         process = self.process
+        found: Mapping = {}
         if process.background:
             rows = process.background.items()
-            event["background"] = [(name, ns / NANOSECOND, "host", count) for name, (ns, count) in rows]
+            found["background"] = [(name, ns / NANOSECOND, "host", count) for name, (ns, count) in rows]
             process.background = {}
         if process.counts is not None:
             counts, process.counts = process.counts, None
             for name, amount in (step.counts or {}).items():
                 counts[name] = counts.get(name, 0) + amount
             step.counts = counts
+        return found
 
     # Phases and spans
 
@@ -414,9 +409,8 @@ class Assembler:
         pulse = Pulse(producer="", seq=0, t=t / NANOSECOND)
         step, live = self.step, self._live_step()
         if step is not None:
-            labels: Mapping = {}
-            self.annotations.label(labels, step.loop)
-            pulse.role, pulse.stage = labels.get("role"), labels.get("stage")
+            shape = self.annotations.shape((), (), step.loop)
+            pulse.role, pulse.stage = shape.role, shape.stage
             phase = step.open_phases[-1] if step.open_phases else step.base_phase
             live = (step.began, None, t) if phase is None else (step.began, phase.name, phase.entered)
         if live is not None:

@@ -32,6 +32,7 @@ from trainhooks.recording.facts import Devices, torch_flags
 from trainhooks.recording.frames import Sampler, raised_at, said
 from trainhooks.recording.gc_pauses import LateWakes
 from trainhooks.recording.step_annotations import ProcessState
+from trainhooks.recording.step_blocks import Mapping, OpenBlock, PlainStep
 
 WAKE_SECONDS = 0.05
 SLICE_ENTRIES = 48  # assembled before the interpreter is released: some 100 microseconds
@@ -73,8 +74,9 @@ class BackgroundWriter:
         self._journal: Optional[Journal] = None
         self._lock: Optional[rundir.Lock] = None
         self._notifier: Optional[Notifier] = None
+        self._block = OpenBlock()
         self._unwritten: List[bytes] = []  # encoded lines
-        self._unwritten_lines = 0
+        self._unwritten_events = 0
         self.batches_written = 0  # or refused by the disk
         self._next_pulse = 0.0
         self._sampler = Sampler()
@@ -101,13 +103,13 @@ class BackgroundWriter:
         while not self._wait(0.0 if flooded else WAKE_SECONDS):
             if not flooded and self._process.primary is not None:
                 self._late_wakes.add(monotonic_seconds() - asked - WAKE_SECONDS)
-            flooded = self._digest(rested=not flooded) > MAX_PASS_ENTRIES
+            flooded = self._assemble(rested=not flooded) > MAX_PASS_ENTRIES
             if not flooded:
                 self._sample_stack()
             self._write()
             asked = monotonic_seconds()
         until = monotonic_seconds() + MAX_FLUSH_SECONDS
-        while self._digest(rested=False) > MAX_PASS_ENTRIES and monotonic_seconds() < until:
+        while self._assemble(rested=False) > MAX_PASS_ENTRIES and monotonic_seconds() < until:
             self._write()
 
     def open(self, group: Dict[str, int]) -> None:
@@ -135,7 +137,7 @@ class BackgroundWriter:
         self._sent_facts["versions"] = hello.facts["versions"]
         self._send([to_dict(hello)])
 
-    def _digest(self, rested: bool) -> int:
+    def _assemble(self, rested: bool) -> int:
         """Encode what the lanes hold, up to MAX_PASS_ENTRIES each. Return the length of the longest lane.
 
         Args:
@@ -155,7 +157,7 @@ class BackgroundWriter:
             longest = max(longest, len(entries))
             left = min(len(entries), MAX_PASS_ENTRIES)
             while left > 0:
-                left -= batches.digest(entries, SLICE_ENTRIES)
+                left -= batches.assemble(entries, SLICE_ENTRIES)
                 self._stamp(assembler.events)
                 select.select((), (), (), 0)  # releases the interpreter, without the timer that sleep(0) arms
             if ended and not entries:
@@ -186,14 +188,15 @@ class BackgroundWriter:
         return [to_dict(frames)] if frames is not None else []
 
     def _write(self) -> None:
+        self._close_block()
         if not self._unwritten:
             return
         if self._lock is not None:
             self._lock.keep()
-        batch, lines = b"".join(self._unwritten), self._unwritten_lines
-        self._unwritten, self._unwritten_lines = [], 0
+        batch, count = b"".join(self._unwritten), self._unwritten_events
+        self._unwritten, self._unwritten_events = [], 0
         if self._journal is not None:
-            self._journal.append(batch, lines)
+            self._journal.append(batch, count)
         self.batches_written += 1
         if self._notifier is not None:
             self._notifier.send(batch)
@@ -263,7 +266,7 @@ class BackgroundWriter:
                 bye.place = raised_at(error)
         bye.dropped = self._dropped + self._process.lost
         if self._journal is not None:
-            bye.dropped += self._journal.dropped + self._journal.waiting_lines
+            bye.dropped += self._journal.dropped + self._journal.waiting_events
         self._send([to_dict(bye)])  # by itself: it says what became of the lines before it
 
     def _close(self) -> None:
@@ -273,28 +276,51 @@ class BackgroundWriter:
         if self._journal is not None:
             self._journal.close()
 
-    def _send(self, events: List[Dict[str, Any]]) -> None:
+    def _send(self, events: List[Any]) -> None:
         self._stamp(events)
         self._write()
 
-    def _stamp(self, events: List[Dict[str, Any]]) -> None:
-        """Give each event its producer and sequence number, and encode it. Empties `events`."""
+    def _stamp(self, events: List[Any]) -> None:
+        """Give each event its producer and sequence number, and encode it. Empties `events`.
+
+        A plain step waits in the open block until another event comes, or all is written.
+        """
         if not events:
             return
         self._device_times.add_steps(events)
-        producer, seq = self.producer, self._seq
+        others: List[Mapping] = []
         for event in events:
-            event["producer"] = producer
-            event["seq"] = seq
-            seq += 1
+            if type(event) is PlainStep:
+                self._encode_events(others)
+                if not self._block.accepts(event):
+                    self._close_block()
+                self._block.add(event)
+            else:
+                others.append(event)
+        self._encode_events(others)
+        events.clear()
+
+    def _close_block(self) -> None:
+        count = len(self._block)
+        if count:
+            self._unwritten.append(self._block.close(self._seq, self.producer, self._encode))
+            self._unwritten_events += count
+            self._seq += count
+
+    def _encode_events(self, events: List[Mapping]) -> None:
+        if not events:
+            return
+        self._close_block()
+        for event in events:
+            event["producer"], event["seq"] = self.producer, self._seq
+            self._seq += 1
             if event["kind"] == "facts" and "name" in event and self._run is not None:
                 rundir.rename(self._run, event["name"])
         batch = self._encode(events)
         if len(batch) > MAX_LINE:  # of all lines together: rare
             batch = b"".join(_fitting_line(event, self._encode) for event in events)
         self._unwritten.append(batch)
-        self._unwritten_lines += len(events)
-        self._seq = seq
+        self._unwritten_events += len(events)
         events.clear()
 
 

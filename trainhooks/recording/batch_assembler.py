@@ -10,30 +10,17 @@ from __future__ import annotations
 
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
-from trainhooks.lane_entries import (
-    AUTOMATIC,
-    BACKWARD,
-    COUNT,
-    DATA,
-    END,
-    FORWARD,
-    LOG,
-    NANOSECOND,
-    NEXT,
-    NO_PHASE,
-    OPTIMIZER,
-    STANDARD,
-    STEP,
-    Loop,
-)
-from trainhooks.protocol.limits import MAX_INTEGER
-from trainhooks.recording.assembler import AMOUNTS, Assembler
-from trainhooks.recording.step_annotations import Mapping
+from trainhooks.lane_entries import COUNT, LOG, NEXT, STANDARD, STEP, Loop, StandardStep
+from trainhooks.protocol.vocabulary import LOSS
+from trainhooks.recording.assembler import Assembler
+from trainhooks.recording.step_annotations import StepAnnotations
+from trainhooks.recording.step_blocks import UNITS, Mapping, PlainStep, StepShape, amount
 
 MAX_PLANS = 256  # of a lane; a program whose steps keep changing is assembled entry by entry
 MAX_PLAN_ENTRIES = 256  # of a step
 STANDARD_COST = 5  # other entries that take as long as one standard step
-COUNTED = ("tokens", "padded_tokens", "samples")  # in the order of a COUNT entry
+STANDARD_SHAPE = StepShape(("data", "forward", "backward", "optimizer"), (1, 1, 1, 1))
+UNCOUNTED_SHAPE = STANDARD_SHAPE._replace(uncounted=True)
 STEP_BEGINS = frozenset((NEXT, STEP, STANDARD))
 
 Entry = Tuple[Any, ...]
@@ -49,16 +36,24 @@ class StepPlan:
         logs, amounts: the entries with metrics, and those with amounts of work.
     """
 
-    __slots__ = ("amounts", "clocks", "counts", "intervals", "item", "logs", "names")
+    __slots__ = ("_loop", "_shape", "amounts", "counts", "intervals", "item", "logs", "names")
 
     def __init__(self) -> None:
-        self.names: List[str] = []
-        self.counts: List[int] = []
-        self.clocks: List[str] = []  # "host" for each phase
+        self.names: Tuple[str, ...] = ()
+        self.counts: Tuple[int, ...] = ()
+        self._loop: Optional[Loop] = None  # of the last step
+        self._shape: Optional[StepShape] = None
         self.intervals: List[Tuple[int, int, int]] = []
         self.item = 0
         self.logs: List[int] = []
         self.amounts: List[int] = []
+
+    def shape(self, loop: Loop, annotations: StepAnnotations) -> StepShape:
+        """Return the shape of a step of this loop."""
+        if self._shape is None or self._loop is not loop:
+            self._loop = loop
+            self._shape = annotations.shape(self.names, self.counts, loop)
+        return self._shape
 
 
 class StepPlans:
@@ -114,9 +109,8 @@ def _make_plan(kinds: Entry, phase_name: Callable[[str], str]) -> Optional[StepP
             return None
     if open_phases:
         return None
-    plan.names = [phase_name(name) for name in counts]
-    plan.counts = list(counts.values())
-    plan.clocks = ["host"] * len(counts)
+    plan.names = tuple([phase_name(name) for name in counts])
+    plan.counts = tuple(counts.values())
     return plan
 
 
@@ -130,8 +124,8 @@ class BatchAssembler:
         self._plans = StepPlans(assembler.process.phase_name)
         self._next_step: Optional[Tuple[Loop, int]] = None  # whose begin ended the last step, and is still to be taken
 
-    def digest(self, entries: Deque[Entry], limit: int) -> int:
-        """Take `limit` entries and what is left of the last one's step, or as many standard steps as cost the same.
+    def assemble(self, entries: Deque[Entry], limit: int) -> int:
+        """Assemble `limit` entries and what is left of the last one's step, or as many standard steps as cost the same.
 
         An entry that cannot be read is counted as lost; those after it are taken.
 
@@ -139,8 +133,8 @@ class BatchAssembler:
             How many entries were taken.
         """
         if entries and entries[0][0] == STANDARD:
-            return self._take_standard_steps(entries, limit)
-        next_entry, take = entries.popleft, self.assembler.take
+            return self._add_standard_steps(entries, limit)
+        next_entry, add_entry = entries.popleft, self.assembler.add_entry
         batch = [next_entry() for _ in range(min(limit, len(entries)))]
         while entries and entries[0][0] not in STEP_BEGINS and len(batch) < limit + MAX_PLAN_ENTRIES:
             batch.append(next_entry())
@@ -152,14 +146,14 @@ class BatchAssembler:
         while place < length:
             try:
                 if kinds[place] == NEXT:
-                    place = self._take_whole_steps(batch, kinds, place)
+                    place = self._add_whole_steps(batch, kinds, place)
                     if place == length:
                         return length
                     self._next_step = None  # that begin is taken now
                 if kinds[place] == STANDARD:
-                    self._take_standard_step(batch[place])
+                    self._add_standard_step(batch[place])
                 else:
-                    take(batch[place])
+                    add_entry(batch[place])
             except Exception:  # a foreign object in an entry may raise anything
                 self._process.lost += 1
             place += 1
@@ -167,7 +161,7 @@ class BatchAssembler:
 
     # Steps of several entries
 
-    def _take_whole_steps(self, batch: List[Entry], kinds: List[Any], place: int) -> int:
+    def _add_whole_steps(self, batch: List[Entry], kinds: List[Any], place: int) -> int:
         """Take the steps of one loop from the NEXT at `place` on, as long as they are whole and have a plan.
 
         Returns:
@@ -192,152 +186,92 @@ class BatchAssembler:
             plan, begin, end = find_plan(tuple(kinds[place:end_place])), batch[place], batch[end_place]
             if plan is None or end[2] is not loop or end[3] != begin[3] + 1:
                 return place
-            if not self._take_whole_step(plan, batch[place:end_place], end[1]):
+            if not self._add_whole_step(plan, batch[place:end_place], end[1]):
                 return place
             place = end_place
             if place == len(batch) - 1:
                 self._next_step = loop, end[3]
 
-    def _take_whole_step(self, plan: StepPlan, entries: List[Entry], ended: int) -> bool:
-        """Take the step of these entries. Return False, with nothing taken, if an entry is not plain."""
+    def _add_whole_step(self, plan: StepPlan, entries: List[Entry], ended: int) -> bool:
+        """Add the step of these entries. Return False, with nothing added, if an entry is not plain."""
         process, assembler = self._process, self.assembler
-        event: Mapping = {"kind": "step"}
-        for place in plan.logs:
-            metrics = entries[place][1]
-            if not self._is_plain(metrics):
-                return False
-            if "metrics" in event:
-                event["metrics"].update(metrics)
-            elif metrics:
-                event["metrics"] = metrics  # made for this call alone, so it can be kept
-        for place in plan.amounts:
-            if not _add_plain_amounts(event, entries[place]):
-                return False
-        if process.primary is not assembler:
-            event["thread"] = assembler.thread
-        elif process.background or process.counts is not None:
+        if process.primary is not assembler or process.background or process.counts is not None:
             return False
-        own = [0] * len(plan.names)
+        metrics: Optional[Mapping] = None
+        for place in plan.logs:
+            logged = entries[place][1]
+            if not self._is_plain(logged):
+                return False
+            if metrics is None:
+                metrics = logged  # made for this call alone, so it can be kept
+            else:
+                metrics.update(logged)
+        amounts: Optional[List[Optional[int]]] = None
+        for place in plan.amounts:
+            amounts = _sums(amounts, entries[place])
+            if amounts is None:
+                return False
+        phases = [0] * len(plan.names)
         for begin, end, phase in plan.intervals:
-            passed = entries[end][1] - entries[begin][1]
-            if passed < 0:
+            seconds = entries[end][1] - entries[begin][1]
+            if seconds < 0:
                 return False  # entries out of order
-            own[phase] += passed
+            phases[phase] += seconds
         _, began, loop, _ = entries[0]
-        event["t"] = ended / NANOSECOND
-        event["index"] = process.steps + 1
-        event["start"] = began / NANOSECOND
-        event["duration"] = (ended - began) / NANOSECOND
-        event["phases"] = list(zip(plan.names, [ns / NANOSECOND for ns in own], plan.clocks, plan.counts))
-        event["status"] = "ok"
-        if loop.labeled:
-            assembler.annotations.label(event, loop)
-        assembler.add_step(event, began, ended, ended - entries[plan.item][1])
+        step = PlainStep(
+            plan.shape(loop, assembler.annotations), process.steps + 1, began, ended, phases, metrics, amounts
+        )
+        assembler.add_step(step, began, ended, ended - entries[plan.item][1])
         return True
 
     # Steps of a single entry
 
-    def _take_standard_steps(self, entries: Deque[Entry], limit: int) -> int:
-        """Take the standard steps that come first, as many as cost what `limit` entries do. Return how many."""
+    def _add_standard_steps(self, entries: Deque[Entry], limit: int) -> int:
+        """Add the standard steps that come first, as many as cost what `limit` entries do. Return how many."""
         limit = 1 + limit // STANDARD_COST
-        taken = 0
-        while taken < limit and entries and entries[0][0] == STANDARD:
-            taken += 1
+        added = 0
+        while added < limit and entries and entries[0][0] == STANDARD:
+            added += 1
             try:
-                self._take_standard_step(entries.popleft())
+                self._add_standard_step(entries.popleft())
             except Exception:  # a foreign object as loss may raise anything
                 self._process.lost += 1
-        return taken
+        return added
 
-    def _take_standard_step(self, entry: Entry) -> None:
-        (
-            _,
-            began,
-            fetched,
-            forward,
-            forward_end,
-            backward,
-            backward_end,
-            optimizer,
-            optimizer_end,
-            ended,
-            loss,
-            amounts,
-        ) = entry
-        process, assembler = self._process, self.assembler
+    def _add_standard_step(self, entry: Entry) -> None:
+        step = StandardStep._make(entry)
+        process, assembler, loss = self._process, self.assembler, step.loss
         if (
             assembler.step is not None
             or process.primary is not assembler
             or process.background
             or process.counts is not None
-            or began < assembler.accounted_until
+            or step.began < assembler.accounted_until
             or (loss is not None and (type(loss) is not float or loss - loss != 0.0))
         ):
-            for part in standard_step_entries(entry):
-                assembler.take(part)
+            for part in step.entries():
+                assembler.add_entry(part)
             return
-        event: Mapping = {
-            "kind": "step",
-            "t": ended / NANOSECOND,
-            "index": process.steps + 1,
-            "start": began / NANOSECOND,
-            "duration": (ended - began) / NANOSECOND,
-            "phases": (
-                ("data", (fetched - began) / NANOSECOND, "host", 1),
-                ("forward", (forward_end - forward) / NANOSECOND, "host", 1),
-                ("backward", (backward_end - backward) / NANOSECOND, "host", 1),
-                ("optimizer", (optimizer_end - optimizer) / NANOSECOND, "host", 1),
-            ),
-            "status": "ok",
-        }
-        if amounts is not None:
-            for name, amount in zip(COUNTED, amounts):
-                if amount is not None and 0 < amount <= MAX_INTEGER:
-                    event[name] = amount
-        if AMOUNTS.isdisjoint(event):
-            event["uncounted"] = True
-        if loss is not None:
-            event["metrics"] = {"loss": loss}
-        assembler.add_step(event, began, ended, ended - began)
+        phases = (
+            step.fetched - step.began,
+            step.forward_ended - step.forward,
+            step.backward_ended - step.backward,
+            step.optimizer_ended - step.optimizer,
+        )
+        amounts = step.amounts and [amount(value) for value in step.amounts]
+        shape = STANDARD_SHAPE if amounts and any(amounts[:UNITS]) else UNCOUNTED_SHAPE
+        metrics = None if loss is None else {LOSS: loss}
+        plain = PlainStep(shape, process.steps + 1, step.began, step.ended, phases, metrics, amounts)
+        assembler.add_step(plain, step.began, step.ended, step.ended - step.began)
 
 
-def standard_step_entries(entry: Entry) -> List[Entry]:
-    """Return the entries that a standard step would have been one by one."""
-    (
-        _,
-        began,
-        fetched,
-        forward,
-        forward_end,
-        backward,
-        backward_end,
-        optimizer,
-        optimizer_end,
-        ended,
-        loss,
-        amounts,
-    ) = entry
-    entries: List[Entry] = [(STEP, began, AUTOMATIC), (DATA, began), (NO_PHASE, fetched), (FORWARD, forward)]
-    if amounts is not None:
-        entries.append((COUNT, *amounts))
-    entries += [
-        (NO_PHASE, forward_end),
-        (BACKWARD, backward),
-        (NO_PHASE, backward_end),
-        (OPTIMIZER, optimizer),
-        (NO_PHASE, optimizer_end),
-    ]
-    if loss is not None:
-        entries.append((LOG, {"loss": loss}))
-    entries.append((END, ended, AUTOMATIC))
-    return entries
-
-
-def _add_plain_amounts(event: Mapping, entry: Entry) -> bool:
-    """Add the amounts of a COUNT entry to a step's event. Return whether they are plain numbers."""
-    for name, amount in zip(COUNTED, entry[1:]):
-        if amount is not None:
-            if type(amount) is not int or not 0 < amount <= MAX_INTEGER:
-                return False
-            event[name] = event.get(name, 0) + amount
-    return len(entry) == 4
+def _sums(amounts: Optional[List[Optional[int]]], entry: Entry) -> Optional[List[Optional[int]]]:
+    """Return the amounts with those of a COUNT entry added; None where they are not plain numbers."""
+    if len(entry) != 1 + UNITS:
+        return None
+    more = [amount(value) for value in entry[1:]]
+    if any(value is not None and known is None for value, known in zip(entry[1:], more)):
+        return None
+    if amounts is None:
+        return more
+    return [(one or 0) + (other or 0) or None for one, other in zip(amounts, more)]

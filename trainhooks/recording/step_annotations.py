@@ -13,8 +13,7 @@ from trainhooks.protocol.encoding import to_dict
 from trainhooks.protocol.events import Event, Facts, Metrics, Note
 from trainhooks.protocol.limits import MAX_INTEGER, MAX_METRICS, MAX_NAME, OVERFLOW, clean, number
 from trainhooks.protocol.secrets import masked_config
-
-Mapping = Dict[str, Any]
+from trainhooks.recording.step_blocks import Mapping, StepEvent, StepShape
 
 
 class PhaseTime:
@@ -122,7 +121,7 @@ class StepAnnotations:
         events: where events are appended.
     """
 
-    def __init__(self, process: ProcessState, events: List[Mapping]) -> None:
+    def __init__(self, process: ProcessState, events: List[StepEvent]) -> None:
         self._process = process
         self._plain_metrics = process.plain_metrics
         self._events = events
@@ -249,14 +248,12 @@ class StepAnnotations:
             facts.facts.update(masked_config(known["facts"]))
         self.emit(facts)
 
-    def label(self, event: Mapping, loop: Loop) -> None:
-        """Add role, stage and epoch of a loop to the event of one of its steps."""
-        if loop.role is not None:
-            event["role"] = self._process.phase_name(loop.role)
-        if loop.stage is not None:
-            event["stage"] = self._process.phase_name(loop.stage)
-        if loop.epoch is not None:
-            event["epoch"] = number(loop.epoch)
+    def shape(self, names: Tuple[str, ...], counts: Tuple[int, ...], loop: Loop) -> StepShape:
+        """Return the shape of a step of a loop, with its labels as they are sent."""
+        if not loop.labeled:
+            return StepShape(names, counts)
+        role, stage = (None if label is None else self._process.phase_name(label) for label in (loop.role, loop.stage))
+        return StepShape(names, counts, role, stage, None if loop.epoch is None else number(loop.epoch))
 
 
 def _amount(value: Any) -> int:

@@ -162,9 +162,9 @@ def _clocks_agree(evidence: Evidence) -> bool:
     """Return whether a host's step is as long as the GPU's, so that the host's times say what a batch takes."""
     if evidence.device is None:
         return True
-    host = evidence.state.main.step_seconds.digested().quantiles.at(0.5)[0]
+    host = evidence.state.main.step_seconds.settled().quantiles.at(0.5)[0]
     phases = evidence.state.main.device.phases.values()
-    device = sum(column.digested().quantiles.at(0.5)[0] for column in phases)
+    device = sum(column.settled().quantiles.at(0.5)[0] for column in phases)
     return device > 0.0 and abs(host - device) <= MAX_CLOCK_GAP * device
 
 

@@ -9,7 +9,7 @@ from monitor.gpu_lines import AMD
 from monitor.model import operations
 from monitor.model.device.device_report import Device
 from monitor.model.report import Finding
-from monitor.step_columns import OTHER
+from monitor.step_blocks import OTHER
 from monitor.units import duration, plural, share, size
 
 # A rollout's environment and a reward may well compute on the host: only these phases launch kernels all the time.

@@ -31,10 +31,10 @@ def loss_diverging(evidence: Evidence) -> Finding | None:
     metrics, updates = evidence.state.metrics, evidence.facts("updates")
     if any(REWARD_NAME.search(name) for name in metrics) or updates.get("rollouts") or updates.get("optimizers"):
         return None  # a policy's loss, a value's and two networks against each other say nothing by their size
-    if _grows_longer(evidence.state.main.tokens.digested()):
+    if _grows_longer(evidence.state.main.tokens.settled()):
         return None
     for name, column in metrics.items():
-        count = column.digested().count
+        count = column.settled().count
         if not MAIN_LOSS.fullmatch(name) or count < MIN_VALUES or column.least <= 0.0:
             continue
         medians = _medians(column)
@@ -58,7 +58,7 @@ def loss_diverging(evidence: Evidence) -> Finding | None:
 
 def _medians(column: Column) -> list[float] | None:
     """Return the median of each part of the run; None where a part has no values."""
-    curve = column.series.curve()
+    curve = column.curve()
     if not curve.x or curve.end is None:
         return None
     first, width = curve.x[0], (curve.end - curve.x[0] + 1) / PARTS

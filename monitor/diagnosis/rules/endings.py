@@ -238,7 +238,7 @@ def _has_vanished(evidence: Evidence) -> bool:
 
 def _last_step(evidence: Evidence) -> list[str]:
     """Return the last step that ended, with its batch."""
-    done, latest = evidence.report.progress, evidence.state.main.latest
+    done, latest = evidence.report.progress, evidence.state.main.latest.steps()
     if not latest:
         return ["before the end of its first step"]
     step = latest[-1]

@@ -58,7 +58,7 @@ def epoch_start(evidence: Evidence) -> Finding | None:
 def _typical_wait(evidence: Evidence) -> float:
     """Return the median wait by the host, which fetches: the device's clock may hide a wait behind queued work."""
     stats = evidence.state.main.phases.get("data")
-    return stats.seconds.digested().quantiles.at(0.5)[0] if stats is not None else 0.0
+    return stats.seconds.settled().quantiles.at(0.5)[0] if stats is not None else 0.0
 
 
 def _advice(started_anew: bool, has_workers: bool) -> str:

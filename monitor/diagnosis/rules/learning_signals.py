@@ -181,7 +181,7 @@ def _rate_lines(evidence: Evidence) -> list[str]:
     main, report, lines = evidence.state.main, evidence.report, []
     rows = report.host_phases or report.phases
     once = sum(row.once + (row.recurring if row.name == COMPILE else 0.0) for row in rows)
-    seconds = main.step_seconds.digested().sum - once
+    seconds = main.step_seconds.settled().sum - once
     if report.run.source != "hooks" or report.run.ranks > 1 or evidence.steps < MIN_STEPS or seconds <= 0:
         return []  # read from its output, or of all ranks together: nothing to compare with
     done = (max(main.pace.tokens, main.padded_tokens), main.pace.samples)

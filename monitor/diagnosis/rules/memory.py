@@ -10,9 +10,9 @@ from monitor.diagnosis.rule import COMPUTING, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.user_settings import DELAYS_ALL_LAUNCHES
 from monitor.model.report import Finding
 from monitor.model.state import MACHINE, OTHERS, TRAINERS, TREE, ours
-from monitor.model.steps.baseline import MIN_STRETCHES, Climb
 from monitor.model.steps.pace import amounts_per_step
-from monitor.step_columns import OTHER
+from monitor.model.trend import MIN_STRETCHES, Climb
+from monitor.step_blocks import OTHER
 from monitor.units import duration, plural, share, size, size_of
 from trainhooks.protocol.events import Host
 
@@ -174,10 +174,10 @@ def _climb(
     """
     main = evidence.state.main
     trend, first, until = evidence.state.memory.get(what), main.wall.first_step, main.wall.last_step
-    if trend is None or trend.begin is None or not trend.places or first is None or until is None or warmup[0] is None:
+    if trend is None or trend.end is None or first is None or until is None or warmup[0] is None:
         return None
     begin, seconds, part = warmup[0], *warmup[1:]
-    end = min(until, trend.begin + (trend.places[-1] + 1) * trend.width)
+    end = min(until, trend.end)
     since = max(begin + seconds, first + part * (end - first))
     if end - since < min_seconds:
         return None

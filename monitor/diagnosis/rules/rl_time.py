@@ -9,7 +9,7 @@ from statistics import median
 from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
 from monitor.model.report import Finding, PhaseRow
 from monitor.model.steps.pace import SINCE
-from monitor.step_columns import OTHER
+from monitor.step_blocks import OTHER
 from monitor.units import duration, plural, share
 from trainhooks.protocol.vocabulary import DECODE_STEPS, ENV_CALLS, ENV_SECONDS, ENV_STEPS, TAIL_STEPS, UNCACHED_CALLS
 

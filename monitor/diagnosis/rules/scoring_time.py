@@ -14,7 +14,7 @@ from monitor.model.report import Finding
 from monitor.model.steps.pace import SINCE
 from monitor.model.steps.stack_samples import Place
 from monitor.model.steps.unnamed_time import UNNAMED
-from monitor.step_columns import OTHER
+from monitor.step_blocks import OTHER
 from monitor.units import duration, share
 from trainhooks.protocol.stack_activities import HTTP, SLEEP, SUBPROCESS
 
@@ -162,7 +162,7 @@ def _by_durations(evidence: Evidence) -> Finding | None:
         stats = evidence.state.main.phases.get(name)
         if stats is None or not evidence.enough():
             continue
-        column = stats.seconds.digested()
+        column = stats.seconds.settled()
         typical, longest = column.quantiles.at(0.5)[0], column.most
         limit = max((limit for limit in LIMITS if limit <= longest), default=None)
         if limit is None or longest > limit * LIMIT_WIDTH or longest < MIN_LIMIT_RATIO * typical:

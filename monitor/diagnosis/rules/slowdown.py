@@ -12,7 +12,7 @@ from monitor.diagnosis.rules.host_limits import MIN_READINGS_SHARE, contention_s
 from monitor.model.report import Finding
 from monitor.model.steps.growth import is_jump, slope
 from monitor.model.steps.pace import Pace, amounts_per_step
-from monitor.model.steps.series import Series
+from monitor.model.steps.series import Column
 from monitor.model.steps.stack_samples import Place
 from monitor.model.steps.unnamed_time import place_growth
 from monitor.units import brief, share
@@ -106,15 +106,15 @@ def _step_seconds(evidence: Evidence) -> Sequence[float]:
     """Return seconds per step over the run: by the GPU's clock, else by the run's pace; without a GPU by the steps."""
     main = evidence.state.main
     if evidence.device is None:
-        return main.step_seconds.digested().series.curve().mean
+        return main.step_seconds.curve().mean
     if evidence.host_only:  # in long stretches: a host waits for the GPU in one step of many
         return _periods(main.pace, 3 * MIN_STRETCHES)
-    return main.device.paces.digested().series.curve().mean
+    return main.device.paces.curve().mean
 
 
 def _newest(evidence: Evidence, between: bool) -> float:
     """Return the typical seconds of the newest steps, or from the end of one to that of the next."""
-    steps = evidence.state.main.latest[-NEWEST:]
+    steps = evidence.state.main.latest.steps()[-NEWEST:]
     if evidence.device is not None:  # a host runs ahead, and waits for many steps in one
         return (steps[-1].start + steps[-1].duration - steps[0].start) / len(steps)
     if not between:
@@ -126,8 +126,9 @@ def _newest(evidence: Evidence, between: bool) -> float:
 def _come_in_blocks(evidence: Evidence) -> bool:
     """Return whether a program's output comes in blocks: of their steps only the sum of the times between is known."""
     main = evidence.state.main
-    delays = [step.t - step.start - step.duration for step in main.latest]
-    return main.source == "console" and median(delays) > median(step.duration for step in main.latest)
+    latest = main.latest.steps()
+    delays = [step.t - step.start - step.duration for step in latest]
+    return main.source == "console" and median(delays) > median(step.duration for step in latest)
 
 
 def _is_other_work(evidence: Evidence) -> bool:
@@ -135,11 +136,11 @@ def _is_other_work(evidence: Evidence) -> bool:
     main = evidence.state.main
     if len({kind.stage for kind in main.baselines}) > 1:
         return True  # a curriculum: its stages have paces of their own
-    steps = main.step_seconds.digested().series
+    steps = main.step_seconds.settled()
     early, late = _counts(steps, steps)
-    collected = [main.metrics[name].digested().series for name in COLLECTED if name in main.metrics]
-    for series in [*(stats.seconds.digested().series for stats in main.phases.values()), *collected]:
-        first, last = _counts(series, steps)
+    collected = [main.metrics[name].settled() for name in COLLECTED if name in main.metrics]
+    for column in [*(stats.seconds.settled() for stats in main.phases.values()), *collected]:
+        first, last = _counts(column, steps)
         if abs(last / max(1, late) - first / max(1, early)) > MAX_PHASE_CHANGE:
             return True
     return _begins_late(evidence, late)
@@ -184,35 +185,35 @@ def _machine_slowdown(evidence: Evidence) -> float:
     stats = evidence.state.main.phases.get("optimizer")
     if stats is None or evidence.device is not None or hardware.place(evidence) != "cpu":
         return 1.0
-    early, late, _ = _thirds(stats.seconds.digested().series.curve().mean)
+    early, late, _ = _thirds(stats.seconds.curve().mean)
     return max(1.0, late / early) if early >= MIN_OPTIMIZER_SECONDS else 1.0
 
 
 def _work_growth(evidence: Evidence) -> float:
     """Return how many times as much the late steps do: in tokens or samples, or in what they collect; at least 1."""
     main = evidence.state.main
-    columns = [main.metrics[name].digested() for name in COLLECTED if name in main.metrics]
+    columns = [main.metrics[name].settled() for name in COLLECTED if name in main.metrics]
     growth = 1.0
-    for amounts in (amounts_per_step(main.pace), *(column.series.curve().mean for column in columns)):
+    for amounts in (amounts_per_step(main.pace), *(column.curve().mean for column in columns)):
         fewer, more, _ = _thirds(amounts)
         if fewer > 0:
             growth = max(growth, more / fewer)
     return growth
 
 
-def _counts(series: Series, steps: Series) -> tuple[int, int]:
+def _counts(column: Column, steps: Column) -> tuple[int, int]:
     """Return how many values lie in the first and in the last third of the steps."""
-    begin, third = steps.index[0] * steps.width, (steps.newest - steps.index[0] * steps.width) / 3
-    rows = [(index * series.width, count) for index, count in zip(series.index, series.count, strict=True)]
-    first = sum(count for at, count in rows if at < begin + third)
-    return first, sum(count for at, count in rows if at >= begin + 2 * third)
+    begin = int(steps.history.index[0]) * steps.history.width
+    third = (steps.newest - begin) / 3
+    places, counts = column.history.index * column.history.width, column.history.of("count")
+    return int(counts[places < begin + third].sum()), int(counts[places >= begin + 2 * third].sum())
 
 
 def _lost(evidence: Evidence, start: float, between: bool) -> float:
     """Return the share of the elapsed time that lies beyond the speed of the start."""
     main, wall = evidence.state.main, evidence.report.wall
     spent = wall.steps + wall.between_steps if between else wall.steps
-    return evidence.of_wall(max(0.0, spent - start * main.step_seconds.digested().count))
+    return evidence.of_wall(max(0.0, spent - start * main.step_seconds.settled().count))
 
 
 def _drift(means: Sequence[float]) -> tuple[float, float, bool]:
@@ -231,10 +232,10 @@ def _grown_phases(evidence: Evidence) -> dict[str, float]:
         return {}
     main = evidence.state.main
     if evidence.device is not None:
-        columns = {name: column.digested() for name, column in main.device.phases.items()}
+        columns = {name: column.settled() for name, column in main.device.phases.items()}
     else:
-        columns = {name: stats.seconds.digested() for name, stats in main.phases.items()}
-    thirds = {name: _thirds(column.series.curve().mean) for name, column in columns.items()}
+        columns = {name: stats.seconds.settled() for name, stats in main.phases.items()}
+    thirds = {name: _thirds(column.curve().mean) for name, column in columns.items()}
     return {name: late - early for name, (early, late, _) in thirds.items()}
 
 

@@ -69,7 +69,7 @@ def _open_step(evidence: Evidence) -> Finding | None:
 
 def _overdue(evidence: Evidence, waited: float | None, min_seconds: float) -> str | None:
     """Return a line on how long a step takes, if `waited` is far longer; else None."""
-    typical = evidence.state.main.step_seconds.digested()
+    typical = evidence.state.main.step_seconds.settled()
     if waited is None or typical.count < MIN_TYPICAL_STEPS:
         return None
     p50, p95 = typical.quantiles.at(0.5, 0.95)
@@ -143,7 +143,11 @@ def slow_steps(evidence: Evidence) -> Finding | None:
     """Find single steps far beyond the median that cost much together."""
     wall, main = evidence.report.wall, evidence.state.main
     source = main.device if evidence.device is not None else main  # on a GPU, by its own clock or not at all
-    slow = unplanned(source.slow_steps) if evidence.device is not None else episodes(source.slow_steps, main.latest)
+    slow = (
+        unplanned(source.slow_steps)
+        if evidence.device is not None
+        else episodes(source.slow_steps, main.latest.steps())
+    )
     if not slow or not wall.total:
         return None
     kept = len(slow) / len(source.slow_steps)

@@ -10,7 +10,7 @@ from monitor.model.operations import kind_of
 from monitor.model.report import Finding, Straggler
 from monitor.model.steps.stack_samples import Place
 from monitor.model.steps.unnamed_time import UNNAMED
-from monitor.step_columns import OTHER
+from monitor.step_blocks import OTHER
 from monitor.units import duration, share
 from trainhooks.protocol.stack_activities import COMPUTED, OPTIMIZER
 

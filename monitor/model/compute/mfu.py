@@ -87,7 +87,7 @@ def _printed(metrics: Mapping[str, Column]) -> float | None:
     """Return the mean of the program's MFU; nanoGPT's is a running mean without the first steps. None: too few."""
     for name, column in metrics.items():
         if name.rpartition("/")[2].lower() == "mfu":
-            value = column.digested()
+            value = column.settled()
             if value.count >= MIN_VALUES:
                 mean = value.sum / value.count
                 return mean if mean > 0 else None
@@ -176,7 +176,7 @@ def _in_company(facts: Mapping[str, Any]) -> str | None:
 def _called_otherwise(main: RankState, rates: Rates, seen: Operations | None) -> str | None:
     """Return why one call of the model is not the work of a batch: more calls than batches; None: it is."""
     samples, steps = rates.samples_per_second, rates.steps_per_second
-    calls = [step.forwards or 1 for step in main.latest]
+    calls = [step.forwards or 1 for step in main.latest.steps()]
     if seen is None or seen.unknown or not seen.batch or not (samples and steps) or not calls:
         return None
     typical_calls = median(calls)

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
+from monitor.arrays import np
 from monitor.model.device.device_report import Estimate
 from monitor.model.report import SlowStep
 from monitor.model.steps.baseline import MAD_TO_SIGMA
 from monitor.model.steps.series import Column, Durations
-from monitor.step_columns import OTHER
+from monitor.step_blocks import OTHER
 from trainhooks.protocol.events import GpuTime
 from trainhooks.protocol.limits import OVERFLOW
 
@@ -245,11 +246,11 @@ class DeviceLane:
 
     def _phases(self, timing: GpuTime) -> None:
         first = timing.step if timing.since is None else max(timing.since + 1, timing.step - MAX_STANDS_FOR)
-        steps = range(min(first, timing.step), timing.step + 1)
+        steps = np.arange(min(first, timing.step), timing.step + 1)
         self.newest_step, self.newest = timing.step, timed_parts(timing)
         for name, seconds in self.newest.items():
             name = name if name in self.phases or len(self.phases) < MAX_PHASES else OVERFLOW
-            self.phases.setdefault(name, Durations()).extend(steps, [seconds] * len(steps))
+            self.phases.setdefault(name, Durations()).extend(steps, np.full(len(steps), seconds))
 
     def _add_samples(self, phase: str, place: str, samples: int, idle: int) -> None:
         table = self.looks.setdefault(phase if phase in self.looks or len(self.looks) < MAX_PHASES else OVERFLOW, {})
@@ -271,7 +272,7 @@ class DeviceLane:
                 self.longest.append(max(seconds for _, seconds in context.host))
                 del self.longest[:-WINDOW]
         count = min(count, MAX_STANDS_FOR)
-        self.paces.extend(range(first, first + count), [pace] * count)
+        self.paces.extend(np.arange(first, first + count), np.full(count, pace))
 
     def _judge(self, first: int, count: int, pace: float, parts: dict[str, float], context: HostContext) -> None:
         if len(self.window) < MIN_STRETCHES:
@@ -283,7 +284,7 @@ class DeviceLane:
             return
         waits = median(self.longest) if self.longest else None
         step, steps = _culprit(first, count, excess, context.host, waits)
-        phases = {name: column.digested().quantiles.at(0.5)[0] for name, column in self.phases.items()}
+        phases = {name: column.settled().quantiles.at(0.5)[0] for name, column in self.phases.items()}
         culprit = max(parts, key=lambda name: parts[name] - phases.get(name, 0.0), default=UNKNOWN_PHASE)
         slow = SlowStep(
             step=step,

@@ -15,7 +15,7 @@ from monitor.model.device.device_steps import DeviceLane, DeviceSums, narrowed
 from monitor.model.device.gpu_activity import Range
 from monitor.model.report import PhaseRow
 from monitor.model.state import RunState, ours
-from monitor.step_columns import OTHER
+from monitor.step_blocks import OTHER
 
 READING_SECONDS = 1.0  # covered by a reading, which comes at their end
 MIN_STOP_SECONDS = 0.25  # readings around an evaluation or checkpoint this long do not count for the steps
@@ -70,7 +70,7 @@ def device_use(state: RunState) -> Device | None:
     if lane.is_known:
         device.clock = "cuda"
         device.timed_steps = lane.whole.timed
-        paces = lane.paces.digested()  # of all steps: the marks make very short timed steps longer
+        paces = lane.paces.settled()  # of all steps: the marks make very short timed steps longer
         device.seconds = paces.sum / paces.count if paces.count else lane.whole.seconds / lane.whole.steps
     sums = lane.steady if lane.steady.timed >= MIN_STEADY_TIMED else None
     if sums is not None:
@@ -182,7 +182,7 @@ def phase_rows(lane: DeviceLane) -> list[PhaseRow]:
     """Return the phases by the device's clock in the order they first occurred, `other` last; shares add up to 1."""
     rows = []
     for name, phase in lane.whole.phases.items():
-        column = lane.phases[name].digested()
+        column = lane.phases[name].settled()
         p50, p95, longest = column.spread()
         share = phase.total / lane.whole.seconds
         busy = phase.busy / phase.total if phase.total and lane.whole.busy_parts else None

@@ -35,7 +35,7 @@ def rank_rows(
         stats = state.ranks.get(rank)
         times = printed.step_seconds if stats is None else stats.seconds
         steps = printed.steps_ok + sum(printed.skipped.values()) if stats is None else stats.steps
-        row = RankRow(rank, times.digested().quantiles.at(0.5)[0] or None, steps=steps)
+        row = RankRow(rank, times.settled().quantiles.at(0.5)[0] or None, steps=steps)
         if known is not None:
             row.wait_seconds, row.usual_wait = known.waits.get(rank), known.typical.get(rank)
             row.wait_share = None if row.usual_wait is None else row.usual_wait / known.period

@@ -8,14 +8,15 @@ same step. It is a lower bound: where backward itself is slow on a rank, the oth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
+from monitor.arrays import FloatArray, np
 from monitor.model.device.device_steps import timed_parts
 from monitor.model.steps.series import Spread
-from monitor.step_columns import Column, StepBatch, append_all, as_list, parts_of, total
-from trainhooks.protocol.events import GpuTime, Span, Step
+from monitor.step_blocks import StepBlock, parts_of
+from trainhooks.protocol.events import GpuTime, Span
 
 # The late rank by the device's clock: the last one to arrive in a collective.
 #
@@ -136,9 +137,9 @@ class RoleWork:
     last: float  # end of its newest one
     seconds: dict[str, float] = field(default_factory=dict)  # by phase, `other` and spans between the steps among them
 
-    def add(self, name: str, seconds: Column) -> None:
+    def add(self, name: str, seconds: float) -> None:
         if name in self.seconds or len(self.seconds) < MAX_ROLE_PHASES:
-            self.seconds[name] = total(seconds, self.seconds.get(name, 0.0))
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
 
 @dataclass(slots=True)
@@ -156,51 +157,53 @@ class RankStats:
     device: DeviceSteps = field(default_factory=DeviceSteps)
     work: RoleWork | None = None  # of the role of its newest steps
 
-    def take(self, batch: StepBatch, restart: int) -> None:
-        self.steps += len(batch)
-        self.tokens += _sum(batch.tokens)
-        self.samples += _sum(batch.samples)
-        if batch.rare:
-            self.uncounted += sum(step.uncounted is True for step in batch.rows)
-        if batch.first.duration > 0.0:  # 0 means unknown
-            self.seconds.extend(batch.index, batch.duration)
-        if batch.first.thread is not None or restart < self.restart:
+    def add(self, block: StepBlock, restart: int) -> None:
+        self.steps += len(block)
+        self.tokens += _sum(block.amounts.get("tokens"))
+        self.samples += _sum(block.amounts.get("samples"))
+        if block.uncounted is not None:
+            self.uncounted += int(block.uncounted.sum())
+        if block.is_timed:
+            self.seconds.extend(block.index, block.duration)
+        if block.thread is not None or restart < self.restart:
             return
         if restart > self.restart:
             self.restart, self.taken, self.latest = restart, 0, []
-        if batch.first.role:
-            self._take_role(batch, batch.first.role)
-        cold = min(len(batch), max(0, WARM_UP - self.taken))
-        self.taken += len(batch)
+        if block.role:
+            self._add_role(block, block.role)
+        cold = min(len(block), max(0, WARM_UP - self.taken))
+        self.taken += len(block)
+        first = max(cold, len(block) - 2 * WINDOW)
+        shared = _in_collectives(block)[first:]
+        self.latest += zip(block.index[first:].tolist(), block.end[first:].tolist(), shared.tolist(), strict=True)
+        del self.latest[: -2 * WINDOW]
 
-        def rows(first: int, end: int) -> Iterator[tuple[int, float, float]]:
-            return map(_ended, batch.steps(cold + first, cold + end))
-
-        append_all(self.latest, len(batch) - cold, rows, 2 * WINDOW, WINDOW)
-
-    def take_span(self, span: Span) -> None:
+    def add_span(self, span: Span) -> None:
         if self.work is not None and span.thread is None:
-            self.work.add(span.name, [span.own_seconds])
+            self.work.add(span.name, span.own_seconds)
 
-    def _take_role(self, batch: StepBatch, role: str) -> None:
+    def _add_role(self, block: StepBlock, role: str) -> None:
         if self.work is None or self.work.role != role:
-            self.work = RoleWork(role, float(batch.start[0]), 0.0)
-        self.work.last = float(batch.start[-1]) + float(batch.duration[-1])
-        for part in parts_of(batch):
+            self.work = RoleWork(role, float(block.start[0]), 0.0)
+        self.work.last = float(block.start[-1] + block.duration[-1])
+        for part in parts_of(block):
             for name, column in part.seconds.items():
-                self.work.add(name, column)
+                self.work.add(name, float(column.sum()))
 
 
-def _sum(amounts: Column | None) -> int:
-    return 0 if amounts is None else int(sum(filter(None, as_list(amounts))))
+def _sum(amounts: FloatArray | None) -> int:
+    return 0 if amounts is None else int(np.nansum(amounts))
 
 
-def _ended(step: Step) -> tuple[int, float, float]:
-    shared = 0.0
-    for name, seconds, _, _ in step.phases:
-        if name in COLLECTIVE:
-            shared += seconds
-    return step.index, step.start + step.duration, shared
+def _in_collectives(block: StepBlock) -> FloatArray:
+    """Return the seconds of each step in phases with collectives."""
+    shared = np.zeros(len(block))
+    for pattern in block.patterns:
+        at = slice(None) if pattern.at is None else pattern.at
+        for name, seconds in zip(pattern.names, pattern.seconds, strict=True):
+            if name in COLLECTIVE:
+                shared[at] += seconds
+    return shared
 
 
 @dataclass(frozen=True, slots=True)

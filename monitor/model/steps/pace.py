@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
-from statistics import fmean, median
+from itertools import pairwise
 
-from monitor import step_columns
+from monitor.arrays import BoolArray, FloatArray, IntArray, np
+from monitor.model.history import History
 from monitor.model.report import Rates, Throughput
-from monitor.step_columns import append_all
 from monitor.units import age
-from trainhooks.protocol.events import Span
 
 # Rates: recent, and since the first step.
 
@@ -42,67 +40,64 @@ class Pace:
     start: float | None = None  # begin of the first step
     end: float | None = None  # end of the last
     recent: list[Mark] = field(default_factory=list)
-    whole: list[Mark] = field(default_factory=list)
-    stride: int = 1  # steps between two marks of `whole`
+    history: History = field(default_factory=lambda: History(MAX_MARKS))
 
     def add(self, start: float, end: float, tokens: int, samples: int) -> None:
         """Add one step."""
-        self.extend(start, [end], [tokens], [samples])
+        one = np.array([end], float)
+        self.extend(start, one, {"tokens": np.array([tokens], float), "samples": np.array([samples], float)})
 
     def extend(
-        self,
-        start: float,
-        ends: Sequence[float],
-        tokens: step_columns.Column,
-        samples: step_columns.Column,
-        uncounted: Sequence[bool] = (),
+        self, start: float, ends: FloatArray, amounts: Mapping[str, FloatArray], uncounted: BoolArray | None = None
     ) -> None:
-        """Add steps, the first from `start` on. `uncounted` says which did work that is unknown; empty: none."""
+        """Add steps, the first from `start` on.
+
+        Args:
+            amounts: their tokens and samples, where they are counted.
+            uncounted: which of them did work that is unknown; None: none.
+        """
         if self.start is None:
             self.start = start
             self.recent.append((start, 0, 0, 0, 0))
-            self.whole.append((start, 0, 0, 0, 0))
-        last = max(ends)
+        last = float(ends.max())
         self.end = last if self.end is None or last > self.end else self.end
-        done = range(self.steps + 1, self.steps + 1 + len(ends))
-        all_tokens, all_samples = step_columns.rising(self.tokens, tokens), step_columns.rising(self.samples, samples)
-        self.steps, self.tokens, self.samples = done[-1], int(all_tokens[-1]), int(all_samples[-1])
-        missing = list(accumulate(uncounted, initial=self.uncounted))[1:] or [self.uncounted] * len(ends)
-        self.uncounted = missing[-1]
-
-        def mark(at: int) -> Mark:
-            return ends[at], done[at], int(all_tokens[at]), int(all_samples[at]), missing[at]
-
-        append_all(self.recent, *self._apart(ends, mark), MAX_MARKS, MAX_MARKS // 4)
-        at = 0
-        while (at := next_multiple(done, at, self.stride)) < len(ends):
-            self._whole(mark(at))
-            at += 1
-
-    def _apart(
-        self, ends: Sequence[float], mark: Callable[[int], Mark]
-    ) -> tuple[int, Callable[[int, int], Iterator[Mark]]]:
-        """Return how many of the steps get a recent mark, and a function that returns a range of these marks."""
-        places = []
+        done = np.arange(self.steps + 1, self.steps + 1 + len(ends))
+        sums = {
+            "tokens": _running(self.tokens, amounts.get("tokens"), len(ends)),
+            "samples": _running(self.samples, amounts.get("samples"), len(ends)),
+            "uncounted": _running(self.uncounted, uncounted, len(ends)),
+        }
+        self.steps = int(done[-1])
+        self.tokens, self.samples, self.uncounted = (int(column[-1]) for column in sums.values())
+        self.history.add(done - 1, {"end": ends, "last": done.astype(float), **sums})
         reached = self.recent[-1][0] + MIN_MARK_SECONDS
-        for place, end in enumerate(ends):
+        places = []
+        for place, end in enumerate(ends.tolist()):
             if end >= reached:
                 places.append(place)
                 reached = end + MIN_MARK_SECONDS
-        return len(places), lambda first, upto: map(mark, places[first:upto])
+        self.recent += _marks(ends, done, *sums.values(), places=places[-2 * MAX_MARKS :])
+        while len(self.recent) > MAX_MARKS:
+            del self.recent[: MAX_MARKS // 4]
 
-    def _whole(self, mark: Mark) -> None:
-        self.whole.append(mark)
-        if len(self.whole) > MAX_MARKS:
-            self.whole = self.whole[:1] + [mark for mark in self.whole[1:] if mark[1] % (2 * self.stride) == 0]
-            self.stride *= 2
+    @property
+    def whole(self) -> list[Mark]:
+        """Return the marks over the whole run: at the ends of its stretches of equally many steps."""
+        if self.start is None:
+            return []
+        columns = [self.history.of(name) for name in ("end", "last", "tokens", "samples", "uncounted")]
+        marks = _marks(*columns)
+        if marks and marks[-1][1] % self.history.width:  # the newest stretch is not complete
+            del marks[-1]
+        return [(self.start, 0, 0, 0, 0), *marks]
 
     def done(self, t: float) -> float:
         """Return the steps done by time `t`, interpolated between the marks of the whole run."""
-        at = bisect(self.whole, t, key=lambda mark: mark[0])
-        if at == 0 or at == len(self.whole):
-            return float(self.whole[at - 1][1]) if at else 0.0
-        (before, few, *_), (after, more, *_) = self.whole[at - 1 : at + 1]
+        marks = self.whole
+        at = bisect(marks, t, key=lambda mark: mark[0])
+        if at == 0 or at == len(marks):
+            return float(marks[at - 1][1]) if at else 0.0
+        (before, few, *_), (after, more, *_) = marks[at - 1 : at + 1]
         return few + (more - few) * (t - before) / (after - before)
 
     def whole_run(self, loop: float = math.inf) -> Rates:
@@ -151,6 +146,19 @@ class Pace:
         )
 
 
+def _running(before: int, column: FloatArray | BoolArray | None, count: int) -> FloatArray:
+    """Return the running sums of a column, starting from `before`; what is not counted adds nothing."""
+    if column is None:
+        return np.full(count, float(before))
+    return np.nan_to_num(column).cumsum() + float(before)
+
+
+def _marks(*columns: FloatArray | IntArray, places: Sequence[int] | None = None) -> list[Mark]:
+    picked = [column if places is None else column[list(places)] for column in columns]
+    ends, counts = picked[0].tolist(), [column.astype(np.int64).tolist() for column in picked[1:]]
+    return list(zip(ends, *counts, strict=True))
+
+
 def amounts_per_step(pace: Pace) -> list[float]:
     """Return the tokens per step along the run, samples where no tokens are counted; empty where neither is."""
     place = 2 if pace.tokens else 3
@@ -165,166 +173,3 @@ def recent_over(throughput: Throughput) -> str:
     if seconds is None or steps is None:
         return ""
     return f"last {steps} steps" if steps <= RECENT_STEPS else f"last {age(seconds)}"
-
-
-def next_multiple(numbers: range, at: int, of: int) -> int:
-    """Return the first place from `at` on whose number is a multiple of `of`; it may lie beyond the end."""
-    return at + -(numbers.start + at) % of
-
-
-# Time left
-
-WARM_UP_STRETCHES = 4  # from so many on the first is left out: it allocates, compiles and fills caches
-MAX_PACE_CHANGE = 0.10  # of the pace: a smaller difference is no change of pace
-SIGMAS = 3.0  # standard errors: a smaller difference may be chance
-PARTS = 8  # of the run, whose paces give the range
-STEADY_DIVISOR = 3  # a pace that held for a third of the run is expected to stay: the range is then of its parts only
-MAX_GAP_RATIO = 1.25  # of the longest distance in steps between two stops of a kind to the shortest
-NEWEST_STOPS = 3  # in the mean that predicts the next stop
-
-Stretch = tuple[int, float]  # steps, seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """A regular stop of the training: an evaluation, a checkpoint."""
-
-    every: int  # steps
-    last: int  # the step after which it came last
-    seconds: float  # the expected duration of the next one
-    past: tuple[tuple[float, float], ...]  # the end and the seconds of past ones
-
-    def to_come(self, step: int, steps: int) -> float:
-        """Return its seconds in the next `steps` steps after number `step`, a stop after the last of them included."""
-        if step >= self.last + 2 * self.every:
-            return 0.0  # one was missed: no longer regular
-        return self.seconds * max(0, (step + steps - self.last) // self.every)
-
-
-def stops(marks: Sequence[Span]) -> list[Stop]:
-    """Return the regular stops: at least two of a name, at even distances in steps."""
-    named: dict[str, dict[int, list[Span]]] = {}
-    for span in marks:
-        if span.own_seconds > 0 and span.step is not None:
-            named.setdefault(span.name, {}).setdefault(span.step, []).append(span)
-    regular_stops = []
-    for places in named.values():
-        at = sorted(places)
-        gaps = [after - before for before, after in pairwise(at)]
-        if not gaps or max(gaps) > MAX_GAP_RATIO * min(gaps):
-            continue
-        taken = [sum(span.own_seconds for span in places[step]) for step in at]
-        ends = [max(span.start + span.duration for span in places[step]) for step in at]
-        past = tuple(zip(ends, taken, strict=True))
-        regular_stops.append(
-            Stop(every=round(median(gaps)), last=at[-1], seconds=fmean(taken[-NEWEST_STOPS:]), past=past)
-        )
-    return regular_stops
-
-
-def time_left(
-    pace: Pace, steps: int, step: int = 0, stopping: Sequence[Stop] = (), passed: float = 0.0
-) -> tuple[float, float, float] | None:
-    """Return the seconds for `steps` more steps: expected, lowest and highest by the run's past; None: unknown.
-
-    Args:
-        step: the number of the last step.
-        stopping: the regular stops.
-        passed: seconds since the last step ended.
-    """
-    if pace.end is None or pace.steps < 2:
-        return None
-    sums = _StretchSums(_stretches(pace, stopping))
-    begin = _change(sums)
-    expected, chance = sums.mean(begin), SIGMAS * sums.error(begin)
-    if expected <= 0:
-        return None
-    holds = STEADY_DIVISOR * sums.steps(begin) >= sums.steps(0)
-    paces = [expected, *_parts(sums, begin if holds else 0)]
-    halted = sum(stop.to_come(step, steps) for stop in stopping)
-    due = sum(stop.to_come(step, 0) for stop in stopping)
-    gone = min(passed, expected + due)  # of the open step or stop, which may take longer than expected
-    margin = 1.0 + chance / expected
-    candidates = expected, min(*paces, expected / margin), max(*paces, expected * margin)
-    left = [max(0.0, steps * seconds + halted - gone) for seconds in candidates]
-    return left[0], left[1], left[2]
-
-
-class _StretchSums:
-    """Running sums over the stretches of a run: the sum of any range takes one subtraction."""
-
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
-        paces = [seconds / steps for steps, seconds in stretches]
-        self.count = len(stretches)
-        self._steps = _sums(steps for steps, _ in stretches)
-        self._seconds = _sums(seconds for _, seconds in stretches)
-        self._paces = _sums(paces)
-        self._squares = _sums(pace * pace for pace in paces)
-
-    def steps(self, begin: int, end: int | None = None) -> int:
-        return round(self._steps[self.count if end is None else end] - self._steps[begin])
-
-    def mean(self, begin: int, end: int | None = None) -> float:
-        """Return the mean seconds a step."""
-        seconds = self._seconds[self.count if end is None else end] - self._seconds[begin]
-        return seconds / max(1, self.steps(begin, end))
-
-    def error(self, begin: int, end: int | None = None) -> float:
-        """Return the standard error of that mean, by the spread of the stretches; 0 below two stretches."""
-        end = self.count if end is None else end
-        count = end - begin
-        if count < 2:
-            return 0.0
-        mean = (self._paces[end] - self._paces[begin]) / count
-        spread = max(0.0, (self._squares[end] - self._squares[begin]) / count - mean * mean)
-        return math.sqrt(spread / count)
-
-    def back(self, end: int, steps: int) -> int:
-        """Return the begin of the shortest range of at least `steps` steps that ends at `end`; 0: none."""
-        return max(0, bisect_right(self._steps, self._steps[end] - steps) - 1)
-
-
-def _sums(values: Iterable[float]) -> list[float]:
-    return list(accumulate(values, initial=0.0))
-
-
-def _stretches(pace: Pace, stopping: Sequence[Stop]) -> list[Stretch]:
-    """Return the run in stretches, the newest ones of a few steps, without warm-up and regular stops."""
-    assert pace.end is not None
-    first = pace.recent[0][1]
-    marks: list[Mark] = [*(mark for mark in pace.whole if mark[1] < first), *pace.recent]
-    if marks[-1][1] < pace.steps:
-        marks.append((pace.end, pace.steps, 0, 0, 0))
-    past = sorted(row for stop in stopping for row in stop.past)
-    stretches, at = [], 0
-    for before, after in pairwise(marks):
-        seconds = after[0] - before[0]
-        while at < len(past) and past[at][0] <= after[0]:
-            seconds -= past[at][1]
-            at += 1
-        if after[1] > before[1]:
-            stretches.append((after[1] - before[1], max(0.0, seconds)))
-    return stretches[1:] if len(stretches) >= WARM_UP_STRETCHES else stretches
-
-
-def _change(sums: _StretchSums) -> int:
-    """Return the stretch at which the current pace began: goes back while the steps before have the same pace."""
-    begin = sure = sums.back(sums.count, RECENT_STEPS)
-    while begin > 0:
-        before = sums.back(begin, max(RECENT_STEPS, sums.steps(begin) // 2))
-        now, then = sums.mean(begin), sums.mean(before, begin)
-        chance = SIGMAS * math.hypot(sums.error(begin), sums.error(before, begin))
-        if abs(then - now) > max(MAX_PACE_CHANGE * now, chance):
-            return sure  # the change may be within the last range that was added
-        begin, sure = before, begin
-    return begin
-
-
-def _parts(sums: _StretchSums, begin: int) -> list[float]:
-    """Return the paces from `begin` on, in parts of about the same number of steps."""
-    least, end, paces = max(RECENT_STEPS, sums.steps(begin) // PARTS), sums.count, []
-    while sums.steps(begin, end) >= least:
-        before = max(begin, sums.back(end, least))
-        paces.append(sums.mean(before, end))
-        end = before
-    return paces

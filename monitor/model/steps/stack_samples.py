@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
+from monitor.model.history import in_pairs
 from monitor.model.steps.growth import slope
-from monitor.step_columns import OTHER
+from monitor.step_blocks import OTHER
 from monitor.units import duration, share
 from trainhooks.protocol.events import Frames
 from trainhooks.protocol.limits import OVERFLOW
@@ -51,9 +52,10 @@ class Stretch:
     end: float
     seconds: dict[Place, float] = field(default_factory=dict)
 
-    def add(self, other: Stretch) -> None:
-        self.end = other.end
-        _add(self.seconds, other.seconds)
+    def joined(self, after: Stretch) -> Stretch:
+        seconds = dict(self.seconds)
+        _add(seconds, after.seconds)
+        return Stretch(self.begin, after.end, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +93,7 @@ class StackSamples:
         _add(self.seconds, stretch.seconds)
         self.stretches.append(stretch)
         if len(self.stretches) > MAX_STRETCHES:
-            self._join()
-
-    def _join(self) -> None:
-        """Join neighbors: half as many stretches, twice as long."""
-        joined = self.stretches[::2]
-        for stretch, after in zip(joined, self.stretches[1::2], strict=False):
-            stretch.add(after)
-        self.stretches = joined
+            self.stretches = in_pairs(self.stretches, Stretch.joined)
 
     def training_calls(self) -> frozenset[str]:
         """Return the user's lines inside which a library runs the whole loop: they say nothing about a part of it."""

@@ -6,15 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
-from monitor import step_columns
+from monitor.arrays import BoolArray, FloatArray, IntArray, np
 from monitor.model.report import SlowStep
 from monitor.model.state import (
     MAX_ALERTS,
     MAX_EARLY,
-    MAX_LATEST,
     MAX_MARKS,
     MAX_OPENING,
     MAX_SLOW_STEPS,
@@ -23,9 +21,11 @@ from monitor.model.state import (
     RankState,
 )
 from monitor.model.steps.baseline import OTHER_KINDS, Baseline, StepKind
+from monitor.model.steps.latest_steps import MAX_LATE
 from monitor.model.steps.series import Column
-from monitor.model.steps.step_intervals import ROUNDING, SpanPiece, seconds_in_steps
-from monitor.step_columns import Parts, StepBatch, append_all, columns_of, known, parts_of, rows_of
+from monitor.model.steps.span_attribution import ROUNDING, SpanPiece
+from monitor.model.steps.step_intervals import seconds_in_steps
+from monitor.step_blocks import Parts, StepBlock, columns_of, dense_columns, parts_of, row_of, sums
 from trainhooks.protocol.events import Frames, Span, Step
 from trainhooks.protocol.limits import MAX_METRICS, OVERFLOW
 
@@ -34,69 +34,67 @@ MAX_PHASES = 200  # names of phases and spans that get a row of their own
 MAX_REASONS = 100
 MAX_SKIPS = 10_000  # skipped steps kept by index: a restart may repeat them
 MAX_ENDS = 500
-MAX_LATE = 8  # steps back to which a metric may still belong that was logged after its step's end
 MAX_PLACES = 200  # places of stack samples in each phase
 
 
-def take_steps(rank_state: RankState, batch: StepBatch, restart: int) -> None:
-    """Take finished steps that are alike.
+def add_steps(rank_state: RankState, block: StepBlock, restart: int) -> None:
+    """Add finished steps.
 
     Args:
         restart: the elastic restart that their process belongs to.
     """
-    if len(batch) > 1 and _crowded(rank_state, batch):
-        for single in batch.singles():
-            take_steps(rank_state, single, restart)
+    if len(block) > 1 and _crowded(rank_state, block):
+        for single in block.single_blocks():
+            add_steps(rank_state, single, restart)
         return
-    first = batch.first
     if rank_state.begins_again and restart == rank_state.restart:
-        _begin_again(rank_state, first)
-    if rank_state.first_fetches.awaited and first.thread is None:
-        rank_state.first_fetches.step(first)
-    rank_state.last_index = batch.index[-1]
-    append_all(rank_state.latest, len(batch), batch.steps, 2 * MAX_LATEST, MAX_LATEST)
-    if first.status == "ok":
-        rank_state.steps_ok += len(batch)
-    else:
-        _skipped(rank_state, batch)
-    if first.duration > 0.0:  # 0 means unknown: a console step without a time is only counted
-        if first.thread is None:
-            _step_times(rank_state, batch)
+        _begin_again(rank_state, block)
+    if rank_state.first_fetches.awaited and block.thread is None:
+        rank_state.first_fetches.step(next(block.steps(0, 1)))
+    rank_state.last_index = int(block.index[-1])
+    rank_state.latest.add(block)
+    if block.is_ok:
+        rank_state.steps_ok += len(block)
+    elif block.odd is not None:
+        _skipped(rank_state, block.odd)
+    if block.is_timed:  # a console step without a time is only counted
+        if block.thread is None:
+            _step_times(rank_state, block)
         if len(rank_state.opening) < MAX_OPENING:
-            rank_state.opening += batch.steps(0, MAX_OPENING - len(rank_state.opening))
-        groups = parts_of(batch)
-        rank_state.step_seconds.extend(batch.index, batch.duration)
-        _phases(rank_state.phases, groups, batch.index)
-        if first.status == "ok":
-            _judge(rank_state, batch, groups)
-    if batch.metrics:
-        _metrics(rank_state, batch)
+            rank_state.opening += block.steps(0, MAX_OPENING - len(rank_state.opening))
+        groups = parts_of(block)
+        rank_state.step_seconds.extend(block.index, block.duration)
+        _phases(rank_state.phases, groups, block.index)
+        if block.is_ok:
+            _judge(rank_state, block, groups)
+    if block.metrics:
+        _metrics(rank_state, block)
 
 
-def _crowded(rank_state: RankState, batch: StepBatch) -> bool:
+def _crowded(rank_state: RankState, block: StepBlock) -> bool:
     """Return whether names may have to share a row: values must then be added step by step."""
-    phases = {name for pattern in batch.phases for name in pattern.names}
+    phases = {name for pattern in block.patterns for name in pattern.names}
     return (
         len(rank_state.phases.keys() | phases) >= MAX_PHASES
-        or len(rank_state.metrics) + len(batch.metrics) >= MAX_METRICS
+        or len(rank_state.metrics) + len(block.metrics) >= MAX_METRICS
         or OVERFLOW in phases
-        or OVERFLOW in batch.metrics
+        or OVERFLOW in block.metrics
     )
 
 
-def _skipped(rank_state: RankState, batch: StepBatch) -> None:
-    for step in batch.rows:
-        reason = count(rank_state.skipped, step.reason or "no reason given", MAX_REASONS)
-        rank_state.skips.append((step.index, reason))
-        if len(rank_state.skips) > MAX_SKIPS:
-            del rank_state.skips[: MAX_SKIPS // 4]
+def _skipped(rank_state: RankState, step: Step) -> None:
+    reason = count(rank_state.skipped, step.reason or "no reason given", MAX_REASONS)
+    rank_state.skips.append((step.index, reason))
+    if len(rank_state.skips) > MAX_SKIPS:
+        del rank_state.skips[: MAX_SKIPS // 4]
 
 
 # Elastic restarts
 
 
-def _begin_again(rank_state: RankState, step: Step) -> None:
-    """Take the first step after a restart: repeated steps count once, and the gap becomes a span."""
+def _begin_again(rank_state: RankState, block: StepBlock) -> None:
+    """Begin with the first step after a restart: repeated steps count once, and the gap becomes a span."""
+    step = next(block.steps(0, 1))
     rank_state.begins_again = False
     rank_state.restarts += 1
     again = max(0, rank_state.last_index - step.index + 1)
@@ -131,82 +129,78 @@ def _take_back(rank_state: RankState, first: int, undone: int) -> None:
 # Steps
 
 
-def _step_times(rank_state: RankState, batch: StepBatch) -> None:
+def _step_times(rank_state: RankState, block: StepBlock) -> None:
     """Add the steps to the wall time, the pace and the counts."""
-    starts, ends = batch.start, step_columns.plus(batch.start, batch.duration)
-    first, last = batch.first.start, step_columns.most(ends)
+    starts, ends = block.start, block.end
+    first, last = float(starts[0]), float(ends.max())
     wall = rank_state.wall
     if rank_state.claims.reach(first):
-        steps = zip(step_columns.as_list(starts), step_columns.as_list(ends), strict=True)
+        steps = zip(starts.tolist(), ends.tolist(), strict=True)
         rank_state.claims.take_back(steps, partial(_give_back, rank_state))
     if wall.first_step is None:
         wall.first_step = first
     before = first if wall.last_step is None else wall.last_step
     if wall.warming:
-        at = min(wall.warming, len(batch))
+        at = min(wall.warming, len(block))
         wall.warm, wall.warming = float(ends[at - 1]), wall.warming - at
     wall.last_step = last if wall.last_step is None else max(before, last)
-    wall.steps = step_columns.total(batch.duration, wall.steps)
-    befores = step_columns.before(ends, before)  # when the step before ended
-    if step_columns.exceeds(befores, starts):  # some overlap: two processes of one rank
-        befores = list(map(min, accumulate(step_columns.as_list(befores), max), step_columns.as_list(starts)))
-        starts, ends = step_columns.as_list(starts), step_columns.as_list(ends)
-    gaps = step_columns.minus(starts, befores)
+    wall.steps = sums(wall.steps, block.duration)
+    befores = np.concatenate(([before], ends[:-1]))  # when the step before ended
+    if (befores > starts).any():  # some overlap: two processes of one rank
+        befores = np.minimum(np.maximum.accumulate(befores), starts)
+    gaps = starts - befores
     gaps[0] = max(0.0, gaps[0] - wall.since_last_step)
-    rank_state.gaps.extend(batch.index, gaps)
+    rank_state.gaps.extend(block.index, gaps)
     wall.since_last_step = 0.0
     if wall.trailing:
         wall.trailing = {}
-    times = step_columns.as_list(ends)
-    rank_state.timelines.extend(StepKind.of(batch.first), step_columns.as_list(starts), times, batch.index)
-    rank_state.pace.extend(
-        first, times, _amounts(batch.tokens, batch), _amounts(batch.samples, batch), _uncounted(batch)
-    )
-    if batch.rare:
-        _rare(rank_state, batch)
-    if batch.tokens is not None:
-        taken = step_columns.minus(ends, befores)
-        tokens, (index, seconds) = known(batch.tokens, batch.index, taken)
-        rank_state.tokens.extend(index, step_columns.floats(tokens))
-        rank_state.pace_seconds.extend(index, seconds)
+    rank_state.timelines.extend(StepKind.of(block), starts, ends, block.index)
+    rank_state.pace.extend(first, ends, block.amounts, block.uncounted)
+    _add_rare(rank_state, block)
+    tokens = block.amounts.get("tokens")
+    if tokens is not None:
+        known = ~np.isnan(tokens)
+        rank_state.tokens.extend(block.index[known], tokens[known])
+        rank_state.pace_seconds.extend(block.index[known], (ends - befores)[known])
 
 
-def _amounts(column: step_columns.Column | None, batch: StepBatch) -> step_columns.Column:
-    if column is None:
-        return [0] * len(batch)
-    return column if step_columns.is_array(column) else [amount or 0 for amount in column]
-
-
-def _uncounted(batch: StepBatch) -> list[bool]:
-    return [step.uncounted is True for step in batch.rows] if batch.rare else []
-
-
-def _rare(rank_state: RankState, batch: StepBatch) -> None:
-    """Take what only few programs report: lengths, padding, calls of the model, other threads' phases."""
-    for step in batch.rows:
-        for name, seconds, _, _ in step.background:
+def _add_rare(rank_state: RankState, block: StepBlock) -> None:
+    """Add what only few programs report: lengths, padding, calls of the model, other threads' phases."""
+    if block.odd is not None:
+        for name, seconds, _, _ in block.odd.background:
             count(rank_state.threads, name, MAX_PHASES, seconds)
-        rank_state.odd_parts += step.odd_parts or 0
-        if step.tokens is not None and step.padded_tokens is not None:
-            rank_state.padded_steps += 1
-            rank_state.padded_tokens += step.padded_tokens
-            rank_state.unpadded_tokens += min(step.tokens, step.padded_tokens)
-        if step.padded_tokens is not None or step.lengths is not None:
-            rank_state.lengths.take(step)
-        if step.forwards is not None and step.samples is not None:  # reported only for steps with several calls
-            rank_state.called_often += 1
-            rank_state.called_singly += step.samples == step.forwards and _fed(step)
+        rank_state.odd_parts += block.odd.odd_parts or 0
+    padded, tokens = block.amounts.get("padded_tokens"), block.amounts.get("tokens")
+    if padded is not None and tokens is not None:
+        known = ~(np.isnan(padded) | np.isnan(tokens))
+        rank_state.padded_steps += int(known.sum())
+        rank_state.padded_tokens += int(padded[known].sum())
+        rank_state.unpadded_tokens += int(np.minimum(tokens, padded)[known].sum())
+    if padded is not None or block.lengths is not None:
+        rank_state.lengths.add(block)
+    forwards, samples = block.amounts.get("forwards"), block.amounts.get("samples")
+    if forwards is not None and samples is not None:  # reported only for steps with several calls
+        rank_state.called_often += int((~(np.isnan(forwards) | np.isnan(samples))).sum())
+        rank_state.called_singly += int(((samples == forwards) & _fed(block, forwards)).sum())
 
 
-def _fed(step: Step) -> bool:
-    """Return whether all inputs were available before the calls: fetched, or trained on one by one.
+def _fed(block: StepBlock, forwards: FloatArray) -> BoolArray:
+    """Return in which steps all inputs were available before the calls: fetched, or trained on one by one.
 
     An agent's next input depends on its last output, so these calls cannot be batched.
     """
-    return any(name == "data" or (name == "backward" and times == step.forwards) for name, _, _, times in step.phases)
+    fed = np.zeros(len(block), bool)
+    for pattern in block.patterns:
+        at = slice(None) if pattern.at is None else pattern.at
+        for name, counts in zip(pattern.names, pattern.counts, strict=True):
+            if name == "data":
+                fed[at] = True
+            elif name == "backward":
+                fed[at] |= counts == forwards[at]
+    return fed
 
 
-def _phases(table: dict[str, PhaseStats], groups: list[Parts], index: Sequence[int]) -> None:
+def _phases(table: dict[str, PhaseStats], groups: Sequence[Parts], index: IntArray) -> None:
     for name, (xs, seconds) in columns_of(groups, index).items():
         stats = table.get(name)
         if stats is None:
@@ -215,35 +209,31 @@ def _phases(table: dict[str, PhaseStats], groups: list[Parts], index: Sequence[i
         stats.seconds.extend(xs, seconds)
 
 
-def _judge(rank_state: RankState, batch: StepBatch, groups: list[Parts]) -> None:
+def _judge(rank_state: RankState, block: StepBlock, groups: Sequence[Parts]) -> None:
     """Compare steps with the typical ones of their role and stage."""
-    kind = StepKind.of(batch.first)
+    kind = StepKind.of(block)
     baselines = rank_state.baselines
     baseline = baselines.get(kind)
     if baseline is None:
         baseline = baselines.setdefault(kind if len(baselines) < MAX_PHASES else OTHER_KINDS, Baseline())
-    known_baseline = baseline
-
-    def slow(at: int) -> None:
-        _slow(rank_state, batch, at, rows_of(groups, at, at + 1)[0], known_baseline)
-
-    baseline.take(batch.duration, partial(rows_of, groups), slow)
+    slow = partial(_slow, rank_state, block, groups, baseline)
+    baseline.add(block.duration, dense_columns(groups, len(block)), slow)
 
 
-def _slow(rank_state: RankState, batch: StepBatch, at: int, phases: dict[str, float], baseline: Baseline) -> None:
-    typical = baseline.typical_phases()
+def _slow(rank_state: RankState, block: StepBlock, groups: Sequence[Parts], baseline: Baseline, at: int) -> None:
+    typical, phases = baseline.typical_phases(), row_of(groups, at)
     culprit = max(phases, key=lambda name: phases[name] - typical.get(name, 0.0))
-    duration, ended, first = float(batch.duration[at]), float(batch.t[at]), batch.first
+    duration, ended = float(block.duration[at]), float(block.t[at])
     slow = SlowStep(
-        step=batch.index[at],
+        step=int(block.index[at]),
         rank=rank_state.rank,
         seconds=duration,
         baseline=baseline.typical(),
         culprit=culprit,
         phases=phases,
         usual_phases=typical,
-        role=first.role,
-        stage=first.stage,
+        role=block.role,
+        stage=block.stage,
         ended=ended,
     )
     rank_state.slow_count += 1
@@ -257,17 +247,21 @@ def _slow(rank_state: RankState, batch: StepBatch, at: int, phases: dict[str, fl
 # Metrics
 
 
-def _metrics(rank_state: RankState, batch: StepBatch) -> None:
-    role, table = batch.first.role, rank_state.metrics
-    prefix = f"{role}/" if role else ""
-    for name, column in batch.metrics.items():
-        values: step_columns.Column
-        values, (index, times) = known(column, batch.index, batch.t)
-        if step_columns.is_array(values) or str not in map(type, values):
-            _column(table, prefix + name).extend(index, step_columns.floats(values))
-            continue
-        for x, value, t in zip(index, values, step_columns.as_list(times), strict=True):
-            _metric(rank_state, prefix + name, value, x, t)
+def _metrics(rank_state: RankState, block: StepBlock) -> None:
+    table = rank_state.metrics
+    prefix = f"{block.role}/" if block.role else ""
+    for name, metric in block.metrics.items():
+        index = metric.beside(block.index)
+        column = _column(table, prefix + name)
+        if not column.nonfinite and not np.isfinite(metric.values).all() and not column.settled().nonfinite:
+            at = int(np.flatnonzero(~np.isfinite(metric.values))[0])
+            t = float(metric.beside(block.t)[at])
+            _nonfinite_alert(rank_state, prefix + name, float(metric.values[at]), int(index[at]), t)
+        column.extend(index, metric.values)
+
+
+def _nonfinite_alert(rank_state: RankState, name: str, value: float, step: int, t: float) -> None:
+    alert(rank_state.alerts, t, "nonfinite-loss", f"{name} is {value} at step {step}")
 
 
 def _column(table: dict[str, Column], name: str) -> Column:
@@ -275,38 +269,30 @@ def _column(table: dict[str, Column], name: str) -> Column:
     return table.setdefault(name if len(table) < MAX_METRICS else OVERFLOW, Column()) if column is None else column
 
 
-def take_metrics(rank_state: RankState, values: dict[str, Any], role: str | None, step: int, t: float) -> None:
+def add_metrics(rank_state: RankState, values: dict[str, Any], role: str | None, step: int, t: float) -> None:
     prefix = f"{role}/" if role else ""
     for name, value in values.items():
         _metric(rank_state, prefix + name, value, step, t)
-    latest = rank_state.latest
-    for place in range(len(latest) - 1, max(-1, len(latest) - 1 - MAX_LATE), -1):
-        if latest[place].index == step:  # logged after the step's end: it is shown on that step's page too
-            own = latest[place].metrics or {}  # an evaluation may log other values by the same names
-            latest[place] = replace(latest[place], metrics={**values, **own})
-            break
+    rank_state.latest.add_metrics(values, step)
 
 
 def _metric(rank_state: RankState, name: str, value: float | str, step: int, t: float) -> None:
+    if isinstance(value, str) and value not in NONFINITE:
+        return
+    number = float(value)
     column = _column(rank_state.metrics, name)
-    if isinstance(value, str):
-        if value not in _NONFINITE:
-            return
-        value = _NONFINITE[value]
-        if not column.nonfinite:
-            column.digested()
-        if not column.nonfinite:
-            alert(rank_state.alerts, t, "nonfinite-loss", f"{name} is {value} at step {step}")
-    column.add(step, float(value))
+    if not math.isfinite(number) and not column.settled().nonfinite:
+        _nonfinite_alert(rank_state, name, number, step, t)
+    column.add(step, number)
 
 
-_NONFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+NONFINITE = ("nan", "inf", "-inf")
 
 
 # Spans outside the steps
 
 
-def take_span(rank_state: RankState, span: Span) -> None:
+def add_span(rank_state: RankState, span: Span) -> None:
     end = span.start + span.duration
     if span.own is None:
         span = replace(span, own=_claimed(rank_state, span))
@@ -366,7 +352,7 @@ def _mark(rank_state: RankState, span: Span) -> None:
         marks[:] = [marks[place] for place in sorted(longest)]
 
 
-def take_frames(rank_state: RankState, frames: Frames) -> None:
+def add_frames(rank_state: RankState, frames: Frames) -> None:
     rank_state.samples.take(frames)
     table = rank_state.frames
     for where, place, looks in frames.rows:

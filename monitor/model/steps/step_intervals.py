@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from operator import add, sub
 from statistics import median
 
+from monitor.arrays import FloatArray, IntArray, np
+from monitor.model.history import History
 from monitor.model.steps.baseline import OTHER_KINDS, StepKind
-from monitor.step_columns import Floats, Integers
 
 MAX_BLOCKS = 2048  # an hour in blocks of two seconds, a day in blocks of less than a minute and a half
-CHUNK = 256  # steps added at once, by one call for all of them
 MAX_KINDS = 8  # roles and stages that are compared; further ones are only counted
 MIN_BLOCKS_INSIDE, MIN_BLOCKS_OUTSIDE = 5, 10  # blocks of steps inside and outside, for a reliable median
 SIGMAS = 3.0  # standard deviations of the median's rank
 MAX_UNCERTAINTY = 0.05  # of a step: a comparison this precise is shown, even if nothing changed
 
 Interval = tuple[float, float]
-Timed = tuple[float, float, int]  # a step: its begin, its end, its index
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,85 +40,40 @@ class Effect:
 class StepTimes:
     """When the steps of one kind ran, in blocks of 1, 2, 4... steps."""
 
-    stride: int = 1
-    starts: Floats = field(default_factory=Floats)
-    ends: Floats = field(default_factory=Floats)
-    counts: Integers = field(default_factory=Integers)
-    seconds: Floats = field(default_factory=Floats)  # in steps, without the pauses between them
-    firsts: Integers = field(default_factory=Integers)  # index of a block's first step
-    lasts: Integers = field(default_factory=Integers)
-    waiting: list[Timed] = field(default_factory=list)
+    steps: int = 0
+    history: History = field(default_factory=lambda: History(MAX_BLOCKS))
 
-    def add(self, start: float, end: float, index: int) -> None:
-        self.extend([start], [end], [index])
-
-    def extend(self, starts: Sequence[float], ends: Sequence[float], index: Sequence[int]) -> None:
-        """Add steps. The result is as if they were added one by one: chunks have the same boundaries."""
-        at = 0
-        while at < len(ends):
-            upto = min(len(ends), at + CHUNK - len(self.waiting))
-            columns = starts[at:upto], ends[at:upto], index[at:upto]
-            if upto - at == CHUNK:
-                self._digest(*columns)
-            else:
-                self.waiting += zip(*columns, strict=True)
-                if len(self.waiting) >= CHUNK:
-                    self.digested()
-            at = upto
-
-    def digested(self) -> StepTimes:
-        """Return these times with nothing waiting; call it before reading them."""
-        if self.waiting:
-            rows, self.waiting = self.waiting, []
-            self._digest([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
-        return self
-
-    def _digest(self, starts: Sequence[float], ends: Sequence[float], index: Sequence[int]) -> None:
-        at = 0
-        while at < len(ends):
-            room = self.stride - self.counts[-1] if self.counts else 0
-            if not room and len(self.counts) >= MAX_BLOCKS:
-                self._halve()
-                continue
-            upto = min(len(ends), at + (room or self.stride))
-            end, seconds = max(ends[at:upto]), sum(map(sub, ends[at:upto], starts[at:upto]))
-            if room:
-                self.ends[-1] = max(self.ends[-1], end)
-                self.counts[-1] += upto - at
-                self.seconds[-1] += seconds
-                self.lasts[-1] = index[upto - 1]
-            else:
-                self.starts.append(starts[at])
-                self.ends.append(end)
-                self.counts.append(upto - at)
-                self.seconds.append(seconds)
-                self.firsts.append(index[at])
-                self.lasts.append(index[upto - 1])
-            at = upto
-
-    def _halve(self) -> None:
-        """Join blocks in pairs: half as many of twice the steps."""
-        self.stride *= 2
-        self.starts = Floats(self.starts[::2])
-        self.ends = Floats(map(max, self.ends[::2], self.ends[1::2]))
-        self.counts = Integers(map(add, self.counts[::2], self.counts[1::2]))
-        self.seconds = Floats(map(add, self.seconds[::2], self.seconds[1::2]))
-        self.firsts = Integers(self.firsts[::2])
-        self.lasts = Integers(self.lasts[1::2])
+    def extend(self, starts: FloatArray, ends: FloatArray, index: IntArray) -> None:
+        """Add steps, in the order in which they ended."""
+        places = np.arange(self.steps, self.steps + len(starts))
+        self.steps += len(starts)
+        count, number = np.ones(len(starts)), index.astype(float)
+        columns = {
+            "begin": starts,
+            "end": ends,
+            "count": count,
+            "total": ends - starts,
+            "first": number,
+            "last": number,
+        }
+        self.history.add(places, columns)
 
     def blocks(self) -> list[Block]:
-        self.digested()
-        columns = (self.starts, self.ends, self.counts, self.seconds, self.firsts, self.lasts)
-        return sorted(map(Block, *columns), key=lambda block: block.start)
+        begin, end, count, seconds, first, last = (
+            self.history.of(name) for name in ("begin", "end", "count", "total", "first", "last")
+        )
+        numbers = (column.astype(np.int64).tolist() for column in (count, first, last))
+        rows = zip(begin.tolist(), end.tolist(), seconds.tolist(), *numbers, strict=True)
+        return sorted((Block(*row) for row in rows), key=lambda block: block.start)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     start: float
     end: float
+    seconds: float  # in steps, without the pauses between them
     count: int
-    seconds: float
-    first: int
+    first: int  # index of its first step
     last: int
 
     def share(self, interval: Interval) -> float:
@@ -137,10 +90,7 @@ class Timelines:
 
     kinds: dict[StepKind, StepTimes] = field(default_factory=dict)
 
-    def add(self, kind: StepKind, start: float, end: float, index: int) -> None:
-        self.extend(kind, [start], [end], [index])
-
-    def extend(self, kind: StepKind, starts: Sequence[float], ends: Sequence[float], index: Sequence[int]) -> None:
+    def extend(self, kind: StepKind, starts: FloatArray, ends: FloatArray, index: IntArray) -> None:
         times = self.kinds.get(kind)
         if times is None:
             times = self.kinds.setdefault(kind if len(self.kinds) < MAX_KINDS else OTHER_KINDS, StepTimes())
@@ -250,72 +200,6 @@ def _joined(parts: list[tuple[Effect, float]]) -> Effect:
         first=min((effect.first for effect, _ in parts if effect.first is not None), default=None),
         last=max((effect.last for effect, _ in parts if effect.last is not None), default=None),
     )
-
-
-# Spans that do not report their own time: those of a program that writes its journal itself.
-#
-# Time belongs to a step first, then to the innermost span, which is the one that ended first. So such a span owns what
-# the spans before it and the steps left of it, and a step that is reported after it takes back what lies inside.
-
-MAX_PIECES = 256  # the newest: an outer span that ends after more inner ones than these claims some of theirs, too
-ROUNDING = 1e-9  # seconds
-
-
-@dataclass(slots=True)
-class SpanPiece:
-    """A stretch of time that belongs to a span, except for the steps in it."""
-
-    start: float
-    end: float
-    name: str
-    startup: bool
-
-
-@dataclass(slots=True)
-class SpanAttribution:
-    """The newest pieces of such spans, in the order of their ends."""
-
-    pieces: list[SpanPiece] = field(default_factory=list)
-
-    def reach(self, moment: float) -> bool:
-        """Return whether some of it lies after this moment."""
-        return bool(self.pieces) and self.pieces[-1].end > moment
-
-    def claim(self, name: str, start: float, end: float, first_step: float | None) -> tuple[list[Interval], float]:
-        """Claim what no span has claimed yet: the stretches since the first step, and the seconds before it."""
-        free = [(start, end)]
-        for piece in reversed(self.pieces):
-            if piece.end <= start:
-                break
-            free = [part for stretch in free for part in _without(stretch, piece.start, piece.end)]
-        border = end if first_step is None else first_step
-        before = [(low, min(high, border)) for low, high in free if low < border]
-        after = [(max(low, border), high) for low, high in free if high > border]
-        self.pieces += [SpanPiece(*stretch, name, True) for stretch in before] + [
-            SpanPiece(*stretch, name, False) for stretch in after
-        ]
-        self.pieces.sort(key=lambda piece: piece.end)
-        del self.pieces[:-MAX_PIECES]
-        return after, sum(high - low for low, high in before)
-
-    def take_back(self, steps: Iterable[Interval], take: Callable[[SpanPiece, float], None]) -> None:
-        """Return time to steps: call `take` for each piece with the seconds that belong to steps."""
-        for start, end in steps:
-            if not self.reach(start):
-                return
-            for piece in reversed(self.pieces):
-                if piece.end <= start:
-                    break
-                inside = min(end, piece.end) - max(start, piece.start)
-                if inside > ROUNDING:
-                    take(piece, inside)
-
-
-def _without(part: Interval, start: float, end: float) -> list[Interval]:
-    if end <= part[0] or part[1] <= start:
-        return [part]
-    left, right = (part[0], start), (end, part[1])
-    return [side for side in (left, right) if side[1] - side[0] > ROUNDING]
 
 
 def seconds_in_steps(timelines: Timelines, parts: list[Interval], last_step: float | None) -> float:

@@ -16,7 +16,7 @@ from monitor.model.report import SlowStep
 from monitor.model.state import RankState
 from monitor.model.steps.baseline import MIN_BASELINE_STEPS, Baseline, StepKind
 from monitor.model.steps.series import STEP, Quantiles
-from monitor.step_columns import OTHER
+from monitor.step_blocks import OTHER
 from trainhooks.protocol.events import Step
 
 MAX_ONCE = 2  # values: what comes once or twice may be chance, and from the third time on it is a habit of the run

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from monitor.model.report import PhaseRow, Wall
 from monitor.model.state import RankState
 from monitor.model.steps.stack_samples import BETWEEN_STEPS, Growth, Place, SampledPart, UnnamedTime
-from monitor.step_columns import OTHER
+from monitor.step_blocks import OTHER
 
 # A loop without a loader has no step open between two steps, and its time counts as the next one's: stack samples and
 # seconds meet only in the sum of both.

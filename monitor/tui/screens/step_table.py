@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from monitor import units
 from monitor.model.device.device_steps import timed_parts
 from monitor.model.report import PhaseRow, SlowStep
-from monitor.model.steps.baseline import Bounds
 from monitor.model.steps.series import Curve, metric_place
+from monitor.model.steps.speed_classes import Bounds
 from monitor.model.view import View
 from monitor.tui.drawing.rows import fit, text_width
 from monitor.tui.drawing.timeline import GPU_CLOCK, lane, shown_phases, two_lanes

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 import zlib
 from collections.abc import Callable
@@ -37,7 +38,8 @@ from trainhooks.protocol import rundir
 @cache
 def type_checksum(of: type) -> str:
     """Return a checksum of a type's fields and of trainmon's version: caches of other versions do not match."""
-    return f"{__version__} {zlib.crc32(repr(msgspec.inspect.type_info(of)).encode()):08x}"
+    described = re.sub(r" at 0x[0-9a-f]+", "", repr(msgspec.inspect.type_info(of)))  # functions have addresses
+    return f"{__version__} {zlib.crc32(described.encode()):08x}"
 
 
 def write_cache(path: Path, content: bytes | bytearray) -> bool:

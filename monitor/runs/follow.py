@@ -83,7 +83,7 @@ class Run:
         self.source = RunDirectory(self.path, self._chosen)
         self.source.find_journals()
         # A kept state is of all journals that there were: where several trainings ran, of more than one.
-        recalled = None if self.source.streams else caches.recall_state(self.source)
+        recalled = None if len(self.source.streams) > 1 else caches.recall_state(self.source)
         self.state = recalled or RunState()
         self._kept = self.source.bytes_read()
 

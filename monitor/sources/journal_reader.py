@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import FileIO
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,7 @@ def batches(block: bytes) -> Iterator[bytes]:
 
 # Sequencing: events of many producers in order, each exactly once. Pure.
 
+_SEQ, _PRODUCER = attrgetter("seq"), attrgetter("producer")
 MAX_HELD = 50_000  # events that wait for an earlier one; beyond that the gap counts as lost
 MAX_PRODUCERS = 20_000  # a thousand ranks, each restarted twenty times; events of more count as missing
 
@@ -214,13 +216,15 @@ class Sequencer:
             producer = events[0].producer
             sequence = self._producers.get(producer)
             if sequence is not None and not sequence.held:
-                ends = [event.next_seq for event in events]
+                kinds = set(map(type, events))
+                end = sequence.expected + len(events)
+                following = [sequence.expected, *[event.next_seq for event in events]] if Steps in kinds else []
                 if (
-                    [event.seq for event in events] == [sequence.expected, *ends[:-1]]
-                    and {event.producer for event in events} == {producer}
-                    and Unknown not in set(map(type, events))
+                    list(map(_SEQ, events)) == (following[:-1] or list(range(sequence.expected, end)))
+                    and set(map(_PRODUCER, events)) == {producer}
+                    and Unknown not in kinds
                 ):
-                    sequence.expected = ends[-1]
+                    sequence.expected = following[-1] if following else end
                     return events
         return [due for event in events for due in self.push(event)]
 

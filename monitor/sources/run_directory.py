@@ -61,6 +61,7 @@ class RunDirectory:
         self._sizes: dict[Path, int] = {}  # of the journals at the last `wait`
         self._scanned = -RESCAN
         self._caught_up = False
+        self._turn = 0  # which journal is read
         self._subscriber = Subscriber(path)
 
     @property
@@ -93,14 +94,20 @@ class RunDirectory:
         return self._sequencer.settle()
 
     def _read_journals(self) -> list[Any]:
-        """Read journals in turn until some event is due; empty when all are read to their ends."""
-        for path, tail in self._tails.items():
+        """Read journals in turn until some event is due; empty when all are read to their ends.
+
+        Each is read to its end before the next; the next call goes on there, and does not ask the others again.
+        """
+        tails = list(self._tails.items())
+        for turn in range(len(tails)):
+            path, tail = tails[(self._turn + turn) % len(tails)]
             while block := tail.block():
                 known = self._known(path, decode_lines(lines_of(block), numbered))
                 if tail.has_gap and known:
                     tail.has_gap, self.has_gap = False, True
                     self._sequencer.jump_to(known[0])
                 if due := self._sequencer.push_all(known):
+                    self._turn = (self._turn + turn) % len(tails)
                     return due
         return []
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, groupby
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -71,6 +72,9 @@ class StepLine(msgspec.Struct, gc=False):
 
 _lines = msgspec.json.Decoder(StepLine)
 
+_PRODUCER, _ROLE, _STAGE, _PHASES, _METRICS = map(attrgetter, ("producer", "role", "stage", "phases", "metrics"))
+_NAME, _SECONDS, _CLOCK, _COUNT = map(attrgetter, ("name", "seconds", "clock", "count"))
+
 PlainStep = StepLine | Steps
 
 
@@ -107,11 +111,8 @@ def _single_steps(lines: Sequence[bytes], decode_line: Callable[[bytes], Any]) -
 
 
 def _are_clean(steps: list[StepLine]) -> bool:
-    """Return whether all texts are clean as they are; names that are new are looked at."""
-    texts: set[str | None] = {step.producer for step in steps}
-    texts.update([step.role for step in steps], [step.stage for step in steps])
-    texts.update([phase.name for step in steps for phase in step.phases])
-    texts.update(chain.from_iterable([step.metrics for step in steps]))
+    """Return whether all texts are clean as they are. Those of phases are cleaned where they are gathered."""
+    texts = set(map(_PRODUCER, steps)).union(map(_ROLE, steps), map(_STAGE, steps), *map(_METRICS, steps))
     return all(text is None or decode.clean_name(text) == text for text in texts)
 
 
@@ -163,7 +164,7 @@ def single_events(events: Iterable[Any]) -> Iterator[Any]:
 def _as_step(line: StepLine) -> Step:
     fields = {name: getattr(line, name) for name in StepLine.__struct_fields__ if name not in ("kind", "phases")}
     step = Step(**{**fields, "background": []})
-    step.phases = [msgspec.structs.astuple(phase) for phase in line.phases]
+    step.phases = [(decode.clean_name(row.name), row.seconds, row.clock, row.count) for row in line.phases]
     return step
 
 
@@ -175,8 +176,8 @@ def step_blocks(events: Iterable[Any]) -> list[Event | StepBlock]:
     out: list[Event | StepBlock] = []
     columns: _Columns | None = None
     later: list[Event] = []
-    for are_plain, group in groupby(events, _is_plain):
-        if are_plain:
+    for kind, group in groupby(events, type):
+        if kind is StepLine or kind is Steps:
             for steps in _alike(list(group)):
                 if columns is None or not columns.accepts(steps[0]):
                     out += _finished(columns, later)
@@ -186,10 +187,15 @@ def step_blocks(events: Iterable[Any]) -> list[Event | StepBlock]:
         for event in group:
             if columns is not None and event.kind in INDEPENDENT and event.producer == columns.producer:
                 later.append(event)
-            else:
+            elif kind is not Step or not _is_plain(event):
                 out += _finished(columns, later)
                 columns, later = None, []
-                out.append(block_of(event) if type(event) is Step else event)
+                out.append(block_of(event) if kind is Step else event)
+            else:
+                if columns is None or not columns.accepts(event):
+                    out += _finished(columns, later)
+                    columns, later = _Columns(event), []
+                columns.add([event])
     return [*out, *_finished(columns, later)]
 
 
@@ -197,12 +203,7 @@ def _finished(columns: _Columns | None, later: list[Event]) -> list[Event | Step
     return [] if columns is None else [columns.block(), *later]
 
 
-def _is_plain(event: Any) -> bool:
-    kind = type(event)
-    return kind is StepLine or kind is Steps or (kind is Step and _is_plain_step(event))
-
-
-def _is_plain_step(step: Step) -> bool:
+def _is_plain(step: Step) -> bool:
     return (
         step.status == "ok"
         and step.thread is None
@@ -215,9 +216,9 @@ def _is_plain_step(step: Step) -> bool:
 
 def _alike(steps: list[Any]) -> Iterable[list[Any]]:
     """Return the steps in lists of consecutive ones of a process, role and stage. Usually all are."""
-    if len({(step.producer, step.role, step.stage) for step in steps}) == 1:
+    if all(len(set(map(field, steps))) == 1 for field in (_PRODUCER, _ROLE, _STAGE)):
         return [steps]
-    return [list(group) for _, group in groupby(steps, lambda step: (step.producer, step.role, step.stage))]
+    return [list(group) for _, group in groupby(steps, attrgetter("producer", "role", "stage"))]
 
 
 _NONFINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
@@ -304,14 +305,15 @@ class _Columns:
         return step.producer == self.producer and step.role == self._role and step.stage == self._stage
 
     def add(self, steps: list[Any]) -> None:
-        for are_many, group in groupby(steps, lambda step: type(step) is Steps):
-            if are_many:
-                for line in group:
-                    self._add_steps(line)
-            else:
-                self._add_rows(list(group))
+        """Add steps of one kind: lines of several, or single ones."""
+        if type(steps[0]) is Steps:
+            for line in steps:
+                self._add_steps(line)
+        else:
+            self._add_rows(steps)
 
     def _group(self, names: tuple[str, ...], clocks: tuple[str, ...]) -> _Group:
+        names = tuple(map(decode.clean_name, names))
         group = self._groups.get((names, clocks))
         if group is None:
             group = self._groups[names, clocks] = _Group(len(names))
@@ -346,26 +348,28 @@ class _Columns:
                 metric.values.append(value)
                 metric.places.add(place, place + 1)
 
-    def _add_rows(self, rows: list[StepLine | Step]) -> None:
+    def _add_rows(self, rows: list[Any]) -> None:
         """Add single steps: field by field, and phases as they follow each other."""
         begin = len(self._start)
-        self._index.append([row.index for row in rows])
-        self._ends[begin] = [row.t for row in rows]
-        self._start += [row.start for row in rows]
-        self._duration += [row.duration for row in rows]
+        self._index.append(list(map(attrgetter("index"), rows)))
+        self._ends[begin] = list(map(attrgetter("t"), rows))
+        self._start += map(attrgetter("start"), rows)
+        self._duration += map(attrgetter("duration"), rows)
         for name, runs in self._numbers.items():
-            column = [getattr(row, name) for row in rows]
+            column = list(map(attrgetter(name), rows))
             runs.add(None if column.count(None) == len(column) else column, len(rows))
-        self._lengths.update({place: row.lengths for place, row in enumerate(rows, begin) if row.lengths is not None})
-        self._add_row_phases([_phase_rows(row) for row in rows], begin)
-        metrics = [row.metrics for row in rows]
+        for place, lengths in enumerate(map(attrgetter("lengths"), rows), begin):
+            if lengths is not None:
+                self._lengths[place] = lengths
+        self._add_row_phases(list(map(_phase_rows if type(rows[0]) is Step else _PHASES, rows)), begin)
+        metrics = list(map(_METRICS, rows))
         for metric in dict.fromkeys(chain.from_iterable(metrics)):
             column = [values.get(metric) for values in metrics]
             self._add_metric(metric, list(map(_as_float, column)) if str in set(map(type, column)) else column, begin)
 
     def _add_row_phases(self, steps: list[list[PhaseRow]], begin: int) -> None:
         flat = list(chain.from_iterable(steps))
-        names, clocks = [phase.name for phase in flat], [phase.clock for phase in flat]
+        names, clocks = list(map(_NAME, flat)), list(map(_CLOCK, flat))
         width = len(steps[0])
         if len(flat) == width * len(steps) and _repeats(names, width) and _repeats(clocks, width):
             self._add_phases(tuple(names[:width]), tuple(clocks[:width]), flat, begin, len(steps))
@@ -380,7 +384,7 @@ class _Columns:
         self, names: tuple[str, ...], clocks: tuple[str, ...], flat: list[PhaseRow], begin: int, steps: int
     ) -> None:
         group = self._group(names, clocks)
-        all_seconds, all_counts = [phase.seconds for phase in flat], [phase.count for phase in flat]
+        all_seconds, all_counts = list(map(_SECONDS, flat)), list(map(_COUNT, flat))
         for place, (seconds, counts) in enumerate(zip(group.seconds, group.counts, strict=True)):
             seconds += all_seconds[place :: len(names)]
             column = all_counts[place :: len(names)]
@@ -429,9 +433,9 @@ def _as_float(value: Any) -> float | None:
     return _NONFINITE.get(value) if isinstance(value, str) else value
 
 
-def _phase_rows(step: StepLine | Step) -> list[PhaseRow]:
-    return step.phases if type(step) is StepLine else [PhaseRow(*phase) for phase in step.phases]  # type: ignore
+def _phase_rows(step: Step) -> list[PhaseRow]:
+    return [PhaseRow(*phase) for phase in step.phases]  # type: ignore[arg-type]
 
 
-def _repeats(texts: Sequence[str], width: int) -> bool:
-    return list(texts) == list(texts[:width]) * (len(texts) // width) if width else not texts
+def _repeats(texts: list[Any], width: int) -> bool:
+    return texts == texts[:width] * (len(texts) // width) if width else not texts

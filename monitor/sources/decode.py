@@ -424,7 +424,10 @@ def decode_leniently(line: bytes, kind: type) -> Event:
         value = _fitting(fields.get(name))
         if value is None or (isinstance(value, bool) and bool not in (hint, *_choices(hint))):
             continue
-        if name in ("metrics", "values") and isinstance(value, dict):
+        if name == "metrics" and kind is events.Steps and isinstance(value, dict):
+            columns = {metric: column for metric, column in value.items() if isinstance(column, list)}
+            value = {metric: list(map(_number_or_none, column)) for metric, column in columns.items()}
+        elif name in ("metrics", "values") and isinstance(value, dict):
             value = {metric: number for metric, number in value.items() if _is_number(number)}
         elif name in ("phases", "background") and isinstance(value, list):
             value = [_whole_phase(row) for row in value]
@@ -462,6 +465,10 @@ def _fitting(value: Any) -> Any:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | str) and not isinstance(value, bool)
+
+
+def _number_or_none(value: Any) -> Any:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _whole_phase(row: Any) -> Any:

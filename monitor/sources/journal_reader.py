@@ -122,11 +122,18 @@ class _Sequence:
         if len(self.newer) < MAX_HELD:
             self.newer.add(seq)
 
-    def missing_before(self, last: int) -> int:
-        """Return how many of the numbers up to `last` are missing."""
-        newer = sum(self.expected <= seq <= last and seq not in self.held for seq in self.newer)
-        held = sum(event.next_seq - event.seq for event in self.held.values())
-        return max(0, self.held[last].next_seq - self.expected - held - newer)
+    def missing_before(self, seq: int) -> int:
+        """Return how many of the numbers from the expected one up to this one are missing."""
+        return seq - self.expected - sum(self.expected <= newer < seq for newer in self.newer)
+
+    def pass_on(self, event: Event) -> list[Event]:
+        """Return what of an event was not returned yet, and expect the next one."""
+        if event.next_seq <= self.expected:
+            return []
+        if event.seq < self.expected and isinstance(event, Steps):
+            event = without_first(event, self.expected - event.seq)
+        self.expected = event.next_seq
+        return [event]
 
 
 @dataclass(slots=True)
@@ -192,12 +199,9 @@ class Sequencer:
         if type(event) is Unknown:
             sequence.take_newer(seq)
             return self._due(sequence)
-        if seq < sequence.expected < event.next_seq and isinstance(event, Steps):  # a part of it was returned
-            event = without_first(event, sequence.expected - seq)
-            seq = sequence.expected
-        if seq == sequence.expected:
-            sequence.expected = event.next_seq
-            return [event, *self._due(sequence)] if sequence.held or sequence.newer else [event]
+        if seq <= sequence.expected < event.next_seq:  # a part of several steps may have been returned
+            out = sequence.pass_on(event)
+            return [*out, *self._due(sequence, moved=True)] if sequence.held or sequence.newer else out
         if seq < sequence.expected:
             if seq not in sequence.newer:
                 return []
@@ -206,8 +210,10 @@ class Sequencer:
         if sequence.expected == 0 and isinstance(event, Hello):  # a writer that counts from 1
             sequence.expected = seq + 1
             return [event, *self._due(sequence)]
-        self._held += seq not in sequence.held
-        sequence.held[seq] = event
+        held = sequence.held.get(seq)
+        if held is None or held.next_seq < event.next_seq:
+            self._held += held is None
+            sequence.held[seq] = event
         return self._give_up(sequence) if self._held > MAX_HELD else self._due(sequence)
 
     def push_all(self, events: list[Any]) -> list[Any]:
@@ -260,22 +266,30 @@ class Sequencer:
         """Return what still waits, in order. Call it when the journals were read to their ends, so gaps are real."""
         return [event for sequence in self._producers.values() for event in self._give_up(sequence)]
 
-    def _due(self, sequence: _Sequence) -> list[Event]:
-        out = []
+    def _due(self, sequence: _Sequence, moved: bool = False) -> list[Event]:
+        out: list[Event] = []
         while (event := sequence.held.pop(sequence.expected, None)) is not None or sequence.expected in sequence.newer:
-            if event is not None:
-                out.append(event)
-            sequence.expected = sequence.expected + 1 if event is None else event.next_seq
-        self._held -= len(out)
-        return out
+            if event is None:
+                sequence.expected += 1
+            else:
+                self._held -= 1
+                out += sequence.pass_on(event)
+        return [*out, *self._overlapping(sequence)] if sequence.held and (out or moved) else out
+
+    def _overlapping(self, sequence: _Sequence) -> list[Event]:
+        """Return what waits although some of its steps were returned, in other lines of several."""
+        out: list[Event] = []
+        for seq in sorted(seq for seq in sequence.held if seq < sequence.expected):
+            self._held -= 1
+            out += sequence.pass_on(sequence.held.pop(seq))
+        return [*out, *self._due(sequence)] if out else out
 
     def _give_up(self, sequence: _Sequence) -> list[Event]:
-        if not sequence.held:
-            return []
-        last = max(sequence.held)
-        self.missing += sequence.missing_before(last)
-        out = [sequence.held[seq] for seq in sorted(sequence.held)]
-        self._held -= len(out)
-        sequence.expected = sequence.held[last].next_seq
+        """Return what waits in order; what it waited for is missing."""
+        out: list[Event] = []
+        for seq in sorted(sequence.held):
+            self.missing += max(0, sequence.missing_before(seq))
+            out += sequence.pass_on(sequence.held[seq])
+        self._held -= len(sequence.held)
         sequence.held.clear()
         return out

@@ -28,17 +28,17 @@ from monitor.model.view import FindingChange, View
 from monitor.running import output
 from monitor.running.command import module_command as own_command
 
-POLL_SECONDS = 2.0  # between two readings of the findings
-MIN_SECONDS_BETWEEN = 10.0  # from one start of the command to the next
-MIN_SECONDS_REPEATED = 300.0  # between two alerts of the same change of a finding: one that flickers is not repeated
-LIMIT = 30.0  # seconds that the command may take
+FINDINGS_SECONDS = 2.0  # between two readings of the findings
+MIN_START_SECONDS = 10.0  # from one start of the command to the next
+MIN_REPEAT_SECONDS = 300.0  # between two alerts of the same change of a finding: one that flickers is not repeated
+MAX_COMMAND_SECONDS = 30.0  # seconds that the command may take
 MAX_FINISH_SECONDS = 60.0  # for all waiting alerts after the end of the run
 MAX_WAITING = 20  # alerts; the oldest is dropped, and the next one carries the number of dropped ones
 MAX_LOG = 2**20  # bytes of the commands' output that are kept
-LOG = "on-alert.log"
+LOG_NAME = "on-alert.log"
 
 
-def words(command: str) -> list[str]:
+def split_command(command: str) -> list[str]:
     """Return the words of the command, split as by a shell.
 
     Raises:
@@ -54,7 +54,7 @@ def words(command: str) -> list[str]:
     return arguments
 
 
-def start(run: Path, command: str) -> subprocess.Popen[bytes]:
+def start_runner(run: Path, command: str) -> subprocess.Popen[bytes]:
     """Start the process that runs `command` for the alerts of `run`, until the run has ended.
 
     Raises:
@@ -75,28 +75,28 @@ def main(run: str, command: str) -> None:
 
     with contextlib.suppress(OSError):
         os.nice(10)  # lower priority than the training and its recorder
-    bell = Bell(words(command), Path(run))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(bell.stop()))
+    runner = AlertRunner(split_command(command), Path(run))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(runner.stop()))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     followed = Run(Path(run))
     due = 0.0
     while True:
         more = followed.advance()
         if not more and time.monotonic() >= due:
-            due = time.monotonic() + POLL_SECONDS
+            due = time.monotonic() + FINDINGS_SECONDS
             view = followed.view()
             followed.measure(view)
-            bell.take(view)
+            runner.add_view(view)
             if view.report.outcome.state != "running":
                 break
-        bell.step()
+        runner.poll()
         if not more:
             followed.source.wait(0.5)
     followed.close()
-    bell.finish()
+    runner.finish()
 
 
-class Bell:
+class AlertRunner:
     """Runs the command for each alert. Call `step` often; only `finish` blocks."""
 
     def __init__(self, command: list[str], run: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -104,43 +104,43 @@ class Bell:
         self._run = run
         self._clock = clock
         self._waiting: deque[dict[str, Any]] = deque()
-        self._missed = 0
+        self._dropped = 0
         self._alerted: dict[tuple[str, str], float] = {}  # (finding code, kind of change) -> time of its last alert
         self._child: subprocess.Popen[bytes] | None = None
-        self._apart = MIN_SECONDS_BETWEEN
-        self._started = clock() - MIN_SECONDS_BETWEEN
+        self._min_interval = MIN_START_SECONDS
+        self._started = clock() - MIN_START_SECONDS
 
-    def take(self, view: View) -> None:
+    def add_view(self, view: View) -> None:
         """Queue alerts for the changes of findings, and for the end of the run."""
         for change in view.finding_changes:
             key, now = (change.finding.code, change.kind), self._clock()
-            if now - self._alerted.get(key, -MIN_SECONDS_REPEATED) >= MIN_SECONDS_REPEATED:
+            if now - self._alerted.get(key, -MIN_REPEAT_SECONDS) >= MIN_REPEAT_SECONDS:
                 self._alerted[key] = now
-                self._add(message(view, change))
+                self._add(command_input(view, change))
         if view.report.outcome.state != "running":
-            self._add(message(view, None))
+            self._add(command_input(view, None))
 
     def _add(self, alert: dict[str, Any]) -> None:
         self._waiting.append(alert)
         if len(self._waiting) > MAX_WAITING:
             self._waiting.popleft()
-            self._missed += 1
+            self._dropped += 1
 
-    def step(self) -> None:
+    def poll(self) -> None:
         """Kill a command that exceeds its time limit; start the next one if it is due."""
         now = self._clock()
         if self._child is not None and self._child.poll() is None:
-            if now - self._started < LIMIT:
+            if now - self._started < MAX_COMMAND_SECONDS:
                 return
             self._kill()
         self._child = None
-        if self._waiting and now - self._started >= self._apart:
-            self._begin(self._waiting.popleft(), now)
+        if self._waiting and now - self._started >= self._min_interval:
+            self._start_command(self._waiting.popleft(), now)
 
-    def _begin(self, alert: dict[str, Any], now: float) -> None:
-        alert["missed"], self._missed = self._missed, 0
+    def _start_command(self, alert: dict[str, Any], now: float) -> None:
+        alert["missed"], self._dropped = self._dropped, 0
         self._started = now
-        log = self._log()
+        log = self._open_log()
         # From a file, not a pipe: a command that does not read its stdin cannot block this process.
         with contextlib.suppress(OSError), tempfile.TemporaryFile() as given:
             given.write(json.dumps(alert).encode() + b"\n")
@@ -151,8 +151,8 @@ class Bell:
         if log >= 0:
             os.close(log)
 
-    def _log(self) -> int:
-        path = self._run / LOG
+    def _open_log(self) -> int:
+        path = self._run / LOG_NAME
         with contextlib.suppress(OSError):
             if not path.exists():
                 return output.open_append(path)
@@ -169,9 +169,9 @@ class Bell:
     def finish(self) -> None:
         """Run the command for the waiting alerts, without the minimum interval, after the run has ended."""
         until = self._clock() + MAX_FINISH_SECONDS
-        self._apart = 0.0
+        self._min_interval = 0.0
         while (self._waiting or self._child is not None) and self._clock() < until:
-            self.step()
+            self.poll()
             time.sleep(0.05)
         self._kill()
 
@@ -180,7 +180,7 @@ class Bell:
         return 0
 
 
-def message(view: View, change: FindingChange | None) -> dict[str, Any]:
+def command_input(view: View, change: FindingChange | None) -> dict[str, Any]:
     """Return the command's JSON input for a change of a finding; None: for the end of the run."""
     report = view.report
     run, done = report.run, report.progress
@@ -204,7 +204,7 @@ def message(view: View, change: FindingChange | None) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Alerting:
+class AlertOptions:
     bell: bool = False
     command: str | None = None
 
@@ -217,7 +217,7 @@ class Alerting:
         if self.command is None:
             return None
         try:
-            return start(run, self.command)
+            return start_runner(run, self.command)
         except OSError as error:  # too many processes, or no memory
             raise UserError(f"--on-alert: {error.strerror or error}; the training goes on without it") from None
 
@@ -232,7 +232,7 @@ class Alerting:
                 process.terminate()
 
 
-def wanted(bell: bool | None, command: str | None) -> Alerting:
+def alert_options(bell: bool | None, command: str | None) -> AlertOptions:
     """Return the options of the command line, completed by the configuration.
 
     Raises:
@@ -242,8 +242,8 @@ def wanted(bell: bool | None, command: str | None) -> Alerting:
     entries = settings.table("alerts")
     command = command if command is not None else _entry(entries, "command", str)
     if command is not None:
-        words(command)
-    return Alerting(bool(_entry(entries, "bell", bool) if bell is None else bell), command)
+        split_command(command)
+    return AlertOptions(bool(_entry(entries, "bell", bool) if bell is None else bell), command)
 
 
 def _entry(entries: dict[str, Any], key: str, kind: type) -> Any:

@@ -38,8 +38,10 @@ def main() -> None:
 
 def own_modules_first() -> None:
     """Let this process find trainmon's modules, the standard library and what is installed, and only then the rest."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = ordered([entry for entry in sys.path if entry != here], _lent(), _installed(), HOME)
+    own_directory = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = ordered(
+        [entry for entry in sys.path if entry != own_directory], _added_by_caller(), _installed(), HOME
+    )
     # Another's may be loaded already: by a sitecustomize of theirs, or by the hooks of a trainmon around this one.
     for name in [name for name, module in sys.modules.items() if _is_foreign(name, module)]:
         del sys.modules[name]
@@ -70,7 +72,7 @@ def _absolute(entry: str) -> str:
         return entry
 
 
-def _lent() -> list[str]:
+def _added_by_caller() -> list[str]:
     """The directories that are on sys.path because of where and how this process was started."""
     lent = [] if getattr(sys.flags, "safe_path", False) else sys.path[:1]  # the script's, or the working directory
     if not sys.flags.ignore_environment:
@@ -91,8 +93,8 @@ def _is_foreign(name: str, module: ModuleType) -> bool:
     if package not in PACKAGES:
         return False
     places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
-    ours = os.path.join(os.path.realpath(HOME), package, "")
-    return any(place and not os.path.join(os.path.realpath(place), "").startswith(ours) for place in places)
+    own_directory = os.path.join(os.path.realpath(HOME), package, "")
+    return any(place and not os.path.join(os.path.realpath(place), "").startswith(own_directory) for place in places)
 
 
 if __name__ == "__main__":

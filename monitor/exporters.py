@@ -112,7 +112,7 @@ def _slice(rank: int, thread: str, name: str, start: float, seconds: float) -> d
     }
 
 
-FIXED = (
+FIXED_COLUMNS = (
     "rank", "step", "start", "seconds", "status", "reason", "role", "stage", "epoch", "tokens", "padded_tokens",
     "samples", "thread",
 )  # fmt: skip
@@ -129,7 +129,7 @@ def write_csv(run: Path, target: IO[bytes]) -> int:
     count = 0
     for row in _table_rows(run, late):
         # Spreadsheets would run text that begins like a formula.
-        writer.writerow({name: _harmless(value) for name, value in row.items() if value is not None})
+        writer.writerow({name: _without_formula(value) for name, value in row.items() if value is not None})
         count += 1
     text.detach()
     return count
@@ -149,7 +149,7 @@ def write_parquet(run: Path, target: IO[bytes]) -> int:
     columns, late = _columns(run)
     rows: list[dict[str, Any]] = [{name: row.get(name) for name in columns} for row in _table_rows(run, late)]
     for row in rows:
-        for name in columns[len(FIXED) :]:  # "nan" and "inf" become numbers
+        for name in columns[len(FIXED_COLUMNS) :]:  # "nan" and "inf" become numbers
             value = row[name]
             row[name] = None if value is None else float(value)
     texts = {"status", "reason", "role", "stage", "thread"}
@@ -160,14 +160,14 @@ def write_parquet(run: Path, target: IO[bytes]) -> int:
     return len(rows)
 
 
-Late = dict[tuple[str, int], dict[str, Any]]  # metrics logged apart from their step, by producer and step
+LateMetrics = dict[tuple[str, int], dict[str, Any]]  # metrics logged apart from their step, by producer and step
 
 
-def _columns(run: Path) -> tuple[list[str], Late]:
+def _columns(run: Path) -> tuple[list[str], LateMetrics]:
     """Return the columns of a run, and the metrics that were logged between steps."""
     phases: dict[str, None] = {}
     metrics: dict[str, None] = {}
-    late: Late = {}
+    late: LateMetrics = {}
     newest: dict[str, int] = {}
     for _, event in events(run):
         if isinstance(event, Step):
@@ -178,10 +178,10 @@ def _columns(run: Path) -> tuple[list[str], Late]:
             step = event.step if event.step is not None else newest.get(event.producer, 0)
             late.setdefault((event.producer, step), {}).update(event.values)
             metrics.update((f"metric.{name}", None) for name in event.values)
-    return [*FIXED, *phases, *metrics], late
+    return [*FIXED_COLUMNS, *phases, *metrics], late
 
 
-def _table_rows(run: Path, late: Late) -> Iterator[dict[str, Any]]:
+def _table_rows(run: Path, late: LateMetrics) -> Iterator[dict[str, Any]]:
     for hello, step in steps(run):
         row = _row(hello, step)
         logged = late.get((step.producer, step.index), {})
@@ -212,7 +212,7 @@ def _row(hello: Hello | None, step: Step) -> dict[str, Any]:
     return row
 
 
-def _harmless(value: Any) -> Any:
+def _without_formula(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value[:1] in FORMULA and not _is_number(value) else value
 
 

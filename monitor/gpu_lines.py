@@ -13,20 +13,21 @@ from trainhooks.protocol.events import Gpu
 # `delta`: what it leaves out is unchanged, except what it lists as `unknown`. Every tenth line is complete, so that a
 # reader that starts late or has lost a line soon has all values.
 
-WHOLE_EVERY = 9.5  # seconds: at one reading a second every tenth is whole
-TOO_OLD = 3 * WHOLE_EVERY  # seconds: a delta is not completed from an older reading, as lines between them are lost
+COMPLETE_SECONDS = 9.5  # seconds: at one reading a second every tenth is whole
+# Seconds: a delta is not completed from an older reading, as lines between them are lost.
+MAX_DELTA_SECONDS = 3 * COMPLETE_SECONDS
 MAX_GPUS = 1024
 AMD = "amdgpu-"  # how the UUID of a card begins that the amdgpu driver reports
 
 # What a line may leave out. Not among them: identity, rare fields, and errors, which are momentary.
-KEPT = (
+DELTA_FIELDS = (
     "name", "utilization", "memory_used", "memory_total", "temperature", "power", "power_limit", "sm_clock",
     "sm_clock_max", "memory_clock", "reasons", "memory_utilization", "memory_reserved", "memory_temperature",
     "temperature_margin", "power_average", "power_instant", "energy", "pstate", "thermal_violation",
     "power_violation", "brake_violation", "pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx", "sm_active",
     "sm_occupancy", "tensor_active", "memory_active",
 )  # fmt: skip
-SUMMED = ("energy",)  # counters: every tenth value suffices
+COUNTER_FIELDS = ("energy",)  # counters: every tenth value suffices
 
 
 # Decimals that the sensors resolve: power to some watts, the counters' shares to less than a percent; traffic is an
@@ -39,14 +40,14 @@ DIGITS = {
 }  # fmt: skip
 
 
-class Thinner:
+class DeltaEncoder:
     """Removes unchanged values from readings. Each producer has its own."""
 
     def __init__(self) -> None:
         self._written: dict[str, Gpu] = {}  # the values that a reader has by now, by uuid
         self._due: dict[str, float] = {}  # time of the next complete line, by uuid
 
-    def thin(self, gpu: Gpu) -> Gpu:
+    def encode(self, gpu: Gpu) -> Gpu:
         """Return the reading as it is to be written."""
         out = copy.copy(gpu)
         for name, digits in DIGITS.items():
@@ -58,12 +59,12 @@ class Thinner:
         if known is None or out.t >= self._due[gpu.uuid] or out.t < known.t:
             if len(self._written) < MAX_GPUS:
                 self._written[gpu.uuid] = copy.copy(out)
-                self._due[gpu.uuid] = out.t + WHOLE_EVERY
+                self._due[gpu.uuid] = out.t + COMPLETE_SECONDS
             return out
         out.delta, known.t = True, out.t
-        for name in KEPT:
+        for name in DELTA_FIELDS:
             value, before = getattr(out, name), getattr(known, name)
-            if value == before or (name in SUMMED and value is not None and before is not None):
+            if value == before or (name in COUNTER_FIELDS and value is not None and before is not None):
                 setattr(out, name, None)
                 continue
             if value is None:
@@ -72,12 +73,12 @@ class Thinner:
         return out
 
 
-def whole(gpu: Gpu, before: Gpu | None) -> Gpu:
+def complete(gpu: Gpu, before: Gpu | None) -> Gpu:
     """Return a reading completed from the previous one, which has to be complete; unchanged if that is too old."""
-    if not gpu.delta or before is None or not 0 <= gpu.t - before.t <= TOO_OLD:
+    if not gpu.delta or before is None or not 0 <= gpu.t - before.t <= MAX_DELTA_SECONDS:
         return gpu
     out = copy.copy(gpu)
-    for name in KEPT:
+    for name in DELTA_FIELDS:
         if getattr(out, name) is None and name not in out.unknown:
             setattr(out, name, getattr(before, name))
     out.delta = False

@@ -20,15 +20,17 @@ BOOTSTRAP_PARTS = ("auto", "bootstrap")  # how the directory of any trainmon's b
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*t?")
 _IN_SHELL = re.compile(r"(?:^|[\s;&|(])PYTHONPATH=(\S*)")
 
-REPLACED = (
+PATH_REPLACED = (
     "hooks not loaded: PYTHONPATH was replaced by the command: write PYTHONPATH=...:$PYTHONPATH inside the command."
 )
-CLEARED = "hooks not loaded: the command did not pass PYTHONPATH and TRAINMON_RUN on: leave them in the environment."
+VARIABLES_REMOVED = (
+    "hooks not loaded: the command did not pass PYTHONPATH and TRAINMON_RUN on: leave them in the environment."
+)
 RUN_REMOVED = "hooks not loaded: the command removed TRAINMON_RUN from the environment."
-INNER = "another `trainmon run` inside this one records the steps: see its run."
+INNER_RUN = "another `trainmon run` inside this one records the steps: see its run."
 
 
-def obstacle(command: Sequence[str]) -> str | None:
+def command_obstacle(command: Sequence[str]) -> str | None:
     """Return what in the command itself keeps the environment from the program; None where nothing does."""
     for place, word in enumerate(command):
         name = word.rpartition("/")[2]
@@ -39,24 +41,24 @@ def obstacle(command: Sequence[str]) -> str | None:
                 " (sudo -E, docker -e with -v for the directories that they name), or put `trainmon run` behind it."
             )
         if name == "env":
-            told = _by_env(command[place + 1 :])
-            if told is not None:
-                return told
+            reason = _by_env(command[place + 1 :])
+            if reason is not None:
+                return reason
         if name.startswith("python"):
-            told = _by_switch(name, command[place + 1 :])
-            if told is not None:
-                return told
+            reason = _by_switch(name, command[place + 1 :])
+            if reason is not None:
+                return reason
         if is_trainmon(command[place:]) and "run" in command[place + 1 : place + 4]:
-            return INNER
+            return INNER_RUN
         if name in SHELLS and following == ["-c"]:
             given = _IN_SHELL.search(command[place + 2] if len(command) > place + 2 else "")
-            return REPLACED if given is not None and PATH not in given[1] and not _reaches(given[1]) else None
+            return PATH_REPLACED if given is not None and PATH not in given[1] and not _reaches(given[1]) else None
         if not word.startswith("-") and "=" not in word and name not in ("env", "nohup", "nice", "time", "exec"):
             return None  # the program itself: what follows are its own arguments
     return None
 
 
-def lost(command: Sequence[str], environment: Mapping[str, str], run: str) -> str | None:
+def why_not_loaded(command: Sequence[str], environment: Mapping[str, str], run: str) -> str | None:
     """Return why a Python process that runs has no hooks of this run; None where it has them or is no Python.
 
     Args:
@@ -66,15 +68,15 @@ def lost(command: Sequence[str], environment: Mapping[str, str], run: str) -> st
     """
     if not is_python(command):
         return None
-    told = _by_switch(command[0].rpartition("/")[2], command[1:])
-    if told is not None:
-        return told
-    theirs = environment.get(RUN)
-    if theirs and os.path.basename(theirs) != os.path.basename(run):
-        return INNER
+    reason = _by_switch(command[0].rpartition("/")[2], command[1:])
+    if reason is not None:
+        return reason
+    recorded_in = environment.get(RUN)
+    if recorded_in and os.path.basename(recorded_in) != os.path.basename(run):
+        return INNER_RUN
     if _reaches(environment.get(PATH, "")):
-        return None if theirs else RUN_REMOVED
-    return CLEARED if not theirs and PATH not in environment else REPLACED
+        return None if recorded_in else RUN_REMOVED
+    return VARIABLES_REMOVED if not recorded_in and PATH not in environment else PATH_REPLACED
 
 
 def is_python(command: Sequence[str]) -> bool:
@@ -95,9 +97,9 @@ def _by_env(words: Sequence[str]) -> str | None:
         if word in ("-i", "-", "--ignore-environment"):
             return "hooks not loaded: `env -i` drops PYTHONPATH and TRAINMON_RUN: leave it out, or set both behind it."
         if word.startswith(f"{PATH}=") and not _reaches(word.partition("=")[2]):
-            return REPLACED
+            return PATH_REPLACED
         if (unset and word == PATH) or word in (f"-u{PATH}", f"--unset={PATH}"):
-            return REPLACED
+            return PATH_REPLACED
         unset = word in ("-u", "--unset")
         if not unset and not word.startswith("-") and "=" not in word and word != PATH:
             return None  # the program

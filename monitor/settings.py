@@ -73,7 +73,7 @@ class BadKey(ValueError):
     """A key cannot be assigned; the message says why in one line."""
 
 
-def chosen(given: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
+def assigned_keys(given: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
     """Return all keys, with the given ones in place of the defaults; a default key assigned elsewhere is removed.
 
     Raises:
@@ -113,7 +113,7 @@ def _nearest_key(key: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else '; a key is one character or a name such as "space" or "f5"'
 
 
-NAME = "config.toml"
+FILE_NAME = "config.toml"
 
 # The tables of the file with their keys.
 TABLES: dict[str, tuple[str, ...]] = {
@@ -129,7 +129,7 @@ THEMES = ("midnight", "paper", "contrast", "colour-blind")
 _SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-class _Ignored:
+class _Defaults:
     """Whether this process uses the defaults only."""
 
     everything = False
@@ -137,21 +137,21 @@ class _Ignored:
 
 def ignore() -> None:
     """Use the defaults from now on, in this process and its forks: a bad value must not stop a training's start."""
-    _Ignored.everything = True
+    _Defaults.everything = True
 
 
 def is_ignored() -> bool:
-    return _Ignored.everything
+    return _Defaults.everything
 
 
 def path() -> Path:
     """Return the path of the configuration file, which need not exist."""
     if os.environ.get(rundir.STATE_VARIABLE):
-        return rundir.state_dir() / NAME
+        return rundir.state_dir() / FILE_NAME
     try:
-        return platformdirs.user_config_path("trainmon") / NAME
+        return platformdirs.user_config_path("trainmon") / FILE_NAME
     except RuntimeError:  # a user without a home directory has no configuration
-        return Path(os.devnull) / NAME
+        return Path(os.devnull) / FILE_NAME
 
 
 def table(name: str) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def choice(name: str, key: str, allowed: Collection[str]) -> str | None:
     return setting if isinstance(setting, str) else None
 
 
-def slow_link(asked: bool) -> bool:
+def saves_bandwidth(asked: bool) -> bool:
     """Return whether to save bandwidth, by the command line or the configuration; check all screen settings.
 
     Raises:
@@ -239,7 +239,7 @@ def keys() -> dict[str, tuple[str, ...]]:
         UserError: a configured key cannot be used.
     """
     try:
-        return chosen(table("keys"))
+        return assigned_keys(table("keys"))
     except BadKey as error:
         raise UserError(f"{path()}: [keys]: {clean(error, 200)}") from None
 
@@ -302,14 +302,14 @@ def _own_text(source: Path) -> str:
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise UserError(f"{source} is not a regular file")
-        if status.st_uid not in _owners():
+        if status.st_uid not in _trusted_owners():
             raise UserError(f"{source} belongs to another user; remove it, or set TRAINMON_DIR to a directory of yours")
         if status.st_mode & stat.S_IWOTH:
             raise UserError(f"{source} is writable by everybody; run: chmod o-w {source}")
         return opened.read()
 
 
-def _owners() -> set[int]:
+def _trusted_owners() -> set[int]:
     """Return the users whose configuration is trusted: this user, root, and under sudo the user who ran it."""
     sudo_uid = os.environ.get("SUDO_UID", "") if os.getuid() == 0 else ""
     return {0, os.getuid(), *([int(sudo_uid)] if sudo_uid.isascii() and sudo_uid.isdigit() else [])}

@@ -79,7 +79,7 @@ def rough(seconds: float | None) -> str:
     return f"{count:.1f} {unit}" if count < 9.95 else f"{count:,.0f} {unit}"
 
 
-def between(low: float | None, high: float | None, middle: float | None = None) -> str:
+def duration_range(low: float | None, high: float | None, middle: float | None = None) -> str:
     """Render a range of durations, as one where both ends read the same; `middle` is used for an unknown range."""
     first, last = duration(low), duration(high)
     if UNKNOWN in (first, last):

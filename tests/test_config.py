@@ -15,7 +15,7 @@ from monitor.tui.feed import Preferences, load_preferences, save_preferences
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TRAINMON_DIR", str(tmp_path))
-    return tmp_path / settings.NAME
+    return tmp_path / settings.FILE_NAME
 
 
 @pytest.mark.parametrize(
@@ -36,23 +36,27 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_wrong_is_said_in_one_line(file: Path, text: str, says: str) -> None:
     file.write_text(text)
     with pytest.raises(UserError, match=says) as told:
-        settings.slow_link(False)
+        settings.saves_bandwidth(False)
         settings.amount("run", "price")
     assert "\n" not in str(told.value)
 
 
 def test_without_a_file_nothing_is_told(file: Path) -> None:
-    assert (settings.slow_link(False), settings.theme(), settings.amount("run", "price")) == (False, None, None)
+    assert (settings.saves_bandwidth(False), settings.theme(), settings.amount("run", "price")) == (False, None, None)
 
 
 def test_the_environment_wins_over_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text("[run]\nprice = 2\nexpect_tps = 100\n[screen]\ntheme = 'paper'\nlow_bandwidth = true\n")
-    assert (settings.amount("run", "price"), settings.theme(), settings.slow_link(False)) == (2.0, "paper", True)
+    assert (settings.amount("run", "price"), settings.theme(), settings.saves_bandwidth(False)) == (2.0, "paper", True)
     monkeypatch.setenv("TRAINMON_RUN_PRICE", "3.5")
     monkeypatch.setenv("TRAINMON_SCREEN_THEME", "contrast")
     monkeypatch.setenv("TRAINMON_SCREEN_LOW_BANDWIDTH", "no")
-    assert (settings.amount("run", "price"), settings.theme(), settings.slow_link(False)) == (3.5, "contrast", False)
-    assert settings.slow_link(True)  # and a flag over both
+    assert (settings.amount("run", "price"), settings.theme(), settings.saves_bandwidth(False)) == (
+        3.5,
+        "contrast",
+        False,
+    )
+    assert settings.saves_bandwidth(True)  # and a flag over both
     assert settings.amount("run", "expect_tps") == 100.0
 
 

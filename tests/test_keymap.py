@@ -6,17 +6,17 @@ import pytest
 
 from monitor import settings
 from monitor.errors import UserError
-from monitor.settings import DEFAULT, FIXED, BadKey, chosen
+from monitor.settings import DEFAULT, FIXED, BadKey, assigned_keys
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS
 from monitor.tui.replay_app import ACTIONS as REPLAY_ACTIONS
 
 
 def changed(given: dict[str, object]) -> dict[str, tuple[str, ...]]:
-    return {name: keys for name, keys in chosen(given).items() if keys != DEFAULT[name]}
+    return {name: keys for name, keys in assigned_keys(given).items() if keys != DEFAULT[name]}
 
 
 def test_nothing_chosen_changes_nothing() -> None:
-    assert chosen({}) == DEFAULT
+    assert assigned_keys({}) == DEFAULT
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_key_that_is_given_is_taken_from_where_it_was(
 )
 def test_what_cannot_be_is_said(given: dict[str, object], says: str) -> None:
     with pytest.raises(BadKey, match=says):
-        chosen(given)
+        assigned_keys(given)
 
 
 def test_no_key_that_may_be_chosen_means_something_else_anywhere() -> None:
@@ -68,7 +68,7 @@ def test_a_wrong_key_in_the_file_is_told_with_the_file(tmp_path: Path, monkeypat
     source = tmp_path / "config.toml"
     source.write_text('[keys]\npause = "spcae"\n')
     with pytest.raises(UserError, match="did you mean space") as told:
-        settings.slow_link(False)  # before any screen opens
+        settings.saves_bandwidth(False)  # before any screen opens
     assert str(source) in str(told.value)
     source.write_text('[keys]\npuase = "space"\n')
     with pytest.raises(UserError, match=r"unknown key puase in \[keys\]; did you mean pause\?"):

@@ -88,12 +88,12 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
     page = PAGES["configuration.md"]
     shown = block("may not repeat a repetition", page) + block("TRAINMON_SCREEN_THEME", page)
-    (tmp_path / settings.NAME).write_text(shown, encoding="utf-8")
+    (tmp_path / settings.FILE_NAME).write_text(shown, encoding="utf-8")
 
 
 def test_the_configuration_shown_is_accepted(configured: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (settings.amount("run", "price"), settings.amount("run", "expect_tps")) == (2.49, 12000.0)
-    assert (settings.theme(), settings.slow_link(False)) == ("paper", True)
+    assert (settings.theme(), settings.saves_bandwidth(False)) == ("paper", True)
     assert settings.bounds() == settings.Bounds(0.5, 2.0)
     assert settings.table("alerts") == {"bell": True, "command": "notify-me"}
     documented = dict(re.findall(r"`(TRAINMON_\w+)=(\w+)`", DOCS))
@@ -167,7 +167,7 @@ def test_the_keys_of_the_report() -> None:
         ("above what one step in sixteen takes anyway", round(1 / baseline.HABIT_SHARE) in (16, 17)),
         ("among the last 128 steps", baseline.WINDOW == 128),
         ("a run that is a quarter slower", regression.MIN_REGRESSION == 1.25),
-        ("sees the first 4 KiB of a line", field_mapping.REACH == 4096),
+        ("sees the first 4 KiB of a line", field_mapping.MAX_LINE_CHARACTERS == 4096),
         ("as many as cost at most 0.5% of the time", device_sampling.BUDGET == 0.005),
         ("the first three always", device_sampling.FIRST_STEPS == 3),
         ("is read ten times a second at most", deferred.MIN_COPY_INTERVAL_NS == 10**8),

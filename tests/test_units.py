@@ -42,10 +42,10 @@ def test_an_age_ticks_in_whole_seconds() -> None:
 
 
 def test_a_range_is_one_value_where_its_ends_read_the_same() -> None:
-    assert fmt.between(6720, 7740) == "1 h 52 min – 2 h 9 min"
-    assert fmt.between(18.21, 18.22) == "18.2 s"
-    assert fmt.between(None, None, 90) == "about 1 min 30 s"
-    assert fmt.between(None, None) == "–"
+    assert fmt.duration_range(6720, 7740) == "1 h 52 min – 2 h 9 min"
+    assert fmt.duration_range(18.21, 18.22) == "18.2 s"
+    assert fmt.duration_range(None, None, 90) == "about 1 min 30 s"
+    assert fmt.duration_range(None, None) == "–"
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def lines(file: str, as_json: bool) -> None:
     parser = LogParser(settings.patterns())
     context = contextlib.nullcontext(sys.stdin.buffer) if file == "-" else open_log(Path(file))
     separator = "\n"
-    click.echo('{"readings": [' if as_json else listings.HEAD, nl=not as_json)
+    click.echo('{"readings": [' if as_json else listings.LINES_HEADING, nl=not as_json)
     with context as source:
         over = False
         while not over:

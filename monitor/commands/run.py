@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.commands.showing import Amount, can_draw, show, tell_way_back, watching_options
+from monitor.commands.showing import FiniteRange, can_draw, show, tell_how_to_attach, watching_options
 from monitor.errors import UserError, complain, say
 from trainhooks.protocol.rundir import UnsafeDirectory
 from trainhooks.protocol.secrets import masked_config
 
 if TYPE_CHECKING:
-    from monitor.alerts import Alerting
-    from monitor.running.front import Ended, Front
+    from monitor.alerts import AlertOptions
     from monitor.running.launch import Options
+    from monitor.running.launched_training import Ended, LaunchedTraining
     from monitor.running.lifetime import LifetimeLimit
 
 
@@ -36,8 +36,8 @@ def _tags(_context: click.Context, _parameter: click.Parameter, given: tuple[str
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--name", help="Name of the run. Default: the name of its script.")
 @click.option("--no-tui", is_flag=True, help="No dashboard; pass the program's output through unchanged.")
-@click.option("--price", type=Amount(min=0), help="Price of the machine in dollars per hour.")
-@click.option("--expect-tps", type=Amount(min=0), help="Expected tokens per second.")
+@click.option("--price", type=FiniteRange(min=0), help="Price of the machine in dollars per hour.")
+@click.option("--expect-tps", type=FiniteRange(min=0), help="Expected tokens per second.")
 @click.option("--tag", "tags", multiple=True, metavar="K=V", callback=_tags, help="Label for the run; repeatable.")
 @click.option(
     "--pty",
@@ -81,10 +81,10 @@ def run(
     passes through unchanged and a short report follows on stderr.
     """
     from monitor import settings
-    from monitor.alerts import wanted
+    from monitor.alerts import alert_options
     from monitor.running.launch import Options
 
-    def read() -> tuple[Alerting, bool, Options]:
+    def read() -> tuple[AlertOptions, bool, Options]:
         """Return the command's options, completed by the configuration."""
         choices = (
             settings.amount("run", "price") if price is None else price,
@@ -94,7 +94,7 @@ def run(
             settings.switch("run", "gpu_delay") if gpu_delay is None else gpu_delay,
         )
         options = Options(name, can_draw() and not no_tui, pty, *choices)
-        return wanted(bell, on_alert), settings.slow_link(low_bandwidth), options
+        return alert_options(bell, on_alert), settings.saves_bandwidth(low_bandwidth), options
 
     if not command:
         click.echo(context.get_usage(), err=True)
@@ -109,7 +109,7 @@ def run(
     context.exit(_run(list(command), options, alerting, low_bandwidth))
 
 
-def _run(command: list[str], options: Options, alerting: Alerting, low_bandwidth: bool) -> int:
+def _run(command: list[str], options: Options, alerting: AlertOptions, low_bandwidth: bool) -> int:
     from monitor.running.command import CannotRecord, CannotRun, check_executable
     from monitor.running.exec_state import drop_coerced_locale
     from monitor.running.launch import start
@@ -117,28 +117,28 @@ def _run(command: list[str], options: Options, alerting: Alerting, low_bandwidth
     drop_coerced_locale()
     try:
         check_executable(command)
-        front = start(command, options)
+        training = start(command, options)
     except CannotRun as error:
         return complain(str(error), error.code)
     except CannotRecord as error:
         complain(f"{error}; the program is started without trainmon")
         return _become(command)
-    if front.tie is not None and not front.stays and os.isatty(2):
-        say(f"trainmon: {front.tie.text}")
-    if front.unrecorded is not None:
-        complain(f"the output is not recorded: {front.unrecorded}")
+    if training.lifetime_limit is not None and not training.must_outlive_training and os.isatty(2):
+        say(f"trainmon: {training.lifetime_limit.text}")
+    if training.unrecorded is not None:
+        complain(f"the output is not recorded: {training.unrecorded}")
     try:
-        alerting.start(front.run)
+        alerting.start(training.run)
     except UserError as error:
         complain(str(error))
     if options.dashboard:
-        return _run_with_dashboard(front, alerting, low_bandwidth)
-    ended = front.passthrough()
-    if front.lost_output:
+        return _run_with_dashboard(training, alerting, low_bandwidth)
+    ended = training.passthrough()
+    if training.lost_output:
         from monitor.units import size
 
-        complain(f"{size(front.lost_output)} of the output were not passed on: the disk was full")
-    _end_report(front.run, ended)
+        complain(f"{size(training.lost_output)} of the output were not passed on: the disk was full")
+    _end_report(training.run, ended)
     return ended.status
 
 
@@ -152,33 +152,33 @@ def _become(command: list[str]) -> int:
         return complain(f"{command[0]}: cannot start: {error.strerror}", 126)
 
 
-def _run_with_dashboard(front: Front, alerting: Alerting, low_bandwidth: bool) -> int:
-    how = show(front.run, low_bandwidth, alerting, front)
-    if front.tie is not None and front.tie.this_process and front.poll() is None:
-        return _stay(front, front.tie)
+def _run_with_dashboard(training: LaunchedTraining, alerting: AlertOptions, low_bandwidth: bool) -> int:
+    how = show(training.run, low_bandwidth, alerting, training)
+    if training.lifetime_limit is not None and training.lifetime_limit.this_process and training.poll() is None:
+        return wait_in_place(training, training.lifetime_limit)
     if how is None:
         return 1
-    ended = front.poll()
+    ended = training.poll()
     until = time.monotonic() + EXIT_CODE_SECONDS
     while how == "ended" and ended is None and time.monotonic() < until:
         time.sleep(0.02)
-        ended = front.poll()
+        ended = training.poll()
     if how == "detach" or ended is None:
-        tell_way_back(front.run)
+        tell_how_to_attach(training.run)
         return 0
-    _end_report(front.run, ended)
+    _end_report(training.run, ended)
     return ended.status
 
 
-def _stay(front: Front, tie: LifetimeLimit) -> int:
+def wait_in_place(training: LaunchedTraining, limit: LifetimeLimit) -> int:
     """Wait for the training here: it would end with this process, and leaving the dashboard must not end it."""
-    say(f"{tie.text}; waiting here until the training ends (Ctrl-C is passed to it)")
-    ended = front.wait()
-    _end_report(front.run, ended)
+    say(f"{limit.text}; waiting here until the training ends (Ctrl-C is passed to it)")
+    ended = training.wait()
+    _end_report(training.run, ended)
     return ended.status
 
 
-def _end_report(path: Path, ended: Ended) -> None:
+def _end_report(path: Path, end: Ended) -> None:
     """Print a short report of a run that has ended on stderr."""
     try:
         from monitor.reports.run_summary import short
@@ -187,6 +187,6 @@ def _end_report(path: Path, ended: Ended) -> None:
         lines = short(load(path).report)
     except Exception as error:
         # An error in the report must not change the exit code of the training.
-        complain(f"{path.name} ended with exit code {ended.status}; report failed: {type(error).__name__}: {error}")
+        complain(f"{path.name} ended with exit code {end.status}; report failed: {type(error).__name__}: {error}")
         return
     say(lines.removesuffix("\n"))

@@ -13,14 +13,14 @@ import click
 from monitor.commands.showing import (
     LINE_SECONDS,
     OBJECT_SECONDS,
-    Amount,
-    Stops,
+    FiniteRange,
+    StopRequests,
     can_draw,
     open_screen,
     print_json,
     print_progress,
     show,
-    tell_way_back,
+    tell_how_to_attach,
     views,
     watching_options,
 )
@@ -52,16 +52,16 @@ def attach(
     Without a terminal it prints a line of progress now and then, until the run ends.
     """
     from monitor import settings
-    from monitor.alerts import wanted
+    from monitor.alerts import alert_options
     from monitor.running import recorder
     from monitor.runs import catalogue
     from monitor.sources.sockets import shortage
 
     path = catalogue.resolve(run) if run else _choose()
-    alerting = wanted(bell, on_alert)
+    alerting = alert_options(bell, on_alert)
     if (short := shortage()) is not None:
         click.echo(f"no live socket: {short}; the journals are read instead", err=True)
-    recorder.ensure(path)
+    recorder.ensure_recorder(path)
     if once:
         from monitor.reports.listings import as_line
         from monitor.reports.run_summary import screen
@@ -77,9 +77,9 @@ def attach(
             click.echo(f"no terminal to draw on: a line each {LINE_SECONDS:g} s until the run ends", err=True)
             print_progress(views(path, LINE_SECONDS))
         else:
-            how = show(path, settings.slow_link(low_bandwidth), alerting)
+            how = show(path, settings.saves_bandwidth(low_bandwidth), alerting)
             if how == "detach" and catalogue.state(path)[0] == "running":
-                tell_way_back(path)
+                tell_how_to_attach(path)
             context.exit(1 if how is None else 0)
 
 
@@ -107,7 +107,7 @@ def _choose() -> Path:
 @click.argument("run", required=False, metavar="[RUN|FILE]")
 @click.option(
     "--speed",
-    type=Amount(min=0, max=1024),
+    type=FiniteRange(min=0, max=1024),
     default=1.0,
     show_default=True,
     help="Seconds of the recording a second; 0 begins in pause.",
@@ -128,7 +128,7 @@ def replay(context: click.Context, run: str | None, speed: float, low_bandwidth:
         from monitor.tui.replay_app import ReplayApp
 
         title = Path(run).stem if run else "replay"
-        slow = settings.slow_link(low_bandwidth)
+        slow = settings.saves_bandwidth(low_bandwidth)
         how = open_screen(
             ReplayApp(Playback(player, speed), title=title, low_bandwidth=slow, preferences=load_preferences())
         )
@@ -145,24 +145,24 @@ def browse() -> None:
     from monitor.runs.fleet import Fleet
     from monitor.tui.runs_app import RunsApp
 
-    stops = Stops()
-    slow = settings.slow_link(False)
+    stops = StopRequests()
+    slow = settings.saves_bandwidth(False)
     fleet = Fleet()
     cursor: Path | None = None
-    said = ""
+    notice = ""
     try:
-        while (choice := open_screen(RunsApp(fleet, _compared, stops.stop, cursor, said))) is not None:
+        while (choice := open_screen(RunsApp(fleet, _compared, stops.stop, cursor, notice))) is not None:
             what, cursor = choice
             try:
-                said = _open(what, cursor, slow, stops)
+                notice = _open(what, cursor, slow, stops)
             except UserError as error:  # the run has been removed, or is empty
-                said = str(error)
+                notice = str(error)
     finally:
         fleet.close()
     stops.finish()
 
 
-def _open(what: str, path: Path, slow: bool, stops: Stops) -> str:
+def _open(what: str, path: Path, slow: bool, stops: StopRequests) -> str:
     """Show one run, and return a message to show on the list afterwards; "" for none."""
     from monitor.running import recorder
     from monitor.runs.follow import Follower
@@ -177,7 +177,7 @@ def _open(what: str, path: Path, slow: bool, stops: Stops) -> str:
             Playback(open_player(str(path))), title=path.name, low_bandwidth=slow, preferences=load_preferences()
         )
     else:
-        recorder.ensure(path)
+        recorder.ensure_recorder(path)
         app = TrainmonApp(
             Follower(path), title=path.name, stop_training=stop, low_bandwidth=slow, preferences=load_preferences()
         )
@@ -259,17 +259,17 @@ def report(run: str | None, form: str | None, assumptions: tuple[str, ...]) -> N
         click.echo((run_text.markdown if form == "markdown" else run_text.text)(view_report), nl=False)
 
 
-def _view(named: str | None, measured: bool = True) -> View:
+def _view(run: str | None, measured: bool = True) -> View:
     """Return the view of a run, or of a journal file."""
     from monitor.runs import catalogue
     from monitor.runs.follow import load
     from monitor.runs.replay import recorded
 
-    if named and os.path.isfile(named):  # Path.is_file raises on a name that is too long
-        return recorded(Path(named))
-    if named and ("/" in named or named.endswith(".jsonl")) and not os.path.exists(named):
-        raise UserError(f"{named}: no such file; `trainmon ls` lists the runs")
-    path, chosen = catalogue.resolve_training(named)
+    if run and os.path.isfile(run):  # Path.is_file raises on a name that is too long
+        return recorded(Path(run))
+    if run and ("/" in run or run.endswith(".jsonl")) and not os.path.exists(run):
+        raise UserError(f"{run}: no such file; `trainmon ls` lists the runs")
+    path, chosen = catalogue.resolve_training(run)
     return load(path, measured, chosen)
 
 
@@ -279,7 +279,7 @@ def _view(named: str | None, measured: bool = True) -> View:
 @click.option("--markdown", "form", flag_value="markdown", help="As Markdown.")
 @click.option(
     "--fail-slower",
-    type=Amount(min=0),
+    type=FiniteRange(min=0),
     metavar="PCT",
     help="Exit with 1 if a run is more than PCT percent slower than the first one, and the difference is significant.",
 )
@@ -343,7 +343,7 @@ def export(run: str | None, form: str, output: Path | None) -> None:
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 @click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Number of newest runs to keep.")
-@click.option("--keep-gib", type=Amount(0, 2**30), metavar="GIB", help="Total size of the runs to keep, in GiB.")
+@click.option("--keep-gib", type=FiniteRange(0, 2**30), metavar="GIB", help="Total size of the runs to keep, in GiB.")
 @click.pass_context
 def prune(context: click.Context, dry_run: bool, keep: int | None, keep_gib: float | None) -> None:
     """Remove the oldest runs beyond a number and a total size. Live runs and runs with a file named `pinned` stay.

@@ -20,18 +20,18 @@ import click
 from monitor.errors import complain, say
 
 if TYPE_CHECKING:
-    from monitor.alerts import Alerting
+    from monitor.alerts import AlertOptions
     from monitor.model.view import View
-    from monitor.running.front import Front
+    from monitor.running.launched_training import LaunchedTraining
 
 # Full-screen programs, which end with their terminal.
 
 Outcome = TypeVar("Outcome", covariant=True)
 
-RETRY_SECONDS = 0.1  # between attempts to close a screen that is not open yet
+CLOSE_RETRY_SECONDS = 0.1  # between attempts to close a screen that is not open yet
 
 
-class Drawn(Protocol[Outcome]):
+class FullScreenApp(Protocol[Outcome]):
     """A full-screen program."""
 
     def run(self) -> Outcome: ...
@@ -49,7 +49,7 @@ def can_draw() -> bool:
         return False
 
 
-def open_screen(app: Drawn[Outcome], leave: Callable[[], None] | None = None) -> Outcome:
+def open_screen(app: FullScreenApp[Outcome], leave: Callable[[], None] | None = None) -> Outcome:
     """Run `app` and return its result; end the process when the terminal closes.
 
     Only the session's leader gets the signal of a hangup. If that one waits for its child instead of ending, as make
@@ -59,12 +59,12 @@ def open_screen(app: Drawn[Outcome], leave: Callable[[], None] | None = None) ->
         leave: for a process that outlives its terminal: called from another thread to close the screen; it raises
             RuntimeError as long as no screen is open.
     """
-    _watch(leave)
+    _watch_terminal(leave)
     return app.run()
 
 
 @cache  # once in a process, however many screens it opens
-def _watch(leave: Callable[[], None] | None) -> None:
+def _watch_terminal(leave: Callable[[], None] | None) -> None:
     threading.Thread(target=_end_with_the_terminal, args=(leave,), name="hangup", daemon=True).start()
 
 
@@ -78,10 +78,10 @@ def _end_with_the_terminal(leave: Callable[[], None] | None) -> None:
     while True:
         with suppress(RuntimeError):
             return leave()
-        time.sleep(RETRY_SECONDS)
+        time.sleep(CLOSE_RETRY_SECONDS)
 
 
-class Amount(click.FloatRange):
+class FiniteRange(click.FloatRange):
     """A number in a range; `nan` and `inf` are refused, as no journal or report can hold them."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -120,13 +120,13 @@ def views(path: Path, seconds: float) -> Iterator[View]:
         run.close()
 
 
-def print_progress(seen: Iterable[View]) -> None:
+def print_progress(views: Iterable[View]) -> None:
     """Print a line per View, a second one if the verdict changed, and the whole report at the end."""
     from monitor.reports import run_summary
 
     shown_title = None
     view = None
-    for view in seen:
+    for view in views:
         click.echo(run_summary.line(view))
         if view.verdict.title != shown_title:
             shown_title = view.verdict.title
@@ -136,21 +136,21 @@ def print_progress(seen: Iterable[View]) -> None:
         click.echo(f"\n{run_summary.screen(view)}", nl=False)
 
 
-def print_json(seen: Iterable[View]) -> None:
+def print_json(views: Iterable[View]) -> None:
     """Print a line per View: its report, with the keys of `trainmon report --json`."""
     from monitor.reports.listings import as_line
 
-    for view in seen:
+    for view in views:
         click.echo(as_line(view.report))
         sys.stdout.flush()
 
 
 # Stops requested on a screen. They are completed even if that screen closes.
 
-POLL_SECONDS = 0.05  # between two checks for new lines
+STOP_LINES_SECONDS = 0.05  # between two checks for new lines
 
 
-class Stop:
+class StopRequest:
     """One stop of a training, in its own thread, independent of any screen."""
 
     def __init__(self, path: Path) -> None:
@@ -173,7 +173,7 @@ class Stop:
                 say(line)
                 printed += 1
             if not over:
-                time.sleep(POLL_SECONDS)
+                time.sleep(STOP_LINES_SECONDS)
 
     def _run(self, path: Path) -> None:
         from monitor.running.lifetime import stop_training
@@ -184,11 +184,11 @@ class Stop:
             self.error = error
 
 
-class Stops:
+class StopRequests:
     """All stops requested in this process."""
 
     def __init__(self) -> None:
-        self._begun: dict[Path, Stop] = {}
+        self._begun: dict[Path, StopRequest] = {}
 
     def stop(self, path: Path, say: Callable[[str], None]) -> None:
         """Stop a training, or follow the stop in progress, and report its lines until it is over.
@@ -198,7 +198,7 @@ class Stops:
         """
         stop = self._begun.get(path)
         if stop is None or (stop.over and not stop.ended):
-            stop = self._begun[path] = Stop(path)
+            stop = self._begun[path] = StopRequest(path)
         stop.report(say)
         if stop.error is not None:
             raise stop.error
@@ -226,23 +226,25 @@ ON_ALERT = (
 )
 BELL = "Ring the terminal's bell at an alert, and send a desktop notification where the terminal has them."
 
-Verb = TypeVar("Verb", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def watching_options(verb: Verb) -> Verb:
+def watching_options(command: Command) -> Command:
     """Add the options of every command that watches one run."""
-    verb = click.option("--low-bandwidth", is_flag=True, help="Redraw less, for a slow connection.")(verb)
-    verb = click.option("--bell/--no-bell", default=None, help=BELL)(verb)
-    return click.option("--on-alert", metavar="CMD", help=ON_ALERT)(verb)
+    command = click.option("--low-bandwidth", is_flag=True, help="Redraw less, for a slow connection.")(command)
+    command = click.option("--bell/--no-bell", default=None, help=BELL)(command)
+    return click.option("--on-alert", metavar="CMD", help=ON_ALERT)(command)
 
 
-def show(path: Path, low_bandwidth: bool, alerting: Alerting, front: Front | None = None) -> str | None:
+def show(
+    path: Path, low_bandwidth: bool, alerting: AlertOptions, training: LaunchedTraining | None = None
+) -> str | None:
     """Show the dashboard and return its result, "detach" or "ended"; print the error and return None if it crashed.
 
     A stop in progress when the screen closes is completed before this returns.
     """
-    how: str | None = None
-    stops = Stops()
+    result: str | None = None
+    stops = StopRequests()
     try:
         from monitor.commands.showing import open_screen
         from monitor.runs.follow import Follower
@@ -259,28 +261,28 @@ def show(path: Path, low_bandwidth: bool, alerting: Alerting, front: Front | Non
         )
 
         def end() -> None:
-            if front is not None and front.was_terminated:
+            if training is not None and training.was_terminated:
                 with suppress(RuntimeError):  # the screen has closed
                     app.call_from_thread(app.exit, "ended")
 
         def leave() -> None:
             app.call_from_thread(app.exit, "detach")
 
-        if front is not None:
-            front.watch(end)
-        how = open_screen(app, leave if front is not None and front.stays else None)
+        if training is not None:
+            training.watch(end)
+        result = open_screen(app, leave if training is not None and training.must_outlive_training else None)
         reason = "see above"
     except Exception as error:
         # Whatever failed on the screen, the training continues, and the user is told so.
         reason = f"{type(error).__name__}: {error}"
     stops.finish()
-    if how is None and not stops.ended(path):
-        tell_way_back(path)
-    if how is None:
+    if result is None and not stops.ended(path):
+        tell_how_to_attach(path)
+    if result is None:
         complain(f"the dashboard crashed ({reason}); the training is not affected")
-    return "ended" if how is not None and stops.ended(path) else how
+    return "ended" if result is not None and stops.ended(path) else result
 
 
-def tell_way_back(path: Path) -> None:
+def tell_how_to_attach(path: Path) -> None:
     """Print how to attach to the run again."""
     say(f"the training goes on; come back with: trainmon attach {path.name}")

@@ -42,7 +42,7 @@ class AmountTracker:
     _total: float | None = None
     _averaged: tuple[float, float] | None = None  # total and elapsed time at the previous line, for an average
 
-    def take(self, reading: Reading, moved: bool) -> Amount:
+    def add_reading(self, reading: Reading, moved: bool) -> Amount:
         """Return the amount since the previous reading; add its metrics to the reading."""
         tokens = self.what == "tokens"
         per_step = reading.tokens if tokens else reading.samples

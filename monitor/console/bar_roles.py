@@ -57,12 +57,12 @@ def names_training(bar: Reading) -> bool:
 NEARLY_COMPLETE = 0.9  # a bar cleared this close to its end was complete: tqdm skips the last frames
 # Seconds of live output. A preparation of this length usually has a label, and the steps of a training must show:
 # after this time all held frames are reported as steps.
-MAX_WAIT = 15.0
-MAX_FRAMES = 4096  # tqdm draws ten per second
-MAX_BARS = 8
+MAX_HELD_SECONDS = 15.0
+MAX_HELD_FRAMES = 4096  # tqdm draws ten per second
+MAX_UNLABELED_BARS = 8
 
 PREPARATION = "preparation"
-UNKNOWN = "progress bar"  # its name while it is open
+UNLABELED_NAME = "progress bar"  # its name while it is open
 
 _STEP_UNITS = ("step", "batch", "iter", "update", "epoch")  # units of training bars
 _TRAINING = ("train", "epoch", "step", "batch", "iter", "updat", "optim", "learn", "fit")
@@ -116,7 +116,7 @@ class UnlabeledBars:
         """
         if not self.bars:
             return Pending.HELD if not in_epochs and _is_unlabeled(reading) else Pending.UNRELATED
-        if len(self.frames) >= MAX_FRAMES or len(self.bars) > MAX_BARS:
+        if len(self.frames) >= MAX_HELD_FRAMES or len(self.bars) > MAX_UNLABELED_BARS:
             return self.likely()
         if reading.family == "bar":
             return self._by_bar(reading)
@@ -181,7 +181,11 @@ class UnlabeledBars:
 
     def overdue(self, now: float) -> bool:
         """Return whether the newest bar has been open for too long to wait for later output."""
-        return bool(self.bars) and self.bars[-1].step < self.bars[-1].total and now - self.bars[-1].began > MAX_WAIT
+        return (
+            bool(self.bars)
+            and self.bars[-1].step < self.bars[-1].total
+            and now - self.bars[-1].began > MAX_HELD_SECONDS
+        )
 
 
 def _is_unlabeled(bar: Reading) -> bool:
@@ -194,11 +198,13 @@ def _is_unlabeled(bar: Reading) -> bool:
 
 # Bars other than the training's: loading, downloading, tokenizing, evaluating. Every one becomes a span.
 
-MAX_OPEN = 50
-MAX_ENDED = 1000  # bars whose end is remembered
-MAX_QUIET = 60.0  # seconds without a new frame after which a bar that never ended counts as ended
-REDRAWN = 0.5  # seconds: a full bar that seems to have started before its own end is its last frame, drawn again
-SAME_BAR = 1.0  # seconds between the last frame of a bar and the beginning that a frame gives, if both are of one bar
+MAX_OPEN_BARS = 50
+MAX_ENDED_BARS = 1000  # bars whose end is remembered
+MAX_QUIET_SECONDS = 60.0  # seconds without a new frame after which a bar that never ended counts as ended
+# Seconds: a full bar that seems to have started before its own end is its last frame, drawn again.
+REDRAWN_SECONDS = 0.5
+# Seconds between the last frame of a bar and the beginning that a frame gives, if both are of one bar.
+SAME_BAR_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -221,7 +227,7 @@ class BarSpans:
     _ended: dict[str, float] = field(default_factory=dict)
     _inner: _OpenBar | None = None  # a bar without a label beside the training's
 
-    def take(self, name: str, bar: Reading, now: float) -> Span | None:
+    def add_frame(self, name: str, bar: Reading, now: float) -> Span | None:
         """Take one frame of a bar. Return the span if the bar has ended."""
         key = f"{bar.key}/{bar.total}"
         known = self._open.get(key)
@@ -231,15 +237,16 @@ class BarSpans:
             known = None
         if known is None:
             ended = self._ended.get(key)
-            earliest = ended + REDRAWN if ended is not None else -REDRAWN  # before that the clock had not started
-            if len(self._open) >= MAX_OPEN or (_is_over(bar) and started <= earliest):
+            # Before that the clock had not started.
+            earliest = ended + REDRAWN_SECONDS if ended is not None else -REDRAWN_SECONDS
+            if len(self._open) >= MAX_OPEN_BARS or (_is_over(bar) and started <= earliest):
                 return None
             known = self._open[key] = _OpenBar(name, bar.label, started, now)
         known.last, known.done, known.total, known.fraction = now, bar.step, bar.total, bar.fraction
         if not _is_over(bar):
             return None
         del self._open[key]
-        if len(self._ended) < MAX_ENDED or key in self._ended:
+        if len(self._ended) < MAX_ENDED_BARS or key in self._ended:
             self._ended[key] = now
         return self._span(known, now)
 
@@ -252,12 +259,12 @@ class BarSpans:
         """Drop a bar that proved to be the training's."""
         self._open.pop(key, None)
 
-    def take_inner(self, bar: Reading, now: float) -> None:
+    def add_inner_frame(self, bar: Reading, now: float) -> None:
         """Take a frame of a bar within or beside the training's: it may be an evaluation, or a part of a step."""
         if bar.label:
             return
         started = now - (bar.elapsed or 0.0)
-        if self._inner is None or started > self._inner.last + SAME_BAR:
+        if self._inner is None or started > self._inner.last + SAME_BAR_SECONDS:
             self._inner = _OpenBar("eval", None, started, now)
         self._inner.last = max(now, self._inner.last)
 
@@ -275,7 +282,7 @@ class BarSpans:
             return None
         return self._span(_OpenBar("eval", None, begin, now), now)
 
-    def end_quiet(self, now: float, longest: float = MAX_QUIET) -> list[Span]:
+    def end_quiet(self, now: float, longest: float = MAX_QUIET_SECONDS) -> list[Span]:
         """Return the spans of bars without a new frame for `longest` seconds: they were interrupted or cleared."""
         over = [key for key, bar in self._open.items() if now - bar.last >= longest]
         return [self._span(bar, bar.last) for bar in map(self._open.pop, over)]

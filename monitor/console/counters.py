@@ -17,10 +17,10 @@ MAX_COUNTERS = 200
 MIN_READINGS_WITH_METRICS = 3  # of a counter, until it replaces one without metrics
 # Steps between two lines, absolute and relative to the previous distance. Beyond both, the digits of two ranks' lines
 # may have been joined ("step 5002" and "4992" make 50,024,992); the next line shows whether they were.
-MAX_ADVANCE, MAX_ADVANCE_RATIO = 10_000, 100
+MAX_STEP_ADVANCE, MAX_STEP_ADVANCE_RATIO = 10_000, 100
 
 # The fields of the training's counter that a successor needs.
-_KEPT = (
+_SAVED_FIELDS = (
     "key",
     "bar",
     "total",
@@ -101,17 +101,17 @@ class Counters:
     _epochs_from_zero: bool = False
     _reached_total: bool = False  # a line gave its total as its number: numbers do not end before it
 
-    def take(self, reading: Reading) -> Position | None:
+    def add_reading(self, reading: Reading) -> Position | None:
         """Return the training's position by this reading; None where the reading has none."""
         self.inner = False
         epoch_before = self.epoch
-        self._take_announced(reading)
+        self._set_announced(reading)
         reading = self._as_epoch(reading)
         if reading.step is None or reading.mention:
             return None
         if reading.family == "bar" and (counts_epochs(reading) or reading.counter in self._epoch_bars):
             self._has_epoch_bar = True
-            self._take_epochs(reading)
+            self._set_epochs(reading)
             return None
         counter = self._counter(reading)
         if counter is None:
@@ -197,7 +197,7 @@ class Counters:
         return main.base + reading.step + (1 if main.zero else 0)
 
     @property
-    def unbegun(self) -> bool:
+    def missing_at_start(self) -> bool:
         """Return whether nothing of the training was read yet."""
         return self.main is None and self.epoch is None
 
@@ -227,27 +227,27 @@ class Counters:
 
     # State for a successor, if the reading process ends before the output
 
-    def memory(self, emitted: int) -> dict[str, Any]:
+    def saved_state(self, emitted: int) -> dict[str, Any]:
         """Return the state of the count by the steps given out, the last of which is `emitted`."""
         known: dict[str, Any] = {"epochs": self.epochs, "epoch": self.epoch, "main": None}
         if self.main is not None:
-            known["main"] = {name: getattr(self.main, name) for name in _KEPT}
+            known["main"] = {name: getattr(self.main, name) for name in _SAVED_FIELDS}
             known["main"]["last"] = max(0, emitted - self.main.base)
         return known
 
-    def recall(self, known: dict[str, Any]) -> bool:
+    def restore_state(self, known: dict[str, Any]) -> bool:
         """Continue from the state of `memory`. Return whether it has a counter."""
         main = known.get("main")
         self.epochs, self.epoch = known.get("epochs"), known.get("epoch")
         if not isinstance(main, dict):
             return False
-        self.main = Counter(**{name: main[name] for name in _KEPT if name in main})
+        self.main = Counter(**{name: main[name] for name in _SAVED_FIELDS if name in main})
         self._all[self.main.key] = self.main
         return True
 
     # Epochs
 
-    def _take_announced(self, reading: Reading) -> None:
+    def _set_announced(self, reading: Reading) -> None:
         if reading.planned_epochs:
             self.planned_epochs = reading.planned_epochs
         if reading.epochs:
@@ -286,7 +286,7 @@ class Counters:
             self._late = self.main.last
         return replace(reading, step=int(epoch), total=self.all_epochs(), key="epoch", epoch=None)
 
-    def _take_epochs(self, reading: Reading) -> None:
+    def _set_epochs(self, reading: Reading) -> None:
         self.epochs = reading.total or self.epochs
         done = reading.step or 0
         if done > self._epochs_done:
@@ -386,7 +386,7 @@ class Counters:
     def _leaps(self, main: Counter, read: Counter, reading: Reading, done: int) -> bool:
         """Return whether this number is so far ahead that another one, or a total, must confirm it."""
         before, self._leap = self._leap, None
-        if not main.interval or done - main.last <= max(MAX_ADVANCE, MAX_ADVANCE_RATIO * main.interval):
+        if not main.interval or done - main.last <= max(MAX_STEP_ADVANCE, MAX_STEP_ADVANCE_RATIO * main.interval):
             return False
         if read.total is not None and reading.step is not None and reading.step <= read.total:
             return False

@@ -7,7 +7,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from monitor.console.reading import MAX_VALUES, REACH, Reading, number, scale, seconds, whole
+from monitor.console.reading import MAX_LINE_CHARACTERS, MAX_VALUES, Reading, number, scale, seconds, whole
 from trainhooks.protocol.limits import MAX_INTEGER, MAX_NAME, Number, clean
 from trainhooks.protocol.vocabulary import HIGHER_IS_BETTER, LEARNING_SIGNALS, LOWER_IS_BETTER, phase_name
 
@@ -91,7 +91,7 @@ _ELAPSED = words(
 _COSTS = words("data_cost reader_cost")  # Paddle's word for seconds
 _TRAINED = words("train train_time")  # a phase among other phases; alone the elapsed time
 _ALL = words("t total total_time")  # of the step if the phases in the line add up to it; else the elapsed time
-TRAINED, ALL = "training", "all"  # times whose meaning depends on the line's other values
+TRAINING_TIME, TOTAL_TIME = "training", "all"  # times whose meaning depends on the line's other values
 # Bounds of the sum of a step's phases, as a share of the step; above 1 only by rounding.
 MIN_PHASES_SHARE, MAX_PHASES_SHARE = 0.75, 1.02
 VERL_TIMES = "timing_s/"  # prefix of the seconds of a part of the step
@@ -161,27 +161,27 @@ def _rates(plain: str) -> tuple[bool, bool, bool, bool]:
     return tokens is not None, samples is not None, _STEPS_RATE.fullmatch(plain) is not None, average
 
 
-def take_value(into: Reading, raw_name: str, value: Number, seconds: float | None = None) -> None:
+def set_value(into: Reading, raw_name: str, value: Number, seconds: float | None = None) -> None:
     """Put one value into a reading.
 
     Args:
         seconds: the value as a time, where its unit is one of time.
     """
     plain = name(raw_name)
-    if plain.lstrip("_") in _MOMENT and not isinstance(value, str) and _take_moment(into, value):
+    if plain.lstrip("_") in _MOMENT and not isinstance(value, str) and _set_moment(into, value):
         return
     if not plain or plain in _IGNORED or plain[0].isdigit() or plain.endswith(_SOURCE_FILES):
         return
     if isinstance(value, str):
         if plain not in STEP and plain not in _EPOCH:
-            _take_metric(into, plain, value)
+            _set_metric(into, plain, value)
     elif plain in STEP or plain in _UPDATES or plain in TOTAL or plain in _EPOCH:
-        _take_position(into, plain, value)
-    elif not (_take_time(into, plain, value, seconds) or _take_amount(into, plain, float(value))):
-        _take_metric(into, plain, value)
+        _set_position(into, plain, value)
+    elif not (_set_time(into, plain, value, seconds) or _set_amount(into, plain, float(value))):
+        _set_metric(into, plain, value)
 
 
-def _take_moment(into: Reading, value: int | float) -> bool:
+def _set_moment(into: Reading, value: int | float) -> bool:
     """Take a Unix time in seconds or milliseconds. Return whether the value is one."""
     for moment in (float(value), value / 1e3):
         if MIN_UNIX <= moment < MAX_UNIX:
@@ -190,11 +190,11 @@ def _take_moment(into: Reading, value: int | float) -> bool:
     return False
 
 
-def settle(into: Reading) -> None:
+def resolve_ambiguous_times(into: Reading) -> None:
     """Decide the meaning of times with ambiguous names, once all values of a line are known."""
-    trained, whole = into.spare.pop(TRAINED, None), into.spare.pop(ALL, None)
+    trained, whole = into.ambiguous_times.pop(TRAINING_TIME, None), into.ambiguous_times.pop(TOTAL_TIME, None)
     if trained is not None and into.phases.keys() - {"data"}:
-        into.phases[TRAINED] = into.phases.get(TRAINED, 0.0) + trained
+        into.phases[TRAINING_TIME] = into.phases.get(TRAINING_TIME, 0.0) + trained
         trained = None
     adds_up = whole is not None and MIN_PHASES_SHARE * whole <= sum(into.phases.values()) <= MAX_PHASES_SHARE * whole
     if adds_up and into.phases and into.seconds is None:
@@ -204,23 +204,23 @@ def settle(into: Reading) -> None:
         into.elapsed = elapsed
 
 
-def _take_position(into: Reading, plain: str, value: int | float) -> None:
+def _set_position(into: Reading, plain: str, value: int | float) -> None:
     if value < 0 or value > MAX_INTEGER:
         _refuse(into, plain, value)
     elif plain in _EPOCH:
         into.epoch = float(value) if into.epoch is None else into.epoch
     elif value != int(value):
-        _take_metric(into, plain, value)
+        _set_metric(into, plain, value)
     elif plain in TOTAL:
         into.total = int(value)
     elif plain in STEP or (plain == "num_updates" and into.step is None):  # fairseq's; others name their step beside it
         if into.step is None:
             into.step, into.key = int(value), "step"
     else:
-        _take_metric(into, plain, value)
+        _set_metric(into, plain, value)
 
 
-def _take_time(into: Reading, plain: str, value: int | float, seconds: float | None) -> bool:
+def _set_time(into: Reading, plain: str, value: int | float, seconds: float | None) -> bool:
     """Take a time, if this is one."""
     bare = _PHASE_ENDING.sub("", plain) or plain
     if seconds is None and (plain.endswith("_ms") or plain.startswith("ms/")):
@@ -243,13 +243,13 @@ def _take_time(into: Reading, plain: str, value: int | float, seconds: float | N
     elif is_step:
         into.seconds = spent
     elif is_spare:
-        into.spare.setdefault(TRAINED if plain in _TRAINED else ALL, spent)
+        into.ambiguous_times.setdefault(TRAINING_TIME if plain in _TRAINED else TOTAL_TIME, spent)
     elif seconds is not None or plain != "runtime":
         into.elapsed = spent
     return True
 
 
-def _take_amount(into: Reading, plain: str, value: float) -> bool:
+def _set_amount(into: Reading, plain: str, value: float) -> bool:
     """Take a rate or a count of tokens or samples, if this is one."""
     tokens, samples, steps, average = _rates(plain)
     if value >= 0 and _OF_A_DEVICE.fullmatch(plain):
@@ -277,7 +277,7 @@ def _take_amount(into: Reading, plain: str, value: float) -> bool:
     return True
 
 
-def _take_metric(into: Reading, plain: str, value: Number) -> None:
+def _set_metric(into: Reading, plain: str, value: Number) -> None:
     if not isinstance(value, str):
         negative = value < 0 and _NEVER_NEGATIVE.fullmatch(plain)
         if negative or (value > 100 and _AT_MOST_100.fullmatch(plain)):
@@ -341,7 +341,7 @@ def _nested(node: Any, inside: bool) -> bool:
 def read_pattern(text: str, patterns: tuple[re.Pattern[str], ...]) -> Reading | None:
     """Return the reading of the first pattern that matches a line; None without a match."""
     for pattern in patterns:
-        match = pattern.search(text[:REACH])
+        match = pattern.search(text[:MAX_LINE_CHARACTERS])
         if match is not None:
             return _reading(match.groupdict())
     return None
@@ -361,11 +361,11 @@ def _reading(groups: dict[str, str | None]) -> Reading:
         elif called in ("seconds", "elapsed"):
             setattr(reading, called, _time(value))
         elif (value_of := number(value)) is not None:
-            take_value(reading, called, value_of)
+            set_value(reading, called, value_of)
         elif (scaled := scale(value)) is not None:
-            take_value(reading, called, scaled)
+            set_value(reading, called, scaled)
         elif (time := seconds(value)) is not None:
-            take_value(reading, called, time, time)
+            set_value(reading, called, time, time)
     return reading
 
 

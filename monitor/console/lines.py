@@ -60,11 +60,11 @@ class Terminal:
 
     def feed(self, data: bytes) -> list[Line]:
         """Return the lines and frames that ended in `data`."""
-        return self._take(self._held + self._decoder.decode(data))
+        return self._feed_text(self._held + self._decoder.decode(data))
 
     def finish(self) -> list[Line]:
         """Return the remaining lines at the end of the output."""
-        lines = self._take(self._held + self._decoder.decode(b"", True), last=True)
+        lines = self._feed_text(self._held + self._decoder.decode(b"", True), last=True)
         self._end_frame()
         lines += self._out
         self._out = []
@@ -80,7 +80,7 @@ class Terminal:
         whole = self._held == "\r" or (self._drawn and (still or text.rstrip().endswith("]")))
         return Line(text, self._number, self._row, True) if whole and text.strip() else None
 
-    def _take(self, text: str, last: bool = False) -> list[Line]:
+    def _feed_text(self, text: str, last: bool = False) -> list[Line]:
         self._held = ""
         if not last:
             incomplete = _INCOMPLETE.search(text, max(0, len(text) - MAX_ESCAPE - 8))
@@ -260,8 +260,8 @@ def _without_logger(text: str) -> str:
 # When a line was written: as it arrived, or by what a finished log prints. The time of arrival is passed in.
 
 ELAPSED_RESOLUTION = 1.0  # seconds, to which programs print an elapsed time; the time of a step is finer
-MAX_ADVANCE = 400 * DAY  # between two lines; a larger jump means a clock that was set or misread
-MAX_BARS = 1000  # whose times are remembered
+MAX_CLOCK_ADVANCE = 400 * DAY  # between two lines; a larger jump means a clock that was set or misread
+MAX_TIMED_BARS = 1000  # whose times are remembered
 HALF_DAY = DAY / 2
 
 
@@ -299,7 +299,7 @@ class PrintedClock:
 
     def at(self, reading: Reading, advance: int) -> float:
         moment = self._moment(reading, advance)
-        if moment is not None and self.now < moment < self.now + MAX_ADVANCE:
+        if moment is not None and self.now < moment < self.now + MAX_CLOCK_ADVANCE:
             self.now = moment
         return self.now
 
@@ -314,7 +314,7 @@ class PrintedClock:
             again = reading.per_epoch and reading.elapsed == elapsed and advance == reading.total  # a whole epoch
             if reading.elapsed < elapsed or again:
                 began = self.now
-            if len(self._bars) < MAX_BARS or key in self._bars:
+            if len(self._bars) < MAX_TIMED_BARS or key in self._bars:
                 self._bars[key] = (began, reading.elapsed)
             return began + reading.elapsed
         if reading.elapsed is not None:

@@ -12,7 +12,7 @@ from monitor.console import field_mapping, lines
 from monitor.console.field_mapping import read_pattern
 from monitor.console.formats import Format, registered
 from monitor.console.lines import Line, PrintedClock, Terminal
-from monitor.console.reading import REACH, Reading
+from monitor.console.reading import MAX_LINE_CHARACTERS, Reading
 from monitor.console.step_labels import LeadingNumbers
 from monitor.console.tracker import Tracker
 from trainhooks.protocol.events import Event, Facts, Metrics, Note, Span, Step
@@ -47,7 +47,7 @@ class Reader:
         for reading in readings:
             reading.number = reading.number or line.number
             reading.row = line.row
-        return [ready for reading in readings for ready in self._leading.take(reading)]
+        return [ready for reading in readings for ready in self._leading.add_reading(reading)]
 
     @property
     def occupied(self) -> bool:
@@ -77,7 +77,7 @@ class Reader:
                 ended += form.close()
         if not _DIGIT.search(text) and not _NONFINITE.search(text) and not text.lstrip().startswith(self._marks):
             ended += self._close()
-            header = lines.wall(text[:REACH])[1]
+            header = lines.wall(text[:MAX_LINE_CHARACTERS])[1]
             for form in self._formats:
                 if form.without_numbers:
                     ended += form.read(header) or []
@@ -88,7 +88,7 @@ class Reader:
         reading = read_pattern(text, self.patterns) if self.patterns else None
         if reading is None:
             return []
-        reading.wall = lines.wall(text[:REACH])[0]
+        reading.wall = lines.wall(text[:MAX_LINE_CHARACTERS])[0]
         return [reading]
 
     def _by_rank(self, text: str) -> list[Reading]:
@@ -119,7 +119,7 @@ class Reader:
         wall, text = lines.wall(text)
         ended: list[Reading] = []
         readings: list[Reading] | None = None
-        beginning = text[:REACH]
+        beginning = text[:MAX_LINE_CHARACTERS]
         for form in self._stateful:
             if form.open and not form.exclusive and form.ends_at(beginning):
                 ended += form.close()
@@ -131,12 +131,12 @@ class Reader:
             reading.wall = reading.wall if wall is None else wall
         ended += readings or []
         for reading in ended:
-            field_mapping.settle(reading)
+            field_mapping.resolve_ambiguous_times(reading)
         return [reading for reading in ended if reading.useful]
 
 
 def _without_prefixes(text: str) -> str:
-    return lines.wall(lines.rank(text[:REACH])[1])[1]
+    return lines.wall(lines.rank(text[:MAX_LINE_CHARACTERS])[1])[1]
 
 
 # A finished log: its readings, its events, and a summary of both.
@@ -214,7 +214,7 @@ class LogParser:
 
     def _events(self, readings: list[Reading], last: bool = False) -> list[Event]:
         for reading in readings:
-            self._tracker.take(reading)
+            self._tracker.add_reading(reading)
         out = self._tracker.drain(last=last)
         for event in out:
             self._count(event)

@@ -13,8 +13,8 @@ from trainhooks.protocol.events import Note
 from trainhooks.protocol.limits import Number
 
 MAX_VALUES = 200  # per line
-REACH = 4096  # characters of a line that are read; JSON and dicts are read whole
-MORE_THAN_ALL = 105.0  # percent; a larger sum of parts is a contradiction
+MAX_LINE_CHARACTERS = 4096  # characters of a line that are read; JSON and dicts are read whole
+MAX_PERCENT_SUM = 105.0  # percent; a larger sum of parts is a contradiction
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Reading:
     block: bool = False  # the phases belong to one step, whose seconds are given
     seconds: float | None = None  # of one step, by the program's own clock
     elapsed: float | None = None  # since the bar, or the training, began
-    spare: dict[str, float] = field(default_factory=dict)  # times whose meaning depends on the line's other values
+    ambiguous_times: dict[str, float] = field(default_factory=dict)  # their meaning depends on the line's other values
     tokens: int | None = None  # in one step
     samples: int | None = None
     tokens_total: float | None = None  # since the beginning
@@ -167,7 +167,7 @@ def seconds(text: str) -> float | None:
 MAX_NOTES = 20
 # Journals hold these texts: the diagnosis reads what follows them.
 NOTE_PREFIX, LEFT_OUT = "console: ", "left out, because it cannot be true: "
-MAX_METRICS = 2000  # names whose last value is kept; values of others are reported every time
+MAX_LAST_VALUES = 2000  # names whose last value is kept; values of others are reported every time
 
 
 @dataclass(slots=True)
@@ -185,7 +185,7 @@ class Reported:
         for name, value in metrics.items():
             if self._seen.get(name) != (step, value):
                 new[name] = value
-                if name in self._seen or len(self._seen) < MAX_METRICS:
+                if name in self._seen or len(self._seen) < MAX_LAST_VALUES:
                     self._seen[name] = (step, value)
         return new
 

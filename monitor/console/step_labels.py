@@ -109,7 +109,7 @@ def read_labels(text: str, into: Reading) -> str:
         into.total = _int(totals["total"])
         return _cut(text, totals)
     for match in STEP_LABEL.finditer(text):
-        if take_label(match, text, into):
+        if set_step(match, text, into):
             return _cut(text, match)
     counted = _COUNT_OF.search(text)
     if counted is not None and _int(counted["step"]) <= _int(counted["total"]) and _TRAINING_VALUE.search(text):
@@ -144,7 +144,7 @@ def _read_fraction(text: str, into: Reading) -> str:
     return text[match.end() :]
 
 
-def take_label(match: re.Match[str], text: str, into: Reading) -> bool:
+def set_step(match: re.Match[str], text: str, into: Reading) -> bool:
     """Take the step of a match of `STEP_LABEL`; return False where it is no position of the training."""
     before = (match["before"] or _word_before(text, match.start())).lower()
     word = match["word"].lower()
@@ -186,9 +186,9 @@ def _int(text: str) -> int:
 # It may also be a rank or a fold. A step rises evenly from line to line, so the first lines are held back until three
 # of them have done so; ranks start over soon, and then do not count as steps.
 
-MIN_EVEN = 3  # numbers that have risen evenly are steps
-MIN_ROUND = 16  # a count that starts over before this number counts ranks or folds
-MAX_HELD = 16  # several lines may have one number: of the training's data, and of an evaluation's
+MIN_EVEN_NUMBERS = 3  # numbers that have risen evenly are steps
+MIN_ROUND_NUMBERS = 16  # a count that starts over before this number counts ranks or folds
+MAX_HELD_LINES = 16  # several lines may have one number: of the training's data, and of an evaluation's
 
 _LEADING = re.compile(
     r"^\s{0,8}(?:\[\s{0,8}(?P<a>\d{1,12})\][ \t]{1,8}|(?P<b>\d{1,12}):\t\s{0,8}|(?P<c>\d{1,12}) ?\| {1,4}"
@@ -217,25 +217,25 @@ class LeadingNumbers:
     def waiting(self) -> bool:
         return bool(self._held)
 
-    def take(self, reading: Reading) -> list[Reading]:
+    def add_reading(self, reading: Reading) -> list[Reading]:
         """Return this reading with those held back before it; empty where it must wait."""
         number = reading.head
         if number is None or self._never:
             return [reading]
         stride = number - self._last if self._last is not None else None
         falls = stride is not None and stride < 0
-        uneven = stride != 0 and self._risen >= MIN_EVEN - 1 and stride != self._stride
+        uneven = stride != 0 and self._risen >= MIN_EVEN_NUMBERS - 1 and stride != self._stride
         starts_over = falls or (uneven and not self._clear)
-        self._never = falls and self._clear and self._risen < MIN_ROUND
+        self._never = falls and self._clear and self._risen < MIN_ROUND_NUMBERS
         released = self.release() if starts_over else []
         if self._never:
             return [*released, reading]
         if stride != 0:
             self._stride, self._last, self._risen = stride, number, 1 if starts_over else self._risen + 1
         self._held.append(reading)
-        self._clear = self._clear or self._risen >= MIN_EVEN
+        self._clear = self._clear or self._risen >= MIN_EVEN_NUMBERS
         if not self._clear:
-            return released + (self.release() if len(self._held) > MAX_HELD else [])
+            return released + (self.release() if len(self._held) > MAX_HELD_LINES else [])
         for held in self._held:
             held.step, held.key, held.family = held.head, "head", "step"
         return released + self.release()

@@ -17,15 +17,15 @@ from monitor.console.configuration import only_arguments
 from monitor.console.counters import Counters, Position
 from monitor.console.drafts import Draft, HeldStep, durations, epoch_of, phases_together
 from monitor.console.lines import ArrivalClock, Clock
-from monitor.console.reading import MORE_THAN_ALL, Reading, Reported
+from monitor.console.reading import MAX_PERCENT_SUM, Reading, Reported
 from trainhooks.protocol.events import Event, Facts, Metrics, Note, Pulse, Span, Step
 from trainhooks.protocol.limits import Number
 
 MAX_GROUP = 4096  # readings of one moment
-PLACE_SECONDS = 1.0  # between two reports of the printed position
-HOLD = 0.3  # seconds that the newest step waits for its phases and metrics
-INSTANT = 1e-6  # seconds; computed moments that are equal differ by less
-ROUNDED = 1.05  # a program's own times are rounded: phases may exceed their step by this ratio
+POSITION_SECONDS = 1.0  # between two reports of the printed position
+HOLD_SECONDS = 0.3  # seconds that the newest step waits for its phases and metrics
+SAME_MOMENT_SECONDS = 1e-6  # seconds; computed moments that are equal differ by less
+MAX_ROUNDED_RATIO = 1.05  # a program's own times are rounded: phases may exceed their step by this ratio
 
 
 @dataclass(slots=True)
@@ -59,21 +59,21 @@ class Tracker:
     _place: dict[str, int] = field(default_factory=dict)  # as it was reported
     _reached: float = 0.0  # when the newest position was read
 
-    def take(self, reading: Reading) -> None:
+    def add_reading(self, reading: Reading) -> None:
         """Take one reading without changing it."""
         reading = replace(reading, metrics=dict(reading.metrics), impossible=list(reading.impossible))
         if reading.family == "phases":
-            self._take_phases(reading)
+            self._add_printed_phases(reading)
         else:
-            self._take(reading)
+            self._add_reading(reading)
         for value in reading.impossible:
             self._append_note(self.reported.refusal(value, self._moment))
 
-    def _take(self, reading: Reading) -> None:
+    def _add_reading(self, reading: Reading) -> None:
         is_bar = reading.family == "bar" and not bar_roles.counts_epochs(reading)
         span_name = bar_roles.span_of(reading) if is_bar else None
         if span_name is not None:
-            self._take_span(span_name, reading)
+            self._add_bar_frame(span_name, reading)
         elif self.counters.main is not None or self._is_clear(reading):
             self._follow(reading)
 
@@ -85,7 +85,7 @@ class Tracker:
             now = self.clock.at(reading, 0)
             bar = self._unlabeled.hold(now, reading)
             if bar is not None:
-                bar.span = self._spans.take(bar_roles.UNKNOWN, reading, now) or bar.span
+                bar.span = self._spans.add_frame(bar_roles.UNLABELED_NAME, reading, now) or bar.span
             return False
         if verdict is not Pending.UNRELATED:
             self._settle(verdict)
@@ -111,14 +111,14 @@ class Tracker:
         self._busy += unlabeled.spent
 
     def _follow(self, reading: Reading) -> None:
-        position = self.counters.take(reading)
+        position = self.counters.add_reading(reading)
         now = self.clock.at(reading, position.advance if position is not None else 0)
         self._close(now)
         moved = position is not None and position.advance > 0
-        tokens, samples = self._tokens.take(reading, moved), self._samples.take(reading, moved)
+        tokens, samples = self._tokens.add_reading(reading, moved), self._samples.add_reading(reading, moved)
         self._append_total(now)
         if position is None:
-            self._take_beside(reading, now)
+            self._add_other_reading(reading, now)
             return
         if reading.family == "bar" and self._mark is None and reading.elapsed is not None:
             self._mark, self._busy = now - reading.elapsed, 0.0
@@ -133,16 +133,16 @@ class Tracker:
             self._end_validation(now)
         self._complete(position.index, reading, tokens, samples)
 
-    def _take_beside(self, reading: Reading, now: float) -> None:
+    def _add_other_reading(self, reading: Reading, now: float) -> None:
         """Take a reading that is not about the training's position."""
         if self.counters.inner:
-            self._spans.take_inner(reading, now)
+            self._spans.add_inner_frame(reading, now)
             return
         if any(name.startswith("eval_") for name in reading.metrics):
             self._end_evaluation(now)
         if reading.family == "epoch" and self.counters.main is None and reading.metrics and self._mark is None:
             self._mark = now  # if only epochs are numbered, the next one runs from here
-        if self.counters.unbegun and only_arguments(reading):
+        if self.counters.missing_at_start and only_arguments(reading):
             return
         self._append_metrics(reading, self.counters.at(reading), now)
 
@@ -223,14 +223,14 @@ class Tracker:
         That is by the times that they tell, if all do, else equally. A program whose output is held in a buffer prints
         many steps at once: its first ones took what they tell.
         """
-        told = [draft.reading.seconds or 0.0 for draft in self._drafts]
-        whole, counts = sum(told), [draft.count for draft in self._drafts]
-        if all(told) and max(counts) == 1:
+        stated = [draft.reading.seconds or 0.0 for draft in self._drafts]
+        whole, counts = sum(stated), [draft.count for draft in self._drafts]
+        if all(stated) and max(counts) == 1:
             began = self.clock.began if isinstance(self.clock, ArrivalClock) else self._moment
             if self._mark is None and whole <= self._moment - began:
-                return told
-            if whole <= gap * ROUNDED:
-                return [own * gap / whole for own in told]
+                return stated
+            if whole <= gap * MAX_ROUNDED_RATIO:
+                return [own * gap / whole for own in stated]
         return [count * gap / sum(counts) for count in counts]
 
     def _hold(self, draft: Draft, begin: float, seconds: float | None) -> None:
@@ -253,7 +253,7 @@ class Tracker:
         last, own = self._held[-1], reading.seconds
         if reading.reason is not None:
             last.step.status, last.step.reason = "skipped", reading.reason
-        longest = seconds * ROUNDED if seconds is not None else self._moment - self._ended
+        longest = seconds * MAX_ROUNDED_RATIO if seconds is not None else self._moment - self._ended
         if own is not None and count == 1 and own <= longest:
             last.set_duration(end, own if seconds is None else min(own, seconds))
         last.step.metrics = self.reported.new_metrics(reading.metrics, last.step.index)
@@ -272,7 +272,7 @@ class Tracker:
 
     # Phases
 
-    def _take_phases(self, reading: Reading) -> None:
+    def _add_printed_phases(self, reading: Reading) -> None:
         """Take the phases of a step: the one just reported or the next, whichever the program means."""
         now = self.clock.at(reading, 0)
         if self._phases_first is None:
@@ -285,11 +285,11 @@ class Tracker:
         named = self.counters.index_of(reading)
         of_next = reading.block and (self._phases_first if named is None else named > newest)
         whole = sum(reading.phases.values())
-        if reading.shares is not None and reading.shares > MORE_THAN_ALL:
+        if reading.shares is not None and reading.shares > MAX_PERCENT_SUM:
             text = f"the program's own breakdown of its time adds up to {reading.shares:.0f}%"
             self._note(text, "inconsistent-console")
             self._append_phase_metrics(reading, now)
-        elif reading.block and reading.seconds and whole > reading.seconds * ROUNDED:
+        elif reading.block and reading.seconds and whole > reading.seconds * MAX_ROUNDED_RATIO:
             text = f"the phases of a step add up to {whole:.1f} s, but the program says it took {reading.seconds:.1f} s"
             self._note(text, "inconsistent-console")
             self._append_phase_metrics(reading, now)
@@ -312,10 +312,10 @@ class Tracker:
                 held.set_duration(end, own)
                 self._mark = max(self._mark or 0.0, end)
                 self._ended = max(self._ended, end)
-        elif own is not None and held.seconds is not None and own <= held.seconds * ROUNDED:
+        elif own is not None and held.seconds is not None and own <= held.seconds * MAX_ROUNDED_RATIO:
             held.set_duration(step.start + held.seconds, min(own, held.seconds))
         whole = sum(reading.phases.values())
-        if held.seconds is not None and whole <= held.seconds * ROUNDED:
+        if held.seconds is not None and whole <= held.seconds * MAX_ROUNDED_RATIO:
             step.phases = step.phases + [(name, seconds, "host", 1) for name, seconds in reading.phases.items()]
         else:
             self._append_phase_metrics(reading, now or step.t)
@@ -327,10 +327,10 @@ class Tracker:
 
     # Spans and metrics beside the steps
 
-    def _take_span(self, name: str, bar: Reading) -> None:
+    def _add_bar_frame(self, name: str, bar: Reading) -> None:
         now = self.clock.at(bar, 0)
         self._close(now)
-        span = self._spans.take(name, bar, now)
+        span = self._spans.add_frame(name, bar, now)
         if span is not None:
             self._unlabeled.spent += span.own or 0.0
         self._append_span(span)
@@ -342,7 +342,7 @@ class Tracker:
 
     def _end_validation(self, now: float) -> None:
         """Take results on a full bar that is drawn again, as Keras does: it has validated since its last batch."""
-        if self._mark is None or not self._ended or self._ended < self._mark - INSTANT:
+        if self._mark is None or not self._ended or self._ended < self._mark - SAME_MOMENT_SECONDS:
             return  # the end of its last batch is unknown
         self._append_span(self._spans.evaluation(self._mark, now))
 
@@ -397,9 +397,9 @@ class Tracker:
             self._settle(self._unlabeled.likely())
         if now is not None or last:
             self._close(float("inf"))
-            for span in self._spans.end_quiet(now or 0.0, 0.0 if last else bar_roles.MAX_QUIET):
+            for span in self._spans.end_quiet(now or 0.0, 0.0 if last else bar_roles.MAX_QUIET_SECONDS):
                 self._append_span(span)
-        keep = 0 if last or (self._held and now is not None and now - self._held[-1].step.t > HOLD) else 1
+        keep = 0 if last or (self._held and now is not None and now - self._held[-1].step.t > HOLD_SECONDS) else 1
         ready = [step.event() for step in self._held[: len(self._held) - keep]]
         del self._held[: len(ready)]
         self.steps += len(ready)
@@ -411,20 +411,20 @@ class Tracker:
 
     def _append_place(self, now: float | None, last: bool) -> None:
         """Report where the program is by what it prints, if that has changed."""
-        if not last and (now is None or (self._placed is not None and now - self._placed < PLACE_SECONDS)):
+        if not last and (now is None or (self._placed is not None and now - self._placed < POSITION_SECONDS)):
             return
         place = self.counters.place(self._before)
         if "step" in place and place != self._place:
             self._place, self._placed = place, now
             self._out.append(Facts(producer="", seq=0, t=self._reached, facts={"printed": dict(place)}))
 
-    def memory(self) -> dict[str, Any]:
+    def saved_state(self) -> dict[str, Any]:
         """Return the count by the steps returned, for the process that reads on after this one."""
-        return self.counters.memory(self._emitted)
+        return self.counters.saved_state(self._emitted)
 
-    def recall(self, known: dict[str, Any]) -> None:
+    def restore_state(self, known: dict[str, Any]) -> None:
         """Continue where another process stopped; the duration of the next step is unknown."""
-        if self.counters.recall(known):
+        if self.counters.restore_state(known):
             self._reported_total = self.counters.total()
             self._emitted = self.counters.index
 

@@ -133,7 +133,7 @@ def _span(numbers: list[int]) -> str:
 
 # What the terminal can draw.
 
-SMALLEST = (80, 24)  # columns and rows below which panels are left out
+MIN_SCREEN = (80, 24)  # columns and rows below which panels are left out
 
 
 def terminal() -> Check:
@@ -166,8 +166,8 @@ def check_terminal(environment: Mapping[str, str], on_terminal: bool, encoding: 
     size = f"{room[0]}x{room[1]}" if all(room) else "size unknown"
     if not encoding.lower().replace("-", "").startswith("utf8"):
         hints.append("Charts need Unicode: set LANG to a UTF-8 locale, e.g. C.UTF-8.")
-    if all(room) and (room[0] < SMALLEST[0] or room[1] < SMALLEST[1]):
-        hints.append(f"Below {SMALLEST[0]}x{SMALLEST[1]} some panels are hidden: enlarge the window.")
+    if all(room) and (room[0] < MIN_SCREEN[0] or room[1] < MIN_SCREEN[1]):
+        hints.append(f"Below {MIN_SCREEN[0]}x{MIN_SCREEN[1]} some panels are hidden: enlarge the window.")
     if colors is not None and colors < 256 and not environment.get("NO_COLOR"):
         hints.append("Few colors: set COLORTERM=truecolor if your terminal supports it.")
     if environment.get("NO_COLOR"):
@@ -221,8 +221,8 @@ def session_lifetime(tied: lifetime.LifetimeLimit | None) -> Check:
 
 # The directories of runs and sockets: writable, with working locks, with free space.
 
-MIN_FREE_BYTES = 50 << 20  # bytes: a few hours of one GPU's readings
-LOW_FREE_BYTES = 1 << 30
+MIN_RUN_SPACE = 50 << 20  # bytes: a few hours of one GPU's readings
+LOW_RUN_SPACE = 1 << 30
 
 
 def run_directory() -> list[Check]:
@@ -252,9 +252,9 @@ def _room(runs: Path) -> Check:
         return Check(part, "limited", f"{runs}: writable; free space unknown: {error.strerror}", None, True)
     text = f"{runs}: writable, {size(free)} free"
     advice = f"Free some space (`trainmon prune`), or set {rundir.STATE_VARIABLE} to another disk."
-    if free < MIN_FREE_BYTES:
+    if free < MIN_RUN_SPACE:
         return Check(part, "broken", text, advice, True, {"free": free})
-    if free < LOW_FREE_BYTES:
+    if free < LOW_RUN_SPACE:
         return Check(part, "limited", text, advice, True, {"free": free})
     return Check(part, "works", text, None, True, {"free": free})
 
@@ -308,7 +308,7 @@ def sockets() -> Check:
 
 # Whether another user may change the directories above the state directory, and so replace it.
 
-NOBODY = 65534  # shown for owners that a container does not know
+UNMAPPED_UID = 65534  # shown for owners that a container does not know
 
 
 def parent_directories() -> Check:
@@ -339,7 +339,7 @@ def _who(directory: Path) -> str | None:
         status = directory.stat()
     except OSError:  # does not exist yet: it will be created private
         return None
-    if status.st_uid not in (0, os.getuid(), NOBODY):
+    if status.st_uid not in (0, os.getuid(), UNMAPPED_UID):
         return f"its owner {_name(status.st_uid)}"
     if status.st_mode & stat.S_ISVTX:
         return None  # sticky, like /tmp: users cannot rename the files of others
@@ -352,7 +352,7 @@ def _who(directory: Path) -> str | None:
 
 def _own_group(number: int) -> bool:
     """Return whether a group is root's, or the private group of this user."""
-    if number in (0, NOBODY):
+    if number in (0, UNMAPPED_UID):
         return True
     with suppress(KeyError):
         group, me = grp.getgrgid(number), pwd.getpwuid(os.getuid())

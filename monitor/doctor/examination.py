@@ -20,10 +20,10 @@ from monitor.running import lifetime
 from trainhooks.protocol import rundir
 from trainhooks.protocol.limits import clean
 
-PATIENCE = 120.0  # seconds: the first import of torch reads a gigabyte from disk
-OLDEST = (3, 9)  # Python version that the hooks support
+PROBE_SECONDS = 120.0  # seconds: the first import of torch reads a gigabyte from disk
+MIN_PYTHON = (3, 9)  # Python version that the hooks support
 
-OWN = ("textual", "plotext", "nvidia-ml-py", "psutil", "pyzmq", "msgspec", "click", "platformdirs")
+OWN_LIBRARIES = ("textual", "plotext", "nvidia-ml-py", "psutil", "pyzmq", "msgspec", "click", "platformdirs")
 
 # Run by the training's Python, which may be an old one. Torch is really imported: only then is it known to work.
 PROBE = """
@@ -52,7 +52,7 @@ print("\\n" + json.dumps(out))
 def own_libraries() -> Check:
     """Check the libraries that trainmon itself needs."""
     versions, missing = {}, []
-    for name in OWN:
+    for name in OWN_LIBRARIES:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -102,12 +102,12 @@ def _probe(path: str) -> dict[str, Any] | str:
             env={**os.environ, **nowhere, "PYTHONPATH": search},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=PATIENCE,
+            timeout=PROBE_SECONDS,
         )
     except OSError as error:
         return str(error.strerror)
     except subprocess.TimeoutExpired:
-        return f"no answer within {PATIENCE:g} s"
+        return f"no answer within {PROBE_SECONDS:g} s"
     lines = done.stdout.splitlines()
     try:
         answer = json.loads(lines[-1])
@@ -120,7 +120,7 @@ def _probe(path: str) -> dict[str, Any] | str:
 def _python(path: str, answer: dict[str, Any]) -> Check:
     version = tuple(answer["version"])
     text = f"{'.'.join(map(str, version))}, {path}"
-    if version < OLDEST:
+    if version < MIN_PYTHON:
         return Check("Python of the training", "broken", text, "The hooks need Python 3.9 or later.", details=answer)
     return Check("Python of the training", "works", text, details=answer)
 

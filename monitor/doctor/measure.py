@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 from monitor.doctor import product_probe
-from monitor.doctor.examination import PATIENCE
+from monitor.doctor.examination import PROBE_SECONDS
 from monitor.errors import UserError
 from monitor.model.compute.peaks import FORMATS, Peak, Product, kind_of, peak_of
 from monitor.runs import product_store
@@ -185,7 +185,7 @@ class _Readings:
 def _follow(child: _Child, source: GpuSource, path: str) -> Measured:
     """Collect the results of the child while reading the driver."""
     readings, measured, begun = _Readings(source), Measured(), 0.0
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + PROBE_SECONDS
     go_at: float | None = None
     while True:
         readings.poll()

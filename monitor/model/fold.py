@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from monitor.arrays import FloatArray
-from monitor.gpu_lines import whole
+from monitor.gpu_lines import complete
 from monitor.hooks_reach import NOT_LOADED
 from monitor.model.device.device_steps import HostContext
 from monitor.model.device.gpu_activity import Activity
@@ -309,7 +309,7 @@ def _gpu(state: RunState, gpu: Gpu, _: Producer) -> None:
     if gpu.uuid not in state.gpus and len(state.gpus) >= MAX_DEVICES:
         return
     readings = state.gpus.setdefault(gpu.uuid, [])
-    gpu = whole(gpu, readings[-1] if readings else None)
+    gpu = complete(gpu, readings[-1] if readings else None)
     _remember(readings, gpu)
     _keep(state, gpu.uuid, gpu.t, gpu.memory_used)
     state.activity.setdefault(gpu.uuid, Activity()).add(gpu)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 
-from monitor.console.last_words import RANK_ENDED
+from monitor.console.printed_error import RANK_ENDED
 from monitor.gpu_lines import reasons_in_words
 from monitor.model import wall_time
 from monitor.model.collected import collected_rates

@@ -14,10 +14,10 @@ from monitor.units import UNKNOWN, duration, money, number, pace, rate, share
 from trainhooks.protocol.limits import clean
 
 ROUNDING = 1e-6  # seconds: what rounding leaves of a sum
-LEAST = 0.01  # of the step time: phases that changed by less are left out of the text
+MIN_CHANGE_SHARE = 0.01  # of the step time: phases that changed by less are left out of the text
 MOST_CHANGES = 40
 MOST_UNLIKE = 4  # differences beside the verdict
-SUCCESS_TELLS = 0.1  # ratios that differ by less count as equal
+MIN_RATIO_CHANGE = 0.1  # ratios that differ by less count as equal
 
 
 def mapping(rows: list[Comparison]) -> dict[str, Any]:
@@ -91,14 +91,16 @@ def _work(row: Comparison) -> list[str]:
         if before and after and abs(after / before - 1) > MAX_WORK_DIFFERENCE:
             lines.append(f"  {name}  {number(before)} → {number(after)}  ({after / before:.2f}x)")
     per_success, per_step = row.slower_a_success, row.slower
-    if per_success and per_step and abs(per_success / per_step - 1) > SUCCESS_TELLS:
+    if per_success and per_step and abs(per_success / per_step - 1) > MIN_RATIO_CHANGE:
         lines.append(f"  step time per successful step: {per_success:.2f}x")
     return lines
 
 
 def _phases(row: Comparison, markdown: bool) -> list[str]:
     whole = sum(phase.before or 0.0 for phase in row.phases)
-    shown = [phase for phase in row.phases if abs((phase.after or 0.0) - (phase.before or 0.0)) >= LEAST * whole]
+    shown = [
+        phase for phase in row.phases if abs((phase.after or 0.0) - (phase.before or 0.0)) >= MIN_CHANGE_SHARE * whole
+    ]
     if not shown:
         return []
     lines = [_title("Difference by phase (mean time per step)", markdown)]
@@ -151,7 +153,7 @@ def _value(value: Any) -> str:
 
 # What-if figures as text.
 
-NAMES = 24  # shown of the parts that there are
+MAX_NAMES = 24  # shown of the parts that there are
 
 
 class BadAssumption(Exception):
@@ -192,7 +194,7 @@ def assumed(report: Report, words: Sequence[str]) -> WhatIf:
         near = get_close_matches(error.name, error.known, 1)
         hint = f"did you mean {clean(near[0], 40)}? " if near else ""
         raise BadAssumption(
-            f"this run has no part '{clean(error.name, 40)}'; {hint}there are: {', '.join(known[:NAMES])}"
+            f"this run has no part '{clean(error.name, 40)}'; {hint}there are: {', '.join(known[:MAX_NAMES])}"
         ) from None
 
 

@@ -166,7 +166,7 @@ def _together(code: str, width: int) -> str:
 
 WIDTH = 160
 
-HEAD = f"{'line':>7}  {'kind':<8} {'step':<13} figures"
+LINES_HEADING = f"{'line':>7}  {'kind':<8} {'step':<13} figures"
 
 EXAMPLE = """  [[console.pattern]]
   regex = 'round (?P<step>\\d+) of (?P<total>\\d+): energy (?P<energy>\\S+)'"""

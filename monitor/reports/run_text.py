@@ -21,9 +21,9 @@ from trainhooks.protocol.limits import clean
 
 # The sections: titled lines and tables, the same for every format. Unknown figures are left out or named.
 
-SLOW_STEPS = 8  # shown; the JSON has all
-METRICS = 24
-REASONS = 5  # lines
+MAX_SLOW_STEPS = 8  # shown; the JSON has all
+MAX_METRIC_ROWS = 24
+MAX_REASON_LINES = 5  # lines
 
 
 def sections(report: Report) -> list[Section]:
@@ -241,7 +241,7 @@ def speed_classes(report: Report) -> Section | None:
 def slow_steps(report: Report) -> Section | None:
     if not report.slow_steps:
         return None
-    worst = sorted(report.slow_steps, key=lambda step: step.seconds - step.baseline, reverse=True)[:SLOW_STEPS]
+    worst = sorted(report.slow_steps, key=lambda step: step.seconds - step.baseline, reverse=True)[:MAX_SLOW_STEPS]
     more = len(report.slow_steps) - len(worst)
     lines = [clean(str(step)) + (f" (rank {step.rank})" if step.rank else "") for step in worst]
     return Section("Slow steps", lines + ([f"and {more:,} more"] if more else []))
@@ -259,10 +259,10 @@ def metrics(report: Report) -> Section | None:
     if not report.metrics:
         return None
     rows = [["metric", "last", "mean", "min", "max", "count", "non-finite"]]
-    for name, row in list(report.metrics.items())[:METRICS]:
+    for name, row in list(report.metrics.items())[:MAX_METRIC_ROWS]:
         values = [number(value) for value in (row.last, row.mean, row.min, row.max)]
         rows.append([clean(name, 40), *values, f"{row.count:,}", f"{row.nonfinite:,}" if row.nonfinite else ""])
-    more = len(report.metrics) - METRICS
+    more = len(report.metrics) - MAX_METRIC_ROWS
     return Section("Metrics", [f"{more:,} more in `report --json`"] if more > 0 else [], rows)
 
 
@@ -303,13 +303,13 @@ def compiled(report: Report) -> Section | None:
         counts.append(duration(compile_facts["seconds"]))
     reasons = compile_facts.get("reasons")
     lines = [", ".join(counts)] if counts else []
-    lines += [clean(reason, 200) for reason in reasons[:REASONS]] if isinstance(reasons, list) else []
+    lines += [clean(reason, 200) for reason in reasons[:MAX_REASON_LINES]] if isinstance(reasons, list) else []
     return Section("torch.compile", lines) if lines else None
 
 
 def restarts(report: Report) -> Section | None:
     lines = [clean(row.text, 200) for row in report.alerts if row.code == "restart"]
-    return Section("Restarts", lines[-REASONS:]) if lines else None
+    return Section("Restarts", lines[-MAX_REASON_LINES:]) if lines else None
 
 
 def reservations(report: Report) -> Section | None:

@@ -41,7 +41,7 @@ HOOKS_SECONDS = 2.0  # between two checks for hooks that report steps
 HOOKED_CHUNK = 4096
 MAX_REST_SECONDS = 2.0  # at the end, for output not read yet
 PROGRESS = ".console"  # file with the position reached, for a successor
-HEAD = 256 * 1024  # bytes of a journal that are searched for its first step
+FIRST_STEP_SEARCH_BYTES = 256 * 1024  # bytes of a journal that are searched for its first step
 
 
 class Stream:
@@ -94,7 +94,7 @@ class ConsoleRecorder:
         self._pulsing = False
         self._is_hooked = False
         sources = _sources(run)  # before anything else: files of a short run are removed soon
-        self._recall(sources)
+        self._restore_progress(sources)
         patterns = self._patterns()
         self._streams = [Stream(source, patterns) for source in sources]
 
@@ -120,7 +120,7 @@ class ConsoleRecorder:
         """Read the remaining output after the program has ended."""
         self._read_rest()
         for stream in self._streams:
-            self._take(stream.finish())
+            self._add_readings(stream.finish())
         self._write(self._tracker.drain(self._clock.now, last=True))
         for stream in self._streams:
             stream.source.close()
@@ -146,22 +146,22 @@ class ConsoleRecorder:
         readings = [stream.feed(data) if data else stream.peek() for data, _, stream in chunks]
         if one_counter(readings):
             self._clock.now = max(self._clock.now, now - chunks[0][1])
-            self._take(in_order(readings))
+            self._add_readings(in_order(readings))
         else:
             for (data, age, _), new_readings in zip(chunks, readings, strict=True):
                 if data:
                     self._clock.now = max(self._clock.now, now - age)
-                self._take(new_readings)
+                self._add_readings(new_readings)
         out = self._tracker.drain(now)
         if out:
             self._write(out)
-            self._remember()
+            self._save_progress()
         self._pulse(now)
         return any(len(data) == most for data, *_ in chunks)
 
-    def _take(self, readings: list[Reading]) -> None:
+    def _add_readings(self, readings: list[Reading]) -> None:
         for reading in readings:
-            self._tracker.take(reading)
+            self._tracker.add_reading(reading)
 
     def _pulse(self, now: float) -> None:
         """Report once a second what is open, even if nothing is: no pulse means that the recorder died."""
@@ -194,12 +194,12 @@ class ConsoleRecorder:
                 self._tracker.most = 1
         return self._is_hooked
 
-    def _remember(self) -> None:
+    def _save_progress(self) -> None:
         offsets = {stream.source.name: stream.source.offset for stream in self._streams}
         with contextlib.suppress(OSError):  # a full disk: a successor begins at the end of the output
-            rundir.write_json(self._run / PROGRESS, {"offsets": offsets, **self._tracker.memory()})
+            rundir.write_json(self._run / PROGRESS, {"offsets": offsets, **self._tracker.saved_state()})
 
-    def _recall(self, sources: list[TailedFile]) -> None:
+    def _restore_progress(self, sources: list[TailedFile]) -> None:
         """Continue where another recorder of this run stopped."""
         if not rundir.console_journal(self._run).exists():
             return
@@ -215,7 +215,7 @@ class ConsoleRecorder:
                 source.offset = offset
             else:
                 source.to_end()
-        self._tracker.recall(known)
+        self._tracker.restore_state(known)
 
 
 def _sources(run: Path) -> list[TailedFile]:
@@ -244,7 +244,7 @@ def _metrics(event: Event) -> list[Event]:
 def _has_steps(journal: Path) -> bool:
     try:
         with open(journal, "rb") as source:
-            return b'"kind":"step"' in source.read(HEAD)
+            return b'"kind":"step"' in source.read(FIRST_STEP_SEARCH_BYTES)
     except OSError:
         return False
 

@@ -86,15 +86,16 @@ LEAST_BUDGET = 64 << 20
 LOW_FREE = 256 << 20
 LOW_BUDGET = 16 << 20
 OUTPUT_SHARE = 4  # 1/4 of the budget is for the output, the rest for the journals
-HEAD_BYTES = 1 << 20  # of the output that stay: what the program printed of its arguments
+OUTPUT_HEAD_BYTES = 1 << 20  # of the output that stay: what the program printed of its arguments
 STREAM_BYTES = 32 << 20  # of each stream that are kept twice: the reader of metrics may be as far behind
 BEHIND_BYTES = 1 << 20  # before a position that was passed on: its reader compares what it read last
 FREED_AT_ONCE = 8 << 20  # bytes: less is not worth a system call
-CHECK_SECONDS = 1.0
+MAX_CHECK_SECONDS = 1.0
 LEAST_CHECK_SECONDS = 0.005
 FASTEST_PRINTS = 2 << 30  # bytes/s: a Python program prints long lines to a file at 1.2 GB/s
 CHECKS_UNTIL_FULL = 4  # at least, at that speed
-RETRY_SECONDS = 10.0  # between two compactions; twice as long after each that left too much: nothing can be freed
+# Between two compactions; twice as long after each that left too much: nothing can be freed.
+COMPACTION_RETRY_SECONDS = 10.0
 RENEWED_BYTES = 32 << 20  # of the journals between two renewals of the cached state: half a second of reading
 BLOCK = 1 << 12  # whole blocks are freed, so that no line is half zero bytes
 
@@ -120,7 +121,7 @@ class DiskBudget:
         self._due = 0.0
         self._compaction: subprocess.Popen[bytes] | None = None
         self._next_compaction = 0.0
-        self._pause = RETRY_SECONDS
+        self._pause = COMPACTION_RETRY_SECONDS
         self._told = False
         self._cached = 0  # bytes of the journals when the cache was last renewed
 
@@ -135,11 +136,11 @@ class DiskBudget:
         now = time.monotonic()
         if now < self._due:
             return self._due - now
-        pause = CHECK_SECONDS
+        pause = MAX_CHECK_SECONDS
         with contextlib.suppress(OSError):
             free = output.free_bytes(self._run)
             is_low = free < LOW_FREE
-            pause = min(CHECK_SECONDS, free / FASTEST_PRINTS / CHECKS_UNTIL_FULL)
+            pause = min(MAX_CHECK_SECONDS, free / FASTEST_PRINTS / CHECKS_UNTIL_FULL)
             self._free_streams(BEHIND_BYTES if is_low else STREAM_BYTES, not is_low)
             self._keep_state()
             used = sum(sparse_files.used_bytes(path) for path in self._files())
@@ -178,7 +179,7 @@ class DiskBudget:
         end = console.stat().st_size - most // 2
         if self._copied is not None:
             end = min(end, self._copied(console.name, waits) - BEHIND_BYTES)
-        if self._free(console, min(HEAD_BYTES, most // 4), end):
+        if self._free(console, min(OUTPUT_HEAD_BYTES, most // 4), end):
             self._tell()
 
     def _free(self, path: Path, begin: int, end: int) -> bool:
@@ -205,7 +206,7 @@ class DiskBudget:
             return
         journals = sum(map(sparse_files.used_bytes, rundir.journals(self._run)))
         if journals <= most:
-            self._pause = RETRY_SECONDS
+            self._pause = COMPACTION_RETRY_SECONDS
         if journals <= most or now < self._next_compaction:
             return
         self._next_compaction = now + self._pause

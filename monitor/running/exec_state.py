@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass
 
 INITIAL_ENVIRONMENT = "/proc/self/environ"  # as the caller gave it
-COERCED = "LC_CTYPE"  # Python sets it where the locale is C (PEP 538)
-SOON = 1e-6  # seconds: for a timer that has run out meanwhile; 0 would turn it off
+COERCED_LOCALE = "LC_CTYPE"  # Python sets it where the locale is C (PEP 538)
+MIN_TIMER_SECONDS = 1e-6  # seconds: for a timer that has run out meanwhile; 0 would turn it off
 
 # The timers, and what they send.
 _TIMERS = {
@@ -31,11 +31,11 @@ class ExecState:
 
     ignores_children: bool = False  # SIGCHLD is ignored
     timers: tuple[tuple[int, float, float], ...] = ()  # which, seconds left when it was taken, interval
-    taken: float = 0.0  # time.monotonic()
+    captured_at: float = 0.0  # time.monotonic()
     closed: tuple[int, ...] = ()  # of the standard streams
 
     @classmethod
-    def take(cls) -> ExecState:
+    def capture(cls) -> ExecState:
         """Take what this process has, so that it does not act here."""
         ignores = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
         if ignores:
@@ -57,18 +57,18 @@ class ExecState:
             # One that runs out before the exec ends the process as it would end the program. A handler would take it.
             if signal.getsignal(_TIMERS[which]) is not signal.SIG_IGN:
                 signal.signal(_TIMERS[which], signal.SIG_DFL)
-            passed = time.monotonic() - self.taken if which == signal.ITIMER_REAL else 0.0
-            signal.setitimer(which, max(SOON, left - passed), interval)
+            passed = time.monotonic() - self.captured_at if which == signal.ITIMER_REAL else 0.0
+            signal.setitimer(which, max(MIN_TIMER_SECONDS, left - passed), interval)
 
 
 def drop_coerced_locale() -> None:
     """Take the locale that this interpreter chose for itself out of the environment: the program chooses its own."""
-    if COERCED not in os.environ:
+    if COERCED_LOCALE not in os.environ:
         return
     try:
         with open(INITIAL_ENVIRONMENT, "rb") as file:
             given = file.read()
     except OSError:
         return
-    if not any(line.startswith(COERCED.encode() + b"=") for line in given.split(b"\0")):
-        del os.environ[COERCED]
+    if not any(line.startswith(COERCED_LOCALE.encode() + b"=") for line in given.split(b"\0")):
+        del os.environ[COERCED_LOCALE]

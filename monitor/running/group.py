@@ -79,15 +79,15 @@ def start_member(start: Start, begin: Callable[[], None] | None = None) -> int:
         leader.wait()
         os.close(writing)
         writing = -1
-        told = os.read(reading, 32)
+        message = os.read(reading, 32)
     finally:
         become_subreaper(False)  # orphans of the training go where they would go anyway
         os.close(reading)
         if writing >= 0:
             os.close(writing)
-    if not told:
+    if not message:
         raise OSError(errno.EINTR, "the process that starts it was killed")
-    return int(told)
+    return int(message)
 
 
 def _leave_leader(writing: int, begin: Callable[[], None] | None) -> None:

@@ -24,7 +24,7 @@ from monitor import __version__
 from monitor.running import command, group, inherited, lifetime, output, supervise
 from monitor.running.command import CannotRecord, CannotRun
 from monitor.running.exec_state import ExecState
-from monitor.running.front import Front
+from monitor.running.launched_training import LaunchedTraining
 from trainhooks.protocol import rundir
 
 # Errors that say what is short for two more processes, or for a longer environment.
@@ -47,7 +47,7 @@ class Options:
     )
 
 
-def start(words: list[str], options: Options) -> Front:
+def start(words: list[str], options: Options) -> LaunchedTraining:
     """Start a training.
 
     Args:
@@ -60,11 +60,11 @@ def start(words: list[str], options: Options) -> Front:
     """
     # A signal that arrives before the handlers are set stays pending, instead of killing only the front.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*supervise.FORWARDED, signal.SIGTSTP))
-    state = ExecState.take()
-    tie = lifetime.lifetime_limit()
+    state = ExecState.capture()
+    limit = lifetime.lifetime_limit()
     try:
         output.check_room(rundir.runs_dir())
-        plan, copies, witness = _prepared(words, options, set(mask), tie, state)
+        plan, copies, signal_pipe = _prepared(words, options, set(mask), limit, state)
         subreaper = group.become_subreaper()  # a training whose supervisor dies keeps its exit code
         supervisor, pid = _fork_program(plan)
     except OSError as error:  # the program has not been started
@@ -74,25 +74,25 @@ def start(words: list[str], options: Options) -> Front:
         is_directory = not isinstance(error, rundir.UnsafeDirectory) and error.errno not in SHORTAGES
         hint = "; set TRAINMON_DIR to a writable directory" if is_directory else ""
         raise CannotRecord(f"not recorded: {error}{hint}") from None
-    os.close(plan.witness)
-    front = Front(plan.run, supervisor, pid, copies, subreaper, tie, witness)
-    front.unrecorded = plan.unrecorded
+    os.close(plan.signal_pipe)
+    training = LaunchedTraining(plan.run, supervisor, pid, copies, subreaper, limit, signal_pipe)
+    training.unrecorded = plan.unrecorded
     if plan.unrecorded is not None and inherited.is_pipe(1):
         inherited.release_standard(1)  # its reader waits for the last writer, which is the program
-    _forward_signals(front, hangup=front.stays or not options.dashboard)
+    _forward_signals(training, hangup=training.must_outlive_training or not options.dashboard)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if plan.inherit_stdin:
         # The training reads it. While this process also holds it, a writer would not learn that the training stopped.
         inherited.release_standard(0)
     inherited.release()
-    return front
+    return training
 
 
 def _prepared(
     words: list[str],
     options: Options,
     mask: set[signal.Signals | int],
-    tie: lifetime.LifetimeLimit | None,
+    limit: lifetime.LifetimeLimit | None,
     state: ExecState,
 ) -> tuple[supervise.Plan, list[output.Copy], int]:
     """Make the run's directory, its output files and the pipe for signals; return what both processes need."""
@@ -103,14 +103,14 @@ def _prepared(
     unrecorded = None if pty else unrecorded
     one_stream = options.dashboard or pty or _same_file(1, 2)
     copied = output.Copied()
-    witness, told = os.pipe()
-    os.set_blocking(witness, False)
-    os.set_blocking(told, False)
+    signal_reader, signal_writer = os.pipe()
+    os.set_blocking(signal_reader, False)
+    os.set_blocking(signal_writer, False)
     plan = supervise.Plan(
         run=run,
         command=words,
         environment={**os.environ, **_gpu_environment(options)},
-        apart=not one_stream and unrecorded is None,
+        separate_streams=not one_stream and unrecorded is None,
         unrecorded=unrecorded,
         read_live=options.dashboard or os.isatty(1),
         inherit_stdin=not options.dashboard and not os.isatty(0),
@@ -118,8 +118,8 @@ def _prepared(
         leads=group.leads(),
         signal_mask=mask,
         state=state,
-        warning=tie.text if tie is not None and options.dashboard else None,
-        witness=told,
+        warning=limit.text if limit is not None and options.dashboard else None,
+        signal_pipe=signal_writer,
         front=os.getpid(),
         copied=copied,
     )
@@ -129,7 +129,7 @@ def _prepared(
     # stderr gets the report at the end, and so does stdout where it is the same.
     shown = [] if options.dashboard else list(enumerate(names))
     copies = [output.Copy(run / name, 1 + place, copied, alone=name == output.STDOUT) for place, name in shown]
-    return plan, copies, witness
+    return plan, copies, signal_reader
 
 
 def _new_run(words: list[str], options: Options) -> Path:
@@ -208,23 +208,23 @@ def _fork(plan: supervise.Plan) -> tuple[int, int]:
     return supervisor, pid
 
 
-def _forward_signals(front: Front, hangup: bool) -> None:
+def _forward_signals(training: LaunchedTraining, hangup: bool) -> None:
     def forward(number: int, _frame: object) -> None:
         if number == signal.SIGXCPU and _is_over_time():
             return  # this process's own limit, not the training's
-        front.was_terminated |= number == signal.SIGTERM
-        if not front.forward(number) and (ended := front.poll()) is not None:
+        training.was_terminated |= number == signal.SIGTERM
+        if not training.forward(number) and (ended := training.poll()) is not None:
             raise SystemExit(ended.status)  # only output is left to copy, and its reader may be blocked
 
     def detach(number: int, _frame: object) -> None:
-        if front.stays:
+        if training.must_outlive_training:
             return
         os._exit(128 + number)  # the terminal is gone; the training continues
 
     def pause(_number: int, _frame: object) -> None:
-        front.signal_group(signal.SIGSTOP)  # SIGTSTP does nothing to a group without a terminal
+        training.signal_group(signal.SIGSTOP)  # SIGTSTP does nothing to a group without a terminal
         os.kill(os.getpid(), signal.SIGSTOP)
-        front.signal_group(signal.SIGCONT)  # the shell has continued this process
+        training.signal_group(signal.SIGCONT)  # the shell has continued this process
 
     handlers: dict[int, Callable[[int, object], None]] = dict.fromkeys(supervise.FORWARDED, forward)
     handlers[signal.SIGTSTP] = pause

@@ -24,7 +24,7 @@ STDERR = "stderr.log"
 STREAMS = (STDOUT, STDERR)
 OUTPUT = (rundir.CONSOLE, *STREAMS)
 
-MIN_FREE_BYTES = 1 << 20  # on the disk of the runs: with less, nothing is recorded
+MIN_FREE_BYTES_TO_RECORD = 1 << 20  # on the disk of the runs: with less, nothing is recorded
 MIN_OUTPUT_BYTES = 512 << 20  # with less, prints could fill the disk faster than older ones are freed, and then fail
 CHUNK = 1 << 18
 WRITERS_SECONDS = 0.1  # between two looks whether the program has closed its output
@@ -33,8 +33,8 @@ PARTIAL_SECONDS = 0.5  # that the merge waits for the rest of a line
 
 def check_room(runs: Path) -> None:
     """Raise OSError if there is no space for a run below `runs`."""
-    if free_bytes(next(path for path in (runs, *runs.parents) if path.exists())) < MIN_FREE_BYTES:
-        raise OSError(errno.ENOSPC, f"less than {MIN_FREE_BYTES >> 20} MiB are free", str(runs))
+    if free_bytes(next(path for path in (runs, *runs.parents) if path.exists())) < MIN_FREE_BYTES_TO_RECORD:
+        raise OSError(errno.ENOSPC, f"less than {MIN_FREE_BYTES_TO_RECORD >> 20} MiB are free", str(runs))
 
 
 def free_bytes(path: Path) -> int:

@@ -27,14 +27,14 @@ from monitor.runs import catalogue
 from trainhooks.protocol import events, limits, process_identity, rundir
 
 if TYPE_CHECKING:
-    from monitor.console.last_words import LastWords
+    from monitor.console.printed_error import PrintedError
     from monitor.sources.host import HostSource
 
 
-INTERVAL = 1.0  # seconds between readings
+READING_SECONDS = 1.0  # seconds between readings
 CONSOLE_DELAY = 0.05  # seconds; a program that ends sooner and prints nothing needs no console reader
 STARTUP_READINGS = 5  # after so many readings all modules are loaded
-READ_SECONDS = 4.0  # at most for the rest of the output after the program has ended
+MAX_READ_REST_SECONDS = 4.0  # at most for the rest of the output after the program has ended
 
 
 class Recorder:
@@ -45,15 +45,15 @@ class Recorder:
         Args:
             roots: returns the pids at the roots of the training's process trees.
         """
-        from monitor.running.reach import Reach
+        from monitor.running.hooks_check import HooksCheck
         from monitor.sources.gpu_source import GpuPoller
         from monitor.sources.host import HostSource
 
         self._writer = writer
         self._roots = roots
         self._host: HostSource = HostSource(run)
-        self._gpus = GpuPoller(INTERVAL, writer.write, lambda: self._host.members, self._complain)
-        self._reach = Reach(run)
+        self._gpus = GpuPoller(READING_SECONDS, writer.write, lambda: self._host.members, self._complain)
+        self._hooks_check = HooksCheck(run)
         self._trouble: set[str] = set()
 
     def poll(self) -> None:
@@ -62,7 +62,7 @@ class Recorder:
             host = self._host.read(self._roots(), time.monotonic())
             host.note = self._gpus.trouble()
             self._writer.write(host)
-            why = self._reach.check(self._host.members)
+            why = self._hooks_check.check(self._host.members)
             if why is not None:
                 self._writer.write(events.Note(producer="", seq=0, t=host.t, text=why, code=NOT_LOADED))
         except Exception as error:
@@ -91,7 +91,7 @@ class Recorder:
             if polls == STARTUP_READINGS:
                 memory_tuning.settled()
             now = time.monotonic()
-            due = max(due + INTERVAL, now)  # when late, continue from now, without a burst
+            due = max(due + READING_SECONDS, now)  # when late, continue from now, without a burst
             if ended(due - now):
                 break
         self._gpus.stop()
@@ -108,7 +108,7 @@ class KernelKills:
         self._membership = text_of(f"/proc/{pid}/cgroup")  # it has none once it has ended
         self._before = self._read()
 
-    def so_far(self) -> int | None:
+    def count(self) -> int | None:
         """Return how many were killed since this was made; None where the system does not say."""
         now = self._read()
         return None if now is None or self._before is None else max(0, now - self._before)
@@ -117,31 +117,31 @@ class KernelKills:
         return None if self._membership is None else self._cgroup.oom_kills(self._membership)
 
 
-SPARE = ".exit"  # reserves the disk space of the exit file
-SPARE_BYTES = 4096
+EXIT_RESERVE = ".exit"  # reserves the disk space of the exit file
+EXIT_RESERVE_BYTES = 4096
 
 
-def spare(run: Path) -> None:
+def reserve_exit_file(run: Path) -> None:
     """Reserve disk space for the exit file, so that the exit can be recorded on a full disk."""
-    with contextlib.suppress(OSError), open(run / SPARE, "wb", opener=rundir.privately) as out:
-        out.write(b" " * SPARE_BYTES)
+    with contextlib.suppress(OSError), open(run / EXIT_RESERVE, "wb", opener=rundir.privately) as out:
+        out.write(b" " * EXIT_RESERVE_BYTES)
 
 
-LAST_BYTES = 1 << 16  # of the output, in which the error that ended the program is looked for
+ERROR_SEARCH_BYTES = 1 << 16  # of the output, in which the error that ended the program is looked for
 SENT_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # what was printed before is no cause
 
 
-def _last_words(run: Path, returncode: int) -> LastWords | None:
+def _printed_error(run: Path, returncode: int) -> PrintedError | None:
     """Return the error that the program printed last, where it failed by itself."""
     if returncode == 0 or -returncode in SENT_BY_OTHERS:
         return None
-    from monitor.console.last_words import last_words
+    from monitor.console.printed_error import printed_error
 
     try:
         with open(run / rundir.CONSOLE, "rb", opener=rundir.at_once) as console:
-            console.seek(max(0, os.fstat(console.fileno()).st_size - LAST_BYTES))
-            text = console.read(LAST_BYTES).decode(errors="replace")
-        return last_words(text, str((rundir.read_json(run / rundir.IDENTITY) or {}).get("cwd") or "/"))
+            console.seek(max(0, os.fstat(console.fileno()).st_size - ERROR_SEARCH_BYTES))
+            text = console.read(ERROR_SEARCH_BYTES).decode(errors="replace")
+        return printed_error(text, str((rundir.read_json(run / rundir.IDENTITY) or {}).get("cwd") or "/"))
     except Exception:  # no output in a file, or one of a kind that nobody thought of; the exit is recorded without it
         return None
 
@@ -159,7 +159,7 @@ def write_exit(run: Path, writer: Writer | None, returncode: int, oom_kills: int
     if writer is not None:
         exit_ = events.Exit(producer="", seq=0, t=ended_monotonic, exit_code=code, signal=by_signal)
         exit_.oom_kills = oom_kills
-        words = _last_words(run, returncode)
+        words = _printed_error(run, returncode)
         if words is not None:
             exit_.error, exit_.place = words.error, words.place
         writer.write(exit_)
@@ -171,23 +171,23 @@ def write_exit(run: Path, writer: Writer | None, returncode: int, oom_kills: int
     }
     try:
         rundir.write_json(run / rundir.EXIT, known)
-        (run / SPARE).unlink(missing_ok=True)
+        (run / EXIT_RESERVE).unlink(missing_ok=True)
     except OSError:  # a full disk
-        _write_into_spare(run, known)
+        _write_into_reserve(run, known)
 
 
-def _write_into_spare(run: Path, known: dict[str, object]) -> None:
+def _write_into_reserve(run: Path, known: dict[str, object]) -> None:
     """Overwrite the reserved blocks and rename the file: neither needs disk space."""
     with contextlib.suppress(OSError):  # the waiting process still returns the code to its caller
-        with open(run / SPARE, "r+b") as out:
-            out.write(json.dumps(known).encode().ljust(SPARE_BYTES))
-        os.replace(run / SPARE, run / rundir.EXIT)
+        with open(run / EXIT_RESERVE, "r+b") as out:
+            out.write(json.dumps(known).encode().ljust(EXIT_RESERVE_BYTES))
+        os.replace(run / EXIT_RESERVE, run / rundir.EXIT)
 
 
 # The program's output
 
 
-class Watch:
+class OutputReader:
     """Read a run's output in a thread until `finish`, and record its steps and metrics."""
 
     def __init__(self, run: Path) -> None:
@@ -198,7 +198,7 @@ class Watch:
 
     def _read(self) -> None:
         try:
-            if self._over.wait(CONSOLE_DELAY) and not _printed(self._run):
+            if self._over.wait(CONSOLE_DELAY) and not _has_output(self._run):
                 return
             from monitor.running.console_recorder import ConsoleRecorder  # slow to import; here nothing waits for it
 
@@ -210,12 +210,12 @@ class Watch:
             traceback.print_exc()
 
     def finish(self) -> None:
-        """Wait at most `READ_SECONDS` until the rest of the output is read."""
+        """Wait at most `MAX_READ_REST_SECONDS` until the rest of the output is read."""
         self._over.set()
-        self._thread.join(READ_SECONDS)
+        self._thread.join(MAX_READ_REST_SECONDS)
 
 
-def _printed(run: Path) -> bool:
+def _has_output(run: Path) -> bool:
     """Return whether there is any output."""
     for path in output.output_files(run):
         with contextlib.suppress(OSError):
@@ -227,7 +227,7 @@ def _printed(run: Path) -> bool:
 # A separate recorder process
 
 
-def elect(run: Path) -> tuple[bool, rundir.Lock | None]:
+def acquire_recorder_lock(run: Path) -> tuple[bool, rundir.Lock | None]:
     """Return whether this process shall record `run`, and the lock that it then holds (None without working locks)."""
     try:
         lock = rundir.Lock.acquire(rundir.recorder_lock(run))
@@ -236,7 +236,7 @@ def elect(run: Path) -> tuple[bool, rundir.Lock | None]:
     return lock is not None, lock
 
 
-def ensure(run: Path) -> None:
+def ensure_recorder(run: Path) -> None:
     """Start a recorder for a running run that has none, unless the directory belongs to another user."""
     with contextlib.suppress(OSError):
         if run.stat().st_uid != os.getuid():
@@ -259,8 +259,8 @@ def ensure(run: Path) -> None:
 def main(path: str) -> None:
     """Record a run until its training has ended."""
     run = Path(path)
-    elected, lock = elect(run)
-    if not elected:
+    records, lock = acquire_recorder_lock(run)
+    if not records:
         return
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     writer = Writer(run)
@@ -277,11 +277,11 @@ def main(path: str) -> None:
         time.sleep(seconds)
         if rundir.run_alive(run):
             return False
-        time.sleep(INTERVAL)  # check twice: a process may be handing the run to another one
+        time.sleep(READING_SECONDS)  # check twice: a process may be handing the run to another one
         return not rundir.run_alive(run)
 
     recorder = Recorder(run, writer, lambda: [process.pid for process in catalogue.processes(run)])
-    reading = Watch(run)
+    reading = OutputReader(run)
     over = threading.Event()
     threading.Thread(target=lifetime.obey_requests, args=(run, over), daemon=True).start()
     recorder.record(ended)

@@ -19,9 +19,9 @@ from monitor.sources.sockets import Publisher, Refused, few_descriptors, remove_
 from trainhooks.protocol import rundir
 from trainhooks.protocol.journal import MAX_DATAGRAM
 
-CHECK_SECONDS = 1.0  # between two checks of what viewers that connect have left
+VIEWERS_SECONDS = 1.0  # between two checks of what viewers that connect have left
 LAST_DESCRIPTORS = 16  # with fewer free it stops publishing, since libzmq aborts where a viewer finds none
-PATIENCE = 2.0  # seconds to wait for the thread's end
+MAX_JOIN_SECONDS = 2.0  # seconds to wait for the thread's end
 
 
 class Relay:
@@ -70,7 +70,7 @@ class Relay:
                 while batch := inbox.recv(MAX_DATAGRAM):  # empty when it was shut down, and all is read
                     publisher.publish(batch)
                     if (now := time.monotonic()) >= check_at:
-                        check_at = now + CHECK_SECONDS
+                        check_at = now + VIEWERS_SECONDS
                         if few_descriptors(LAST_DESCRIPTORS):
                             raise Refused(f"fewer than {LAST_DESCRIPTORS} file descriptors are free (ulimit -n)")
             finally:
@@ -85,4 +85,4 @@ class Relay:
             if self._inbox is not None:
                 with contextlib.suppress(OSError):
                     self._inbox.shutdown(socket.SHUT_RD)
-        self._thread.join(PATIENCE)
+        self._thread.join(MAX_JOIN_SECONDS)

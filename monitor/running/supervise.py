@@ -33,9 +33,10 @@ from monitor.running.journal_writer import Writer
 from monitor.running.relay import Relay
 from trainhooks.protocol import events, limits, process_identity, rundir
 
-LOG = "supervisor.log"
+LOG_NAME = "supervisor.log"
 MERGE_SECONDS = 0.1
-PATIENCE = 2.0  # seconds to wait for the last reading of a driver that may hang, and for a terminal's last output
+# Seconds to wait for the last reading of a driver that may hang, and for a terminal's last output.
+MAX_END_SECONDS = 2.0
 
 # Signals that terminals, session managers and people send to all of trainmon's processes. They must not end the
 # recording of a running training; the front passes on those that are meant for the training.
@@ -57,7 +58,7 @@ class Plan:
     run: Path
     command: list[str]
     environment: dict[str, str]
-    apart: bool = False  # stdout and stderr in separate files
+    separate_streams: bool = False  # stdout and stderr in separate files
     unrecorded: str | None = None  # why the output goes to the caller's own stdout and stderr, and to no file
     read_live: bool = False  # whether somebody reads the output as it comes, on a terminal or the dashboard
     inherit_stdin: bool = False
@@ -66,7 +67,7 @@ class Plan:
     signal_mask: set[signal.Signals | int] = field(default_factory=set)  # of the training
     state: ExecState = field(default_factory=ExecState)  # what else the training would have had from its caller
     warning: str | None = None  # to show to the user
-    witness: int = -1  # the end of a pipe to the front, for the signals that reach the supervisor
+    signal_pipe: int = -1  # the end of a pipe to the front, for the signals that reach the supervisor
     front: int = 0  # its pid
     copied: output.Copied | None = None  # what the front has passed on of the output
 
@@ -83,10 +84,11 @@ def main(plan: Plan, ready: int) -> NoReturn:
         for number in IGNORED_SIGNALS:
             # A handler, not SIG_IGN: the training would inherit the latter. Ignored signals stay ignored (nohup).
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, lambda number, _: _tell_front(plan.witness, number))
+                signal.signal(number, lambda number, _: _tell_front(plan.signal_pipe, number))
         signal.pthread_sigmask(signal.SIG_SETMASK, plan.signal_mask)
-        recorder.spare(plan.run)
-        recorder.elect(plan.run)  # held until this process ends; before a reader sees the run without a recorder
+        recorder.reserve_exit_file(plan.run)
+        # Held until this process ends; before a reader sees the run without a recorder.
+        recorder.acquire_recorder_lock(plan.run)
         try:
             child, master = _start(plan)
         except OSError as error:
@@ -138,7 +140,7 @@ def _start(plan: Plan) -> tuple[int, int | None]:
     errors: int | None = subprocess.STDOUT
     if plan.terminal is not None:
         master, out = _open_terminal(*plan.terminal)
-    elif plan.apart:
+    elif plan.separate_streams:
         out = output.open_append(plan.run / output.STDOUT)
         errors = output.open_append(plan.run / output.STDERR)
     elif plan.unrecorded is not None:
@@ -203,7 +205,7 @@ def _leave_terminal(run: Path) -> None:
     """Release the caller's terminal, streams and working directory, so that nobody waits for us to close them."""
     devnull = os.open(os.devnull, os.O_RDWR)
     try:
-        log = output.open_append(run / LOG)
+        log = output.open_append(run / LOG_NAME)
     except OSError:
         log = devnull
     for target, source in ((0, devnull), (1, devnull), (2, log)):
@@ -219,7 +221,7 @@ def _record_until_end(plan: Plan, child: int, master: int | None) -> None:
         writer.write(
             events.Note(producer="", seq=0, t=time.monotonic(), text=plan.warning, level="warning", code="tied")
         )
-    merge = output.Merge.of(plan.run) if plan.apart else None
+    merge = output.Merge.of(plan.run) if plan.separate_streams else None
     threading.Thread(target=_keep_within, args=(plan, writer, merge, over), daemon=True).start()
     with contextlib.suppress(OSError):
         os.nice(5)  # where cores are short, the training has priority; not before the thread that keeps the disk free
@@ -230,22 +232,22 @@ def _record_until_end(plan: Plan, child: int, master: int | None) -> None:
     threading.Thread(target=_prune, args=(writer, over), daemon=True).start()
     moving = threading.Thread(target=_move_output, args=(plan.run, merge, master, over), daemon=True)
     moving.start()
-    reading = recorder.Watch(plan.run)
+    reading = recorder.OutputReader(plan.run)
     kills = _kernel_kills(child)
     returncode = _await_end(child)
     over.set()
-    moving.join(PATIENCE if master is not None else None)
+    moving.join(MAX_END_SECONDS if master is not None else None)
     if merge is not None:
         merge.finish()
     reading.finish()
-    recorder.write_exit(plan.run, writer, returncode, kills.so_far() if kills is not None else None)
-    recording.join(PATIENCE)
+    recorder.write_exit(plan.run, writer, returncode, kills.count() if kills is not None else None)
+    recording.join(MAX_END_SECONDS)
     if writer is not None:
         writer.close()
     if relay is not None:
         relay.close()
     with contextlib.suppress(OSError):
-        log = plan.run / LOG
+        log = plan.run / LOG_NAME
         if log.stat().st_size == 0:
             log.unlink()
 

@@ -96,7 +96,7 @@ _encoder = msgspec.msgpack.Encoder(enc_hook=_as_bytes)
 STATE_CACHE = "state.cache"
 MIN_JOURNAL_BYTES = 8 << 20  # smaller journals, up to some 25,000 steps, are read quickly anyway
 MAX_CACHE_BYTES = 1 << 28  # a thousand ranks take some 30 MB
-HEAD_BYTES = 512  # at the start of a journal; they identify it
+IDENTIFYING_BYTES = 512  # at the start of a journal; they identify it
 
 
 class _KeptState(msgspec.Struct):
@@ -141,7 +141,7 @@ def recall_state(source: RunDirectory) -> RunState | None:
 def _head(path: Path, upto: int) -> int | None:
     try:
         with open(path, "rb", opener=rundir.at_once) as source:
-            return zlib.crc32(source.read(min(HEAD_BYTES, upto)))
+            return zlib.crc32(source.read(min(IDENTIFYING_BYTES, upto)))
     except OSError:
         return None
 

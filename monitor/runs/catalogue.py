@@ -24,21 +24,21 @@ from trainhooks.protocol.limits import MAX_INTEGER, MAX_NAME, MAX_TEXT, clean
 # Entries of the wrong type are dropped and count as unknown: the files may be written by hand or by other versions.
 
 MAX_WORDS = 4096  # of a command
-LATEST = 253_402_300_799.0  # the last second of the year 9999, the limit of datetime
+MAX_TIMESTAMP = 253_402_300_799.0  # the last second of the year 9999, the limit of datetime
 
 
 def identity(run: Path) -> dict[str, Any]:
     """Return the content of `run.json`; the run's id defaults to the name of its directory."""
-    return {"id": _text(run.absolute().name), **tidy(rundir.read_json(run / rundir.IDENTITY), _IDENTITY)}
+    return {"id": _text(run.absolute().name), **checked_fields(rundir.read_json(run / rundir.IDENTITY), _IDENTITY)}
 
 
 def ending(run: Path) -> dict[str, Any] | None:
     """Return the content of `exit.json`; None while there is none."""
     content = rundir.read_json(run / rundir.EXIT)
-    return None if content is None else tidy(content, _ENDING)
+    return None if content is None else checked_fields(content, _ENDING)
 
 
-def tidy(content: dict[str, Any] | None, types: dict[str, Callable[[Any], Any]]) -> dict[str, Any]:
+def checked_fields(content: dict[str, Any] | None, types: dict[str, Callable[[Any], Any]]) -> dict[str, Any]:
     """Return the entries cleaned, without known keys of the wrong type. Unknown keys pass as facts do."""
     known = tidy_facts(content or {})
     for key, convert in types.items():
@@ -67,7 +67,7 @@ def _amount(value: Any) -> float | int | None:
 
 
 def _moment(value: Any) -> float | None:
-    return float(value) if type(value) in (int, float) and 0 <= value <= LATEST else None
+    return float(value) if type(value) in (int, float) and 0 <= value <= MAX_TIMESTAMP else None
 
 
 def _yes(value: Any) -> bool | None:
@@ -120,7 +120,7 @@ _ENDING: dict[str, Callable[[Any], Any]] = {
 
 # The list of runs.
 
-REACH = 64 * 1024  # bytes read at each end of a journal
+JOURNAL_END_BYTES = 64 * 1024  # bytes read at each end of a journal
 JOURNALS = ("rank-", "node-", "console-")  # how the names of a run's journals begin
 FRESH_SECONDS = 90.0  # a journal on a shared disk that grew this recently is still written: attribute caches hold 60 s
 
@@ -390,24 +390,24 @@ def _modified(path: Path) -> float:
 
 
 def _head(path: Path) -> list[bytes]:
-    """Return the whole lines within the first `REACH` bytes."""
+    """Return the whole lines within the first `JOURNAL_END_BYTES` bytes."""
     try:
         with open(path, "rb", opener=rundir.at_once) as source:
-            return source.read(REACH).split(b"\n")[:-1]
+            return source.read(JOURNAL_END_BYTES).split(b"\n")[:-1]
     except OSError:
         return []
 
 
 def _tail(path: Path) -> list[bytes]:
-    """Return the whole lines within the last `REACH` bytes."""
+    """Return the whole lines within the last `JOURNAL_END_BYTES` bytes."""
     try:
         with open(path, "rb", opener=rundir.at_once) as source:
             size = os.fstat(source.fileno()).st_size
-            source.seek(max(0, size - REACH))
-            lines = source.read(REACH).split(b"\n")[:-1]
+            source.seek(max(0, size - JOURNAL_END_BYTES))
+            lines = source.read(JOURNAL_END_BYTES).split(b"\n")[:-1]
     except OSError:
         return []
-    return lines if size <= REACH else lines[1:]
+    return lines if size <= JOURNAL_END_BYTES else lines[1:]
 
 
 def _events(lines: list[bytes]) -> Iterator[Event]:

@@ -17,7 +17,7 @@ from monitor.sources.run_directory import RunDirectory
 from trainhooks.protocol import rundir
 from trainhooks.protocol.limits import MAX_LINE
 
-HEAD_BYTES = 1 << 20  # of each journal that stay: who wrote it, and the start of the training
+KEPT_HEAD_BYTES = 1 << 20  # of each journal that stay: who wrote it, and the start of the training
 LEAST_PRIORITY = 19
 
 
@@ -62,7 +62,7 @@ def _free_older(journal: Path, share: int, read: int | None) -> int:
     with open(journal, "rb") as source:
         size = os.fstat(source.fileno()).st_size
         newest = size - share // 2
-        begin = _line_after(source.fileno(), min(HEAD_BYTES, share // 4))
+        begin = _line_after(source.fileno(), min(KEPT_HEAD_BYTES, share // 4))
         end = _line_after(source.fileno(), newest if read is None else min(newest, read - MAX_LINE))
     if end <= begin or not sparse_files.free(journal, begin, end):
         return 0

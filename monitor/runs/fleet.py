@@ -21,11 +21,11 @@ from monitor.runs.catalogue import RunEntry
 from monitor.runs.follow import Run, load
 from trainhooks.protocol.vocabulary import HIGHER_IS_BETTER, LOWER_IS_BETTER
 
-MAX_READ = 200  # runs whose reports are read; older ones show only what `trainmon ls` shows
+MAX_READ_RUNS = 200  # runs whose reports are read; older ones show only what `trainmon ls` shows
 MAX_FOLLOWED = 32  # running runs that are followed event by event
-SPARE = 0.5  # seconds of reading ended runs in one call, so that the list stays responsive
-MIN_STEPS = 20  # steps of an ended run from which its speed counts for the typical speed of its command
-STRETCHES = 100  # means of a run's step times that are kept for its sparkline
+READ_SECONDS = 0.5  # seconds of reading ended runs in one call, so that the list stays responsive
+MIN_SPEED_STEPS = 20  # steps of an ended run from which its speed counts for the typical speed of its command
+MAX_PACE_VALUES = 100  # means of a run's step times that are kept for its sparkline
 GROUP_TAG, PLANNED_TAG = "group", "planned"  # --tag group=NAME, --tag planned=N: runs of a sweep, and how many
 
 # Words in names of metrics of held-out data, which are preferred for judging a run.
@@ -72,7 +72,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RunSummary:
     """The part of a View that is kept: there may be hundreds of runs."""
 
     report: Report
@@ -80,11 +80,11 @@ class Seen:
     pace: tuple[float, ...]
 
 
-def seen(view: View) -> Seen:
-    return Seen(view.report, view.verdict, outline(view.step_seconds.mean))
+def summarize(view: View) -> RunSummary:
+    return RunSummary(view.report, view.verdict, sampled_pace(view.step_seconds.mean))
 
 
-def outline(values: Sequence[float], most: int = STRETCHES) -> tuple[float, ...]:
+def sampled_pace(values: Sequence[float], most: int = MAX_PACE_VALUES) -> tuple[float, ...]:
     """Return the means of the values over at most `most` equal stretches, without unknown values."""
     return tuple(fmean(known) for known in stretches(values, most) if known)
 
@@ -173,11 +173,11 @@ def grouped(rows: Iterable[Row]) -> list[Group]:
     return [Group(None if alone[key] else key.removeprefix("group "), tuple(paths)) for key, paths in groups.items()]
 
 
-def judged(pairs: list[tuple[RunEntry, Report | None]]) -> list[Row]:
+def with_typical_speed(pairs: list[tuple[RunEntry, Report | None]]) -> list[Row]:
     """Return rows with speeds relative to the expected one, else to the typical one of the same command."""
     typical: dict[tuple[str, ...], list[float]] = {}
     for entry, report in pairs:
-        if report is not None and entry.state == "finished" and report.progress.steps_done >= MIN_STEPS:
+        if report is not None and entry.state == "finished" and report.progress.steps_done >= MIN_SPEED_STEPS:
             speed = report.throughput.steps_per_second
             if speed and entry.command:
                 typical.setdefault(entry.command, []).append(speed)
@@ -188,7 +188,7 @@ def judged(pairs: list[tuple[RunEntry, Report | None]]) -> list[Row]:
     return rows
 
 
-def with_seen(rows: Iterable[Row], summaries: Iterable[Seen | None]) -> Iterator[Row]:
+def with_summaries(rows: Iterable[Row], summaries: Iterable[RunSummary | None]) -> Iterator[Row]:
     """Return the rows with the fields that are not in a report: verdict and pace."""
     for row, view in zip(rows, summaries, strict=True):
         yield replace(row, verdict=view.verdict, pace=view.pace) if view is not None else row
@@ -213,7 +213,7 @@ def _ratio(entry: RunEntry, report: Report | None, typical: list[float]) -> tupl
 class Fleet:
     """Read the runs of this machine. A call to `groups` is bounded in time; the next call reads more."""
 
-    _ended: dict[Path, Seen] = field(default_factory=dict)
+    _ended: dict[Path, RunSummary] = field(default_factory=dict)
     _followed: dict[Path, Run] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     reading: bool = True  # whether some reports have not been read yet
@@ -226,13 +226,15 @@ class Fleet:
     def _groups(self) -> list[Group]:
         entries = catalogue.list_runs()
         self._forget({entry.path for entry in entries})
-        until = time.monotonic() + SPARE
+        until = time.monotonic() + READ_SECONDS
         self.reading = False
-        summaries = [self._seen(entry, until) if place < MAX_READ else None for place, entry in enumerate(entries)]
+        summaries = [
+            self._summary(entry, until) if place < MAX_READ_RUNS else None for place, entry in enumerate(entries)
+        ]
         reports = [view.report if view is not None else None for view in summaries]
-        return grouped(with_seen(judged(list(zip(entries, reports, strict=True))), summaries))
+        return grouped(with_summaries(with_typical_speed(list(zip(entries, reports, strict=True))), summaries))
 
-    def _seen(self, entry: RunEntry, until: float) -> Seen | None:
+    def _summary(self, entry: RunEntry, until: float) -> RunSummary | None:
         path = entry.path
         if entry.state == "running":
             return self._living(path, until)
@@ -242,10 +244,10 @@ class Fleet:
             if time.monotonic() > until:
                 self.reading = True
                 return None
-            self._ended[path] = seen(load(path, measured=False))
+            self._ended[path] = summarize(load(path, measured=False))
         return self._ended[path]
 
-    def _living(self, path: Path, until: float) -> Seen | None:
+    def _living(self, path: Path, until: float) -> RunSummary | None:
         run = self._followed.get(path)
         if run is None:
             if len(self._followed) >= MAX_FOLLOWED:
@@ -253,12 +255,12 @@ class Fleet:
             run = self._followed[path] = Run(path)
         while run.advance() and time.monotonic() < until:
             pass
-        return seen(run.view())
+        return summarize(run.view())
 
-    def _forget(self, there: set[Path]) -> None:
-        for path in [known for known in self._followed if known not in there]:
+    def _forget(self, paths: set[Path]) -> None:
+        for path in [known for known in self._followed if known not in paths]:
             self._followed.pop(path).close()
-        for path in [known for known in self._ended if known not in there]:
+        for path in [known for known in self._ended if known not in paths]:
             del self._ended[path]
 
     def close(self) -> None:

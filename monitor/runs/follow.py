@@ -33,17 +33,19 @@ from monitor.step_blocks import StepBlock
 from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.events import Event, Frames, Gpu, GpuTime, Host, Pulse
 
-LIVENESS = 1.0  # seconds between two checks whether the training is alive
-SLICE = 0.02  # seconds of folding before other threads get the interpreter, so that the screen stays responsive
-FRAME = 0.15  # seconds from one view to the next at least: a step's end shows within 0.2 s, at a small CPU cost
+LIVENESS_SECONDS = 1.0  # seconds between two checks whether the training is alive
+FOLD_SECONDS = 0.02  # seconds of folding before other threads get the interpreter, so that the screen stays responsive
+# Seconds from one view to the next at least: a step's end shows within 0.2 s, at a small CPU cost.
+MIN_VIEW_SECONDS = 0.15
 LOADING_FRAME = 0.45  # the same while a long history is read: fewer views leave it more time
 # Seconds for which findings, tables, curves and details are reused: most of a view's cost. Panels draw no faster.
 WHOLE_FRAME = 1.0
-TICK = 1.0  # seconds of the run's own time from one view to the next at most: clocks on the screen show seconds
+# Seconds of the run's own time from one view to the next at most: clocks on the screen show seconds.
+MAX_VIEW_SECONDS = 1.0
 RESTING_FRAME = 5.0  # seconds between two views of a run that ended some time ago, and how long ago that is
 RESTING_POLL = 0.5  # seconds between two readings of such a run
 FIRST_PAINT = 0.5  # seconds in which a long history is not read, so that the first screen appears quickly
-SEVERAL = "several-trainings"  # the code of the alert that says so
+SEVERAL_TRAININGS = "several-trainings"  # the code of the alert that says so
 PERIODIC = (Pulse, Frames, Gpu, Host, GpuTime)  # frequent events, shown at the next tick
 
 
@@ -65,7 +67,7 @@ class Run:
         self._stopped = False  # by `trainmon stop` or the dashboard
         self._fully_read = False  # whether everything that the run wrote before its end has been read
         self._starting: Open = ()
-        self._checked_at = -LIVENESS
+        self._checked_at = -LIVENESS_SECONDS
         self._bounds = _bounds()
         self._products = product_store.load()
         self._log = FindingLog()
@@ -87,7 +89,7 @@ class Run:
         self.state = recalled or RunState()
         self._kept = self.source.bytes_read()
 
-    def advance(self, seconds: float = SLICE) -> bool:
+    def advance(self, seconds: float = FOLD_SECONDS) -> bool:
         """Fold new events for about `seconds`. Return whether more can be read now."""
         until = time.monotonic() + seconds
         if self.source.is_stale:  # another training leads
@@ -116,7 +118,7 @@ class Run:
     def check(self) -> None:
         """Read what is not in the events: identity, liveness, exit."""
         now = time.monotonic()
-        if now - self._checked_at < LIVENESS and not (self._alive and self.state.ending is not None):
+        if now - self._checked_at < LIVENESS_SECONDS and not (self._alive and self.state.ending is not None):
             return
         self._checked_at = now
         self._identity = identity(self.path)
@@ -169,7 +171,7 @@ class Run:
         )
         console, seen = self._console.poll()
         times = self._arrivals.of(len(console), seen, time.monotonic())
-        current = picture(self.state, context, self.before, None if whole else self._whole)
+        current = build_view(self.state, context, self.before, None if whole else self._whole)
         self._whole = current if current.report.outcome.state == "running" else None
         self._tell_trainings(current)
         if self._bounds is not None:
@@ -193,8 +195,10 @@ class Run:
         view.report.run.trainings = line
         if line is not None:
             since = self.source.streams[1].first.hello.wall or None
-            others = [row for row in view.report.alerts if row.code != SEVERAL]  # an earlier view's list may be reused
-            view.report.alerts = [*others, Alert(since, SEVERAL, line)]
+            others = [
+                row for row in view.report.alerts if row.code != SEVERAL_TRAININGS
+            ]  # an earlier view's list may be reused
+            view.report.alerts = [*others, Alert(since, SEVERAL_TRAININGS, line)]
 
     def _finding_changes(self, view: View, loading: bool) -> tuple[FindingChange, ...]:
         """Return the findings that changed since the last view; add all changes so far to the report's alerts."""
@@ -237,7 +241,7 @@ def _bounds() -> Bounds | None:
         return None
 
 
-def picture(state: RunState, context: RunContext, before: Side | None = None, last: View | None = None) -> View:
+def build_view(state: RunState, context: RunContext, before: Side | None = None, last: View | None = None) -> View:
     """Return the view of a state with its report and findings: all of a view that comes from the events.
 
     Args:
@@ -304,15 +308,19 @@ def _side(view: View) -> Side:
 
 
 def _until_next_second(known: Report) -> float:
-    """Return the seconds until the elapsed time of a run is another whole second; `TICK` where it does not grow."""
+    """Return the seconds until the elapsed time shows another second; `MAX_VIEW_SECONDS` where it does not grow."""
     elapsed = known.progress.elapsed_seconds
-    return TICK if elapsed is None or known.outcome.state != "running" else TICK - elapsed % TICK
+    return (
+        MAX_VIEW_SECONDS
+        if elapsed is None or known.outcome.state != "running"
+        else MAX_VIEW_SECONDS - elapsed % MAX_VIEW_SECONDS
+    )
 
 
 class Follower:
     """Follow a run in a thread: pass on a frozen view at once when there is news, else every second."""
 
-    def __init__(self, path: Path, frame: float = FRAME) -> None:
+    def __init__(self, path: Path, frame: float = MIN_VIEW_SECONDS) -> None:
         """
         Args:
             frame: seconds from one view to the next at least.

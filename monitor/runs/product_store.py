@@ -19,7 +19,7 @@ from trainhooks.protocol import rundir
 from trainhooks.protocol.limits import MAX_NAME, clean
 
 VERSION = 1
-MAX_BYTES = 256 * 1024  # of the whole file; an entry takes half a kilobyte
+MAX_STORE_BYTES = 256 * 1024  # of the whole file; an entry takes half a kilobyte
 MAX_CARDS = 64  # the newest are kept
 # Times the listed peak. Cards run about a tenth above their data sheets; more is no measurement.
 MAX_PEAK_RATIO = 1.5
@@ -86,8 +86,8 @@ def _read(path: Path) -> Any:
     with open(path, "rb", opener=rundir.at_once) as source:
         if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
             raise ValueError("not a regular file")
-        content = source.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
+        content = source.read(MAX_STORE_BYTES + 1)
+    if len(content) > MAX_STORE_BYTES:
         raise ValueError("too large")
     try:
         return json.loads(content)

@@ -22,16 +22,16 @@ from monitor.model.wall_time import RunContext
 from monitor.runs import product_store
 from monitor.runs.caches import decoder_of, encoded
 from monitor.runs.catalogue import identity, resolve
-from monitor.runs.follow import SLICE, picture
+from monitor.runs.follow import FOLD_SECONDS, build_view
 from monitor.sources import streams
 from monitor.sources.recording import Recording
 from trainhooks.protocol import rundir
 from trainhooks.protocol.limits import clean
 
-FRAME = 0.45  # seconds between two views
+VIEW_SECONDS = 0.45  # seconds between two views
 KEEP_EVERY = 20_000  # events between two kept states: half a second of folding
 MAX_KEPT = 24  # states; at this number every other one is dropped and the distance between them doubles
-SLOWEST, FASTEST = 1 / 16, 1024.0
+MIN_SPEED, MAX_SPEED = 1 / 16, 1024.0
 
 _decoder = decoder_of(RunState)
 
@@ -72,7 +72,7 @@ class Player:
     def length(self) -> float:
         return self._recording.end - self._recording.begin
 
-    def play_to(self, moment: float, seconds: float = SLICE) -> bool:
+    def play_to(self, moment: float, seconds: float = FOLD_SECONDS) -> bool:
         """Fold towards a moment for about `seconds`. Return whether it is reached."""
         recording = self._recording
         moment = min(max(moment, recording.begin), recording.end)
@@ -123,7 +123,7 @@ class Player:
         """Return the view at this moment of the recording."""
         alive = self._lives or (not self.at_end and self.state.ending is None)
         missing = self._recording.missing
-        return picture(self.state, RunContext(self._known, self.now, alive, missing, products=self._products))
+        return build_view(self.state, RunContext(self._known, self.now, alive, missing, products=self._products))
 
 
 class Playback:
@@ -179,7 +179,7 @@ class Playback:
             self._paused = not self._paused
 
     def _change_speed(self, factor: float) -> None:
-        self._speed = min(max(self._speed * factor, SLOWEST), FASTEST)
+        self._speed = min(max(self._speed * factor, MIN_SPEED), MAX_SPEED)
 
     def _go(self, moment: float, stay: bool) -> None:
         self._target = moment
@@ -200,7 +200,7 @@ class Playback:
             if not self._stopped:
                 on_view(self.view())
             resting = self._paused or self._player.at_end
-            self._wake.wait(None if resting else max(0.0, FRAME - (time.monotonic() - now)))
+            self._wake.wait(None if resting else max(0.0, VIEW_SECONDS - (time.monotonic() - now)))
             if resting:
                 last = time.monotonic()
 

@@ -29,8 +29,8 @@ from trainhooks.protocol import rundir
 KEEP_RUNS = 400
 KEEP_BYTES = 20 * 2**30
 MIN_RUN_BYTES = 2**26  # a live run keeps some ten thousand steps and a while of output
-GONE = ".removed-"
-PIN = "pinned"  # a file of this name in a run's directory keeps it forever
+REMOVED_PREFIX = ".removed-"
+PIN_NAME = "pinned"  # a file of this name in a run's directory keeps it forever
 MIN_AGE = 24 * 3600.0  # seconds since the last write to a run's files before it may be removed automatically
 
 
@@ -113,7 +113,7 @@ def stored() -> list[Stored]:
 def _is_kept(run: Path) -> bool:
     """Return whether a run stays regardless of the limits. A link stays: its target is not ours to remove."""
     live = catalogue.state(run)[0] == "running" or rundir.lock_held(rundir.recorder_lock(run))
-    return live or (run / PIN).exists() or run.is_symlink()
+    return live or (run / PIN_NAME).exists() or run.is_symlink()
 
 
 def prune(over: Callable[[], bool]) -> None:
@@ -141,7 +141,7 @@ def remove(run: Stored) -> bool:
     if _is_kept(run.path):
         return False
     # Renamed first, so that no reader sees a partial run: names that begin with a dot are not listed.
-    hidden = run.path.with_name(f"{GONE}{run.path.name}")
+    hidden = run.path.with_name(f"{REMOVED_PREFIX}{run.path.name}")
     try:
         os.rename(run.path, hidden)
     except OSError:
@@ -152,7 +152,7 @@ def remove(run: Stored) -> bool:
 
 def sweep() -> None:
     """Delete the renamed directories of removed runs, also those of an interrupted removal."""
-    for path in rundir.runs_dir().glob(f"{GONE}*"):
+    for path in rundir.runs_dir().glob(f"{REMOVED_PREFIX}*"):
         shutil.rmtree(path, ignore_errors=True)
 
 

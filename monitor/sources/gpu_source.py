@@ -11,7 +11,7 @@ from typing import Any
 
 import pynvml
 
-from monitor.gpu_lines import Thinner, in_words
+from monitor.gpu_lines import DeltaEncoder, in_words
 from monitor.sources import gpu_readings
 from monitor.sources.amdgpu import AmdSource
 from monitor.sources.nvml import GONE, LOST, Device, Driver, Handle, find_cards, query
@@ -258,7 +258,7 @@ class GpuPoller:
         self._write = write
         self._members = members
         self._complain = complain
-        self._thinner = Thinner()
+        self._thinner = DeltaEncoder()
         self._trouble: str | None = None
         self._answered = threading.Event()  # at least one reading is done
         self._first_wait = FIRST_READING
@@ -300,7 +300,7 @@ class GpuPoller:
     def _poll(self, source: GpuSource) -> None:
         try:
             reading = source.read(time.monotonic(), self._members())
-            events: list[Event] = [*map(self._thinner.thin, reading.gpus), *reading.notes]
+            events: list[Event] = [*map(self._thinner.encode, reading.gpus), *reading.notes]
             if events:
                 self._write(*events)
             self._trouble = None if reading.trouble is None else reading.trouble.text

@@ -38,9 +38,9 @@ from monitor.tui.textual_private import (
     set_color_system,
 )
 
-PANELS_FRAME = 1.0  # seconds between two redraws of the panels: they are most of the cost of drawing a View
+PANELS_SECONDS = 1.0  # seconds between two redraws of the panels: they are most of the cost of drawing a View
 SETTLE_SECONDS = 5.0  # until everything is loaded and painted once
-CHARTS_ABREAST = 2  # the screen's width divided by this is about a chart's; a key press moves the cursor by a column
+CHARTS_ACROSS = 2  # the screen's width divided by this is about a chart's; a key press moves the cursor by a column
 
 
 class NewView(Message):
@@ -122,7 +122,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
         self.set_keymap({name: spelled(keys) for name, keys in self.keys.items() if keys != DEFAULT[name]})
         if self._preferences is not None and self._preferences.screen is not None:
             self.action_show(self._preferences.screen)
-        self._feed.start(self._take)
+        self._feed.start(self._receive)
         if not self.is_headless:
             self.set_timer(SETTLE_SECONDS, memory_tuning.settled)
 
@@ -137,7 +137,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
             save_preferences(Preferences(self._palette.name, tuple(sorted(self.board.hidden)), screen))
         super().exit(*arguments, **options)
 
-    def _take(self, view: View) -> None:
+    def _receive(self, view: View) -> None:
         """Accept a new View. The feed's thread calls this."""
         said = self._news.of(view) if self._news is not None else None
         if said is not None:
@@ -189,7 +189,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
         self._draw_parts(parts[:1] if head_only else parts)
         self._panels_behind = head_only
         if not head_only and not self.is_headless:
-            self._panels_due = monotonic() + PANELS_FRAME
+            self._panels_due = monotonic() + PANELS_SECONDS
         self.call_after_refresh(self._pacer.sent, driver_of(self), answers_questions(self))
 
     def _draw_parts(self, parts: Iterable[Rows]) -> None:
@@ -274,7 +274,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
         if self._shown is None or (page is not None and page.body.screen_name != "charts"):
             return
         curve = lane(self._shown, self._host).step_seconds
-        self._cursor = curve_columns.moved(curve, self._cursor, self.size.width // CHARTS_ABREAST, columns)
+        self._cursor = curve_columns.moved(curve, self._cursor, self.size.width // CHARTS_ACROSS, columns)
         self._draw()
 
     def _metric_names(self) -> list[str]:

@@ -29,7 +29,7 @@ from monitor.tui.drawing.runs_rows import Line, preview
 from monitor.tui.drawing.themes import PALETTES, Palette, PlainCharacters, textual_theme
 from monitor.tui.drawing.themes import ink as terminal_ink
 from monitor.tui.panels.base import strip
-from monitor.tui.screens.dialogs import WIDEST, Dialog, StopScreen
+from monitor.tui.screens.dialogs import MAX_BOX_WIDTH, Dialog, StopScreen
 from monitor.tui.terminal_output import LeanScreen
 from monitor.tui.textual_private import add_filter, color_system
 
@@ -76,7 +76,7 @@ class RunsList(Widget):
         self._has_groups = False
         self._strips: list[Strip] = []
 
-    def take(self, groups: Sequence[Group], reading: bool) -> None:
+    def set_groups(self, groups: Sequence[Group], reading: bool) -> None:
         """Show these runs, without the marks of runs that are gone."""
         self._groups, self._reading, self._has_groups = groups, reading, True
         self.lines = runs_rows.lines(groups)
@@ -84,7 +84,7 @@ class RunsList(Widget):
         self.marked &= {path for path in there if path is not None}
         self.draw()
 
-    def at(self) -> Line | None:
+    def selected_line(self) -> Line | None:
         """Return the line under the cursor; None in an empty list."""
         if not self.lines:
             return None
@@ -96,7 +96,7 @@ class RunsList(Widget):
 
     def move(self, rows: int) -> None:
         """Move the cursor, up if negative."""
-        if self.at() is not None:
+        if self.selected_line() is not None:
             self._place = min(max(self._place + rows, 0), len(self.lines) - 1)
             self.cursor = self.lines[self._place].path
             self.draw()
@@ -122,14 +122,14 @@ class RunsList(Widget):
             rows = [runs_rows.top((), False, width), [], runs_rows.empty(width)]
         else:
             rows = [runs_rows.top(self._groups, self._reading, width), [], runs_rows.head(self._groups, width)]
-            here, placed = self.at(), runs_rows.layout(self._groups, width)
+            here, placed = self.selected_line(), runs_rows.layout(self._groups, width)
             room = max(1, height - 4)
             first = min(max(0, self._place - room // 2), max(0, len(self.lines) - room))
             for line in self.lines[first : first + room]:
                 rows.append(runs_rows.row(line, placed, line is here, self.marked))
             if here is not None and here.run is not None:
                 rows += preview(here.run, width, height - 1 - len(rows))
-        chosen = self.at()
+        chosen = self.selected_line()
         living = chosen is not None and chosen.run is not None and chosen.run.living
         rows = rows[: max(1, height - 1)]
         rows += [[] for _ in range(height - 1 - len(rows))]
@@ -211,7 +211,7 @@ def compared_text(text: str, screen: int) -> Content:
     parts: list[tuple[str, str]] = []
     for line in text.strip("\n").split("\n"):
         depth = len(line) - len(line.lstrip())
-        rows = wrap([(line, "")], min(WIDEST, screen) - 8, depth + 2, 99)
+        rows = wrap([(line, "")], min(MAX_BOX_WIDTH, screen) - 8, depth + 2, 99)
         parts += [("".join(part for part, _ in row) + "\n", "" if depth else "bold") for row in rows]
     return Content.assemble(*parts)
 
@@ -245,7 +245,7 @@ class RunsApp(App[Choice], inherit_bindings=False):
         compared: Callable[[list[Path]], str],
         stop: Callable[[Path, Callable[[str], None]], object],
         cursor: Path | None = None,
-        said: str = "",
+        notice: str = "",
     ) -> None:
         """
         Args:
@@ -260,14 +260,14 @@ class RunsApp(App[Choice], inherit_bindings=False):
         if terminal_ink(environment, color_system(self.console), settings.ascii_only()).ascii:
             add_filter(self, PlainCharacters())
         self._runs, self._compared, self._stop_run = runs, compared, stop
-        self._over = threading.Event()
+        self._ended = threading.Event()
         self._palette = PALETTES[0]
         for palette in PALETTES:
             self.register_theme(textual_theme(palette))
         self.theme = self._palette.name
         self.list = RunsList(self._palette)
         self.list.cursor = cursor
-        self._said = said
+        self._notice = notice
 
     def get_default_screen(self) -> LeanScreen:
         return LeanScreen("_default")
@@ -277,23 +277,23 @@ class RunsApp(App[Choice], inherit_bindings=False):
 
     def on_mount(self) -> None:
         self.animation_level = "none"
-        if self._said:
-            self.notify(fit(self._said, 300), markup=False)
+        if self._notice:
+            self.notify(fit(self._notice, 300), markup=False)
         threading.Thread(target=self._read, name="runs", daemon=True).start()
 
     def on_unmount(self) -> None:
-        self._over.set()
+        self._ended.set()
 
     def _read(self) -> None:
         """Read the runs until the app closes, in a thread; without a pause while reports are still to be read."""
-        while not self._over.is_set():
+        while not self._ended.is_set():
             groups = self._runs.groups()
-            if not self._over.is_set():
+            if not self._ended.is_set():
                 self.post_message(GroupsRead(groups, self._runs.reading))
-            self._over.wait(0.05 if self._runs.reading else REFRESH_SECONDS)
+            self._ended.wait(0.05 if self._runs.reading else REFRESH_SECONDS)
 
     def on_groups_read(self, message: GroupsRead) -> None:
-        self.list.take(message.groups, message.reading)
+        self.list.set_groups(message.groups, message.reading)
 
     def action_leave(self) -> None:
         self.exit(None)
@@ -302,12 +302,12 @@ class RunsApp(App[Choice], inherit_bindings=False):
         self.list.move(rows)
 
     def action_choose(self, what: str) -> None:
-        line = self.list.at()
+        line = self.list.selected_line()
         if line is not None and line.path is not None:
             self.exit((what, line.path))
 
     def action_mark(self) -> None:
-        line = self.list.at()
+        line = self.list.selected_line()
         if line is None:
             return
         paths = {line.path} if line.path is not None else {run.path for run in line.group.rows}
@@ -322,7 +322,7 @@ class RunsApp(App[Choice], inherit_bindings=False):
         self.push_screen(CompareScreen(partial(self._compared, chosen[::-1])))  # the oldest first: the others' baseline
 
     def action_stop(self) -> None:
-        line = self.list.at()
+        line = self.list.selected_line()
         if line is None or line.run is None:
             return
         if not line.run.living:

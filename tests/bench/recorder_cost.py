@@ -19,11 +19,11 @@ MEASURE = """
 import json, os, resource, sys, time
 from pathlib import Path
 from monitor.running.journal_writer import Writer
-from monitor.gpu_lines import Thinner
+from monitor.gpu_lines import DeltaEncoder
 from monitor.sources.gpu_source import GpuSource
 from monitor.sources.host import HostSource
 polls, run = int(sys.argv[1]), Path(sys.argv[2])
-writer, gpus, host, thinner = Writer(run), GpuSource(), HostSource(run), Thinner()
+writer, gpus, host, encoder = Writer(run), GpuSource(), HostSource(run), DeltaEncoder()
 def cost(poll):
     for moment in range(2): poll(float(moment))  # what is done once is no running cost
     began = time.process_time()
@@ -31,7 +31,7 @@ def cost(poll):
     return (time.process_time() - began) / polls
 out = {}
 count = len(gpus.read(-1.0).gpus)
-out["GPUs read and written"] = cost(lambda moment: writer.write(*map(thinner.thin, gpus.read(moment).gpus)))
+out["GPUs read and written"] = cost(lambda moment: writer.write(*map(encoder.encode, gpus.read(moment).gpus)))
 out["host read and written"] = cost(lambda moment: writer.write(host.read([os.getpid()], moment)))
 gpus.close()
 print(json.dumps([count, out]))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from monitor import alerts
-from monitor.alerts import LIMIT, MAX_WAITING, MIN_SECONDS_BETWEEN, MIN_SECONDS_REPEATED, Bell
+from monitor.alerts import MAX_COMMAND_SECONDS, MAX_WAITING, MIN_REPEAT_SECONDS, MIN_START_SECONDS, AlertRunner
 from monitor.diagnosis.diagnose import CLEARED_AFTER, FindingLog
 from monitor.model.report import Finding, Outcome
 from monitor.model.view import FindingChange, View
@@ -79,12 +79,12 @@ class Told:
     def __init__(self, run: Path, program: str = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read())") -> None:
         run.mkdir(exist_ok=True)
         self.file, self.clock = run / "told", Clock()
-        self.bell = Bell([sys.executable, "-c", program, str(self.file)], run, self.clock)
+        self.bell = AlertRunner([sys.executable, "-c", program, str(self.file)], run, self.clock)
 
     def step(self, seconds: float = 0.0) -> None:
         """Time passes; whatever is started comes to its end."""
         self.clock.now += seconds
-        self.bell.step()
+        self.bell.poll()
         child = self.bell._child
         if child is not None:
             child.wait(20)
@@ -95,7 +95,7 @@ class Told:
 
 def test_the_command_is_told_by_json(tmp_path: Path) -> None:
     told = Told(tmp_path / "run")
-    told.bell.take(view(appeared()))
+    told.bell.add_view(view(appeared()))
     told.step()
     (message,) = told.messages()
     assert message["event"] == "appeared" and message["finding"]["code"] == "input-bound"
@@ -104,57 +104,57 @@ def test_the_command_is_told_by_json(tmp_path: Path) -> None:
 
 def test_alerts_keep_their_distance_and_are_not_repeated(tmp_path: Path) -> None:
     told = Told(tmp_path / "run")
-    told.bell.take(view(appeared("a"), appeared("b")))
+    told.bell.add_view(view(appeared("a"), appeared("b")))
     told.step()
-    told.step(MIN_SECONDS_BETWEEN / 2)
+    told.step(MIN_START_SECONDS / 2)
     assert len(told.messages()) == 1
-    told.bell.take(view(appeared("a"), appeared("a")))
-    told.step(MIN_SECONDS_BETWEEN)
-    told.step(MIN_SECONDS_BETWEEN)
+    told.bell.add_view(view(appeared("a"), appeared("a")))
+    told.step(MIN_START_SECONDS)
+    told.step(MIN_START_SECONDS)
     assert [each["finding"]["code"] for each in told.messages()] == ["a", "b"]
-    told.clock.now += MIN_SECONDS_REPEATED
-    told.bell.take(view(appeared("a")))
+    told.clock.now += MIN_REPEAT_SECONDS
+    told.bell.add_view(view(appeared("a")))
     told.step()
     assert len(told.messages()) == 3
 
 
 def test_too_many_are_counted_and_the_end_is_told(tmp_path: Path) -> None:
     told = Told(tmp_path / "run")
-    told.bell.take(view(*(appeared(f"code-{number}") for number in range(MAX_WAITING + 5))))
+    told.bell.add_view(view(*(appeared(f"code-{number}") for number in range(MAX_WAITING + 5))))
     told.step()
     assert told.messages()[0]["missed"] == 5
     told.bell._waiting.clear()
-    told.bell.take(view(state="killed"))
+    told.bell.add_view(view(state="killed"))
     told.bell.finish()
     assert told.messages()[-1]["event"] == "ended" and told.messages()[-1]["outcome"]["state"] == "killed"
 
 
 def test_a_command_that_hangs_is_killed(tmp_path: Path) -> None:
     told = Told(tmp_path / "run", "import time; time.sleep(600)")
-    told.bell.take(view(appeared()))
-    told.bell.step()
+    told.bell.add_view(view(appeared()))
+    told.bell.poll()
     child = told.bell._child
     assert child is not None and child.poll() is None
-    told.clock.now += LIMIT - 1
-    told.bell.step()
+    told.clock.now += MAX_COMMAND_SECONDS - 1
+    told.bell.poll()
     assert child.poll() is None, "it has its time"
     told.clock.now += 2
-    told.bell.step()
+    told.bell.poll()
     assert child.wait(20) < 0 and told.bell._child is None
 
 
 def test_a_command_that_is_gone_by_now_does_no_harm(tmp_path: Path) -> None:
-    bell = Bell([str(tmp_path / "gone")], tmp_path, Clock())
-    bell.take(view(appeared()))
-    bell.step()
+    bell = AlertRunner([str(tmp_path / "gone")], tmp_path, Clock())
+    bell.add_view(view(appeared()))
+    bell.poll()
     assert bell._child is None
 
 
 def test_what_the_command_prints_is_kept(tmp_path: Path) -> None:
     told = Told(tmp_path / "run", "print('posted')")
-    told.bell.take(view(appeared()))
+    told.bell.add_view(view(appeared()))
     told.step()
-    log = tmp_path / "run" / alerts.LOG
+    log = tmp_path / "run" / alerts.LOG_NAME
     assert log.read_text() == "posted\n" and log.stat().st_mode & 0o077 == 0
 
 
@@ -175,7 +175,7 @@ def test_a_run_tells_its_alerts_and_its_end(runs: Runs, tmp_path: Path) -> None:
         "error": None,
         "place": None,
     }
-    log = runs.only / alerts.LOG
+    log = runs.only / alerts.LOG_NAME
     assert not log.exists() or log.read_text() == ""
 
 

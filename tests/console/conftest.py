@@ -95,14 +95,14 @@ class Live:
         self.clock.now = now
         for line in self.terminal.feed(text.encode()):
             for reading in self.reader.read(line):
-                self.tracker.take(reading)
+                self.tracker.add_reading(reading)
         self.events += self.tracker.drain(now)
 
     def end(self) -> ParsedLog:
         for line in self.terminal.finish():
             for reading in self.reader.read(line):
-                self.tracker.take(reading)
+                self.tracker.add_reading(reading)
         for reading in self.reader.finish():
-            self.tracker.take(reading)
+            self.tracker.add_reading(reading)
         self.events += self.tracker.drain(self.clock.now, last=True)
         return ParsedLog(self.events)

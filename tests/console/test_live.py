@@ -159,7 +159,7 @@ def test_successor_continues_the_count() -> None:
     for step in range(1, 6):
         first.at(float(step), f"Epoch 1/2 | batch {step}/8 | loss 2.0\n")
     second = Live()
-    second.tracker.recall(first.tracker.memory())
+    second.tracker.restore_state(first.tracker.saved_state())
     second.at(6.0, "Epoch 1/2 | batch 6/8 | loss 2.0\n")
     second.at(7.0, "Epoch 2/2 | batch 1/8 | loss 2.0\n")
     log = [step.index for step in first.events if step.kind == "step"]  # type: ignore[attr-defined]

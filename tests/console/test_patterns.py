@@ -51,7 +51,7 @@ def test_bad_pattern_is_reported_in_one_line(regex: object, why: str) -> None:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
-    return tmp_path / settings.NAME
+    return tmp_path / settings.FILE_NAME
 
 
 def test_no_file_gives_no_patterns(home: Path) -> None:

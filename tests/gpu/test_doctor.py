@@ -121,9 +121,9 @@ def test_a_program_that_is_no_python(tmp_path: Path, answer: str) -> None:
 def test_little_room_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
     for free, state in (
-        (checks.MIN_FREE_BYTES - 1, "broken"),
-        (checks.LOW_FREE_BYTES - 1, "limited"),
-        (checks.LOW_FREE_BYTES, "works"),
+        (checks.MIN_RUN_SPACE - 1, "broken"),
+        (checks.LOW_RUN_SPACE - 1, "limited"),
+        (checks.LOW_RUN_SPACE, "works"),
     ):
         monkeypatch.setattr(shutil, "disk_usage", lambda path, free=free: SimpleNamespace(free=free))
         (room, locks) = checks.run_directory()

@@ -26,7 +26,7 @@ from monitor.sources import gpu_source
 from trainhooks.protocol import rundir
 run, before, after, enough = json.load(sys.stdin)
 run = Path(run)
-recorder.INTERVAL, gpu_source.HANGS = 0.1, 0.3
+recorder.READING_SECONDS, gpu_source.HANGS = 0.1, 0.3
 def show(text):
     with open(os.environ["NVML_STUB"] + ".new", "w") as new: new.write(text)
     os.replace(new.name, os.environ["NVML_STUB"])

@@ -224,7 +224,7 @@ def test_the_state_is_cached_while_the_run_lives(state: State, monkeypatch: pyte
     """So a viewer that comes late does not read from the start."""
     run = recorded(state, 30_000)
     monkeypatch.setattr(disk_space, "RENEWED_BYTES", 4 * MIB)
-    monkeypatch.setattr(disk_space, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(disk_space, "MAX_CHECK_SECONDS", 0.0)
     budget = disk_space.DiskBudget(run, lambda _: None)
 
     def is_cached() -> bool:

@@ -49,8 +49,16 @@ def test_every_option_is_explained(verb: click.Command, option: click.Option) ->
 @pytest.mark.parametrize(
     ("verb", "sentence", "holds"),
     [
-        ("run", "at most one in 10 s, killed after 30 s", (alerts.MIN_SECONDS_BETWEEN, alerts.LIMIT) == (10, 30)),
-        ("attach", "at most one in 10 s, killed after 30 s", (alerts.MIN_SECONDS_BETWEEN, alerts.LIMIT) == (10, 30)),
+        (
+            "run",
+            "at most one in 10 s, killed after 30 s",
+            (alerts.MIN_START_SECONDS, alerts.MAX_COMMAND_SECONDS) == (10, 30),
+        ),
+        (
+            "attach",
+            "at most one in 10 s, killed after 30 s",
+            (alerts.MIN_START_SECONDS, alerts.MAX_COMMAND_SECONDS) == (10, 30),
+        ),
         ("attach", "A line of JSON a second", showing.OBJECT_SECONDS == 1),
         ("stop", "SIGINT, after 30 s SIGTERM, after 30 s more SIGKILL", lifetime.STOP_WAITS[:2] == (30, 30)),
         ("prune", "runs = 400, gib = 20", (retention.KEEP_RUNS, retention.KEEP_BYTES) == (400, 20 << 30)),

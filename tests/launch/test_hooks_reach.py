@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from monitor import hooks_reach
-from monitor.running.reach import Reach
+from monitor.running.hooks_check import HooksCheck
 from trainhooks.protocol import rundir
 
 from .conftest import ROOT, TRAINMON, State
@@ -46,8 +46,8 @@ def test_the_command_tells_why_at_the_end_of_run_and_in_the_report(state: State,
 
 
 SCRIPTS = {
-    "PYTHONPATH=. exec": hooks_reach.REPLACED,
-    "env -i": hooks_reach.CLEARED,
+    "PYTHONPATH=. exec": hooks_reach.PATH_REPLACED,
+    "env -i": hooks_reach.VARIABLES_REMOVED,
     "unset TRAINMON_RUN; exec": hooks_reach.RUN_REMOVED,
 }
 
@@ -87,7 +87,7 @@ def test_the_inner_run_records_and_the_outer_one_says_so(state: State, tmp_path:
     assert rows["inner"]["progress"]["steps_done"] == 3
     assert not rows["outer"]["progress"]["steps_done"]
     (finding,) = [row for row in rows["outer"]["findings"] if row["code"] == "nothing-reports"]
-    assert finding["evidence"][0] == hooks_reach.INNER
+    assert finding["evidence"][0] == hooks_reach.INNER_RUN
 
 
 @pytest.mark.parametrize(
@@ -95,21 +95,21 @@ def test_the_inner_run_records_and_the_outer_one_says_so(state: State, tmp_path:
     [
         ("python train.py", {"PYTHONPATH": BOOT, "TRAINMON_RUN": "/runs/a"}, None),
         ("python train.py", {"PYTHONPATH": f".:{BOOT}/", "TRAINMON_RUN": "/elsewhere/a"}, None),
-        ("python train.py", {"PYTHONPATH": BOOT, "TRAINMON_RUN": "/runs/b"}, hooks_reach.INNER),
-        ("python train.py", {"PYTHONPATH": ".", "TRAINMON_RUN": "/runs/a"}, hooks_reach.REPLACED),
-        ("python train.py", {"TRAINMON_RUN": "/runs/a"}, hooks_reach.REPLACED),
+        ("python train.py", {"PYTHONPATH": BOOT, "TRAINMON_RUN": "/runs/b"}, hooks_reach.INNER_RUN),
+        ("python train.py", {"PYTHONPATH": ".", "TRAINMON_RUN": "/runs/a"}, hooks_reach.PATH_REPLACED),
+        ("python train.py", {"TRAINMON_RUN": "/runs/a"}, hooks_reach.PATH_REPLACED),
         ("python train.py", {"PYTHONPATH": BOOT}, hooks_reach.RUN_REMOVED),
-        ("python train.py", {"HOME": "/root"}, hooks_reach.CLEARED),
+        ("python train.py", {"HOME": "/root"}, hooks_reach.VARIABLES_REMOVED),
         ("./train", {"HOME": "/root"}, None),
         ("", {}, None),
     ],
 )
 def test_what_an_environment_tells(command: str, environment: dict[str, str], told: str | None) -> None:
-    assert hooks_reach.lost(command.split(), environment, "/runs/a") == told
+    assert hooks_reach.why_not_loaded(command.split(), environment, "/runs/a") == told
 
 
 def test_a_process_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
-    assert [Reach(tmp_path).check([2**22 + 1]) for _ in range(3)] == [None] * 3
+    assert [HooksCheck(tmp_path).check([2**22 + 1]) for _ in range(3)] == [None] * 3
 
 
 def test_the_page_names_what_the_module_knows() -> None:

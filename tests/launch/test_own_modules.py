@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.alerts import LOG as ALERTS_LOG
+from monitor.alerts import LOG_NAME as ALERTS_LOG
 from monitor.entry import ordered
 from tests.signals import send_group_signal
 from trainhooks.protocol import rundir

@@ -49,7 +49,7 @@ def test_room_is_kept_anew_for_a_file_that_was_emptied(tmp_path: Path) -> None:
 
 
 def test_the_exit_needs_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder.spare(tmp_path)
+    recorder.reserve_exit_file(tmp_path)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -62,6 +62,6 @@ def test_the_exit_needs_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_spare_room_goes_once_the_exit_is_written(tmp_path: Path) -> None:
-    recorder.spare(tmp_path)
+    recorder.reserve_exit_file(tmp_path)
     recorder.write_exit(tmp_path, None, 3)
     assert [path.name for path in tmp_path.iterdir()] == [rundir.EXIT]

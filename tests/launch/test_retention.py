@@ -47,7 +47,7 @@ def test_pruning_leaves_the_live_and_the_pinned(state: State, monkeypatch) -> No
     for _ in range(3):
         state.run(*python("pass"))
     oldest, middle, newest = sorted(state.runs(), key=lambda path: path.stat().st_mtime)
-    (oldest / retention.PIN).touch()
+    (oldest / retention.PIN_NAME).touch()
     living = state.start(*python("import time; time.sleep(60)"))
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(state.path))
     gone = surplus(retention.stored(), keep_runs=0)
@@ -84,10 +84,10 @@ def test_old_runs_go_when_a_run_begins(state: State) -> None:
     """Those beyond the limit, but no pinned one, no link, and nothing that was touched within a day."""
     days = {"a": 2.0, "b": 3.0, "c": 9.0, "d": 0.9}
     old, older, pinned, young = (old_run(state.path, name, each) for name, each in days.items())
-    (pinned / retention.PIN).touch()
+    (pinned / retention.PIN_NAME).touch()
     elsewhere = old_run(state.path / "elsewhere", "e", 9)
     (state.path / "runs" / "e").symlink_to(elsewhere)
-    left_over = state.path / "runs" / f"{retention.GONE}z"
+    left_over = state.path / "runs" / f"{retention.REMOVED_PREFIX}z"
     left_over.mkdir()
     configure(state.path, "runs = 0")
     training = state.start(*python("import time; time.sleep(60)"))
@@ -104,7 +104,7 @@ def test_a_run_that_nobody_touched_for_a_day_but_lives_stays(state: State, monke
     then = time.time() - 5 * 86_400
     gone = old_run(state.path, "a", 5)
     run = next(path for path in state.runs() if path != gone)
-    (run / retention.PIN).unlink(missing_ok=True)
+    (run / retention.PIN_NAME).unlink(missing_ok=True)
     configure(state.path, "runs = 0")
     monkeypatch.setattr(retention, "MIN_AGE", -1e9)  # so that only being alive keeps it
     assert then < time.time()
@@ -222,7 +222,7 @@ def test_a_configuration_that_cannot_be_used_hurts_no_run(state: State) -> None:
 
 def test_a_dry_run_removes_nothing(state: State) -> None:
     run = old_run(state.path, "a", 9)
-    left_over = state.path / "runs" / f"{retention.GONE}z"
+    left_over = state.path / "runs" / f"{retention.REMOVED_PREFIX}z"
     left_over.mkdir()
     assert "would remove  a" in state.call("prune", "--dry-run", "--keep", "0").stdout.decode()
     assert run.exists() and left_over.exists()

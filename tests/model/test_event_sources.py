@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from monitor.diagnosis.rules import stalls
-from monitor.hooks_reach import NOT_LOADED, obstacle
+from monitor.hooks_reach import NOT_LOADED, command_obstacle
 from monitor.model.report import Report
 from trainhooks.protocol.events import Facts, Metrics, Note
 
@@ -154,7 +154,7 @@ def test_the_first_step_while_it_lasts() -> None:
     ],
 )
 def test_what_the_command_itself_says(command: str, words: str) -> None:
-    told = obstacle(command.split())
+    told = command_obstacle(command.split())
     assert told is not None and words in told
     assert quiet(130, *command.split())[1] == told
 
@@ -166,7 +166,7 @@ def test_what_the_command_itself_says(command: str, words: str) -> None:
      "env PYTHONPATH=/x/trainhooks/auto/bootstrap:. python t.py", "env -u A python t.py PYTHONPATH=."],
 )  # fmt: skip
 def test_what_it_does_not_say(command: str) -> None:
-    assert obstacle(command.split()) is None
+    assert command_obstacle(command.split()) is None
 
 
 def test_what_the_recorder_saw_comes_first() -> None:

@@ -19,7 +19,7 @@ from monitor.model.report import (
     Wall,
 )
 from monitor.runs.catalogue import RunEntry
-from monitor.runs.fleet import Row, best, grouped, judged
+from monitor.runs.fleet import Row, best, grouped, with_typical_speed
 
 
 def entry(name: str, state: str = "finished", tags: dict[str, str] | None = None) -> RunEntry:
@@ -73,7 +73,7 @@ def test_the_end_of_a_sweep(
 
 def test_a_living_run_is_held_against_ended_ones_of_its_command() -> None:
     pairs = [(entry("new", "running"), report(speed=1.0)), *((entry(str(n)), report(speed=2.0)) for n in range(3))]
-    rows = judged(pairs)
+    rows = with_typical_speed(pairs)
     assert (rows[0].speed_ratio, rows[0].ratio_to) == (0.5, "median")
     assert rows[1].speed_ratio is None
 
@@ -82,7 +82,7 @@ def test_what_was_expected_goes_before_what_is_usual() -> None:
     given = report()
     given.throughput.expected_tokens_per_second = 1000.0
     given.throughput.tokens_per_second = 900.0
-    (row,) = judged([(entry("new"), given)])
+    (row,) = with_typical_speed([(entry("new"), given)])
     assert (row.speed_ratio, row.ratio_to) == (0.9, "expected")
 
 
@@ -102,7 +102,7 @@ def test_the_best_value(metrics: dict[str, tuple[float, float]], told: tuple[str
 
 def test_the_best_run_of_a_group_is_told_by_one_metric_only() -> None:
     low, high = report(loss=(0.5, 1.0)), report(loss=(0.2, 1.0))
-    (group,) = grouped(judged([(entry("lr-1"), low), (entry("lr-2"), high)]))
+    (group,) = grouped(with_typical_speed([(entry("lr-1"), low), (entry("lr-2"), high)]))
     assert group.best is not None and group.best.entry.name == "lr-2"
-    (mixed,) = grouped(judged([(entry("lr-1"), low), (entry("lr-2"), report(reward=(0.0, 1.0)))]))
+    (mixed,) = grouped(with_typical_speed([(entry("lr-1"), low), (entry("lr-2"), report(reward=(0.0, 1.0)))]))
     assert mixed.best is None

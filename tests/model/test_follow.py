@@ -184,7 +184,7 @@ def test_a_step_is_news_and_a_pulse_only_where_another_phase_is_open(tmp_path: P
 
 def test_a_follower_wakes_for_news_and_otherwise_by_the_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no socket the growth of the journal wakes it: the tick is set far off here."""
-    monkeypatch.setattr(follow, "TICK", 1e6)
+    monkeypatch.setattr(follow, "MAX_VIEW_SECONDS", 1e6)
     told = life(3)
     path = told.write(tmp_path)
     with Watched(tmp_path) as watched:
@@ -218,17 +218,17 @@ def test_the_next_view_comes_with_the_next_whole_second_of_the_run(tmp_path: Pat
     known.outcome.state, known.progress.elapsed_seconds = "running", 12.75
     assert follow._until_next_second(known) == pytest.approx(0.25)
     known.progress.elapsed_seconds = 12.0
-    assert follow._until_next_second(known) == follow.TICK
+    assert follow._until_next_second(known) == follow.MAX_VIEW_SECONDS
     known.progress.elapsed_seconds = None
-    assert follow._until_next_second(known) == follow.TICK
+    assert follow._until_next_second(known) == follow.MAX_VIEW_SECONDS
     known.outcome.state, known.progress.elapsed_seconds = "finished", 12.999
-    assert follow._until_next_second(known) == follow.TICK, "it stands still"
+    assert follow._until_next_second(known) == follow.MAX_VIEW_SECONDS, "it stands still"
 
 
 def test_a_view_that_calls_a_run_over_has_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = life(3)
     path = told.write(tmp_path)
-    monkeypatch.setattr(follow, "LIVENESS", 0.0)
+    monkeypatch.setattr(follow, "LIVENESS_SECONDS", 0.0)
     monkeypatch.setattr(catalogue, "lives", lambda _: True)
     run = Run(tmp_path)
     while run.advance():

@@ -113,7 +113,7 @@ def test_only_so_many_cards_are_kept(state: Path) -> None:
     "content",
     [
         b"", b"\xff\xfe", b"not json", b"[1]", b"null", b'{"version": 2, "cards": []}', b'{"version": 1, "cards": {}}',
-        b"[" * 100_000, b'{"version": 1, "cards": [' + b" " * product_store.MAX_BYTES + b"]}", b"9" * 9_000,
+        b"[" * 100_000, b'{"version": 1, "cards": [' + b" " * product_store.MAX_STORE_BYTES + b"]}", b"9" * 9_000,
     ],
     ids=lambda content: content[:12].decode("latin-1"),
 )  # fmt: skip

@@ -17,7 +17,7 @@ GUARDED = {
     ("monitor/running/inherited.py", "F_SETSIG"): "AttributeError is caught",
     ("monitor/sources/process_tree.py", "io_counters"): "within `attempt`",
     ("monitor/sources/host.py", "steal"): "within `attempt`",
-    ("monitor/running/front.py", "waitid"): "behind `_subreaper`, which is Linux's",
+    ("monitor/running/launched_training.py", "waitid"): "behind `_subreaper`, which is Linux's",
 }
 
 

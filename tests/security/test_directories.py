@@ -283,7 +283,7 @@ def test_nothing_is_written_into_another_user_s_run(tmp_path: Path, monkeypatch:
     run = rundir.new_run("evil", pid=os.getpid(), start_ticks=process_identity.start_ticks(os.getpid()))
     os.chown(run, NOBODY, -1)
     before = sorted(run.iterdir())
-    recorder.ensure(run)
+    recorder.ensure_recorder(run)
     assert catalogue.state(run)[0] == "running"
     assert not any("monitor.running.recorder" in command for command in commands(psutil.Process().children()))
     assert sorted(run.iterdir()) == before

@@ -8,7 +8,7 @@ import sample_views as views
 
 from monitor.model.report import Progress, Report
 from monitor.runs.catalogue import RunEntry
-from monitor.runs.fleet import Group, grouped, judged, seen, with_seen
+from monitor.runs.fleet import Group, grouped, summarize, with_summaries, with_typical_speed
 
 NOW = 1_760_000_000.0
 
@@ -36,7 +36,7 @@ def fleet() -> list[Group]:
         ended = 3600.0 * (2 + 4 * number)
         pairs.append((entry(f"lr-{number}", report=done, ended=ended, group="sweep", planned="4"), done))
     pairs.append((entry("[/b]\x1b[2Jevil", "failed", ended=86400.0), None))
-    return grouped(with_seen(judged(pairs), [*map(seen, shown), None]))
+    return grouped(with_summaries(with_typical_speed(pairs), [*map(summarize, shown), None]))
 
 
 class HandRuns:

@@ -13,7 +13,7 @@ from monitor.model.steps.series import Curve
 from monitor.tui.actions import ACTIONS, PANELS
 from monitor.tui.app import TrainmonApp
 from monitor.tui.drawing.themes import PALETTES
-from monitor.tui.panels.footer import numbers
+from monitor.tui.panels.footer import panel_keys
 from monitor.tui.screens.dialogs import HelpScreen, MetricScreen, PaletteScreen, QuitScreen, StopScreen
 from monitor.tui.terminal_output import Pacer
 
@@ -250,14 +250,14 @@ async def test_the_foot_offers_the_panels_that_there_are(app_on, screen_text) ->
     async with app.run_test(size=(200, 45)) as pilot:
         await settled(pilot)
         assert "ranks" in app.board.absent, "one rank waits for none"
-        assert f"{numbers(app.board.absent)} panels" in screen_text(app)
+        assert f"{panel_keys(app.board.absent)} panels" in screen_text(app)
         await press(pilot, "8")
-        assert f"{numbers(())} panels" in screen_text(app)
+        assert f"{panel_keys(())} panels" in screen_text(app)
         await press(pilot, "s")
-        assert f"{numbers(())} panels" in screen_text(app)
+        assert f"{panel_keys(())} panels" in screen_text(app)
         app_on.feed.push(views.many_ranks())
         await press(pilot, "escape")
-        assert f"{numbers(())} panels" in screen_text(app)
+        assert f"{panel_keys(())} panels" in screen_text(app)
 
 
 async def test_themes_cycle_and_recolor(app_on) -> None:

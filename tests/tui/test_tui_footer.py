@@ -23,7 +23,7 @@ def text(rows: list[Row]) -> str:
 @pytest.mark.parametrize("width", [18, 40, 60, 80, 160])
 @pytest.mark.parametrize("screen", SCREEN_ACTIONS)
 def test_the_way_to_the_help_is_never_left_out(screen: str, width: int) -> None:
-    shown = footer.keys(PageFooter(screen_classes()[screen]().body).actions, width)
+    shown = footer.fitting_actions(PageFooter(screen_classes()[screen]().body).actions, width)
     assert "help" in [action.name for _, _, action in shown]
     assert all(end <= width for _, end, _ in shown)
     assert all(one[1] + 3 == other[0] for one, other in pairwise(shown))
@@ -43,8 +43,8 @@ def test_a_replay_shows_early_how_to_hold_it(options: ViewOptions) -> None:
 def test_the_foot_says_that_there_are_more_keys(options: ViewOptions, width: int) -> None:
     foot = footer.Footer("footer")
     [row] = foot.rows(views.running(), options, width, 1)
-    named = len(footer.named(foot.actions))
-    assert text([row]).endswith("…") == (len(footer.keys(foot.actions, width)) < named)
+    named = len(footer.footer_actions(foot.actions))
+    assert text([row]).endswith("…") == (len(footer.fitting_actions(foot.actions, width)) < named)
     assert row_width(row) <= width
 
 
@@ -58,12 +58,15 @@ def test_at_the_end_of_a_replay_the_foot_leads_back_only(options: ViewOptions) -
 
 def test_the_foot_names_the_panels_that_there_are(monkeypatch) -> None:
     monkeypatch.setattr(footer, "PANELS", PANELS[:8])
-    assert footer.numbers(()) == "1–8" and footer.numbers({"ranks"}) == "1–7"
-    assert footer.numbers({"console", "ranks"}) == "1–5, 7" and footer.numbers({"phases", "alerts"}) == "1, 3, 4, 6–8"
+    assert footer.panel_keys(()) == "1–8" and footer.panel_keys({"ranks"}) == "1–7"
+    assert (
+        footer.panel_keys({"console", "ranks"}) == "1–5, 7"
+        and footer.panel_keys({"phases", "alerts"}) == "1, 3, 4, 6–8"
+    )
 
 
 def test_the_keys_that_scroll_and_those_of_the_panels_are_told_in_the_foot(options: ViewOptions) -> None:
-    own = footer.named(PageFooter(screen_classes()["ranks"]().body).actions)
+    own = footer.footer_actions(PageFooter(screen_classes()["ranks"]().body).actions)
     assert (own[1].shown, own[1].footer) == ("↑↓", "scroll")
-    last = footer.named(ACTIONS)[-1]
-    assert (last.shown, last.footer) == (footer.numbers(()), "panels")
+    last = footer.footer_actions(ACTIONS)[-1]
+    assert (last.shown, last.footer) == (footer.panel_keys(()), "panels")

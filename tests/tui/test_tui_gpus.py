@@ -17,7 +17,7 @@ from monitor.runs.replay import open_player
 from monitor.tui.drawing.rows import row_width
 from monitor.tui.panels import machine_panel
 from monitor.tui.screens.gpu_block import block, title
-from monitor.tui.screens.gpus_screen import Gpus, most_critical, past
+from monitor.tui.screens.gpus_screen import Gpus, history, most_critical
 from trainhooks.protocol.events import Gpu
 
 # On the overview
@@ -73,7 +73,7 @@ def test_no_gpu_is_left_out_of_the_overview(number: int, height: int, width: int
 
 def test_many_gpus_are_told_by_where_their_figures_lie_and_those_held_back_by_name() -> None:
     gpus = [views.gpu(index) for index in range(8)]
-    shown = text(machine_panel.together(gpus, 60))
+    shown = text(machine_panel.gpu_ranges(gpus, 60))
     assert all(part in shown for part in ("8 GPUs", "80–87% busy", "61–68 of 139 GiB", "68–75 °C", "549–612 W"))
     view = views.running(gpus=8)
     gpus[5] = replace(gpus[5], reasons=["software thermal"])
@@ -240,12 +240,14 @@ async def test_one_gpu_opened_shows_its_past_where_there_is_room(app_on, screen_
 def test_the_past_fills_its_width_and_leaves_out_what_the_driver_does_not_tell() -> None:
     readings = [Gpu("node", index, float(index), "GPU-0", 0, "H200", sm_clock=1000 + index) for index in range(240)]
     gpu = views.gpu(0)
-    rows = past(gpu, GpuDetail(tuple(readings)), 200, 40)
+    rows = history(gpu, GpuDetail(tuple(readings)), 200, 40)
     shown = text(rows)
     assert len(rows) <= 40 and all(row_width(row) <= 200 for row in rows)
     assert "GPU 0 in the last 3 min 59 s   240 readings" in shown and shown.count("not reported by the driver") == 3
     assert max(len(line.split("│")[1].rstrip()) for line in shown.split("\n") if "│" in line) > 80
-    assert past(gpu, GpuDetail(tuple(readings[:1])), 200, 40) == [] == past(gpu, GpuDetail(tuple(readings)), 200, 9)
+    assert (
+        history(gpu, GpuDetail(tuple(readings[:1])), 200, 40) == [] == history(gpu, GpuDetail(tuple(readings)), 200, 9)
+    )
 
 
 @pytest.mark.parametrize(
@@ -321,7 +323,7 @@ async def test_no_gpu_says_why_and_what_to_do(app_on, screen_text) -> None:
 def test_the_past_of_a_gpu_is_no_picture_of_noise_and_tells_its_limits() -> None:
     view = views.running()
     [gpu] = view.report.gpus
-    shown = text(past(gpu, view.details.gpus[gpu.uuid], 158, 30))
+    shown = text(history(gpu, view.details.gpus[gpu.uuid], 158, 30))
     for words in ("max 1,980", "limit 700", "slowdown at 87", "of 139"):
         assert words in shown
     assert not re.search(r"\d\.\d ┤", shown), "round labels"

@@ -16,7 +16,7 @@ from monitor.model.view import View
 from monitor.tui.drawing import timeline
 from monitor.tui.panels import alerts_panel, header, ranks_panel
 from monitor.tui.panels.base import ViewOptions
-from monitor.tui.screens.step_table import MEAN, step_lines
+from monitor.tui.screens.step_table import MEAN_STATUS, step_lines
 from monitor.tui.screens.steps_screen import step_detail
 
 WIDE, NARROW = (160, 45), (60, 15)
@@ -90,7 +90,7 @@ def test_the_lanes_hold_what_each_clock_told(two: View) -> None:
 def test_a_row_by_the_gpu_s_clock_is_a_step_that_was_timed(two: View, options: ViewOptions) -> None:
     told = {each.step: each.seconds for each in two.details.timed}
     lines = step_lines(two)
-    single = [line for line in lines if line.count == 1 and line.slow is None and line.status != MEAN]
+    single = [line for line in lines if line.count == 1 and line.slow is None and line.status != MEAN_STATUS]
     assert {line.step: line.seconds for line in single}.items() <= told.items() and len(single) > 200
     assert all(line.by_device for line in lines) and len(step_lines(two, host=True)) > 500
     assert any(line.slow is not None and line.count > 1 for line in lines), "what the GPU's clock tells only together"
@@ -130,7 +130,7 @@ def test_stretches_in_a_row_are_told_by_the_step(two: View, options: ViewOptions
     slow = [SlowStep(601, 0, 0.4, 0.16, "", steps=4), SlowStep(605, 0, 0.2, 0.08, "", steps=2)]
     [row] = [alerts_panel.slow_stretch(each, options) for each in alerts_panel.in_a_row(slow)]
     assert text([row]).strip() == "▲ Slow steps 601 to 606: up to 100 ms a step; typical 40 ms"
-    assert alerts_panel.of_them(1, slow) == ", of 6 slow steps"
+    assert alerts_panel.alerts_of_steps(1, slow) == ", of 6 slow steps"
 
 
 def test_ranks_say_whose_clock_they_are_by(two: View) -> None:

@@ -97,7 +97,7 @@ def quick() -> View:
         (replace(views.running(), open=OpenWork(step=214)), "step just ended"),
         (replace(views.running(), open=OpenWork(step=213)), "step just ended"),
         (replace(views.running(), open=OpenWork(step=814)), "step 814 ended"),
-        (quick(), f"steps under {header.PULSE:g} s: open step not shown"),
+        (quick(), f"steps under {header.PULSE_SECONDS:g} s: open step not shown"),
         (
             replace(views.running(), open=OpenWork(step=214, silent_for=12.0)),
             "no heartbeat for 12 s  ·  last seen after step 214",
@@ -374,7 +374,7 @@ def test_slow_steps_in_a_row_are_one_alert(options: ViewOptions) -> None:
     panel = alerts_panel.Alerts("alerts")
     panel.everything(view, options, 158)
     assert text([panel.aside(view, options)]) == "2 alerts", "at a narrow width"
-    assert alerts_panel.of_them(2, view.report.slow_steps) == ", of 22 slow steps"
+    assert alerts_panel.alerts_of_steps(2, view.report.slow_steps) == ", of 22 slow steps"
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_the_title_of_the_alerts_is_no_sum(options: ViewOptions, slow: list[int]
     more = [Alert(views.STARTED + 9.0 + index, "steps-skipped", f"x{index}") for index in range(others)]
     view = replace(view, report=replace(view.report, alerts=[*view.report.alerts, *more]))
     number = len(alerts_panel.alert_entries(view, options))
-    assert f"{plural(number, 'alert', 'alerts')}{alerts_panel.of_them(number, view.report.slow_steps)}" == words
+    assert f"{plural(number, 'alert', 'alerts')}{alerts_panel.alerts_of_steps(number, view.report.slow_steps)}" == words
 
 
 def test_an_alert_says_from_which_step_on_slow_steps_are_typical(options: ViewOptions) -> None:

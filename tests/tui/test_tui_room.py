@@ -58,11 +58,11 @@ def test_a_run_that_has_ended_has_cost_what_it_cost(options: ViewOptions) -> Non
 
 def test_the_memory_of_many_gpus_is_told_with_its_limit_where_there_is_room(options: ViewOptions) -> None:
     gpus = views.running(gpus=8).report.gpus
-    assert "80–87% busy  61–68 of 139 GiB" in text(machine_panel.together(gpus, 45))
-    narrow = text(machine_panel.together(gpus, 36))
+    assert "80–87% busy  61–68 of 139 GiB" in text(machine_panel.gpu_ranges(gpus, 45))
+    narrow = text(machine_panel.gpu_ranges(gpus, 36))
     assert "61–68 GiB" in narrow and "of 139" not in narrow
     unlike = [replace(gpus[0], memory_total=None), *gpus[1:]]
-    assert "of 139" not in text(machine_panel.together(unlike, 60))
+    assert "of 139" not in text(machine_panel.gpu_ranges(unlike, 60))
 
 
 def test_letters_over_the_steps_are_explained_in_a_single_row_too(options: ViewOptions) -> None:
@@ -253,8 +253,8 @@ def test_small_charts_are_alike(options: ViewOptions, height: int) -> None:
 @pytest.mark.parametrize(("width", "whole"), [(98, 47), (78, 39), (40, 20)])
 def test_the_name_of_a_setting_is_cut_only_where_its_value_needs_the_room(width: int, whole: int) -> None:
     assert setup_screen.names_width(["x" * whole], width) >= min(whole, width * 2 // 5)
-    assert setup_screen.names_width(["x" * 200], width) <= max(width * 2 // 5, width - setup_screen.VALUES)
-    assert setup_screen.names_width([], width) <= setup_screen.NAMES
+    assert setup_screen.names_width(["x" * 200], width) <= max(width * 2 // 5, width - setup_screen.MIN_VALUE_WIDTH)
+    assert setup_screen.names_width([], width) <= setup_screen.MIN_NAMES_WIDTH
     names = setup_screen.names_width(["x" * whole], width)
     rows = setup_screen.setting("x" * names, [("value " * 40, "text")], width, names, 8)
     assert all(row_width(row) <= width for row in rows) and len(rows) <= 8
@@ -263,7 +263,7 @@ def test_the_name_of_a_setting_is_cut_only_where_its_value_needs_the_room(width:
 
 @pytest.mark.parametrize(("number", "most", "rows"), [(5, 4, [3, 2]), (4, 4, [4]), (9, 4, [3, 3, 3]), (6, 4, [3, 3])])
 def test_no_small_chart_stands_alone_below_others(number: int, most: int, rows: list[int]) -> None:
-    lines, each = charts_screen.arranged(number, most)
+    lines, each = charts_screen.chart_grid(number, most)
     assert [min(each, number - each * line) for line in range(lines)] == rows
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sample_fleet import HandRuns, entry, fleet
 
-from monitor.runs.fleet import Group, grouped, judged, outline
+from monitor.runs.fleet import Group, grouped, sampled_pace, with_typical_speed
 from monitor.tui.drawing.rows import row_width
-from monitor.tui.drawing.runs_rows import MIN_ROWS, footer, layout, preview
+from monitor.tui.drawing.runs_rows import MIN_PREVIEW_ROWS, footer, layout, preview
 from monitor.tui.runs_app import CompareScreen, RunsApp, StopQuestion
 
 SIZES = [(200, 60), (160, 45), (80, 24), (60, 15), (20, 5)]
@@ -118,7 +118,7 @@ async def test_a_narrow_list_has_the_time_that_is_left_beside_the_steps(screen_t
 @pytest.mark.parametrize("step", [7, 999_999])
 def test_a_million_steps_are_not_cut_and_the_column_does_not_move(step: int) -> None:
     row = replace(entry("long", "running"), step=step, steps_total=1_000_000)
-    groups = grouped(judged([(row, None)]))
+    groups = grouped(with_typical_speed([(row, None)]))
     _, columns = layout(groups, 100)
     assert columns[0].head == "steps" and columns[0].width == len("1,000,000/1,000,000 100%")
 
@@ -153,17 +153,17 @@ def test_the_preview_keeps_to_its_place(width: int, height: int) -> None:
         for run in group.rows:
             rows = preview(run, width, height)
             assert len(rows) <= height and all(row_width(row) <= width for row in rows)
-            assert bool(rows) == (height >= MIN_ROWS)
+            assert bool(rows) == (height >= MIN_PREVIEW_ROWS)
 
 
 def test_step_times_are_kept_as_means_of_stretches() -> None:
-    assert outline([1.0, 2.0, float("nan"), 4.0, 5.0, 6.0], 3) == (1.5, 4.0, 5.5)
-    assert outline([1.0, 2.0], 9) == (1.0, 2.0) and outline([], 9) == outline([float("nan")], 9) == ()
+    assert sampled_pace([1.0, 2.0, float("nan"), 4.0, 5.0, 6.0], 3) == (1.5, 4.0, 5.5)
+    assert sampled_pace([1.0, 2.0], 9) == (1.0, 2.0) and sampled_pace([], 9) == sampled_pace([float("nan")], 9) == ()
 
 
 async def test_an_end_that_nobody_saw_is_called_no_success(screen_text) -> None:
     unseen = replace(entry("alone"), exit_code=None)
-    told = Told(grouped(judged([(unseen, None), (entry("seen"), None)])))
+    told = Told(grouped(with_typical_speed([(unseen, None), (entry("seen"), None)])))
     async with told.app.run_test(size=(120, 20)) as pilot:
         await settled(told.app, pilot)
         text = screen_text(told.app)
@@ -229,11 +229,11 @@ async def test_the_cursor_stays_with_its_run_when_another_comes() -> None:
     async with app.run_test(size=(120, 30)) as pilot:
         await settled(app, pilot)
         await pilot.press("down", "down")
-        newer = grouped(judged([(entry("newest", "running"), None)]))
-        app.list.take([*newer, *fleet()], False)
-        assert app.list.at().path == Path("/runs/lr-0")
-        app.list.take(newer, False)  # and where its run is gone, it is on one that is there
-        assert app.list.at().path == Path("/runs/newest")
+        newer = grouped(with_typical_speed([(entry("newest", "running"), None)]))
+        app.list.set_groups([*newer, *fleet()], False)
+        assert app.list.selected_line().path == Path("/runs/lr-0")
+        app.list.set_groups(newer, False)  # and where its run is gone, it is on one that is there
+        assert app.list.selected_line().path == Path("/runs/newest")
 
 
 async def test_an_equal_look_draws_nothing(monkeypatch) -> None:
@@ -242,5 +242,5 @@ async def test_an_equal_look_draws_nothing(monkeypatch) -> None:
         await settled(told.app, pilot)
         drawn = []
         monkeypatch.setattr(told.app.list, "refresh", lambda *regions, **_: drawn.append(regions))
-        told.app.list.take([replace(group) for group in fleet()], False)
+        told.app.list.set_groups([replace(group) for group in fleet()], False)
         assert not drawn

@@ -11,7 +11,7 @@ from monitor.model.steps.series import Curve
 from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS, SCREENS
 from monitor.tui.drawing.curve_columns import grid, logarithms, smoothed
 from monitor.tui.drawing.rows import row_width
-from monitor.tui.drawing.timeline import CHECKPOINT, EVAL, SLOW, held_back, marked
+from monitor.tui.drawing.timeline import CHECKPOINT, EVAL, SLOW, marked, slow_by_throttle
 from monitor.tui.panels import header
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.screens.log_screen import progress_bar
@@ -144,9 +144,9 @@ def test_the_timeline_marks_slow_steps_checkpoints_evaluations_and_throttling() 
     signs = marked(view, layout)
     assert signs[layout.bucket(207)] == SLOW and signs[layout.bucket(50)] == CHECKPOINT
     assert signs[layout.bucket(180)] == EVAL
-    line = text([held_back(view, layout, 80)])
+    line = text([slow_by_throttle(view, layout, 80)])
     assert "GPU 1 HW thermal" in line and line.index("━") == layout.edge(layout.bucket(120))
-    assert held_back(views.running(), layout, 80) == []
+    assert slow_by_throttle(views.running(), layout, 80) == []
 
 
 @pytest.mark.parametrize("screen", ["findings", "steps", "gpus", "charts"])

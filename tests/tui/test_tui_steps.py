@@ -10,7 +10,7 @@ from monitor.model.steps.series import Curve
 from monitor.model.view import KindRow, View
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.screens.step_table import columns, ordered, step_lines
-from monitor.tui.screens.steps_screen import KINDS, STATUS, StepTable, step_detail
+from monitor.tui.screens.steps_screen import KINDS_TITLE, STATUS_WIDTH, StepTable, step_detail
 
 
 def old_and_new() -> View:
@@ -142,14 +142,14 @@ def test_no_row_ends_between_a_number_and_its_unit(options: ViewOptions, width: 
 def test_a_long_name_is_shortened_before_a_column_goes(options: ViewOptions, width: int) -> None:
     view = views.running()
     table = StepTable()
-    table._take(view, options)
+    table._update_lines(view, options)
     shown, status = table._placed(width)
     names = [each.column.title for each in shown]
     every = [each.title for each in table._columns]
     assert names == every[: len(names)], "the largest phases first"
     assert 4 + sum(each.width for each in shown) + status <= width
-    assert status >= STATUS or width < 40
-    hidden = len(every) - len(names) + (status < len(KINDS))
+    assert status >= STATUS_WIDTH or width < 40
+    hidden = len(every) - len(names) + (status < len(KINDS_TITLE))
     assert text([table._more(view, width)]) == (f"→ {hidden} more columns  " if hidden else "")
     assert (hidden == 0) == (width >= 158)
     titles = text(table.fixed(view, options, width))
@@ -157,7 +157,7 @@ def test_a_long_name_is_shortened_before_a_column_goes(options: ViewOptions, wid
     assert ("reward" in titles) == (width >= 158)
     view = replace(view, details=replace(view.details, steps=(replace(view.details.steps[-1], metrics=None),)))
     table = StepTable()
-    table._take(view, options)
+    table._update_lines(view, options)
     assert text([table._more(view, 118)]) == "Enter: details of a step  "
 
 

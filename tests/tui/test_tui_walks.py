@@ -25,7 +25,7 @@ from monitor.tui.drawing.themes import PALETTES, PhaseTones, TerminalCapabilitie
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.replay_app import ReplayApp
 from monitor.tui.runs_app import RunsApp
-from monitor.tui.screens.log_screen import MOST_ROWS, folded
+from monitor.tui.screens.log_screen import MAX_LINE_ROWS, folded
 from monitor.tui.screens.steps_screen import StepTable
 
 # Each run at sizes of its own: together all sizes, without a picture of every run at every one.
@@ -150,6 +150,6 @@ async def test_long_lines_are_folded_and_what_is_looked_for_comes_to_the_lower_e
 def test_lines_are_folded_behind_a_space_and_one_without_end_is_broken_off() -> None:
     assert folded("one two three four", "", 12) == [[("one two ", "muted")], [("  ", "muted"), ("three four", "muted")]]
     rows = folded("x" * 4000, "", 40)
-    assert len(rows) == MOST_ROWS + 1 and "console.log" in rows[-1][0][0]
+    assert len(rows) == MAX_LINE_ROWS + 1 and "console.log" in rows[-1][0][0]
     wide = folded("損失" * 30, "失損", 21)
     assert all(row_width(row) <= 21 for row in wide) and wide[0][1] == ("失損", "background/accent bold")

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 from monitor.console import step_labels
 from monitor.console.configuration import is_argument
-from monitor.console.field_mapping import name, take_value
+from monitor.console.field_mapping import name, set_value
 from monitor.console.formats import Format, register
 from monitor.console.formats.progress_bars import read_bar
-from monitor.console.reading import MAX_VALUES, NONFINITE, NUMBER, REACH, Reading, number
+from monitor.console.reading import MAX_LINE_CHARACTERS, MAX_VALUES, NONFINITE, NUMBER, Reading, number
 from trainhooks.protocol import limits
 
-MAX_DEPTH = 3  # of mappings in mappings; deeper values are a configuration
+MAX_MAPPING_DEPTH = 3  # of mappings in mappings; deeper values are a configuration
 MAX_NUMBER_TEXT = 40  # characters of a number that is given as text
 
 # 'loss': 2.31   "loss": "2.31"   'loss': np.float64(2.31)   'loss': tensor(2.31, device='cuda:0')
@@ -46,7 +46,7 @@ class JsonLines(Format):
         logged = Reading("metrics")
         if not read_dict(text, logged):
             return None
-        before = text[: text.find("{")][:REACH]
+        before = text[: text.find("{")][:MAX_LINE_CHARACTERS]
         if logged.step is None:
             step_labels.read_labels(before, logged)
         logged.family = "step" if logged.step is not None else "metrics"
@@ -67,7 +67,7 @@ def read_dict(text: str, into: Reading) -> bool:
         into.step, into.total, into.key = int(position["step"]), int(position["total"]), "step"
     for key, value in items:
         if position is None or key != position["name"]:
-            take_value(into, key, value)
+            set_value(into, key, value)
     return True
 
 
@@ -80,7 +80,7 @@ def _parse_json(text: str) -> list[tuple[str, limits.Number]]:
         return []
     items: list[tuple[str, limits.Number]] = []
     if isinstance(parsed, dict):
-        _flatten(parsed, "", items, MAX_DEPTH)
+        _flatten(parsed, "", items, MAX_MAPPING_DEPTH)
     return items
 
 

@@ -12,12 +12,12 @@ from typing import ClassVar
 
 from monitor.console.configuration import is_configuration, is_setting, without_calls
 from monitor.console.evaluations import evaluation_parts, with_evaluation, with_prefix_of_first, with_whole_words
-from monitor.console.field_mapping import ALL, is_about_training, known_phase, name, split_role, take_value
+from monitor.console.field_mapping import TOTAL_TIME, is_about_training, known_phase, name, set_value, split_role
 from monitor.console.formats import Format, register
 from monitor.console.reading import (
     DRAWN_BAR,
+    MAX_PERCENT_SUM,
     MAX_VALUES,
-    MORE_THAN_ALL,
     NONFINITE,
     NUMBER,
     SCALE,
@@ -99,7 +99,7 @@ class KeyValues(Format):
         if line.metrics and line.step is None and line.epoch is None:
             line.head = leading_number(text)
         shares = read_shares(text)
-        if shares is None or shares <= MORE_THAN_ALL:
+        if shares is None or shares <= MAX_PERCENT_SUM:
             return [line]
         return [line, Reading("phases", shares=shares)]
 
@@ -152,15 +152,15 @@ def read_pairs(text: str, into: Reading) -> None:
         role, rest = split_role(plain)
         if role is not None:
             plain = rest if role == own_role else f"{role}/{rest}"
-        take_value(into, plain if role else pair.name, pair.value, pair.seconds)
+        set_value(into, plain if role else pair.name, pair.value, pair.seconds)
         if pair.total is not None and plain in into.metrics:
-            _take_total(into, plain, pair.value, pair.total)
+            _set_total(into, plain, pair.value, pair.total)
     if own_role is not None and into.role is None:
         into.role = own_role
-    _take_segments(text, into)
+    _read_segments(text, into)
 
 
-def _take_total(into: Reading, plain: str, value: Number, total: int) -> None:
+def _set_total(into: Reading, plain: str, value: Number, total: int) -> None:
     """`gen_passed=2/5` is two values; `Accuracy: 9832/10000 (98%)` is one, and it is the share."""
     if _ACCURACY.fullmatch(plain) and total > 0 and not isinstance(value, str):
         into.metrics[plain] = value / total
@@ -212,7 +212,7 @@ def _pair(
     return _Pair(raw_name, value, total=total)
 
 
-def _take_segments(text: str, into: Reading) -> None:
+def _read_segments(text: str, into: Reading) -> None:
     """Take values that stand alone between separators: `loss 0.41`, `330 tokens/sec`, `720 seq`, `1m16s`."""
     for segment in _CUTS.split(text[:MAX_TEXT])[:MAX_VALUES]:
         segment = segment.strip(" .,:-")
@@ -221,18 +221,18 @@ def _take_segments(text: str, into: Reading) -> None:
         if match := _UNIT_LAST.fullmatch(segment):
             value = scale(match["number"] + (match["scale"] or ""))
             if value is not None and "steps" not in match["unit"]:
-                take_value(into, re.sub(r"\s?(?:/|per)\s?", "/", match["unit"]), value)
+                set_value(into, re.sub(r"\s?(?:/|per)\s?", "/", match["unit"]), value)
         elif (match := _NAME_LAST.fullmatch(segment)) and (named := number(match["number"])) is not None:
-            take_value(into, match["name"], named)
+            set_value(into, match["name"], named)
         elif pairs := _spaced_pairs(segment):
             for pair in pairs:
-                take_value(into, pair.name, pair.value, pair.seconds)
+                set_value(into, pair.name, pair.value, pair.seconds)
         elif into.elapsed is None and into.seconds is None and _BARE_TIME.fullmatch(segment):
             span = seconds(segment)
             if _SHORT.search(segment):
                 into.seconds = span
             elif span is not None:
-                into.spare.setdefault(ALL, span)
+                into.ambiguous_times.setdefault(TOTAL_TIME, span)
 
 
 def _spaced_pairs(segment: str) -> list[_Pair]:

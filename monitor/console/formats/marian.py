@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from monitor.console.field_mapping import take_value
+from monitor.console.field_mapping import set_value
 from monitor.console.formats import Format, register
 from monitor.console.reading import NONFINITE, NUMBER, Reading, number
 
@@ -41,5 +41,5 @@ class Marian(Format):
         for called, text_of in values.items():
             value = number(text_of)
             if value is not None:
-                take_value(reading, "tokens/s" if called == "words" else called, value)
+                set_value(reading, "tokens/s" if called == "words" else called, value)
         return [reading]

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from monitor.console.field_mapping import phase
 from monitor.console.formats import Format, register
-from monitor.console.reading import CLOCK, MAX_VALUES, NUMBER, REACH, TIME_UNIT, Reading, seconds
+from monitor.console.reading import CLOCK, MAX_LINE_CHARACTERS, MAX_VALUES, NUMBER, TIME_UNIT, Reading, seconds
 
-MAX_LINES = 64  # of a block
+MAX_BLOCK_LINES = 64  # of a block
 
 _SLOW = re.compile(
     rf"\bslow (?:training )?step\b[ #:]{{0,3}}(?P<step>\d{{1,12}})?(?:/(?P<total>\d{{1,12}}))?[^(\d]{{0,24}}"
@@ -44,7 +44,7 @@ class PhaseBlocks(Format):
         return self._block is not None
 
     def ends_at(self, text: str) -> bool:
-        return self._block is not None and (self._lines >= MAX_LINES or _item_parts(text) is None)
+        return self._block is not None and (self._lines >= MAX_BLOCK_LINES or _item_parts(text) is None)
 
     def read(self, text: str) -> list[Reading] | None:
         if self._block is not None and (parts := _item_parts(text)) is not None:
@@ -81,7 +81,7 @@ def _parts(text: str) -> _Parts | None:
     """Read `Forward: 0.02s (1.5%), Loss: 76.45s (97.7%)`; None without any part."""
     phases: dict[str, float] = {}
     shares = 0.0
-    for match in _PART.finditer(text[:REACH]):
+    for match in _PART.finditer(text[:MAX_LINE_CHARACTERS]):
         spent, called = seconds(match["time"]), phase(match["name"])
         if spent is not None and called and len(phases) < MAX_VALUES:
             phases[called] = phases.get(called, 0.0) + spent

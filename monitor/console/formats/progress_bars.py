@@ -8,7 +8,17 @@ from typing import ClassVar, NamedTuple
 from monitor.console import step_labels
 from monitor.console.bar_roles import counts_epochs
 from monitor.console.formats import Format, key_values, register
-from monitor.console.reading import CLOCK, DRAWN_BAR, NUMBER, REACH, SPAN, TIME_UNIT, Reading, seconds, whole
+from monitor.console.reading import (
+    CLOCK,
+    DRAWN_BAR,
+    MAX_LINE_CHARACTERS,
+    NUMBER,
+    SPAN,
+    TIME_UNIT,
+    Reading,
+    seconds,
+    whole,
+)
 from trainhooks.protocol.limits import clean
 
 MAX_LABEL = 120  # characters, the last of them: the words next to the bar name it
@@ -72,7 +82,7 @@ def complete_bar(bar: Reading, before: str, after: str, beside: Reading) -> list
     Args:
         beside: what is known of the text before the bar.
     """
-    rest = step_labels.read_labels(before[-REACH:], beside)
+    rest = step_labels.read_labels(before[-MAX_LINE_CHARACTERS:], beside)
     key_values.read_pairs(rest, bar)
     bar.epoch, bar.epochs = beside.epoch, beside.epochs
     if bar.epoch is not None and not counts_epochs(bar):

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from monitor.console.field_mapping import name, take_value
+from monitor.console.field_mapping import name, set_value
 from monitor.console.formats import Format, register
 from monitor.console.reading import NUMBER, Reading, number
 
-MAX_COLUMNS = 16
+MAX_SCORE_COLUMNS = 16
 
 _HEADER = re.compile(r"\bClass[ \t]{1,20}Images\b(?P<rest>[\w().@ \t-]{1,300}mAP[\w().@ \t-]{0,200})")
-_ROW = re.compile(rf"^\s{{0,40}}all(?P<cells>(?:\s{{1,20}}{NUMBER}){{2,{MAX_COLUMNS}}})\s*$")
+_ROW = re.compile(rf"^\s{{0,40}}all(?P<cells>(?:\s{{1,20}}{NUMBER}){{2,{MAX_SCORE_COLUMNS}}})\s*$")
 _NAMES = {"p": "precision", "r": "recall"}
 _COUNTS = ("instances", "labels")
 
@@ -44,14 +44,14 @@ class ScoreRows(Format):
         for column, cell in zip(self._columns, cells, strict=True):
             value = number(cell)
             if column not in _COUNTS and value is not None:
-                take_value(scores, f"val_{column}", value)
+                set_value(scores, f"val_{column}", value)
         return [scores]
 
 
 def _columns(text: str) -> list[str]:
     """Return the names of the columns behind the images: `Mask(P` begins a group, the box's own names stay bare."""
     names, group = [], ""
-    for cell in text.split()[:MAX_COLUMNS]:
+    for cell in text.split()[:MAX_SCORE_COLUMNS]:
         opened, bracket, bare = cell.rpartition("(")
         if bracket:
             group = "" if opened.lower() == "box" else f"{name(opened)}_"

@@ -8,7 +8,7 @@ from typing import ClassVar
 from monitor.console.field_mapping import ROLES
 from monitor.console.formats import Format, register
 from monitor.console.reading import Reading
-from monitor.console.step_labels import STEP_LABEL, take_label
+from monitor.console.step_labels import STEP_LABEL, set_step
 from trainhooks.protocol.limits import clean
 
 MAX_REASON = 400  # characters
@@ -33,7 +33,7 @@ class SkippedSteps(Format):
         skipped = Reading("skip")
         for match in STEP_LABEL.finditer(text):
             far = word.start() > match.end() + MAX_BEHIND or word.end() < match.start() - MAX_BEFORE
-            if far or not take_label(match, text, skipped):
+            if far or not set_step(match, text, skipped):
                 continue
             reason = _REASON.match(text, max(match.end(), word.end()))
             stated = clean(reason["reason"], MAX_REASON).strip(" ().") if reason else ""

@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from monitor.console.field_mapping import is_about_training, name, settle, take_value, words
+from monitor.console.field_mapping import is_about_training, name, resolve_ambiguous_times, set_value, words
 from monitor.console.formats import Format, register
 from monitor.console.formats.progress_bars import complete_bar, read_bar
 from monitor.console.reading import CLOCK, NONFINITE, NUMBER, Reading, number, seconds
 
-MIN_COLUMNS, MAX_COLUMNS = 2, 40
+MIN_TABLE_COLUMNS, MAX_TABLE_COLUMNS = 2, 40
 MAX_ROWS = 400  # names and values of one table; no program has more
 
 _ROW = re.compile(r"^\s{0,40}[|│┃║](?P<cells>.{1,2000})[|│┃║]\s*$")
@@ -48,8 +48,8 @@ class DrawnTables(Format):
         row = _ROW.match(text)
         if row is None:
             return None
-        cells = [cell.strip() for cell in re.split(r"[|│┃║]", row["cells"])][:MAX_COLUMNS]
-        if sum(_NAMED.match(cell) is not None for cell in cells) >= MIN_COLUMNS:
+        cells = [cell.strip() for cell in re.split(r"[|│┃║]", row["cells"])][:MAX_TABLE_COLUMNS]
+        if sum(_NAMED.match(cell) is not None for cell in cells) >= MIN_TABLE_COLUMNS:
             return None  # named values with lines between them
         self._rows = self._rows + 1 if self.open else 1
         if len(cells) == 2 and self._rows <= MAX_ROWS and (not self._header or len(self._header) == 2):
@@ -74,13 +74,13 @@ class DrawnTables(Format):
             return [_row_reading(self._header, (label, cell))]
         if self._pairs is None:
             self._pairs = Reading("metrics")
-        _take_drawn(self._pairs, label, cell)
+        _set_cell(self._pairs, label, cell)
         return []
 
     def close(self) -> list[Reading]:
         pairs, self._pairs, self._header, self._rows = self._pairs, None, [], 0
         if pairs is not None:
-            settle(pairs)
+            resolve_ambiguous_times(pairs)
         return [pairs] if pairs is not None and _is_about_training(pairs) else []  # else a printed configuration
 
 
@@ -97,27 +97,27 @@ def _number(cell: str) -> object:
 def _row_reading(header: Sequence[str], cells: Sequence[str]) -> Reading:
     reading = Reading("metrics")
     for label, cell in zip(header, cells, strict=True):
-        _take_drawn(reading, label, cell)
+        _set_cell(reading, label, cell)
     return reading
 
 
-def _take_drawn(reading: Reading, label: str, cell: str) -> None:
+def _set_cell(reading: Reading, label: str, cell: str) -> None:
     counted = _COUNTED.fullmatch(cell)
     if counted is not None and name(label) in ("step", "iter", "iteration", "epoch"):
-        take_value(reading, label, int(counted[1]))
+        set_value(reading, label, int(counted[1]))
         if name(label) == "epoch":
             reading.epochs = int(counted[2])
         else:
             reading.total = int(counted[2])
     elif _NUMBER.fullmatch(cell) and (value := number(cell.rstrip(" %"))) is not None:
-        take_value(reading, label, value)
+        set_value(reading, label, value)
     elif (span := seconds(cell)) is not None:
-        take_value(reading, label, span, span)
+        set_value(reading, label, span, span)
 
 
 # Columns without lines
 
-COUNTER_AMONG = 2  # the column that counts is one of the first two; without it, rows of numbers may be anything
+MAX_COUNTER_COLUMN = 2  # the column that counts is one of the first two; without it, rows of numbers may be anything
 
 _LABEL = re.compile(r"(?:#|[A-Za-z_][\w.()/#-]{0,40})(?: [A-Za-z_(#][\w.()/#-]{0,40}){0,3}")
 _GAP = re.compile(r"\t+|\s{2,}")
@@ -161,10 +161,12 @@ class Columns(Format):
     def _read_header(self, text: str) -> bool:
         commas = "," in text
         cells = (_COMMA if commas else _GAP).split(text.strip())
-        if not MIN_COLUMNS <= len(cells) <= MAX_COLUMNS or not all(_LABEL.fullmatch(cell) for cell in cells):
+        if not MIN_TABLE_COLUMNS <= len(cells) <= MAX_TABLE_COLUMNS or not all(
+            _LABEL.fullmatch(cell) for cell in cells
+        ):
             return False
         labels = ["step" if cell.strip() == "#" else name(cell) for cell in cells]
-        if not any(label in _EPOCH or label in _STEP for label in labels[:COUNTER_AMONG]):
+        if not any(label in _EPOCH or label in _STEP for label in labels[:MAX_COUNTER_COLUMN]):
             return False
         self._header, self._commas = labels, commas
         return True
@@ -176,7 +178,7 @@ class Columns(Format):
         if len(cells) != len(self._header) or not all(map(_is_cell, cells)):
             return False
         for label, cell in zip(self._header, cells, strict=True):
-            _take_column(into, label, cell)
+            _set_column(into, label, cell)
         return True
 
 
@@ -184,7 +186,7 @@ def _is_cell(cell: str) -> bool:
     return cell in _EMPTY or any(pattern.fullmatch(cell) for pattern in (_VALUE, _COUNTED, _TIME))
 
 
-def _take_column(into: Reading, label: str, cell: str) -> None:
+def _set_column(into: Reading, label: str, cell: str) -> None:
     counted = _COUNTED.fullmatch(cell)
     if label in _EPOCH:
         epoch = number(counted[1] if counted is not None else cell)
@@ -194,9 +196,9 @@ def _take_column(into: Reading, label: str, cell: str) -> None:
         if label in _STEP:
             into.step, into.total, into.key = int(counted[1]), int(counted[2]), "step"
     elif (_TIME.fullmatch(cell) or cell.endswith(("s", "min"))) and (span := seconds(cell)) is not None:
-        take_value(into, label, span, span)
+        set_value(into, label, span, span)
     elif _VALUE.fullmatch(cell) and (value := number(cell.rstrip("%GMKk"))) is not None:
         if label not in _STEP:
-            take_value(into, label, value)
+            set_value(into, label, value)
         elif isinstance(value, int):
             into.step, into.key = value, "step"

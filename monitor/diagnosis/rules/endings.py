@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from signal import Signals
 
-from monitor.console.last_words import RANK_ENDED
+from monitor.console.printed_error import RANK_ENDED
 from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.memory import gpu_advice, host_advice, host_readings

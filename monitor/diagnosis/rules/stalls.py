@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.host_limits import crowded, crowded_then
-from monitor.hooks_reach import obstacle
+from monitor.hooks_reach import command_obstacle
 from monitor.model.report import Finding, SlowStep
 from monitor.model.steps.time_split import episodes, unplanned
 from monitor.units import age, duration, pace, plural, share
@@ -267,7 +267,7 @@ def nothing_reports(evidence: Evidence) -> Finding | None:
         return None
     # What the hooks said before they gave way to a module of the program's own.
     own = next((row.text for row in evidence.state.alerts if row.code == OWN_TRAINHOOKS), None)
-    cause = own or evidence.state.hooks_not_loaded or obstacle(report.run.command)
+    cause = own or evidence.state.hooks_not_loaded or command_obstacle(report.run.command)
     advice = BY_HAND if own is None else RENAME
     reasons = [cause] if cause is not None else [OUT_OF_REACH, NOT_PYTHON]
     if not evidence.is_running:

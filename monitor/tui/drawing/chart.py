@@ -14,9 +14,10 @@ from typing import Any
 from monitor.tui.drawing.curve_columns import Bucket, Grid
 from monitor.tui.drawing.rows import Row
 
-LABEL = 7  # maximum cells of a label
+MAX_LABEL_WIDTH = 7  # maximum cells of a label
 LEAST_SCALE = 6  # rows needed for three labels; below, only the first and the last row have one
-TALL = 9  # rows from which there are several distances between labels to choose from, so _NICE numbers suffice
+# Rows from which there are several distances between labels to choose from, so _NICE numbers suffice.
+MANY_TICKS_HEIGHT = 9
 MAX_TICKS = 7
 _FOOT = 0.25  # of a row: a line's value at a tick is drawn in the second of the row's four dots, near its middle
 _CLOSE = 1e-6  # of a row: rounding error
@@ -55,7 +56,7 @@ def linear(low: float, high: float, height: int, whole: bool = False) -> Axis:
         return _plain(low, high, height)
     start = (best.first - _FOOT) * best.per_row
     end = start + (height - _FOOT) * best.per_row
-    return Axis(min(low, start), max(high, end), beside_rows(labeled(best.values()), best.ticks, height))
+    return Axis(min(low, start), max(high, end), label_column(labeled(best.values()), best.ticks, height))
 
 
 def column_axis(high: float, height: int) -> tuple[float, dict[int, float]]:
@@ -75,7 +76,7 @@ def logarithmic(low: float, high: float, height: int) -> Axis:
     if any(abs(value - round(value)) > _CLOSE for value, _ in labeled_rows):
         labeled_rows = _between(exact, per_row) or labeled_rows
     labels = [label(10.0**value) if abs(value) <= 300 else f"1e{value:+.0f}" for value, _ in labeled_rows]
-    return Axis(start, powers.high, beside_rows(labels, [row for _, row in labeled_rows], height))
+    return Axis(start, powers.high, label_column(labels, [row for _, row in labeled_rows], height))
 
 
 def _between(exact: Sequence[float], per_row: float) -> list[tuple[float, int]]:
@@ -121,7 +122,7 @@ def _heights(least: float, height: int) -> Iterator[tuple[float, int]]:
             yield step, height - 1
         return
     for gap in range(max(2, -(-height // MAX_TICKS)), (height - 1) // 2 + 1):
-        for step in _round_from(least * gap, _NICE if height >= TALL else _EVEN):
+        for step in _round_from(least * gap, _NICE if height >= MANY_TICKS_HEIGHT else _EVEN):
             yield step / gap, gap
 
 
@@ -137,10 +138,10 @@ def _plain(low: float, high: float, height: int) -> Axis:
     rows = (0, height - 1) if height > 1 else (0,)
     parts = [(row + _FOOT) / (height - _FOOT) for row in rows]
     values = [low * (1 - part) + high * part for part in parts]  # without `high - low`, which could overflow
-    return Axis(low, high, beside_rows(labeled(values), rows, height))
+    return Axis(low, high, label_column(labeled(values), rows, height))
 
 
-def beside_rows(labels: Sequence[str], rows: Sequence[int], height: int) -> tuple[str, ...]:
+def label_column(labels: Sequence[str], rows: Sequence[int], height: int) -> tuple[str, ...]:
     """Return one label per row, from top to bottom; `rows` are counted from the bottom."""
     by_row = dict(zip(rows, labels, strict=True))
     return tuple(by_row.get(row, "") for row in reversed(range(height)))
@@ -162,7 +163,7 @@ def label(value: float, step: float = 0.0, digits: int = 0) -> str:
     """Return a value in at most about LABEL cells, with `digits` decimals if they fit."""
     if abs(value) < step / 1000:
         return "0"
-    if step > 1e-4 and abs(value) < 1e5 and len(text := f"{value:,.{digits}f}") <= LABEL:
+    if step > 1e-4 and abs(value) < 1e5 and len(text := f"{value:,.{digits}f}") <= MAX_LABEL_WIDTH:
         return text
     if 100 <= abs(value) < 1e5:
         return f"{value:,.0f}"

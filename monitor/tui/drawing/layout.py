@@ -19,7 +19,7 @@ from monitor.tui.panels.footer import Footer
 from monitor.tui.panels.header import Header
 
 MARGIN = 1
-GUTTER = 2
+PANEL_GUTTER = 2
 MIDDLE_WIDTH, WIDE_WIDTH = 72, 110  # cells: minimum widths for two and for three panels side by side
 LEAST_ROW = 5  # minimum height of a panel: a title and four lines
 
@@ -119,11 +119,11 @@ def place(
     y = top
     heights = share_out(rows, [band.weight for band in bands], min(LEAST_ROW, rows // max(1, len(bands))))
     for band, tall in zip(bands, heights, strict=True):
-        widths = share_out(inner - GUTTER * (len(band.panels) - 1), band.weights)
+        widths = share_out(inner - PANEL_GUTTER * (len(band.panels) - 1), band.weights)
         x = margin
         for name, wide in zip(band.panels, widths, strict=True):
             placed[name] = Rect(x, y, wide, tall)
-            x += wide + GUTTER
+            x += wide + PANEL_GUTTER
         y += tall
     return placed
 

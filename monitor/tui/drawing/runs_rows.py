@@ -10,7 +10,7 @@ from monitor import units
 from monitor.diagnosis.explain import gain
 from monitor.model.report import Rates, Report
 from monitor.model.steps.pace import SINCE
-from monitor.runs.fleet import Group, outline
+from monitor.runs.fleet import Group, sampled_pace
 from monitor.runs.fleet import Row as RunRow
 from monitor.tui.drawing.curve_columns import top_limit
 from monitor.tui.drawing.rows import (
@@ -44,7 +44,7 @@ STATE_WIDTH = 10
 MIN_BEST_WIDTH = 26  # cells of the column "best", which takes all spare cells
 MAX_STEPS_WIDTH = 26  # cells of the column "steps": a million of a million
 _INDENT = 2  # cells of a run below the head of its group
-WORDS = {"highest": "max", "lowest": "min"}  # over one run's values
+EXTREME_WORDS = {"highest": "max", "lowest": "min"}  # over one run's values
 BASELINES = {"median": "past runs"}  # names of what a speed is compared with, where they differ from `ratio_to`
 MIN_SPEED_RATIO = 0.9  # below this share of the compared speed, it is shown as a warning
 
@@ -136,7 +136,7 @@ def _cost(run: RunRow) -> tuple[str, str]:
 def _best(run: RunRow) -> tuple[str, str]:
     if run.best is None:
         return "", "faint"
-    return f"{run.best.metric} {units.number(run.best.value)} ({WORDS[run.best.word]})", "text"
+    return f"{run.best.metric} {units.number(run.best.value)} ({EXTREME_WORDS[run.best.word]})", "text"
 
 
 def _age(run: RunRow) -> tuple[str, str]:
@@ -283,9 +283,9 @@ def empty(width: int) -> Row:
 
 # The preview of the run at the cursor, below the list where there is room. Pure.
 
-LABEL = 13  # cells
-MIN_ROWS = 6  # of a preview: fewer would repeat the list
-HIGH = 18  # rows from which the step times get three of them
+PREVIEW_LABEL_WIDTH = 13  # cells
+MIN_PREVIEW_ROWS = 6  # of a preview: fewer would repeat the list
+HIGH_PREVIEW_ROWS = 18  # rows from which the step times get three of them
 MAX_PHASES = 8
 DOT: Span = ("  ·  ", "faint")
 MAX_OTHERS = 3  # findings besides the verdict
@@ -293,14 +293,14 @@ MAX_OTHERS = 3  # findings besides the verdict
 
 def preview(run: RunRow, width: int, height: int) -> list[Row]:
     """Return at most `height` rows about a run; none if there is too little room."""
-    if height < MIN_ROWS:
+    if height < MIN_PREVIEW_ROWS:
         return []
     rule: Span = ("─", "rule")
     rows: list[Row] = [[], spread([rule, (f" {fit(run.entry.name, 60)} ", "text bold")], [], width, rule)]
-    for label, lines in _facts(run, max(1, width - LABEL - 2), height >= HIGH):
+    for label, lines in _facts(run, max(1, width - PREVIEW_LABEL_WIDTH - 2), height >= HIGH_PREVIEW_ROWS):
         head = label
         for row in lines:
-            rows.append(cut([(column(f" {head}", LABEL), "muted"), *row], width))
+            rows.append(cut([(column(f" {head}", PREVIEW_LABEL_WIDTH), "muted"), *row], width))
             head = ""
     return rows[:height]
 
@@ -388,7 +388,7 @@ def _speeds(report: Report) -> Iterator[Row]:
 def _step_times(pace: tuple[float, ...], steps: int, width: int, height: int) -> list[Row]:
     """Return a sparkline of the step times, oldest first, with the range of its means and the steps per bar."""
     ends = f"  means {units.duration(min(pace))} – {units.duration(max(pace))}"
-    shown = outline(pace, max(1, width - len(ends)))
+    shown = sampled_pace(pace, max(1, width - len(ends)))
     drawn: list[Row] = [[(line, "accent")] for line in skyline(shown, height, top_limit(list(shown)))]
     drawn[-1].append((ends, "muted"))
     steps_per_bar = round(steps / len(shown))

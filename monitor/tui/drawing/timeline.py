@@ -160,14 +160,14 @@ def stacked(layers: Sequence[Layer], width: int, height: int, top: float) -> lis
 
 # Marks on a timeline of steps: slow steps, checkpoints, evaluations, GPU throttle events. Pure.
 
-RARE = 4  # a phase is marked if it occurs in at most one of this many steps
+MAX_MARKED_RATIO = 4  # a phase is marked if it occurs in at most one of this many steps
 
 # Sign and tone of each kind of mark. Where several fall into one column, the first of these is shown.
 SLOW: Span = ("▲", "bad bold")
 CHECKPOINT: Span = ("C", "accent bold")
 EVAL: Span = ("E", "accent bold")
 BOTH: Span = ("B", "accent bold")
-WORDS = {SLOW: "slow step", BOTH: "checkpoint and evaluation", CHECKPOINT: "checkpoint", EVAL: "evaluation"}
+MARK_WORDS = {SLOW: "slow step", BOTH: "checkpoint and evaluation", CHECKPOINT: "checkpoint", EVAL: "evaluation"}
 _NAMES = {"checkpoint": CHECKPOINT, "save": CHECKPOINT, "eval": EVAL, "evaluation": EVAL, "test_generation": EVAL}
 
 
@@ -177,7 +177,7 @@ def _kind(name: str) -> Span | None:
 
 def marked(view: View, layout: Grid) -> dict[int, Span]:
     """Return the sign above each bucket of the grid that has one."""
-    places: dict[Span, set[int]] = {sign: set() for sign in WORDS}
+    places: dict[Span, set[int]] = {sign: set() for sign in MARK_WORDS}
     places[SLOW] = positions([step.step for step in view.report.slow_steps], layout)
     for span in view.details.spans:
         sign = _kind(span.name)
@@ -189,16 +189,16 @@ def marked(view: View, layout: Grid) -> dict[int, Span]:
     for phase in view.report.host_phases or view.report.phases:
         sign = _kind(phase.name)
         curve = curves.get(phase.name)
-        if sign is not None and curve is not None and phase.count * RARE <= steps:
+        if sign is not None and curve is not None and phase.count * MAX_MARKED_RATIO <= steps:
             places[sign] |= positions([int(x) for x in curve.x], layout)
     places[BOTH] = places[CHECKPOINT] & places[EVAL]
     signs: dict[int, Span] = {}
-    for sign in reversed(list(WORDS)):
+    for sign in reversed(list(MARK_WORDS)):
         signs.update(dict.fromkeys(places[sign], sign))
     return signs
 
 
-def held_back(view: View, layout: Grid, width: int) -> Row:
+def slow_by_throttle(view: View, layout: Grid, width: int) -> Row:
     """Return a line over the steps of each throttle event, with GPU and reason; empty if there is none."""
     row: Row = []
     at = 0

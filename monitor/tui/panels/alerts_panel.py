@@ -56,7 +56,7 @@ def _last(slow: SlowStep) -> int:
     return slow.step + slow.steps - 1
 
 
-def of_them(alerts: int, slow: Sequence[SlowStep]) -> str:
+def alerts_of_steps(alerts: int, slow: Sequence[SlowStep]) -> str:
     """Return the words after `4 alerts` that say how many are slow steps, as in `, 3 of them slow steps`."""
     if not slow:
         return ""
@@ -214,7 +214,7 @@ def finding_rows(findings: Sequence[Finding]) -> list[Row]:
     return rows
 
 
-def ideas(view: View) -> list[Row]:
+def suggestion_rows(view: View) -> list[Row]:
     """Return one row per suggestion of what to try."""
     rows: list[Row] = []
     for idea in view.report.to_try:
@@ -241,7 +241,7 @@ class Alerts(ScrollPanel):
         if not self._entries:
             return []
         words = units.plural(len(self._entries), "alert", "alerts")
-        among = of_them(len(self._entries), view.report.slow_steps)
+        among = alerts_of_steps(len(self._entries), view.report.slow_steps)
         beside = len(f"─ {self.number} {self.heading(view, options)} {words}") + 4
         return [(words + (among if beside + len(among) <= self.size.width else ""), "muted")]
 
@@ -265,4 +265,4 @@ class Alerts(ScrollPanel):
             *other_alerts,
             *finding_rows(rest),
         ]
-        return [row for entry in [*shown, *ideas(view)] for row in wrap(entry, width - 2)]
+        return [row for entry in [*shown, *suggestion_rows(view)] for row in wrap(entry, width - 2)]

@@ -14,7 +14,7 @@ from monitor.model.report import MetricRow
 from monitor.model.steps.pace import SINCE
 from monitor.model.steps.series import Curve, metric_place
 from monitor.model.view import View
-from monitor.tui.drawing.chart import LABEL, Axis, Picture, line, linear
+from monitor.tui.drawing.chart import MAX_LABEL_WIDTH, Axis, Picture, line, linear
 from monitor.tui.drawing.chart import logarithmic as log_axis
 from monitor.tui.drawing.curve_columns import Bucket, Grid, column_of, crossed, ends, fold, footed, grid, value_at
 from monitor.tui.drawing.rows import Row, column, fit, merged, row_width, separated, text_width
@@ -23,7 +23,7 @@ from monitor.tui.panels.header import shown_rank
 from monitor.tui.panels.ranks_panel import of_rank
 from trainhooks.protocol.vocabulary import HIGHER_IS_BETTER
 
-GUTTER = LABEL + 2  # cells before a line chart
+CHART_GUTTER = MAX_LABEL_WIDTH + 2  # cells before a line chart
 ABOVE, BELOW = "▴", "▾"  # values beyond the scale; `↑` and `↓` mean that more can be scrolled to
 
 
@@ -123,7 +123,7 @@ def line_chart(
     """
     if height < 3 or not curve.x:
         return [[("  no data yet", "muted")]]
-    gutter = GUTTER
+    gutter = CHART_GUTTER
     layout = grid(curve, width - gutter, beside)
     if layout is None:
         return []
@@ -175,7 +175,7 @@ class CurvePanel(Panel):
         return self._curve
 
 
-LOW = 7  # rows of a panel below which the chart takes the row of the figures
+LOW_PANEL_HEIGHT = 7  # rows of a panel below which the chart takes the row of the figures
 
 
 def default_metric(names: Iterable[str]) -> str | None:
@@ -239,7 +239,7 @@ class Metric(CurvePanel):
     def aside(self, view: View, options: ViewOptions) -> Row:
         others = len(view.metrics) - 1
         name = chosen(view, options)
-        if name is not None and self.size.height < LOW:
+        if name is not None and self.size.height < LOW_PANEL_HEIGHT:
             if options.cursor is not None:
                 return pointed_value(view.metrics.get(name, Curve()), options.cursor)
             return [("last ", "muted"), *_value(view.report.metrics.get(name, MetricRow()).last)]
@@ -251,7 +251,9 @@ class Metric(CurvePanel):
             return [[("  no metrics logged yet", "muted")]]
         row, curve = view.report.metrics.get(name, MetricRow()), view.metrics.get(name, Curve())
         pointed = None if options.cursor is None else pointed_value(curve, options.cursor)
-        head: list[Row] = [] if height + 1 < LOW else [[(" ", "text"), *summary(row, width - 1, pointed, name)]]
+        head: list[Row] = (
+            [] if height + 1 < LOW_PANEL_HEIGHT else [[(" ", "text"), *summary(row, width - 1, pointed, name)]]
+        )
         return [*head, *self.curve(name, curve, width, height - len(head), options, view.step_seconds)]
 
 
@@ -286,5 +288,5 @@ class Tokens(CurvePanel):
             [(f"{SINCE} ", "muted"), (units.rate(whole, "tok/s"), "text")],
         ]
         row: Row = [(" ", "text"), *separated(parts, width - 1, ("  ", "text"))]
-        head = [] if height + 1 < LOW else [row]
+        head = [] if height + 1 < LOW_PANEL_HEIGHT else [row]
         return [*head, *self.curve("tokens", curve, width, height - len(head), options, view.step_seconds)]

@@ -14,68 +14,68 @@ from monitor.tui.drawing.rows import Row, row_width, text_width
 from monitor.tui.drawing.timeline import GPU_CLOCK, HOST_CLOCK, two_lanes
 from monitor.tui.panels.base import Rows, ViewOptions
 
-GAP = 3  # cells between two keys
-MORE = " …"  # some keys did not fit; the help has them
+KEY_GAP = 3  # cells between two keys
+MORE_KEYS = " …"  # some keys did not fit; the help has them
 _PANELS = "app.focus_next"
-_FOR_ALL = {  # one entry for a group of similar actions; a click runs this one
+_GROUP_KEYS = {  # one entry for a group of similar actions; a click runs this one
     _PANELS: (f"1–{len(PANELS)}", "panels"),
     "screen.body('move(1)')": ("↑↓", "scroll"),
 }
-_AT_THE_END = {  # at the end of a replay: prefixes of action names, and the words shown instead
+_LABELS_AT_END = {  # at the end of a replay: prefixes of action names, and the words shown instead
     "pause": "start over", "replay_step(-": "back", "replay_seek(-": f"back {LEAP_WORDS}", "replay_": "",
 }  # fmt: skip
 
 
-def named(actions: Iterable[Action]) -> list[Action]:
+def footer_actions(actions: Iterable[Action]) -> list[Action]:
     """Return the actions that a footer shows."""
-    in_footer = [_for_all(action) for action in actions]
+    in_footer = [with_group_key(action) for action in actions]
     return [action for action in in_footer if action.footer]
 
 
-def _for_all(action: Action) -> Action:
-    keys, words = (action.shown, action.footer) if action.footer else _FOR_ALL.get(action.name, (action.shown, ""))
+def with_group_key(action: Action) -> Action:
+    keys, words = (action.shown, action.footer) if action.footer else _GROUP_KEYS.get(action.name, (action.shown, ""))
     return replace(action, shown=keys, footer=words)
 
 
-def numbers(absent: Collection[str]) -> str:
+def panel_keys(absent: Collection[str]) -> str:
     """Return the keys of the panels on the board: `1–5, 7`."""
     there = [panel.number for panel in PANELS if panel.name not in absent]
     runs = [[number for _, number in run] for _, run in groupby(enumerate(there), lambda pair: pair[1] - pair[0])]
     return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
-def keys(actions: Iterable[Action], width: int) -> list[tuple[int, int, Action]]:
+def fitting_actions(actions: Iterable[Action], width: int) -> list[tuple[int, int, Action]]:
     """Return the actions that fit into a footer of `width` cells, each with its first and last cell (exclusive).
 
     The help lists all of them, so it is never left out while another action is shown. If some are left out, room for
     `MORE` is kept.
     """
-    candidates = named(actions)
-    if sum(_wide(action) + GAP for action in candidates) + 1 - GAP > width:
-        width -= len(MORE)
+    candidates = footer_actions(actions)
+    if sum(action_width(action) + KEY_GAP for action in candidates) + 1 - KEY_GAP > width:
+        width -= len(MORE_KEYS)
     waiting = next((action for action in candidates if action.name == "help"), None)
     shown: list[tuple[int, int, Action]] = []
     at = 1
     for action in candidates:
         waiting = None if action is waiting else waiting
-        if at + _wide(action) + (GAP + _wide(waiting) if waiting is not None else 0) > width:
+        if at + action_width(action) + (KEY_GAP + action_width(waiting) if waiting is not None else 0) > width:
             break
-        shown.append((at, at + _wide(action), action))
-        at += _wide(action) + GAP
-    if waiting is not None and at + _wide(waiting) <= width:
-        shown.append((at, at + _wide(waiting), waiting))
+        shown.append((at, at + action_width(action), action))
+        at += action_width(action) + KEY_GAP
+    if waiting is not None and at + action_width(waiting) <= width:
+        shown.append((at, at + action_width(waiting), waiting))
     return shown
 
 
-def _wide(action: Action) -> int:
+def action_width(action: Action) -> int:
     return text_width(f"{action.shown} {action.footer}")
 
 
-def _ended(action: Action, replay: bool) -> Action:
+def as_ended(action: Action, replay: bool) -> Action:
     """Return the action as worded after the end of a run: quit instead of detach; a replay only goes back."""
     if action.name == "detach":
         return replace(action, footer="quit")
-    words = (words for begin, words in _AT_THE_END.items() if action.name.startswith(begin))
+    words = (words for begin, words in _LABELS_AT_END.items() if action.name.startswith(begin))
     return replace(action, footer=next(words, action.footer)) if replay else action
 
 
@@ -85,14 +85,14 @@ class Footer(Rows):
         running = self._view is None or self._view.report.outcome.state == "running"
         actions = self._options.actions if self._options is not None else ACTIONS
         replay = self._options is not None and self._options.replay
-        shown = numbers(self._absent)
+        shown = panel_keys(self._absent)
         shown_actions = [
             replace(action, shown=shown, footer="panels") if action.name == _PANELS else action for action in actions
         ]
         shown_actions = [
             replace(action, footer=self._other_clock) if action.name == LANE else action for action in shown_actions
         ]
-        return shown_actions if running else [_ended(action, replay) for action in shown_actions]
+        return shown_actions if running else [as_ended(action, replay) for action in shown_actions]
 
     @property
     def _other_clock(self) -> str:
@@ -114,16 +114,16 @@ class Footer(Rows):
     def rows(self, view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
         row: Row = [(" ", "text")]
         actions = self.actions
-        shown = keys(actions, width)
+        shown = fitting_actions(actions, width)
         for begin, _, action in shown:
             label = "go on" if options.paused and action.name == "pause" else action.footer
             gap = " " * (begin - row_width(row))
             row += [(gap, "text"), (action.shown, "accent bold"), (f" {label}", "muted")]
-        if len(shown) < len(named(actions)):
-            row.append((MORE, "muted"))
+        if len(shown) < len(footer_actions(actions)):
+            row.append((MORE_KEYS, "muted"))
         return [row]
 
     async def on_click(self, event: Click) -> None:
-        for start, end, action in keys(self.actions, self.size.width):
+        for start, end, action in fitting_actions(self.actions, self.size.width):
             if start <= event.x < end:
                 await self.app.run_action(action.name, self.app)

@@ -57,11 +57,11 @@ def _open_step_bar(view: View, options: ViewOptions, room: int) -> Row:
     return [*cells, ("─" * (room - filled), "rule"), ("▏", "rule")]
 
 
-LEAST_NAME = 6  # cells
+MIN_NAME_WIDTH = 6  # cells
 ETA = "ETA "
-SINCE_BRIEF = " since 1st step)"  # the end of a label that may be left out of its tile
-LEAST_ADVICE = 24  # cells; shorter advice is not understood
-PULSE = 1.0  # seconds between two pulses
+SINCE_FIRST_STEP = " since 1st step)"  # the end of a label that may be left out of its tile
+MIN_ADVICE_WIDTH = 24  # cells; shorter advice is not understood
+PULSE_SECONDS = 1.0  # seconds between two pulses
 SILENT_AFTER = 10.0  # seconds; a busy machine may miss a few pulses
 
 _STATES = {
@@ -145,8 +145,8 @@ def now(view: View) -> Row:
 
 def _after(step: int, report: Report) -> str:
     """Return the words for the time after a step while nothing later is known."""
-    if (report.throughput.recent.steps_per_second or 0.0) > 1 / PULSE:
-        return f"steps under {PULSE:g} s: open step not shown"
+    if (report.throughput.recent.steps_per_second or 0.0) > 1 / PULSE_SECONDS:
+        return f"steps under {PULSE_SECONDS:g} s: open step not shown"
     is_shown_above = report.progress.steps_done - step in (0, 1)  # steps are counted from 0 or from 1
     return "step just ended" if is_shown_above else f"step {step:,} ended"
 
@@ -247,7 +247,7 @@ def _rate(recent: str, whole: str, unit: str, over: str) -> tuple[str, str]:
         return whole, SINCE
     number, _, its = whole.rpartition(" ")
     mean = number if recent.endswith(f" {its}") and its != "%" else whole
-    return recent, f"{over or 'lately'} ({mean}{SINCE_BRIEF}"
+    return recent, f"{over or 'lately'} ({mean}{SINCE_FIRST_STEP}"
 
 
 def _eta(progress: Progress) -> str:
@@ -292,8 +292,8 @@ def _first(view: View, options: ViewOptions, width: int, brief: bool) -> tuple[R
         step: Row = [("  ", "text"), (step_of_total(progress), "text"), (part, "muted")]
         marks = badges(view, options, width < 100)
         room = width - row_width(marks) - 1 - row_width(left) + text_width(name)  # the name gives way before the step
-        fits = not marks or room >= min(LEAST_NAME, text_width(name)) + row_width(step)
-        left[2] = (fit(name, max(LEAST_NAME, room - row_width(step) if fits else room)), "text bold")
+        fits = not marks or room >= min(MIN_NAME_WIDTH, text_width(name)) + row_width(step)
+        left[2] = (fit(name, max(MIN_NAME_WIDTH, room - row_width(step) if fits else room)), "text bold")
         return spread([*left, *(step if fits else [])], marks, width), fits
     run = view.report.run
     where = [fit(run.host, 24)] if run.host else []
@@ -323,7 +323,7 @@ def _progress(view: View, width: int) -> Row:
 def _tiles(view: View, width: int) -> list[Row]:
     """Return the facts above their labels; labels after the first drop the mean if that makes room for one more."""
     full = [(value, label) for value, _, label in speeds(view.report)]
-    brief = [(value, label.partition(" (")[0] if label.endswith(SINCE_BRIEF) else label) for value, label in full]
+    brief = [(value, label.partition(" (")[0] if label.endswith(SINCE_FIRST_STEP) else label) for value, label in full]
     if _tiled([*full[:1], *brief[1:3]]) <= width:  # the time left matters more than any mean
         brief[0] = full[0]
     most = next((number for number in range(len(full), 0, -1) if _tiled(brief[:number]) <= width), 0)
@@ -357,7 +357,7 @@ def verdict(view: View, width: int, whole: bool = False) -> Row:
     right: Row = [(f"{most} faster ", f"{tone} bold")] if most and width >= 50 else []
     left: Row = [("▌", tone), (fit(finding.title, width), f"{tone} bold")]
     room = width - row_width(left) - row_width(right) - 5
-    if whole and room >= LEAST_ADVICE and (advice := shortened(printable(finding.advice), room, text_width)):
+    if whole and room >= MIN_ADVICE_WIDTH and (advice := shortened(printable(finding.advice), room, text_width)):
         left += [("  → ", "accent"), (advice, "text")]
     return spread(left, right, width)
 

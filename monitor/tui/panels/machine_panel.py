@@ -26,8 +26,8 @@ from monitor.tui.drawing.rows import (
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
 
 HOST_ROWS = 4
-LEAST_METER, MOST_METER = 3, 20  # cells
-LEAST_PICTURE, MOST_PICTURE = 8, 24  # cells of a meter beside a figure of the host
+MIN_METER_WIDTH, MAX_METER_WIDTH = 3, 20  # cells
+MIN_PICTURE_WIDTH, MAX_PICTURE_WIDTH = 8, 24  # cells of a meter beside a figure of the host
 _BUSY = " busy"
 _HOT = 85.0  # degrees Celsius; most data-center GPUs begin to slow down between 83 and 90
 
@@ -67,7 +67,7 @@ def names_width(gpus: Sequence[GpuRow]) -> int:
 
 def _meter_room(free: int) -> int:
     """Return the cells of a meter, the same in all rows; leaves room for `power cap` unless the meter gets short."""
-    return min(MOST_METER, max(free - 2 - len(POWER_CAP), min(10, free)))
+    return min(MAX_METER_WIDTH, max(free - 2 - len(POWER_CAP), min(10, free)))
 
 
 def gpu_line(gpu: GpuRow, width: int, names: int) -> Row:
@@ -86,11 +86,11 @@ def gpu_line(gpu: GpuRow, width: int, names: int) -> Row:
         [(column(_clock(gpu), 9, right=True), "text")],
     ]
     head: Row = [(column(f" GPU {gpu.index}", names), "text bold")]
-    left = max(1, width - row_width(head) - LEAST_METER)
+    left = max(1, width - row_width(head) - MIN_METER_WIDTH)
     tail = separated(facts, left, ("  ", "text"))
     free = width - row_width(head) - row_width(tail)
     room = _meter_room(free)
-    if _meter_room(free - len(_BUSY)) >= LEAST_METER:
+    if _meter_room(free - len(_BUSY)) >= MIN_METER_WIDTH:
         facts[0].append((_BUSY, "muted"))
         tail, room = separated(facts, left, ("  ", "text")), _meter_room(free - len(_BUSY))
     if POWER_CAP in gpu.reasons:
@@ -102,7 +102,7 @@ def gpu_line(gpu: GpuRow, width: int, names: int) -> Row:
         used = row_width(head) + max(0, room) + row_width(reason)
         tail = [*separated(facts, max(1, width - used), ("  ", "text")), *reason]
     use = None if gpu.utilization is None else gpu.utilization / 100
-    return [*head, *(meter(use, room) if room >= LEAST_METER else []), *tail]
+    return [*head, *(meter(use, room) if room >= MIN_METER_WIDTH else []), *tail]
 
 
 def gpu_block(gpu: GpuRow, recent: Sequence[float], width: int, slows: float | None = None) -> list[Row]:
@@ -192,14 +192,14 @@ def host_rows(host: HostRow, width: int) -> list[Row]:
     """Return the rows of CPU, RAM, disk and network, in columns if they fit."""
     names = 7 if width >= 46 else 6
     # Meters beside the figures if there is room; one more figure matters more.
-    pictures = (LEAST_PICTURE, 0) if width >= 60 else (0,)
+    pictures = (MIN_PICTURE_WIDTH, 0) if width >= 60 else (0,)
     tables = [_host_cells(host, width < 46, wide) for wide in pictures]
     layouts = [_columns(table, width - names) for table in tables]
     columns, widths = max(layouts, key=lambda layout: layout[0])
     at = layouts.index((columns, widths))
     table, spare = tables[at], width - names - sum(widths) + 2
     if pictures[at] and columns == len(widths) and spare > 0:
-        table = _host_cells(host, False, min(MOST_PICTURE, pictures[at] + spare))
+        table = _host_cells(host, False, min(MAX_PICTURE_WIDTH, pictures[at] + spare))
         widths = _columns(table, width - names)[1]
     rows = []
     for label, cells in table:
@@ -259,7 +259,7 @@ def machine_rows(view: View, width: int, height: int) -> list[Row]:
     elif len(gpus) <= max(2, height - HOST_ROWS):
         rows = [gpu_line(gpu, width, names) for gpu in gpus]
     else:
-        rows = [*together(gpus, width), *(gpu_line(gpu, width, names) for gpu in gpus if limits(gpu))]
+        rows = [*gpu_ranges(gpus, width), *(gpu_line(gpu, width, names) for gpu in gpus if limits(gpu))]
     if is_known(view.report.host):
         rows += host_rows(view.report.host, width)
     else:
@@ -287,7 +287,7 @@ def _recent(view: View, gpu: GpuRow, most: int) -> list[float]:
     return figure_of(detail.readings[-most:], "utilization") if detail is not None else []
 
 
-def together(gpus: Sequence[GpuRow], width: int) -> list[Row]:
+def gpu_ranges(gpus: Sequence[GpuRow], width: int) -> list[Row]:
     """Return many GPUs in two rows, as ranges of their figures."""
 
     def span(name: str, unit: str, scale: float = 1.0) -> Row:

@@ -45,12 +45,12 @@ def account_rows(device: Device, width: int) -> list[Row]:
     return [cut(row, width) for row in rows]
 
 
-_LEAST_BAR = 5
+_MIN_PHASE_BAR = 5
 _MIN_NAME = 6  # cells of a name before other words
 _LEAST_CELLS = (6, 5, 6)  # cells of `1.23 s` and `<0.1%`, so that the bars rarely change their length
-FREE_FROM = 30  # cells of a panel from which on the right end is left free
+MIN_FREE_WIDTH = 30  # cells of a panel from which on the right end is left free
 MIN_BETWEEN_SHARE = 0.01  # share of the time in steps: less time between steps is not shown in the GPU's lane
-_ROUNDING = 1e-9  # seconds: rounding error of sums of thousands of times
+_ROUNDING_SECONDS = 1e-9  # seconds: rounding error of sums of thousands of times
 _END = 2  # cells left free at the right, so that the labels of the title are above their columns
 
 
@@ -80,7 +80,7 @@ def lines(report: Report, options: ViewOptions) -> list[Line]:
     ]  # fmt: skip
     wall = report.wall
     if steps and wall.steps > 0:
-        between = wall.between_steps if wall.between_steps > _ROUNDING else 0.0
+        between = wall.between_steps if wall.between_steps > _ROUNDING_SECONDS else 0.0
         beside = between / wall.steps
         device = clock(report, options.host) == GPU_CLOCK
         if device and beside < MIN_BETWEEN_SHARE:
@@ -108,7 +108,7 @@ def _name_width(names: list[str], width: int) -> int:
 
 def _room(widths: list[int], shown: tuple[int, ...], width: int) -> int:
     """Return the cells that the numbers leave for name and bar."""
-    return width - 1 - sum(widths[index] for index in shown) - (_END if width >= FREE_FROM else 0)
+    return width - 1 - sum(widths[index] for index in shown) - (_END if width >= MIN_FREE_WIDTH else 0)
 
 
 def phase_rows(table: list[Line], width: int) -> list[Row]:
@@ -122,7 +122,7 @@ def phase_rows(table: list[Line], width: int) -> list[Row]:
     longest = _longest_bar(table, bars)
     for line in table:
         row: Row = [(" ", "text")]
-        if bars >= _LEAST_BAR:
+        if bars >= _MIN_PHASE_BAR:
             drawn = bar(line.length, longest)
             words = _seldom(line, bars - len(drawn))
             row += [(_name(line, names, bool(words)), "text"), (" ", "text")]
@@ -141,7 +141,7 @@ def _longest_bar(table: list[Line], bars: int) -> int:
     least = [(line.length, len(f" in {line.seldom[0]:,}")) for line in table if line.seldom is not None]
     fits = (
         longest
-        for longest in range(bars, _LEAST_BAR - 1, -1)
+        for longest in range(bars, _MIN_PHASE_BAR - 1, -1)
         if all(len(bar(length, longest)) + words <= bars for length, words in least)
     )
     return next(fits, bars)
@@ -175,7 +175,7 @@ def _name_on_bar(line: Line, width: int) -> Row:
 def _wall_parts(wall: Wall, options: ViewOptions) -> list[tuple[str, float, str]]:
     spans = [options.phases[name] for name, _ in wall.parts[2:-2]]
     tones = [STARTUP, STEPS, *spans, "between", TEARDOWN]
-    return [(*part, tone) for part, tone in zip(wall.parts, tones, strict=True) if part[1] > _ROUNDING]
+    return [(*part, tone) for part, tone in zip(wall.parts, tones, strict=True) if part[1] > _ROUNDING_SECONDS]
 
 
 def _largest_remainder(shares: list[float], room: int) -> list[int]:
@@ -346,4 +346,4 @@ class Phases(ScrollPanel):
         room = self.size.height - 1
         rows = breakdown(view, options, width, room)
         # The arrow needs room if the right end is not left free.
-        return rows if len(rows) <= room or width >= FREE_FROM else breakdown(view, options, width - _END, room)
+        return rows if len(rows) <= room or width >= MIN_FREE_WIDTH else breakdown(view, options, width - _END, room)

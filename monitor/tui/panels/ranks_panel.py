@@ -13,8 +13,8 @@ from monitor.tui.drawing.timeline import GPU_CLOCK, HOST_CLOCK
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
 from monitor.tui.panels.header import shown_rank
 
-_LEAST_BAR = 8
-MIN_DIFFERENCE = 0.5  # cells: bars that differ by less are drawn equal
+_MIN_RANK_BAR = 8
+MIN_BAR_DIFFERENCE = 0.5  # cells: bars that differ by less are drawn equal
 WORKS, WAITS = "▇", "░"  # not full height, so that rows do not touch
 LEGEND: Row = [(WORKS, "accent"), (f" working  {WAITS} waiting", "muted")]
 MIN_WIDTH_FOR_STEPS = 60  # cells from which on the number of steps is shown
@@ -38,7 +38,7 @@ def rank_rows(ranks: list[RankRow], slowest: int | None, width: int) -> list[Row
     """Return a row per rank: its median step as a bar, with the waiting part pale at the end."""
     longest = max((row.step_seconds or 0.0 for row in ranks), default=0.0)
     room = width - _HEAD - _NUMBERS - (_STEPS if width >= MIN_WIDTH_FOR_STEPS else 0) - len(_SLOWEST)
-    scale = room / longest if room >= _LEAST_BAR and longest else 0.0
+    scale = room / longest if room >= _MIN_RANK_BAR and longest else 0.0
     whole = whole_cells([(row.step_seconds or 0.0) * scale for row in ranks])
     waits = whole_cells([(row.usual_wait or 0.0) * scale for row in ranks])
     none = "0 " + units.duration(max((row.usual_wait or 0.0 for row in ranks), default=0.0)).rpartition(" ")[2]
@@ -54,7 +54,7 @@ def whole_cells(lengths: list[float]) -> list[int]:
     """Round lengths to whole cells; lengths less than `MIN_DIFFERENCE` apart get the same number."""
     groups: list[list[float]] = []
     for length in sorted(set(lengths)):
-        if groups and length - groups[-1][0] < MIN_DIFFERENCE:
+        if groups and length - groups[-1][0] < MIN_BAR_DIFFERENCE:
             groups[-1].append(length)
         else:
             groups.append([length])

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from monitor import units
 from monitor.model.view import View
-from monitor.tui.drawing.chart import beside_rows, column_axis
+from monitor.tui.drawing.chart import column_axis, label_column
 from monitor.tui.drawing.curve_columns import (
     Grid,
     across,
@@ -25,13 +25,13 @@ from monitor.tui.drawing.timeline import (
     BOTH,
     CHECKPOINT,
     EVAL,
+    MARK_WORDS,
     SLOW,
-    WORDS,
     Lane,
     Layer,
-    held_back,
     lane,
     marked,
+    slow_by_throttle,
     stacked,
     with_clock,
 )
@@ -39,9 +39,9 @@ from monitor.tui.panels.base import Panel, ViewOptions, on_board
 from monitor.tui.panels.curve_panels import ABOVE, framed, steps_axis
 from monitor.tui.panels.ranks_panel import of_rank
 
-ORDER = (SLOW, CHECKPOINT, EVAL, BOTH)  # of the signs in the legend
-GUTTER = 8  # cells before the columns
-TALL = 10  # rows of a panel from which on the legend may take two rows
+LEGEND_ORDER = (SLOW, CHECKPOINT, EVAL, BOTH)  # of the signs in the legend
+STEPS_GUTTER = 8  # cells before the columns
+TALL_PANEL_HEIGHT = 10  # rows of a panel from which on the legend may take two rows
 
 
 def phase_layers(shown: Lane, layout: Grid) -> dict[str, list[float]]:
@@ -115,9 +115,9 @@ def legend(
 def _wordings(signs: Collection[Span]) -> list[list[Row]]:
     """Return wordings of what the signs mean, the shortest last."""
     both = {BOTH: "both"} if {CHECKPOINT, EVAL} <= set(signs) else {}
-    short = {**WORDS, EVAL: "eval", **both}
-    wordings = [WORDS, short, {**short, SLOW: "slow", CHECKPOINT: "saved"}]
-    return [[[sign, (f" {words[sign]}", "muted")] for sign in ORDER if sign in signs] for words in wordings]
+    short = {**MARK_WORDS, EVAL: "eval", **both}
+    wordings = [MARK_WORDS, short, {**short, SLOW: "slow", CHECKPOINT: "saved"}]
+    return [[[sign, (f" {words[sign]}", "muted")] for sign in LEGEND_ORDER if sign in signs] for words in wordings]
 
 
 def _brief(signs: Collection[Span], width: int) -> list[Row]:
@@ -146,35 +146,35 @@ def seconds_axis(highest: float, height: int) -> tuple[float, list[str]]:
     number, unit = units.axis_seconds(highest).split(" ")
     top, values = column_axis(float(number), height)
     labels = [f"{value:.6g} {unit}" if value else "0" for value in values.values()]
-    return max(highest, top * (highest / float(number))), list(beside_rows(labels, list(values), height))
+    return max(highest, top * (highest / float(number))), list(label_column(labels, list(values), height))
 
 
 def chart(view: View, options: ViewOptions, width: int, height: int) -> list[Row]:
     shown = lane(view, options.host)
-    layout = grid(shown.step_seconds, width - GUTTER)
+    layout = grid(shown.step_seconds, width - STEPS_GUTTER)
     if layout is None or height < 3:
         return no_steps(view, width, height)
-    room = width - GUTTER
+    room = width - STEPS_GUTTER
     layers = phase_layers(shown, layout)
     totals = [sum(column) for column in zip(*layers.values(), strict=True)]
     highest = min(top_limit(totals), max(totals, default=0.0) or 1.0)
     signs = marked(view, layout)
     times = pointed_phases(shown, options.cursor) if options.cursor is not None else None
-    lines = 2 if height >= TALL else 1
+    lines = 2 if height >= TALL_PANEL_HEIGHT else 1
     half_a_cell = highest / (2 * height)
     words = legend(options, layers, signs.values(), room, lines, half_a_cell, times) if height >= 6 else []
-    held = held_back(view, layout, room) if height >= 8 else []
+    held = slow_by_throttle(view, layout, room) if height >= 8 else []
     plot_height = max(1, height - 2 - len(words) - bool(held))
     top, labels = seconds_axis(highest, plot_height)
     bars = [Layer(options.phases[name], across(values, layout, apart=True)) for name, values in layers.items()]
     above = [*([held] if held else []), _marks(signs, layout, totals, top, room)]
     column = column_of(layout, options.cursor, room)
     picture = crossed([*above, *stacked(bars, room, plot_height, top)], column)
-    rows = framed(picture, [*[""] * len(above), *labels], GUTTER, at_foot=True)
-    foot = None if column is None else GUTTER + column
+    rows = framed(picture, [*[""] * len(above), *labels], STEPS_GUTTER, at_foot=True)
+    foot = None if column is None else STEPS_GUTTER + column
     between = [] if words else [separated(row, room, ("  ", "text")) for row in _wordings(signs.values())[1:]]
-    rows.append(footed(steps_axis(layout, GUTTER, room, between), foot))
-    return [*rows, *([(" " * GUTTER, "text"), *row] for row in words)]
+    rows.append(footed(steps_axis(layout, STEPS_GUTTER, room, between), foot))
+    return [*rows, *([(" " * STEPS_GUTTER, "text"), *row] for row in words)]
 
 
 @on_board("steps", 1, "Step time by phase", wide=(0, 3), middle=(0, 1), narrow=1)
@@ -201,7 +201,7 @@ class Steps(Panel):
         newest: Row = (
             [("last ", "muted"), (units.duration(last), "text")] if last is not None and curve.width == 1 else []
         )
-        layout = grid(curve, self.size.width - GUTTER)
+        layout = grid(curve, self.size.width - STEPS_GUTTER)
         if layout is None or layout.steps == 1:
             return newest
         number = f"{layout.steps:,}"

@@ -29,9 +29,9 @@ _NARROW = (0, 1, 3)  # columns shown if there is no room for all
 _OF_STEPS = 5
 _LEAST_CHART = 16
 _MIN_SCALE_SHARE = 0.01  # of step time: smaller phases do not affect the scale of the histograms
-_ROUNDING = 1e-6  # cells: the rounding error of a difference of 0
+_ROUNDING_CELLS = 1e-6  # cells: the rounding error of a difference of 0
 MIN_COMB_BINS = 5  # filled bins: fewer show no comb pattern
-MOST_JOINED = 8  # cells of a bin, at most
+MAX_JOINED_BINS = 8  # cells of a bin, at most
 _MOST_ROWS = 4  # rows of a phase in the chart over the run
 _MOST_PLACES = 5  # rows of the time in no phase
 _NOTHING = Curve()
@@ -100,7 +100,7 @@ def _ratio(bars: Sequence[tuple[float, int]]) -> float:
 def bin_cells(histograms: Iterable[Sequence[tuple[float, int]]], low: float, high: float, width: int) -> int:
     """Return the cells of a bin: what the widest bar of these phases needs, the same for all bins."""
     widest = max((math.log(_ratio(bars)) for bars in histograms), default=0.0)
-    return max(1, min(width, MOST_JOINED, math.ceil(width / math.log(high / low) * widest - _ROUNDING)))
+    return max(1, min(width, MAX_JOINED_BINS, math.ceil(width / math.log(high / low) * widest - _ROUNDING_CELLS)))
 
 
 def _ends(
@@ -149,7 +149,7 @@ def spread_of(bars: Sequence[tuple[float, int]], low: float, high: float, width:
         for at in range(int(first), int(last) + 1):  # a bar over several bins is split among them
             part = (min(at + 1.0, last) - max(float(at), first)) / (last - first) if last > first else 1.0
             counts[at] += part * count
-    counts = _without_comb(counts, max(1, MOST_JOINED // wide))
+    counts = _without_comb(counts, max(1, MAX_JOINED_BINS // wide))
     top = max(counts, default=0.0)
     # The square root makes single steps visible beside thousands.
     signs = [" " if not count else sparkline([math.sqrt(count / top)], 1, 1.0) for count in counts]

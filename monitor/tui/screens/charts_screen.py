@@ -9,14 +9,14 @@ from monitor.model.view import View
 from monitor.tui.drawing.curve_columns import ends, grid, logarithms, smoothed
 from monitor.tui.drawing.rows import Row, fit, row_width, side_by_side, spread
 from monitor.tui.panels.base import ViewOptions
-from monitor.tui.panels.curve_panels import GUTTER, band_legend, line_chart, pointed_value, summary
+from monitor.tui.panels.curve_panels import CHART_GUTTER, band_legend, line_chart, pointed_value, summary
 from monitor.tui.screens.page import Finder, ListBody, screen, with_arrow
 
-LEAST_WIDTH, LEAST_HEIGHT = 36, 7  # cells of a small chart: less shows no curve
-MAX_ACROSS = 4
+MIN_CHART_WIDTH, MIN_CHART_HEIGHT = 36, 7  # cells of a small chart: less shows no curve
+MAX_CHARTS_ACROSS = 4
 SMOOTH = (0.0, 0.6, 0.9)  # none, a little, much
 SMOOTH_WORDS = ("no smoothing", "light smoothing", "strong smoothing")
-GAP = 2
+CHART_GAP = 2
 
 
 @screen
@@ -39,12 +39,12 @@ class Charts(Finder, ListBody):
         self._across = 1
 
     def data(self, view: View, options: ViewOptions) -> object:
-        own = self.selected, self.opened, self._logarithmic, self._smooth, self._over, self.wanted, self.typing
+        own = self.selected, self.opened, self._logarithmic, self._smooth, self._over, self.search_text, self.typing
         return view.metrics, view.report.metrics, ends(view.step_seconds), own, options.cursor
 
     def aside(self, view: View, options: ViewOptions) -> Row:
         shown, total = len(self.keys(view, options)), len({*view.metrics, *view.report.metrics})
-        number = f"{shown:,} of {total:,}" if self.wanted else f"{total:,} metric{'s' * (total != 1)}"
+        number = f"{shown:,} of {total:,}" if self.search_text else f"{total:,} metric{'s' * (total != 1)}"
         forms = ["logarithmic"] if self._logarithmic else []
         forms += [SMOOTH_WORDS[self._smooth]] if self._smooth else []
         room = self.size.width - len(self.title) - 6  # the scale matters more than the number of metrics
@@ -61,8 +61,8 @@ class Charts(Finder, ListBody):
 
     def _banded(self, view: View, charts: int) -> bool:
         """Return whether a column of the small charts covers several steps, so that a legend of the band is needed."""
-        _, across = arranged(max(1, charts), max(1, min(MAX_ACROSS, self.size.width // LEAST_WIDTH)))
-        layout = grid(view.step_seconds, (self.size.width - GAP * across) // across - GUTTER)
+        _, across = chart_grid(max(1, charts), max(1, min(MAX_CHARTS_ACROSS, self.size.width // MIN_CHART_WIDTH)))
+        layout = grid(view.step_seconds, (self.size.width - CHART_GAP * across) // across - CHART_GUTTER)
         return charts > 0 and not self.opened and layout is not None and layout.steps > 1
 
     def keys(self, view: View, options: ViewOptions) -> list[object]:
@@ -86,21 +86,21 @@ class Charts(Finder, ListBody):
             ][:height]
         at = self.choice(names)
         if self.opened:
-            return self._one(str(names[at]), view, options, width, height, True, height > LEAST_HEIGHT + 1)
-        lines, across = arranged(len(names), max(1, min(MAX_ACROSS, width // LEAST_WIDTH)))
+            return self._one(str(names[at]), view, options, width, height, True, height > MIN_CHART_HEIGHT + 1)
+        lines, across = chart_grid(len(names), max(1, min(MAX_CHARTS_ACROSS, width // MIN_CHART_WIDTH)))
         self._across = across
-        shown = max(1, min(lines, height // LEAST_HEIGHT))
+        shown = max(1, min(lines, height // MIN_CHART_HEIGHT))
         first = min(max(0, at // across - shown // 2), lines - shown)
-        beyond = GAP if shown < lines else 0  # cells of the scroll arrows
-        wide = (width - beyond - GAP * (across - 1)) // across
-        roomy = height // shown > LEAST_HEIGHT + 1  # the same for all charts
+        beyond = CHART_GAP if shown < lines else 0  # cells of the scroll arrows
+        wide = (width - beyond - CHART_GAP * (across - 1)) // across
+        roomy = height // shown > MIN_CHART_HEIGHT + 1  # the same for all charts
         rows: list[Row] = []
         for number in range(first, first + shown):
             end = (number - first + 1) * height // shown
             tall = end - len(rows)
             part = names[number * across : (number + 1) * across]
             charts = [self._one(str(name), view, options, wide, tall, name == names[at], roomy) for name in part]
-            rows += side_by_side(charts, wide, GAP, tall)
+            rows += side_by_side(charts, wide, CHART_GAP, tall)
         if first > 0:
             rows[0] = with_arrow(rows[0], "↑", width)
         if first + shown < lines:
@@ -167,7 +167,7 @@ class Charts(Finder, ListBody):
         self.draw_again(force=True)
 
 
-def arranged(number: int, most: int) -> tuple[int, int]:
+def chart_grid(number: int, most: int) -> tuple[int, int]:
     """Return the rows, and the charts in each (at most `most`), filled as evenly as possible."""
     lines = -(-number // most)
     return lines, -(-number // lines)

@@ -24,16 +24,16 @@ from monitor.tui.feed import StopTraining
 from monitor.tui.screens.page import Body
 
 Answer = TypeVar("Answer")
-WIDEST = 110  # cells of a wide box, as in trainmon.tcss
-WIDE_PART = 0.9  # share of the screen's height that a wide box takes at most, as in trainmon.tcss
-MOST_ROWS = 24  # rows of a list
-KEYS, FEW_KEYS = 9, 5  # cells of the keys, on a wide and on a narrow screen
-NARROW = 80  # cells; a screen with fewer is narrow
+MAX_BOX_WIDTH = 110  # cells of a wide box, as in trainmon.tcss
+MAX_BOX_HEIGHT_SHARE = 0.9  # share of the screen's height that a wide box takes at most, as in trainmon.tcss
+MAX_LIST_ROWS = 24  # rows of a list
+KEYS_WIDTH, NARROW_KEYS_WIDTH = 9, 5  # cells of the keys, on a wide and on a narrow screen
+NARROW_SCREEN_WIDTH = 80  # cells; a screen with fewer is narrow
 
 
-def keyed(key: str, meaning: str, screen: int) -> str:
+def key_line(key: str, meaning: str, screen: int) -> str:
     """Return a key and its meaning as a line, on a screen of `screen` cells."""
-    return f"{key:>{FEW_KEYS if screen < NARROW else KEYS}}  {meaning}"
+    return f"{key:>{NARROW_KEYS_WIDTH if screen < NARROW_SCREEN_WIDTH else KEYS_WIDTH}}  {meaning}"
 
 
 class Dialog(ModalScreen[Answer]):
@@ -42,7 +42,7 @@ class Dialog(ModalScreen[Answer]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", show=False)]
     AUTO_FOCUS = "*"
     wide: ClassVar[bool] = False
-    widest: ClassVar[int] = WIDEST  # cells of a wide box
+    widest: ClassVar[int] = MAX_BOX_WIDTH  # cells of a wide box
     heading: ClassVar[str] = ""
 
     def parts(self) -> list[Widget]:
@@ -73,11 +73,11 @@ class Dialog(ModalScreen[Answer]):
     def _keep_within(self) -> None:
         """Limit lists to the height of the box, so that the selected option is never below its edge."""
         box = self.query_one("#dialog")
-        room = int((WIDE_PART if self.wide else 1) * self.size.height) - box.gutter.height
+        room = int((MAX_BOX_HEIGHT_SHARE if self.wide else 1) * self.size.height) - box.gutter.height
         for options in self.query(OptionList):
             beside = [other for other in box.children if other is not options]
             taken = sum(other.outer_size.height + other.styles.margin.height for other in beside)
-            options.styles.max_height = max(1, min(MOST_ROWS, room - taken))
+            options.styles.max_height = max(1, min(MAX_LIST_ROWS, room - taken))
 
     def _update_hint_later(self) -> None:
         self.call_after_refresh(self._update_hint)
@@ -91,7 +91,7 @@ class Dialog(ModalScreen[Answer]):
         self.dismiss(None)
 
 
-POLL_SECONDS = 0.1  # between two checks for new lines of the stop
+STOP_POLL_SECONDS = 0.1  # between two checks for new lines of the stop
 NO_STOP = "Stopping needs `trainmon stop RUN`."
 
 
@@ -149,7 +149,7 @@ class StopScreen(Dialog[None]):
     def on_mount(self) -> None:
         # Not a worker of Textual's: a closing app waits for those, here for the end of the training.
         threading.Thread(target=self._run, name="stop-shown", daemon=True).start()
-        self.set_interval(POLL_SECONDS, self._show)
+        self.set_interval(STOP_POLL_SECONDS, self._show)
 
     def _run(self) -> None:
         try:
@@ -170,9 +170,9 @@ class StopScreen(Dialog[None]):
             await self.app.run_action(self._leave)
 
 
-GAP = 3  # cells between the keys and the column beside them
-LEAST_BESIDE = 48  # cells of that column: less breaks most of its lines
-ABREAST = 176  # cells of the help box, if the screen is as wide
+HELP_GAP = 3  # cells between the keys and the column beside them
+MIN_HELP_COLUMN_WIDTH = 48  # cells of that column: less breaks most of its lines
+MAX_HELP_WIDTH = 176  # cells of the help box, if the screen is as wide
 
 _NOTES = (
     ("–", "unknown (never zero)"),
@@ -202,25 +202,25 @@ def help_text(body: Body | None, actions: tuple[Action, ...], screen: int, room:
         screen: cells of the screen.
         room: cells of a line in the box.
     """
-    meaning = text_width(f" {keyed('', '', screen)}")
+    meaning = text_width(f" {key_line('', '', screen)}")
     about = body.about if body is not None else _OVERVIEW
     own = SCREEN_ACTIONS[body.screen_name] if body is not None else ()
-    lines = [f" {keyed(action.shown, action.help, screen)}" for action in own]
+    lines = [f" {key_line(action.shown, action.help, screen)}" for action in own]
     heading = ["On this screen", *lines, ""] if lines else []
-    everywhere = ["Everywhere", *(f" {keyed(action.shown, action.help, screen)}" for action in actions)]
-    signs = ["Signs", *(f" {keyed(sign, what, screen)}" for sign, what in _NOTES)]
-    above = [*hanging("\n\n".join(about), room), ""]
+    everywhere = ["Everywhere", *(f" {key_line(action.shown, action.help, screen)}" for action in actions)]
+    signs = ["Signs", *(f" {key_line(sign, what, screen)}" for sign, what in _NOTES)]
+    above = [*wrapped_help("\n\n".join(about), room), ""]
     keys = max(map(text_width, everywhere))
-    beside = room - keys - GAP
-    if beside < LEAST_BESIDE:
-        return "\n".join([*above, *hanging("\n".join([*heading, *everywhere, "", *signs]), room, meaning)])
-    others = hanging("\n".join([*heading, *signs]), beside, meaning)
+    beside = room - keys - HELP_GAP
+    if beside < MIN_HELP_COLUMN_WIDTH:
+        return "\n".join([*above, *wrapped_help("\n".join([*heading, *everywhere, "", *signs]), room, meaning)])
+    others = wrapped_help("\n".join([*heading, *signs]), beside, meaning)
     left, right, width = (others, everywhere, beside) if own else (everywhere, others, keys)
     pairs = zip_longest(left, right, fillvalue="")
-    return "\n".join([*above, *(f"{column(one, width)}{' ' * GAP}{other}".rstrip() for one, other in pairs)])
+    return "\n".join([*above, *(f"{column(one, width)}{' ' * HELP_GAP}{other}".rstrip() for one, other in pairs)])
 
 
-def hanging(text: str, width: int, meaning: int = KEYS + 3) -> list[str]:
+def wrapped_help(text: str, width: int, meaning: int = KEYS_WIDTH + 3) -> list[str]:
     """Return `text` in lines of `width`; the meaning of a key is continued below itself, after `meaning` cells."""
     lines: list[str] = []
     for line in text.split("\n"):
@@ -235,7 +235,7 @@ def hanging(text: str, width: int, meaning: int = KEYS + 3) -> list[str]:
 class HelpScreen(Dialog[None]):
     heading = "Help"
     wide = True
-    widest = ABREAST
+    widest = MAX_HELP_WIDTH
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark,f1,q", "close", show=False)]
 
     def __init__(self, body: Body | None = None, actions: tuple[Action, ...] = ACTIONS) -> None:
@@ -280,7 +280,7 @@ class PaletteScreen(Dialog[str]):
         return [Input(), self._choices]
 
     def _options(self) -> list[Option]:
-        return [Option(Content(keyed(row.shown, row.help, self.app.size.width))) for _, row in self._shown]
+        return [Option(Content(key_line(row.shown, row.help, self.app.size.width))) for _, row in self._shown]
 
     def on_input_changed(self, event: Input.Changed) -> None:
         words = event.value.lower().split()

@@ -14,13 +14,13 @@ from monitor.tui.drawing.rows import Row, cut, printable, row_width, spread, wra
 from monitor.tui.panels.alerts_panel import entries
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.panels.header import SEVERITY
-from monitor.tui.screens.page import ListBody, glued, screen
+from monitor.tui.screens.page import ListBody, screen, with_no_break_spaces
 
-WORDS = {"info": "info", "warning": "warning", "critical": "CRITICAL"}  # shown as text, not only as color
+SEVERITY_WORDS = {"info": "info", "warning": "warning", "critical": "CRITICAL"}  # shown as text, not only as color
 KINDS_OF_ALERT = "slow steps, throttled GPUs and errors are listed here"
-SEVERITY_WIDTH = max(map(len, WORDS.values()))
+SEVERITY_WIDTH = max(map(len, SEVERITY_WORDS.values()))
 NO_FINDING = "none"  # the code of a verdict that only says where the time goes
-SHORT = 40  # characters that fit into a row of any screen
+SHORT_CHARACTERS = 40  # characters that fit into a row of any screen
 NO_MEMORY = "none"  # cost of a suggestion
 _MARKS = re.compile(r"[`*]")
 
@@ -30,7 +30,7 @@ known_page = lru_cache(maxsize=16)(page)  # cached: drawn again with every chang
 def at_the_end(finding: Finding, width: int) -> Row:
     """Return `at most 1.9x faster  warning`, shortened to half the width; empty if nothing fits."""
     tone = SEVERITY.get(finding.severity, "accent")
-    word = "verdict" if finding.code == NO_FINDING else WORDS.get(finding.severity, finding.severity)
+    word = "verdict" if finding.code == NO_FINDING else SEVERITY_WORDS.get(finding.severity, finding.severity)
     most = gain(finding.recoverable)
     column = f" {word:>{SEVERITY_WIDTH}} "  # aligned in a list
     row: Row = [(f" {most} faster ", tone), (column, f"{tone} bold")]
@@ -100,7 +100,7 @@ def try_rows(suggestion: Suggestion, first: bool, chosen: bool, width: int) -> l
     row += [(f"  {printable(suggestion.because[:400])}", "muted")] if suggestion.because else []
     if suggestion.memory not in ("", NO_MEMORY):
         words = f"memory: {printable(suggestion.memory[:200])}"
-        row.append((f"  {glued(words) if len(words) <= SHORT else words}", "muted"))
+        row.append((f"  {with_no_break_spaces(words) if len(words) <= SHORT_CHARACTERS else words}", "muted"))
     return [*heading, *wrap(row, width, 4)]
 
 

@@ -28,13 +28,13 @@ from trainhooks.protocol.events import Gpu
 
 LABEL_WIDTH = 10
 MAX_BRIEF_ROWS = 3  # rows of a GPU up to which its figures share one row
-ABREAST = 110  # cells from which on figures share rows in pairs if there are too few rows
-MAX_PROCESSES = 24
+MIN_PAIRED_WIDTH = 110  # cells from which on figures share rows in pairs if there are too few rows
+MAX_PROCESS_ROWS = 24
 LEAST_BARS, DEFAULT_BARS, MOST_BARS = 8, 40, 80  # cells of a bar chart, one reading each; the most if there is room
 FACTS_WIDTH = 74  # cells of the facts beside a bar chart, at most
 MIN_NAME_WIDTH = 12  # cells of a model's name: less is not recognized
 SIMULATED = "  SIMULATED"
-NORMAL = " (normal on a busy GPU)"  # after a power cap
+NORMAL_WHEN_BUSY = " (normal on a busy GPU)"  # after a power cap
 
 
 def label(text: str) -> Row:
@@ -87,8 +87,8 @@ def title(gpu: GpuRow, right: Row, chosen: bool, width: int, model: bool = True)
     left += [(SIMULATED, "warning bold")] if gpu.simulated else []
     if whose and row_width(left) + row_width(right) + len(whose) + 6 <= width:
         left.append((f"  {whose}", "muted"))
-    if gpu.reasons == [POWER_CAP] and row_width(left) + row_width(right) + len(NORMAL) + 4 <= width:
-        right = [*right, (NORMAL, "muted")]
+    if gpu.reasons == [POWER_CAP] and row_width(left) + row_width(right) + len(NORMAL_WHEN_BUSY) + 4 <= width:
+        right = [*right, (NORMAL_WHEN_BUSY, "muted")]
     return spread(left, [*right, (" ", "text")], width)
 
 
@@ -214,7 +214,7 @@ def block(
 
 
 def _in_two(figures: list[Row], width: int, height: int) -> bool:
-    return len(figures) >= height and width >= ABREAST
+    return len(figures) >= height and width >= MIN_PAIRED_WIDTH
 
 
 def bars(gpu: GpuRow, detail: GpuDetail, width: int, height: int) -> int:
@@ -248,7 +248,7 @@ def processes(detail: GpuDetail, width: int) -> list[Row]:
     if newest is None:
         return [[("   not reported by the driver", "muted")]]
     rows: list[Row] = []
-    for pid, name, size, mine in newest[:MAX_PROCESSES]:
+    for pid, name, size, mine in newest[:MAX_PROCESS_ROWS]:
         whose = {True: "this run", False: "other", None: "owner unknown"}[mine]
         row: Row = [(f"   {column(str(pid), 9)}", "text"), (column(whose, 15), "text" if mine else "warning")]
         rows.append(

@@ -17,9 +17,9 @@ from monitor.tui.drawing.chart import line, linear
 from monitor.tui.drawing.curve_columns import fold, grid
 from monitor.tui.drawing.rows import Row, fit, printable, row_width, side_by_side, wrap
 from monitor.tui.panels.base import ViewOptions
-from monitor.tui.panels.curve_panels import GUTTER, band_legend, framed
+from monitor.tui.panels.curve_panels import CHART_GUTTER, band_legend, framed
 from monitor.tui.panels.machine_panel import fewer_seen, limits, names_width
-from monitor.tui.screens.charts_screen import GAP
+from monitor.tui.screens.charts_screen import CHART_GAP
 from monitor.tui.screens.gpu_block import (
     MAX_BRIEF_ROWS,
     MIN_NAME_WIDTH,
@@ -35,38 +35,38 @@ from monitor.tui.screens.gpu_block import (
 from monitor.tui.screens.page import ListBody, screen
 
 # Figures with charts: field, label, unit, minimum range of the scale (less is noise).
-PAST = (
+HISTORY_CHARTS = (
     ("sm_clock", "clock, MHz", 1, 200.0), ("power", "power, W", 1, 100.0),
     ("temperature", "temperature, °C", 1, 10.0), ("memory_used", "memory, GiB", 2**30, 2.0),
 )  # fmt: skip
-PAST_WIDTH, PAST_HEIGHT = 44, 8  # cells of one of these charts at least: less shows no curve
-ROOMY, PAST_MOST = 12, 20  # rows from which on charts use two lines instead of one, and the maximum
+HISTORY_WIDTH, HISTORY_HEIGHT = 44, 8  # cells of one of these charts at least: less shows no curve
+ROOMY_HEIGHT, MAX_HISTORY_HEIGHT = 12, 20  # rows from which on charts use two lines instead of one, and the maximum
 
 
-def past(gpu: GpuRow, detail: GpuDetail, width: int, height: int) -> list[Row]:
+def history(gpu: GpuRow, detail: GpuDetail, width: int, height: int) -> list[Row]:
     """Return charts of the kept readings of a GPU in `height` rows; empty if there is no room or one reading."""
     height -= 2  # a gap and a heading
-    across = max(1, min(len(PAST), width // PAST_WIDTH))
-    if across > 2 and height >= 2 * (ROOMY if across == len(PAST) else PAST_HEIGHT):
+    across = max(1, min(len(HISTORY_CHARTS), width // HISTORY_WIDTH))
+    if across > 2 and height >= 2 * (ROOMY_HEIGHT if across == len(HISTORY_CHARTS) else HISTORY_HEIGHT):
         across = 2  # two by two, so that each is larger
-    lines = min(-(-len(PAST) // across), height // PAST_HEIGHT)
+    lines = min(-(-len(HISTORY_CHARTS) // across), height // HISTORY_HEIGHT)
     if lines < 1 or len(detail.readings) < 2:
         return []
     span = units.age(detail.readings[-1].t - detail.readings[0].t)
     heading = f" GPU {gpu.index} in the last {span}"
-    wide, tall = (width - GAP * (across - 1)) // across, min(PAST_MOST, height // lines)
+    wide, tall = (width - CHART_GAP * (across - 1)) // across, min(MAX_HISTORY_HEIGHT, height // lines)
     title: Row = [(heading, "text bold"), (f"   {len(detail.readings):,} readings", "muted")]
-    if len(detail.readings) > wide - GUTTER:  # a column covers several readings
+    if len(detail.readings) > wide - CHART_GUTTER:  # a column covers several readings
         words = next((words for words in band_legend() if row_width([*title, *words]) + 3 <= width), [])
         title += [("   ", "text"), *words]
     rows: list[Row] = [[], title]
     for first in range(0, lines * across, across):
         charts = []
-        for name, heading_text, unit, least in PAST[first : first + across]:
+        for name, heading_text, unit, least in HISTORY_CHARTS[first : first + across]:
             values = [value / unit for value in figure_of(detail.readings, name)]
             over: Row = [(f"   {heading_text}", "text"), (f"   {limit(gpu, detail, name)}", "muted")]
             charts.append([over, *_curve(values, span, wide, tall - 1, least)])
-        rows += side_by_side(charts, wide, GAP, tall)
+        rows += side_by_side(charts, wide, CHART_GAP, tall)
     return rows
 
 
@@ -82,16 +82,16 @@ def limit(gpu: GpuRow, detail: GpuDetail, name: str) -> str:
 
 
 def _curve(values: list[float], span: str, width: int, height: int, least: float) -> list[Row]:
-    curve = _spread(values, width - GUTTER)
-    layout = grid(curve, width - GUTTER)
+    curve = _spread(values, width - CHART_GUTTER)
+    layout = grid(curve, width - CHART_GUTTER)
     if layout is None or not any(math.isfinite(value) for value in values):
         return [[("   not reported by the driver", "muted")]]
     upright = partial(linear, whole=True)  # readings have no fractions of a unit
     buckets = fold(curve, layout)
-    picture = line(buckets, layout, width - GUTTER, height - 1, "accent", "faint", least=least, upright=upright)
-    foot: Row = [(" " * GUTTER + f"{span} ago", "muted")]
-    newest = GUTTER + layout.columns - row_width(foot)
-    return [*framed(picture.rows, picture.axis.labels, GUTTER), [*foot, (f"{'newest':>{newest}}", "muted")]]
+    picture = line(buckets, layout, width - CHART_GUTTER, height - 1, "accent", "faint", least=least, upright=upright)
+    foot: Row = [(" " * CHART_GUTTER + f"{span} ago", "muted")]
+    newest = CHART_GUTTER + layout.columns - row_width(foot)
+    return [*framed(picture.rows, picture.axis.labels, CHART_GUTTER), [*foot, (f"{'newest':>{newest}}", "muted")]]
 
 
 def _spread(values: list[float], columns: int) -> Curve:
@@ -175,7 +175,7 @@ class Gpus(ListBody):
         while rows and not rows[-1]:
             rows.pop()
         gpu, detail, _ = _of(keys[self.choice(keys)], view)
-        return [*rows, *past(gpu, detail, width, height - len(rows))]
+        return [*rows, *history(gpu, detail, width, height - len(rows))]
 
     def entry(self, key: object, view: View, options: ViewOptions, width: int, chosen: bool) -> list[Row]:
         rows_per_gpu = self._rows_per_gpu(view)
@@ -209,7 +209,7 @@ class Gpus(ListBody):
             rows += wrap([("   ", "text"), (printable(text[:600]), "text")], width - 1, 5)
         rows += [] if episodes else [[("   none recorded", "muted")]]
         rows += [[], [(" Processes", "text bold")], *processes(detail, width)]
-        return [*rows, *past(gpu, detail, width, self.size.height - 1 - len(rows))]
+        return [*rows, *history(gpu, detail, width, self.size.height - 1 - len(rows))]
 
 
 def _of(key: object, view: View) -> tuple[GpuRow, GpuDetail, Row]:

@@ -17,7 +17,7 @@ from monitor.tui.screens.page import Body, Finder, screen
 _BAR = re.compile(r"^(?P<label>.{0,80}?)(?P<percent>\d{1,3})%\|(?P<drawn>[^|]{0,400})\|(?P<rest>.*)$")
 _SHORTEST, _LONGEST = 8, 40
 INDENT = 2  # cells before the continuation rows of a line
-MOST_ROWS = 12  # rows of one line: some programs print whole tensors
+MAX_LINE_ROWS = 12  # rows of one line: some programs print whole tensors
 
 
 def progress_bar(line: str, width: int) -> Row:
@@ -42,13 +42,13 @@ def folded(line: str, wanted: str, width: int) -> list[Row]:
     tone = "muted" if begin == end else "text"
     rows: list[Row] = []
     at = 0
-    for piece in pieces[:MOST_ROWS]:
+    for piece in pieces[:MAX_LINE_ROWS]:
         first, last = (min(max(place - at, 0), len(piece)) for place in (begin, end))
         parts = ((piece[:first], tone), (piece[first:last], "background/accent bold"), (piece[last:], tone))
         margin: Row = [(" " * INDENT, tone)] if rows else []
         rows.append([*margin, *((part, part_tone) for part, part_tone in parts if part)])
         at += len(piece)
-    if len(pieces) > MOST_ROWS:
+    if len(pieces) > MAX_LINE_ROWS:
         rows.append([("  … (rest in console.log)", "muted")])
     return rows
 
@@ -56,7 +56,7 @@ def folded(line: str, wanted: str, width: int) -> list[Row]:
 def _pieces(text: str, width: int) -> list[str]:
     """Return `text` in pieces that fit into the rows, broken after a space if one is near the end."""
     pieces: list[str] = []
-    while text_width(text) > width and len(pieces) <= MOST_ROWS:
+    while text_width(text) > width and len(pieces) <= MAX_LINE_ROWS:
         piece = chop_cells(text[:width], width)[0]
         space = piece.rfind(" ") + 1
         pieces.append(piece[:space] if 2 * space > len(piece) else piece)
@@ -86,7 +86,7 @@ class Log(Finder, Body):
 
     def data(self, view: View, options: ViewOptions) -> object:
         empty = options.replay, view.report.outcome.state
-        return view.console, view.console_lines, self.wanted, self.typing, self._away, empty
+        return view.console, view.console_lines, self.search_text, self.typing, self._away, empty
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Log(Finder, Body):
         away = f"{units.plural(below, 'line', 'lines')} below  "
         follows: Row = [(away, "warning")] if self._away else [("following  ", "good")]
         matches: Row = []
-        if self.wanted:
+        if self.search_text:
             count = sum(self.matches(line) for line in view.console)
             matches = [(f"{count:,} matching  ", "accent")]
         return [*matches, *follows, (total + kept, "muted")] if view.console_lines else []
@@ -129,8 +129,8 @@ class Log(Finder, Body):
         return [row for rows in drawn for row in rows]
 
     def _drawn_line(self, line: str, width: int) -> list[Row]:
-        bar = [] if self.wanted else progress_bar(line, width)
-        return [bar] if bar else folded(line, self.wanted, width)
+        bar = [] if self.search_text else progress_bar(line, width)
+        return [bar] if bar else folded(line, self.search_text, width)
 
     def position(self, view: View, rows: list[Row]) -> int:
         lines, arrived = self._arrived
@@ -143,7 +143,7 @@ class Log(Finder, Body):
 
     def do_next(self, by: int) -> None:
         """Bring the next line with a match to the lower edge."""
-        if self._view is None or not self.wanted:
+        if self._view is None or not self.search_text:
             return
         lines = self._view.console
         at = self._lowest() + by

@@ -22,8 +22,8 @@ from monitor.tui.terminal_output import LeanScreen
 
 _CALL = re.compile(r"(\w+)(?:\((-?\d+)\))?")
 _OVERVIEW_ONLY = ("maximize", "next_metric")
-LONGEST_WANTED = 80  # characters that may be typed into a filter
-GLUE = "\u00a0"  # a no-break space
+MAX_SEARCH_CHARACTERS = 80  # characters that may be typed into a filter
+NO_BREAK_SPACE = "\u00a0"  # a no-break space
 
 
 def head_height(height: int, judged: bool = True) -> int:
@@ -35,9 +35,9 @@ def head_height(height: int, judged: bool = True) -> int:
     return 3 + judged if height >= 30 else 2 if height >= 12 else 1
 
 
-def glued(text: str) -> str:
+def with_no_break_spaces(text: str) -> str:
     """Return `text` with no-break spaces, for a number and its unit."""
-    return text.replace(" ", GLUE)
+    return text.replace(" ", NO_BREAK_SPACE)
 
 
 def with_arrow(row: Row, arrow: str, width: int) -> Row:
@@ -56,8 +56,8 @@ class Body(ScrollPanel):
     screen_name: ClassVar[str] = ""
     title: ClassVar[str] = ""
     about: ClassVar[tuple[str, ...]] = ()  # the help of this screen, by paragraphs
-    of_the_list: ClassVar[tuple[str, ...]] = ()  # actions that are not offered while an entry is opened
-    of_entries: ClassVar[tuple[str, ...]] = ("open",)  # actions that are not offered while there is no entry
+    list_actions: ClassVar[tuple[str, ...]] = ()  # actions that are not offered while an entry is opened
+    entry_actions: ClassVar[tuple[str, ...]] = ("open",)  # actions that are not offered while there is no entry
     has_lanes: ClassVar[bool] = False  # it can show times by the host clock or the GPU clock
     has_verdict: ClassVar[bool] = False  # it shows the verdict, so the header does not
     opened = False  # one entry of the list takes the whole body
@@ -205,24 +205,24 @@ class ListBody(Body):
 class Finder:
     """A search line, mixed into a body: while it is open it takes the keys."""
 
-    wanted: str = ""
+    search_text: str = ""
     typing: bool = False
 
     def do_find(self) -> None:
         self.typing = True
 
-    def take_key(self, event: Key) -> bool:
+    def search_key(self, event: Key) -> bool:
         """Take a key into the search line. Return whether it was taken."""
         if not self.typing:
             return False
         if event.key == "enter":
             self.typing = False
         elif event.key == "escape":
-            self.typing, self.wanted = False, ""
+            self.typing, self.search_text = False, ""
         elif event.key == "backspace":
-            self.wanted = self.wanted[:-1]
+            self.search_text = self.search_text[:-1]
         elif event.character is not None and event.is_printable:
-            self.wanted = (self.wanted + event.character)[:LONGEST_WANTED]
+            self.search_text = (self.search_text + event.character)[:MAX_SEARCH_CHARACTERS]
         else:
             return False
         event.stop()
@@ -231,13 +231,13 @@ class Finder:
 
     def line(self, width: int) -> Row:
         """Return the search line (`find: loss▏`); empty while there is no search."""
-        if not self.typing and not self.wanted:
+        if not self.typing and not self.search_text:
             return []
         cursor: Row = [("▏", "accent bold")] if self.typing else [("   Esc shows all", "muted")]
-        return [(" find: ", "accent bold"), (fit(self.wanted, max(1, width - 26)), "text bold"), *cursor]
+        return [(" find: ", "accent bold"), (fit(self.search_text, max(1, width - 26)), "text bold"), *cursor]
 
     def matches(self, text: str) -> bool:
-        return self.wanted.lower() in text.lower()
+        return self.search_text.lower() in text.lower()
 
 
 class PageHeader(Header):
@@ -264,7 +264,7 @@ class PageFooter(Footer):
         yield Action("restore", ("escape",), "Esc", "", "back" if body.opened else "overview")
         if body.has_lanes:
             yield from (action for action in super().actions if action.name == LANE)
-        idle = (*(body.of_entries if body.empty else ()), *(("open", *body.of_the_list) if body.opened else ()))
+        idle = (*(body.entry_actions if body.empty else ()), *(("open", *body.list_actions) if body.opened else ()))
         for row in SCREEN_ACTIONS[body.screen_name]:
             if row.name not in idle:
                 yield replace(row, name=f"screen.body({row.name!r})")
@@ -303,7 +303,7 @@ class PageScreen(LeanScreen):
         foot.display = self.app.size.height >= 4
 
     def on_key(self, event: Key) -> None:
-        if isinstance(self.body, Finder) and self.body.take_key(event):
+        if isinstance(self.body, Finder) and self.body.search_key(event):
             self.body.draw_again(force=True)
 
     def action_body(self, call: str) -> None:

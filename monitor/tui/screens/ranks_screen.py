@@ -10,16 +10,16 @@ from monitor.tui.panels.base import ViewOptions
 from monitor.tui.panels.ranks_panel import LEGEND, WORKS, by_interest, clock_of, rank_rows
 from monitor.tui.screens.page import Body, screen
 
-LEAST_WIDTH = 37  # cells of one rank: its number, time, wait, and the mark of the slowest
-GAP = 2
-EXPLAINED = " median step of each rank and its waiting part"
-ORDER = "; least waiting first"
+MIN_RANK_WIDTH = 37  # cells of one rank: its number, time, wait, and the mark of the slowest
+RANK_GAP = 2
+COLUMNS_NOTE = " median step of each rank and its waiting part"
+ORDER_NOTE = "; least waiting first"
 
 
 def _columns(ranks: list[RankRow], width: int, height: int) -> int:
     """Return the fewest columns that hold every rank, limited to what fits into `width`."""
     needed = -(-len(ranks) // max(1, height))
-    return max(1, min(needed, width // (LEAST_WIDTH + GAP)))
+    return max(1, min(needed, width // (MIN_RANK_WIDTH + RANK_GAP)))
 
 
 def rank_table(ranks: list[RankRow], slowest: int | None, width: int, height: int) -> list[Row]:
@@ -28,11 +28,11 @@ def rank_table(ranks: list[RankRow], slowest: int | None, width: int, height: in
     tall = -(-len(ranks) // columns)
     across = tall > height
     ranks = by_interest(ranks, slowest) if across else ranks
-    wide = (width - GAP * (columns - 1)) // columns
+    wide = (width - RANK_GAP * (columns - 1)) // columns
     drawn = rank_rows(ranks, slowest, wide)
     parts = range(columns)
     placed = [drawn[at::columns] for at in parts] if across else [drawn[at * tall : (at + 1) * tall] for at in parts]
-    return side_by_side(placed, wide, GAP)
+    return side_by_side(placed, wide, RANK_GAP)
 
 
 @screen
@@ -79,9 +79,9 @@ class Ranks(Body):
         else:
             head = [(" straggler unknown: too few steps in common, or no collectives seen", "muted")]
         who = slow.rank if slow is not None else None
-        above = [*wrap(head, width - 1, 1), *wrap([(EXPLAINED, "muted")], width - 1, 1)]
+        above = [*wrap(head, width - 1, 1), *wrap([(COLUMNS_NOTE, "muted")], width - 1, 1)]
         room = self.size.height - 1 - len(above)
         table = rank_table(report.ranks, who, width, room)
         if len(table) > room:
-            above = [*wrap(head, width - 1, 1), *wrap([(EXPLAINED + ORDER, "muted")], width - 1, 1)]
+            above = [*wrap(head, width - 1, 1), *wrap([(COLUMNS_NOTE + ORDER_NOTE, "muted")], width - 1, 1)]
         return [*above, *table]

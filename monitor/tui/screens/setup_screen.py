@@ -15,12 +15,12 @@ from monitor.tui.drawing.rows import Row, column, printable, side_by_side, text_
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.screens.page import Body, Finder, screen
 
-MAX_DEPTH = 4
-MIN_STEPS = 30  # steps from which on a run is compared with the previous one
-NAMES = 24  # cells of the settings' names, at least
-VALUES = 30  # cells that a long name leaves to its value, if there is room
-LEAST_WIDTH = 72  # cells of a column of settings: less cuts long names, and wraps most values
-GAP = 2
+MAX_SETTING_DEPTH = 4
+MIN_COMPARED_STEPS = 30  # steps from which on a run is compared with the previous one
+MIN_NAMES_WIDTH = 24  # cells of the settings' names, at least
+MIN_VALUE_WIDTH = 30  # cells that a long name leaves to its value, if there is room
+MIN_BLOCK_WIDTH = 72  # cells of a column of settings: less cuts long names, and wraps most values
+BLOCK_GAP = 2
 # Facts that are shown above the others.
 _FIRST = ("command", "cwd")
 # Trainers report the epochs that result from the steps; `num_train_epochs` may be overridden by `max_steps`.
@@ -31,7 +31,7 @@ def flattened(facts: dict[str, Any], prefix: str = "", depth: int = 0) -> Iterat
     """Yield every fact as name and text; nested facts have dotted names."""
     for key, value in facts.items():
         name = f"{prefix}{key}"
-        if isinstance(value, dict) and value and depth < MAX_DEPTH:
+        if isinstance(value, dict) and value and depth < MAX_SETTING_DEPTH:
             yield from flattened(value, f"{name}.", depth + 1)
         elif isinstance(value, list | tuple):
             yield name, ", ".join(str(item) for item in value) or "none"
@@ -110,7 +110,7 @@ def flowed(blocks: list[Block], height: int) -> list[list[Row]]:
     return columns
 
 
-def beside(blocks: list[Block], width: int, across: int, height: int) -> list[Row]:
+def blocks_abreast(blocks: list[Block], width: int, across: int, height: int) -> list[Row]:
     """Return the blocks in as few columns as `height` rows need; more than `across` columns become pages.
 
     A page fits on the screen and is read to its end before the next page below. A single column has no pages.
@@ -120,14 +120,14 @@ def beside(blocks: list[Block], width: int, across: int, height: int) -> list[Ro
         columns = flowed(blocks, max(1, height - 1))  # one row is for the rule below
     rows: list[Row] = []
     for first in range(0, len(columns), across):
-        rows += [[("─" * (across * width - GAP), "rule")]] if rows else []
-        rows += side_by_side(columns[first : first + across], width, GAP)
+        rows += [[("─" * (across * width - BLOCK_GAP), "rule")]] if rows else []
+        rows += side_by_side(columns[first : first + across], width, BLOCK_GAP)
     return rows
 
 
 def names_width(names: Iterable[str], width: int) -> int:
     """Return the cells for the names of a block: what the longest needs, limited so that values keep room."""
-    return min(max([NAMES, *map(text_width, names)]), max(width * 2 // 5, width - VALUES))
+    return min(max([MIN_NAMES_WIDTH, *map(text_width, names)]), max(width * 2 // 5, width - MIN_VALUE_WIDTH))
 
 
 def setting(name: str, value: Row, width: int, names: int, limit: int) -> list[Row]:
@@ -155,8 +155,8 @@ def since_before(view: View, options: ViewOptions, width: int) -> Block:
 def _no_comparison(view: View, options: ViewOptions) -> str:
     if options.replay:
         return "not available in a replay (see `trainmon compare`)"
-    has_steps = view.report.progress.steps_done >= MIN_STEPS
-    return "no comparable earlier run of this command" if has_steps else f"available after {MIN_STEPS} steps"
+    has_steps = view.report.progress.steps_done >= MIN_COMPARED_STEPS
+    return "no comparable earlier run of this command" if has_steps else f"available after {MIN_COMPARED_STEPS} steps"
 
 
 def _short(value: object) -> str:
@@ -174,8 +174,8 @@ class Setup(Finder, Body):
     )
 
     def data(self, view: View, options: ViewOptions) -> object:
-        known = view.previous_run, options.replay, view.report.progress.steps_done >= MIN_STEPS
-        return view.report.run, hardware(view), known, self.wanted, self.typing, self._away
+        known = view.previous_run, options.replay, view.report.progress.steps_done >= MIN_COMPARED_STEPS
+        return view.report.run, hardware(view), known, self.search_text, self.typing, self._away
 
     def aside(self, view: View, options: ViewOptions) -> Row:
         number = sum(len(rows) for _, rows in groups(view))
@@ -187,12 +187,12 @@ class Setup(Finder, Body):
         return [*head, *super().body(view, options, width, height - len(head))]
 
     def everything(self, view: View, options: ViewOptions, width: int) -> list[Row]:
-        across = max(1, (width + GAP) // (LEAST_WIDTH + GAP))
+        across = max(1, (width + BLOCK_GAP) // (MIN_BLOCK_WIDTH + BLOCK_GAP))
         height = self.size.height - 1 - bool(self.line(width))
-        rows = beside(self._blocks(view, options, width), width, 1, height)
+        rows = blocks_abreast(self._blocks(view, options, width), width, 1, height)
         if len(rows) > height and across > 1:
-            wide = (width - GAP * (across - 1)) // across
-            rows = beside(self._blocks(view, options, wide), wide, across, height)
+            wide = (width - BLOCK_GAP * (across - 1)) // across
+            rows = blocks_abreast(self._blocks(view, options, wide), wide, across, height)
         if not rows:
             return [[("  no matching setting", "muted")]]
         if not view.report.run.facts:
@@ -210,5 +210,5 @@ class Setup(Finder, Body):
             ]
             if entries:
                 blocks.append(Block([(f" {printable(title[:1].upper() + title[1:60])}", "text bold")], entries))
-        before = [] if self.wanted else [since_before(view, options, width)]
+        before = [] if self.search_text else [since_before(view, options, width)]
         return [*blocks, *before] if options.replay else [*before, *blocks]  # not available in a replay

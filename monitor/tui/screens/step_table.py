@@ -19,13 +19,13 @@ from trainhooks.protocol.events import GpuTime, Step
 from trainhooks.protocol.limits import Number
 
 MAX_PHASE_COLUMNS = 8
-LEAST_NAME = 4  # cells of the title
-LEAST_PHASE, LEAST_LONG = 8, 13  # cells of a phase's time, below and above a minute
-LONGEST_TITLE = 15
-METRIC = 11  # cells of a metric's value, such as `-0.0001234`
-GAP = 2  # cells before a column; a title may take one of them
+MIN_TITLE_WIDTH = 4  # cells of the title
+MIN_PHASE_WIDTH, LONG_TIME_WIDTH = 8, 13  # cells of a phase's time, below and above a minute
+MAX_TITLE_WIDTH = 15
+METRIC_WIDTH = 11  # cells of a metric's value, such as `-0.0001234`
+COLUMN_GAP = 2  # cells before a column; a title may take one of them
 MINUTE = 60.0
-MEAN = "mean"  # status of a row that is the mean of several steps
+MEAN_STATUS = "mean"  # status of a row that is the mean of several steps
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _stretches(curve: Curve, phase_curves: dict[str, Curve], before: int, clock:
             for name, phase_curve in phase_curves.items()
             if (value := _at(phase_curve, curve, x)) is not None
         }
-        status = MEAN if clock == GPU_CLOCK and count == 1 else ""  # of the steps between two timed ones
+        status = MEAN_STATUS if clock == GPU_CLOCK and count == 1 else ""  # of the steps between two timed ones
         lines.append(StepLine(first, count, mean, phases, None, status, clock=clock))
     return lines
 
@@ -173,7 +173,7 @@ class Column:
     value: Callable[[StepLine], float]
     phase: str = ""
     least: int = 0  # cells that it needs at least; 0: `width`
-    spare: bool = False  # shown only if no other column is narrowed for it
+    optional: bool = False  # shown only if no other column is narrowed for it
 
     @property
     def needed(self) -> int:
@@ -182,7 +182,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedColumn:
     """A visible column."""
 
     column: Column
@@ -190,35 +190,40 @@ class Placed:
     sorts: bool
 
 
-def placed(columns: list[Column], sort: int, room: int) -> tuple[list[Placed], int]:
+def placed_columns(columns: list[Column], sort: int, room: int) -> tuple[list[PlacedColumn], int]:
     """Return the columns that fit, in order and with the sort column, and the cells left of `room`."""
     chosen = {sort}
     left = room - columns[sort].needed
     for index, candidate in enumerate(columns):
         if index == sort:
             continue
-        narrowed = sum(columns[place].width - columns[place].needed for place in chosen) if candidate.spare else 0
+        narrowed = sum(columns[place].width - columns[place].needed for place in chosen) if candidate.optional else 0
         if candidate.needed + narrowed > left:
             break
         chosen.add(index)
         left -= candidate.needed
     widths = {index: columns[index].needed for index in sorted(chosen)}
-    for spared in (GAP - 1, 0):  # every title first, then the room between them
+    for spared in (COLUMN_GAP - 1, 0):  # every title first, then the room between them
         for index, width in widths.items():
             more = max(0, min(columns[index].width - spared - width, left))
             left -= more
             widths[index] += more
-    return [Placed(columns[index], width, index == sort) for index, width in widths.items()], max(0, left)
+    return [PlacedColumn(columns[index], width, index == sort) for index, width in widths.items()], max(0, left)
 
 
 def columns(view: View, lines: list[StepLine], host: bool = False) -> list[Column]:
     """Return the columns of the table; the first is as wide as the longest name among `lines`."""
     newest = [*lines[-1:], *[line for line in reversed(lines) if line.count > 1][:1]]  # earlier names are not longer
-    names = max([LEAST_NAME, *(len(line.name) for line in newest)]) + GAP
+    names = max([MIN_TITLE_WIDTH, *(len(line.name) for line in newest)]) + COLUMN_GAP
     long = any(line.seconds >= MINUTE for line in lines)
     table = [
         Column("step", names, lambda line: line.name, lambda line: line.step),
-        Column("time", LEAST_LONG if long else 9, lambda line: units.duration(line.seconds), lambda line: line.seconds),
+        Column(
+            "time",
+            LONG_TIME_WIDTH if long else 9,
+            lambda line: units.duration(line.seconds),
+            lambda line: line.seconds,
+        ),
     ]
     classes = view.report.speed_classes
     if classes is not None:
@@ -228,7 +233,7 @@ def columns(view: View, lines: list[StepLine], host: bool = False) -> list[Colum
     table += [_phase_column(phase) for phase in largest]
     counts = [step.tokens for step in view.details.steps if step.tokens is not None]
     if counts:
-        wide = max(len("tokens"), len(units.count(max(counts)))) + GAP
+        wide = max(len("tokens"), len(units.count(max(counts)))) + COLUMN_GAP
         tokens = Column("tokens", wide, lambda line: units.count(line.tokens), lambda line: _number(line.tokens))
         table += [tokens, Column("tok/s", 9, lambda line: units.rate(line.rate, "").strip(), lambda line: line.rate)]
     return [*table, *_main_metric(view)]
@@ -249,8 +254,8 @@ def _main_metric(view: View) -> list[Column]:
         known = value(line)
         return math.nan if known is None or isinstance(known, str) else float(known)
 
-    width = max(METRIC, min(text_width(name), LONGEST_TITLE) + GAP)
-    return [Column(fit(name, LONGEST_TITLE), width, lambda line: units.number(value(line)), sorts_by, spare=True)]
+    width = max(METRIC_WIDTH, min(text_width(name), MAX_TITLE_WIDTH) + COLUMN_GAP)
+    return [Column(fit(name, MAX_TITLE_WIDTH), width, lambda line: units.number(value(line)), sorts_by, optional=True)]
 
 
 def _class(line: StepLine, bounds: Bounds) -> str:
@@ -260,10 +265,10 @@ def _class(line: StepLine, bounds: Bounds) -> str:
 
 def _phase_column(phase: PhaseRow) -> Column:
     name = phase.name
-    least = LEAST_PHASE if phase.max < MINUTE else LEAST_LONG
+    least = MIN_PHASE_WIDTH if phase.max < MINUTE else LONG_TIME_WIDTH
     return Column(
         name,
-        max(least, min(text_width(name), LONGEST_TITLE) + GAP),
+        max(least, min(text_width(name), MAX_TITLE_WIDTH) + COLUMN_GAP),
         lambda line: units.duration(line.phases.get(name)),
         lambda line: line.phases.get(name, math.nan),
         name,

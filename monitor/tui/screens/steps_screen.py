@@ -16,19 +16,28 @@ from monitor.tui.panels.base import ViewOptions
 from monitor.tui.panels.console_panel import why_no_console
 from monitor.tui.panels.header import shown_rank
 from monitor.tui.panels.steps_panel import no_steps
-from monitor.tui.screens.page import ListBody, glued, screen
-from monitor.tui.screens.step_table import MEAN, Column, Placed, StepLine, columns, ordered, placed, step_lines
+from monitor.tui.screens.page import ListBody, screen, with_no_break_spaces
+from monitor.tui.screens.step_table import (
+    MEAN_STATUS,
+    Column,
+    PlacedColumn,
+    StepLine,
+    columns,
+    ordered,
+    placed_columns,
+    step_lines,
+)
 from trainhooks.protocol.events import Gpu, Step
 from trainhooks.protocol.limits import Number
 
-AROUND = 1.0  # seconds before and after a step: GPUs are read once a second, the console more often
-MAX_LINES = 40  # console lines
-MAX_METRICS = 40
-NAME, FIGURE = 24, 12  # cells of a metric's name, and of a figure
-TYPICAL = 14  # cells at least of the column of typical times
+AROUND_SECONDS = 1.0  # seconds before and after a step: GPUs are read once a second, the console more often
+MAX_CONSOLE_LINES = 40  # console lines
+MAX_STEP_METRICS = 40
+NAME_WIDTH, FIGURE_WIDTH = 24, 12  # cells of a metric's name, and of a figure
+TYPICAL_WIDTH = 14  # cells at least of the column of typical times
 _OF_THE_RUN = ("mean", "min", "max")
 OTHER_SERIES = "  no role"
-_TOGETHER = "GPU clock: steps timed as a group, slower than typical"
+_GROUPED_NOTE = "GPU clock: steps timed as a group, slower than typical"
 
 
 def _head(text: str) -> Row:
@@ -42,7 +51,7 @@ def _why_not(text: str, width: int) -> list[Row]:
 def step_detail(line: StepLine, view: View, options: ViewOptions, width: int) -> list[Row]:
     rows: list[Row] = [*wrap(_title(line, view, width), width - 1, 1), []]
     if line.slow is not None and line.slow.steps > 1:
-        rows += [*_why_not(_TOGETHER, width), []]
+        rows += [*_why_not(_GROUPED_NOTE, width), []]
     rows += _phases(line, view, options, width)
     rows += [[], *_metrics(line, view, width)]
     rows += [[], _head("GPUs during the step"), *_gpus(line, view, width)]
@@ -52,7 +61,7 @@ def step_detail(line: StepLine, view: View, options: ViewOptions, width: int) ->
 
 
 def _value(value: Number | None) -> str:
-    return units.UNKNOWN if value is None else fit(units.number(value), FIGURE - 2)
+    return units.UNKNOWN if value is None else fit(units.number(value), FIGURE_WIDTH - 2)
 
 
 def _metrics(line: StepLine, view: View, width: int) -> list[Row]:
@@ -63,21 +72,24 @@ def _metrics(line: StepLine, view: View, width: int) -> list[Row]:
         return [_head("Metrics"), *_why_not(gone, width)]
     if not step.metrics:
         return [_head("Metrics"), *_why_not("none logged in this step", width)]
-    beside = _OF_THE_RUN if width >= NAME + 4 + FIGURE * 4 else ()
+    beside = _OF_THE_RUN if width >= NAME_WIDTH + 4 + FIGURE_WIDTH * 4 else ()
     whose = "role's" if step.role else "run's"
-    rows: list[Row] = [[(column(" Metrics", NAME + 4), "text bold")]]
-    rows[0].append((column(_own_title(line), FIGURE, right=True), "muted"))
-    rows[0] += [(column(f"{whose} {name}", FIGURE, right=True), "muted") for name in beside]
-    for name, value in list(step.metrics.items())[:MAX_METRICS]:
-        row: Row = [(f"   {column(name, NAME)} ", "muted"), (column(_value(value), FIGURE, right=True), "text bold")]
+    rows: list[Row] = [[(column(" Metrics", NAME_WIDTH + 4), "text bold")]]
+    rows[0].append((column(_own_title(line), FIGURE_WIDTH, right=True), "muted"))
+    rows[0] += [(column(f"{whose} {name}", FIGURE_WIDTH, right=True), "muted") for name in beside]
+    for name, value in list(step.metrics.items())[:MAX_STEP_METRICS]:
+        row: Row = [
+            (f"   {column(name, NAME_WIDTH)} ", "muted"),
+            (column(_value(value), FIGURE_WIDTH, right=True), "text bold"),
+        ]
         series = _series(step, name, value, view)
         whole = view.report.metrics.get(series)
         other = OTHER_SERIES if step.role and series == name else ""
-        free = width - (NAME + 4 + FIGURE * (1 + len(beside)) + len(other))
+        free = width - (NAME_WIDTH + 4 + FIGURE_WIDTH * (1 + len(beside)) + len(other))
         fits = free >= 0
         several = _one_of_several(view.metrics.get(series), step.index)
         for statistic in beside if whole is not None and fits else ():
-            row.append((column(_value(getattr(whole, statistic)), FIGURE, right=True), "muted"))
+            row.append((column(_value(getattr(whole, statistic)), FIGURE_WIDTH, right=True), "muted"))
         row.append((other if beside and fits else "", "muted"))
         rows.append([*row, (several if len(several) <= free else "", "muted")])
     return rows
@@ -135,18 +147,18 @@ def _title(line: StepLine, view: View, width: int) -> Row:
         counts = (("tokens", step.tokens), ("with padding", step.padded_tokens), ("samples", step.samples))
         words = [f"{number:,} {label}" for label, number in counts if number is not None]
         words += [f"{units.rate(line.rate, 'tok/s')} within the step"] if math.isfinite(line.rate) else []
-        row += [(f"  {glued(word)}", "muted") for word in words]
+        row += [(f"  {with_no_break_spaces(word)}", "muted") for word in words]
     return row
 
 
 def _phases(line: StepLine, view: View, options: ViewOptions, width: int) -> list[Row]:
     typical, words = _typical(line, view)
     longest = max(line.phases.values(), default=0.0)
-    beside = max(TYPICAL, min(text_width(words) + 2, width - 1 - 22 - FIGURE))
-    room = max(0, min(60, width - 26 - FIGURE - beside))
+    beside = max(TYPICAL_WIDTH, min(text_width(words) + 2, width - 1 - 22 - FIGURE_WIDTH))
+    room = max(0, min(60, width - 26 - FIGURE_WIDTH - beside))
     title = f" Phases, {line.clock}" if line.clock else " Phases"
     rows: list[Row] = [[
-        (column(title, 22 + room), "text bold"), (column(_own_title(line), FIGURE, right=True), "muted"),
+        (column(title, 22 + room), "text bold"), (column(_own_title(line), FIGURE_WIDTH, right=True), "muted"),
         (column(fit(words, beside - 2), beside, right=True), "muted"),
     ]]  # fmt: skip
     for name, seconds in sorted(line.phases.items(), key=lambda item: -item[1]):
@@ -155,7 +167,7 @@ def _phases(line: StepLine, view: View, options: ViewOptions, width: int) -> lis
         tone = "bad bold" if line.slow is not None and name == line.slow.culprit else "text"
         rows.append([
             (f"   {column(name, 18)} ", tone), (column(bar(length, room), room), options.phases[name]),
-            (column(units.duration(seconds), FIGURE, right=True), "text bold"),
+            (column(units.duration(seconds), FIGURE_WIDTH, right=True), "text bold"),
             (column(units.duration(typical_seconds), beside, right=True), "muted"),
         ])  # fmt: skip
     return rows
@@ -183,7 +195,7 @@ def _typical(line: StepLine, view: View) -> tuple[dict[str, float], str]:
 
 def _during(line: StepLine, t: float) -> bool:
     step = line.event
-    return step is not None and step.start - AROUND <= t <= step.start + step.duration + AROUND
+    return step is not None and step.start - AROUND_SECONDS <= t <= step.start + step.duration + AROUND_SECONDS
 
 
 def _gpus(line: StepLine, view: View, width: int) -> list[Row]:
@@ -223,7 +235,7 @@ def _console(line: StepLine, view: View, options: ViewOptions, width: int) -> li
             return _why_not("no output", width)
         unknown = "unknown: line times are kept only while a dashboard is open"
         return _why_not(why_no_console(view, options) or unknown, width)
-    rows: list[Row] = [[("   " + fit(text, width - 4), "muted")] for text in lines[-MAX_LINES:]]
+    rows: list[Row] = [[("   " + fit(text, width - 4), "muted")] for text in lines[-MAX_CONSOLE_LINES:]]
     return [*_why_not("from 1 s before to 1 s after the step", width), *rows]
 
 
@@ -249,11 +261,11 @@ def _stack(line: StepLine, view: View, width: int) -> list[Row]:
     return [*_why_not("all steps so far, not only this one", width), *rows]
 
 
-STATUS = 9  # cells of the status at least: `skipped`
-MOST_STATUS = 42
-NARROW = 36  # cells below which the status is only the sign before the row
-KINDS = "  status, role / stage"
-BESIDE = 12  # cells that the title and the ends of its rule take
+STATUS_WIDTH = 9  # cells of the status at least: `skipped`
+MAX_STATUS_WIDTH = 42
+NARROW_STATUS_WIDTH = 36  # cells below which the status is only the sign before the row
+KINDS_TITLE = "  status, role / stage"
+TITLE_CELLS = 12  # cells that the title and the ends of its rule take
 
 
 @screen
@@ -291,7 +303,7 @@ class StepTable(ListBody):
         lanes = options.host, view.step_seconds, view.host_step_seconds, len(timed), timed[-1].step if timed else 0
         return newest, len(steps), lanes, view.report.slow_steps, times, own
 
-    def _take(self, view: View, options: ViewOptions) -> None:
+    def _update_lines(self, view: View, options: ViewOptions) -> None:
         taken = (view, self._sort, self._falling, self._only_slow, options.host)
         if self._shown_for[0] is view and self._shown_for[1:] == taken[1:]:
             return
@@ -300,16 +312,16 @@ class StepTable(ListBody):
         self._columns = columns(view, lines, options.host)
         self._sort = min(self._sort, len(self._columns) - 1)
         if self._only_slow:
-            lines = [line for line in lines if line.status not in ("", "ok", MEAN)]
+            lines = [line for line in lines if line.status not in ("", "ok", MEAN_STATUS)]
         self._lines = ordered(lines, self._columns[self._sort], self._falling)
 
     def aside(self, view: View, options: ViewOptions) -> Row:
         if self.opened:
             return [("Enter or Esc", "accent"), (" back to the table", "muted")]
-        self._take(view, options)
+        self._update_lines(view, options)
         row: Row = [(self._row_count(view, options), "muted")]
         more = self._more(view, self.size.width)
-        beside = BESIDE + text_width(self.heading(view, options)) - text_width(self.title)
+        beside = TITLE_CELLS + text_width(self.heading(view, options)) - text_width(self.title)
         return [*more, *row] if more and row_width(more) + row_width(row) + beside <= self.size.width else row
 
     def _row_count(self, view: View, options: ViewOptions) -> str:
@@ -329,13 +341,13 @@ class StepTable(ListBody):
         """Return how many columns are hidden, and the key that shows them."""
         shown, status = self._placed(width)
         hidden = len(self._columns) - len(shown)
-        kinds = _kinds(view) and status < len(KINDS)
+        kinds = _kinds(view) and status < len(KINDS_TITLE)
         if hidden:
             return [("→", "accent"), (f" {units.plural(hidden + kinds, 'more column', 'more columns')}  ", "muted")]
         return [("Enter", "accent"), (": details of a step  ", "muted")] if kinds else []
 
     def keys(self, view: View, options: ViewOptions) -> list[object]:
-        self._take(view, options)
+        self._update_lines(view, options)
         return [line.key for line in self._lines]
 
     def nothing(self, view: View, options: ViewOptions, width: int) -> list[Row]:
@@ -353,15 +365,15 @@ class StepTable(ListBody):
             phase = place.column.phase
             tone = "accent bold" if place.sorts else options.phases[phase] if phase else "muted"
             row.append((column(title, place.width, right=True), tone))
-        words = KINDS if _kinds(view) and status >= len(KINDS) else "  status"
+        words = KINDS_TITLE if _kinds(view) and status >= len(KINDS_TITLE) else "  status"
         return [[*row, (words if status else "", "muted")]]
 
-    def _placed(self, width: int) -> tuple[list[Placed], int]:
+    def _placed(self, width: int) -> tuple[list[PlacedColumn], int]:
         """Return the visible columns, and the cells for the status after them."""
         room = width - 4  # without the cursor and the sign before, and the scroll arrow after them
-        status = STATUS if room >= NARROW else 0
-        shown, left = placed(self._columns, self._sort, room - status)
-        return shown, min(MOST_STATUS, status + left) if status else 0
+        status = STATUS_WIDTH if room >= NARROW_STATUS_WIDTH else 0
+        shown, left = placed_columns(self._columns, self._sort, room - status)
+        return shown, min(MAX_STATUS_WIDTH, status + left) if status else 0
 
     def entry(self, key: object, view: View, options: ViewOptions, width: int, chosen: bool) -> list[Row]:
         line = next(row_line for row_line in self._lines if row_line.key == key)
@@ -372,7 +384,7 @@ class StepTable(ListBody):
             bold = " bold" if chosen or place.sorts else ""
             row.append((column(place.column.cell(line), place.width, right=True), tone + bold))
         if status:
-            status_text = _status(line, status - 2, status >= len(KINDS))
+            status_text = _status(line, status - 2, status >= len(KINDS_TITLE))
             row.append((f"  {status_text}", "warning" if line.status.startswith("skipped") else tone))
         return [row]
 
@@ -380,7 +392,7 @@ class StepTable(ListBody):
         line = next((row_line for row_line in self._lines if row_line.key == key), None)
         if line is None:
             return []
-        wanted = self._wanted
+        wanted = self._selected_key
         words = f" step {wanted:,} not timed on the GPU; nearest timed step:"
         beside: list[Row] = (
             wrap([(words, "muted")], width - 1, 1) if line.by_device and wanted not in line.steps else []
@@ -388,7 +400,7 @@ class StepTable(ListBody):
         return [*beside, *step_detail(line, view, options, width)]
 
     @property
-    def _wanted(self) -> int:
+    def _selected_key(self) -> int:
         """Return the selected step, by either clock; 0 if there is none."""
         return self.selected[0] if isinstance(self.selected, tuple) else 0
 
@@ -396,7 +408,7 @@ class StepTable(ListBody):
         """Return the selected row; after a change of the clock, that of the nearest step: a sample lacks some."""
         if self.selected is None or self.selected in keys:
             return super().choice(keys)
-        return min(range(len(keys)), key=lambda place: abs(self._lines[place].step - self._wanted))
+        return min(range(len(keys)), key=lambda place: abs(self._lines[place].step - self._selected_key))
 
     def do_sort(self, by: int) -> None:
         if self._columns:

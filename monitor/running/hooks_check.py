@@ -10,11 +10,11 @@ from monitor.sources.polling import attempt
 from trainhooks.protocol import rundir
 
 MIN_READINGS = 2  # that see a process alike: between fork and exec it has its parent's command and environment
-MAX_PROCESSES = 16  # of a run; the training is among the first
-MAX_BYTES = 1 << 20  # of an environment
+MAX_CHECKED_PROCESSES = 16  # of a run; the training is among the first
+MAX_ENVIRONMENT_BYTES = 1 << 20  # of an environment
 
 
-class Reach:
+class HooksCheck:
     """Look at the processes of a run until one of them reports, or one proves to be without hooks."""
 
     def __init__(self, run: Path) -> None:
@@ -36,23 +36,23 @@ class Reach:
         if next(self._run.glob("rank-*.jsonl"), None) is not None:
             self._over = True
             return None
-        for pid in sorted(pids)[:MAX_PROCESSES]:
+        for pid in sorted(pids)[:MAX_CHECKED_PROCESSES]:
             command = _words(pid, "cmdline") or []  # a parent's pid is the lower one, but for a wrap-around
             if not hooks_reach.is_python(command) or hooks_reach.is_trainmon(command):
                 continue
-            told = self._lost(pid, command)
+            reason = self._reason(pid, command)
             before, times = self._seen.get(pid, ("", 0))
-            self._seen = {pid: (told or "", times + 1 if told == before else 1)}
-            self._over = told is not None and self._seen[pid][1] >= MIN_READINGS
-            return told if self._over else None
+            self._seen = {pid: (reason or "", times + 1 if reason == before else 1)}
+            self._over = reason is not None and self._seen[pid][1] >= MIN_READINGS
+            return reason if self._over else None
         return None
 
-    def _lost(self, pid: int, command: list[str]) -> str | None:
+    def _reason(self, pid: int, command: list[str]) -> str | None:
         rows = _words(pid, "environ")
         if rows is None:  # another user's: nothing is known
             return None
         environment = dict(row.partition("=")[::2] for row in rows)
-        return hooks_reach.lost(command, environment, str(self._run))
+        return hooks_reach.why_not_loaded(command, environment, str(self._run))
 
 
 def _words(pid: int, name: str) -> list[str] | None:
@@ -60,7 +60,7 @@ def _words(pid: int, name: str) -> list[str] | None:
 
     def read() -> bytes:
         with open(f"/proc/{pid}/{name}", "rb") as source:
-            return source.read(MAX_BYTES)
+            return source.read(MAX_ENVIRONMENT_BYTES)
 
     content = attempt(read)
     return None if content is None else [word.decode("utf-8", "replace") for word in content.split(b"\0") if word]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.console.last_words import LastWords, last_words
+from monitor.console.printed_error import PrintedError, printed_error
 
 TRACE = """Traceback (most recent call last):
   File "/job/train.py", line 30, in <module>
@@ -23,7 +23,7 @@ LAUNCHER = """Traceback (most recent call last):
     sys.exit(main())
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 """
-FOUND = LastWords("OutOfMemoryError: CUDA out of memory.", "model.py:12 in forward")
+FOUND = PrintedError("OutOfMemoryError: CUDA out of memory.", "model.py:12 in forward")
 
 
 def of_rank(rank: int, text: str) -> str:
@@ -44,22 +44,22 @@ def of_rank(rank: int, text: str) -> str:
         pytest.param("Traceback (most recent call last):\nstep 3", None, id="broken off"),
     ],
 )  # fmt: skip
-def test_the_error_that_ended_it(text: str, expected: LastWords | None) -> None:
-    assert last_words(text, "/job") == expected
+def test_the_error_that_ended_it(text: str, expected: PrintedError | None) -> None:
+    assert printed_error(text, "/job") == expected
 
 
 def test_a_rank_that_a_signal_ended_comes_before_the_errors_of_others() -> None:
     text = of_rank(0, CAUSE) + "E1124 failed (exitcode: -11) local_rank: 1 (pid: 7) of binary: python\n" + LAUNCHER
-    found = last_words(text, "/job")
+    found = printed_error(text, "/job")
     assert found is not None and found.error == "rank ended by SIGSEGV: local rank 1"
 
 
 def test_a_collective_that_timed_out_comes_before_what_follows_from_it() -> None:
     text = "[rank3]:[E1] [Rank 3] Watchdog caught collective operation timeout: Work\n" + of_rank(3, TRACE)
-    found = last_words(text, "/job")
+    found = printed_error(text, "/job")
     assert found is not None and found.error.startswith("Watchdog caught collective operation timeout")
 
 
 def test_a_secret_in_a_message_is_masked() -> None:
-    found = last_words(TRACE.replace("CUDA out of memory.", "login(token='hf_abcdefghijklmnopqrstu')"), "/job")
+    found = printed_error(TRACE.replace("CUDA out of memory.", "login(token='hf_abcdefghijklmnopqrstu')"), "/job")
     assert found is not None and "abcdefgh" not in found.error

@@ -17,7 +17,7 @@ from trainhooks.protocol import process_identity, rundir
 
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends these to a whole process group
 SAME_SIGNAL_SECONDS = 0.3  # between the arrivals of one signal at several processes, on a busy machine, too
-WITNESS_BYTES = 64 * supervise.SIGNAL_TIME.size  # read at once: whole rows, as each is written whole
+SIGNAL_READ_BYTES = 64 * supervise.SIGNAL_TIME.size  # read at once: whole rows, as each is written whole
 
 GROWING_SECONDS = 0.02  # between two copies of output that grows
 QUIET_SECONDS = 0.04  # between two copies of output that does not grow
@@ -39,7 +39,7 @@ class Ended:
         return 1 if self.exit_code is None else self.exit_code
 
 
-class Front:
+class LaunchedTraining:
     """A started training, as seen by the process that started it."""
 
     def __init__(
@@ -49,8 +49,8 @@ class Front:
         pid: int,
         copies: list[output.Copy],
         subreaper: bool,
-        tie: lifetime.LifetimeLimit | None,
-        witness: int,
+        lifetime_limit: lifetime.LifetimeLimit | None,
+        signal_pipe: int,
     ) -> None:
         """
         Args:
@@ -59,28 +59,28 @@ class Front:
         self.run = run
         self._exit = run / rundir.EXIT  # made once: it is read in every poll
         self.pid = pid
-        self.tie = tie
+        self.lifetime_limit = lifetime_limit
         self._supervisor = supervisor
         self._copies = copies
         self._subreaper = subreaper
-        self._witness = witness
+        self._signal_pipe = signal_pipe
         self._sent_to_supervisor: list[tuple[int, float]] = []  # signals, and when they reached it
         self._start_ticks = process_identity.start_ticks(pid)
         self.unrecorded: str | None = None  # why the output is not recorded
         self.was_terminated = False  # by SIGTERM: exit, too, when the training has ended
         self._statuses: dict[int, int] = {}  # of children that were reaped: pid -> wait status
-        self._alone = False  # the supervisor died before the training
+        self._supervisor_died = False  # the supervisor died before the training
         self._ended: Ended | None = None
 
     @property
-    def stays(self) -> bool:
+    def must_outlive_training(self) -> bool:
         """Return whether this process must not end before the training, which would end with it."""
-        return self.tie is not None and self.tie.this_process
+        return self.lifetime_limit is not None and self.lifetime_limit.this_process
 
     def poll(self) -> Ended | None:
         """Return how the training ended, or None while it runs. Also reap children."""
         if self._ended is None:
-            self._ended = self._written() or self._check_processes()
+            self._ended = self._recorded_end() or self._check_processes()
         return self._ended
 
     def forward(self, number: int) -> bool:
@@ -110,7 +110,7 @@ class Front:
         time.sleep(SAME_SIGNAL_SECONDS)
         # Kept: the handler of another signal may come in between, and read what is for this one.
         with contextlib.suppress(BlockingIOError):
-            self._sent_to_supervisor += supervise.SIGNAL_TIME.iter_unpack(os.read(self._witness, WITNESS_BYTES))
+            self._sent_to_supervisor += supervise.SIGNAL_TIME.iter_unpack(os.read(self._signal_pipe, SIGNAL_READ_BYTES))
         return any(signaled == number and at >= since for signaled, at in self._sent_to_supervisor)
 
     def passthrough(self) -> Ended:
@@ -146,20 +146,20 @@ class Front:
 
         threading.Thread(target=poll_until_end, name="front", daemon=True).start()
 
-    def _written(self) -> Ended | None:
+    def _recorded_end(self) -> Ended | None:
         written = rundir.read_json(self._exit)
         return Ended(written.get("exit_code"), written.get("signal")) if written is not None else None
 
     def _check_processes(self) -> Ended | None:
         """Reap children and return how the training ended; write it down if the supervisor died before."""
         self._reap()
-        if not self._alone:
+        if not self._supervisor_died:
             if self._supervisor not in self._statuses:
                 return None
-            written = self._written()
+            written = self._recorded_end()
             if written is not None:
                 return written
-            self._alone = True
+            self._supervisor_died = True
             self._replace_recorder()
         if self.pid in self._statuses:
             return self._write_end(os.waitstatus_to_exitcode(self._statuses[self.pid]))
@@ -197,7 +197,7 @@ class Front:
 
     def _replace_recorder(self) -> None:
         with contextlib.suppress(OSError):  # too many processes, no memory: only readings are lost
-            recorder.ensure(self.run)
+            recorder.ensure_recorder(self.run)
 
     def _write_end(self, returncode: int) -> Ended:
         try:

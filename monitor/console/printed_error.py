@@ -13,7 +13,7 @@ from trainhooks.protocol.secrets import masked
 MAX_LINES_AFTER = 80  # between the error and the end, where a launcher adds its own report
 # Likewise without a launcher: what exit handlers and experiment trackers say. An error before that was survived.
 MAX_PLAIN_LINES_AFTER = 12
-MAX_ERROR = 512  # characters
+MAX_ERROR_CHARACTERS = 512  # characters
 MAX_LINE_LENGTH = 4096  # characters that are looked at
 
 RANK_ENDED = "rank ended by "  # begins the error of a rank that a signal ended, by the report of its launcher
@@ -38,7 +38,7 @@ _FAULTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class LastWords:
+class PrintedError:
     """The error as a program printed it, and the user's line."""
 
     error: str
@@ -54,7 +54,7 @@ class _Traceback:
     chained: bool  # the next one of this rank follows from it
 
 
-def last_words(text: str, directory: str) -> LastWords | None:
+def printed_error(text: str, directory: str) -> PrintedError | None:
     """Return the error that ended a program, by the end of its output; None where there is none.
 
     Args:
@@ -65,19 +65,19 @@ def last_words(text: str, directory: str) -> LastWords | None:
     late = max(0, len(lines) - MAX_LINES_AFTER)
     found = next((hit for fault in _FAULTS[:1] for line in lines[late:] if (hit := fault.search(line))), None)
     if found is not None:
-        return LastWords(_said(found[1]))
+        return PrintedError(_error_text(found[1]))
     found = next((hit for line in lines[late:] if (hit := _ENDED_RANK.search(line))), None)
     if found is not None:
-        return LastWords(f"{RANK_ENDED}{signal_name(int(found[1]))}: local rank {found[2]}")
+        return PrintedError(f"{RANK_ENDED}{signal_name(int(found[1]))}: local rank {found[2]}")
     ends = [each for each in _tracebacks(lines) if not each.chained and not _LAUNCHERS.search(each.error)]
     ranked = [each for each in ends if each.rank]  # uncaught, all of them: the first one is the cause
     is_launched = any(_LAUNCHERS.search(line) for line in lines[late:])
     least = late if is_launched else len(lines) - 1 - MAX_PLAIN_LINES_AFTER
     ended = ranked[0] if ranked else next((each for each in reversed(ends) if each.at >= least), None)
     if ended is not None:
-        return LastWords(_said(ended.error), _place(ended.place, directory))
+        return PrintedError(_error_text(ended.error), _place(ended.place, directory))
     found = next((hit for fault in _FAULTS[1:] for line in lines[max(0, least) :] if (hit := fault.search(line))), None)
-    return LastWords(_said(found[1])) if found is not None else None
+    return PrintedError(_error_text(found[1])) if found is not None else None
 
 
 def _tracebacks(lines: list[str]) -> list[_Traceback]:
@@ -114,8 +114,8 @@ def _place(place: tuple[str, str, str] | None, directory: str) -> str | None:
     return clean(f"{short}:{line} in {function}", MAX_NAME)
 
 
-def _said(error: str) -> str:
+def _error_text(error: str) -> str:
     """Return the error in one line, without the module of its type and without secrets."""
     kind, colon, message = error.partition(":")
     name = kind.rpartition(".")[2] if re.fullmatch(r"[\w.]+", kind) else kind
-    return clean(masked(f"{name}{colon}{message}"), MAX_ERROR)
+    return clean(masked(f"{name}{colon}{message}"), MAX_ERROR_CHARACTERS)

@@ -17,101 +17,21 @@ import math
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from string import ascii_lowercase
 from typing import Any
 
 import platformdirs
 
+from monitor.assigned_keys import BadKey, assigned_keys
 from monitor.console.field_mapping import MAX_PATTERNS, BadPattern, compile_pattern
 from monitor.errors import UserError
+from monitor.keymap import DEFAULT_KEYS
 from monitor.model.steps.speed_classes import Bounds
 from trainhooks.protocol import rundir
 from trainhooks.protocol.limits import clean
-
-# The configurable keys: their defaults, and checks of the user's choice. Pure.
-
-# The default keys of each action that works on every screen, by its name in the configuration.
-DEFAULT: dict[str, tuple[str, ...]] = {
-    "detach": ("q", "ctrl+q"),
-    "help": ("?", "f1"),
-    "why": ("w",),
-    "steps": ("s",),
-    "phases": ("b",),
-    "metrics": ("c",),
-    "gpus": ("u",),
-    "ranks": ("r",),
-    "console": ("l",),
-    "setup": ("i",),
-    "palette": (":", "ctrl+p"),
-    "pause": ("p", "space"),
-    "full": ("f", "z", "enter"),
-    "next_metric": ("m",),
-    "choose_metric": ("M",),
-    "theme": ("t",),
-    "cursor_left": ("left", "["),
-    "cursor_right": ("right", "]"),
-}
-# Keys that cannot be reassigned: panels, navigation, the keys of single screens and of a replay, exit.
-FIXED = frozenset((
-    "1", "2", "3", "4", "5", "6", "7", "8", "tab", "shift+tab", "up", "down", "j", "k", "pageup", "pagedown", "home",
-    "end", "g", "G", "escape", "o", "enter", "left", "right", "ctrl+c", "shift+left", "shift+right", "/", "<", ">", "v",
-    "x", "y", "n", "N", "d", "h", ".", ",", "+", "-", "(", ")",
-))  # fmt: skip
-# Keys with names. Most terminals do not distinguish others.
-NAMED = (
-    "space", "enter", "tab", "shift+tab", "escape", "backspace", "delete", "insert", "up", "down", "left", "right",
-    "home", "end", "pageup", "pagedown", *(f"f{number}" for number in range(1, 13)),
-    *(f"ctrl+{letter}" for letter in ascii_lowercase),
-)  # fmt: skip
-
-
-class BadKey(ValueError):
-    """A key cannot be assigned; the message says why in one line."""
-
-
-def assigned_keys(given: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
-    """Return all keys, with the given ones in place of the defaults; a default key assigned elsewhere is removed.
-
-    Raises:
-        BadKey: a key is unknown, fixed or assigned twice, or an action would be left without one.
-    """
-    chosen = {name: _keys(name, value) for name, value in given.items()}
-    taken: dict[str, str] = {}
-    for name, keys in chosen.items():
-        for key in keys:
-            other = taken.setdefault(key, name)
-            if other != name:
-                raise BadKey(f"{key!r} is assigned to both {other} and {name}")
-    kept = {name: tuple(key for key in keys if taken.get(key, name) == name) for name, keys in DEFAULT.items()}
-    kept |= chosen
-    for name, keys in kept.items():
-        if not keys:
-            lost = DEFAULT[name][0]
-            raise BadKey(f'{lost!r} is the only key of {name}; assign another one to it: {name} = "..."')
-    return kept
-
-
-def _keys(name: str, value: object) -> tuple[str, ...]:
-    keys = value if isinstance(value, list) else [value]
-    given = [key for key in keys if isinstance(key, str)]
-    if not given or len(given) < len(keys):
-        raise BadKey(f'{name} must be a key or a list of keys: {name} = "x" or ["x", "f5"]')
-    for key in given:
-        if key not in NAMED and not (len(key) == 1 and key.isascii() and key.isprintable() and key != " "):
-            raise BadKey(f"{name}: unknown key {key[:40]!r}{_nearest_key(key.lower(), NAMED)}")
-        if key in FIXED and key not in DEFAULT[name]:
-            raise BadKey(f"{name}: {key!r} cannot be reassigned; press ? in the dashboard for all keys")
-    return tuple(dict.fromkeys(given))
-
-
-def _nearest_key(key: str, known: Iterable[str]) -> str:
-    near = get_close_matches(key, known, 1)
-    return f"; did you mean {near[0]}?" if near else '; a key is one character or a name such as "space" or "f5"'
-
 
 FILE_NAME = "config.toml"
 
@@ -123,7 +43,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "alerts": ("bell", "command"),
     "retention": ("runs", "gib", "run_gib", "automatic"),
     "speed": ("fast", "slow"),
-    "keys": tuple(DEFAULT),
+    "keys": tuple(DEFAULT_KEYS),
 }
 THEMES = ("midnight", "paper", "contrast", "colour-blind")
 _SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -331,15 +251,12 @@ def _nearest_name(name: str, known: Collection[str]) -> str:
     return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
 
 
-# The bounds of fast and slow steps, from the configuration.
-#
-# [speed]
-# fast = 0.5  # seconds; steps up to this are fast
-# slow = 2.0  # steps from this are slow
-
-
 def bounds() -> Bounds | None:
     """Return the configured bounds of fast and slow steps; None if they are not set.
+
+    [speed]
+    fast = 0.5  # seconds; steps up to this are fast
+    slow = 2.0  # steps from this are slow
 
     Raises:
         UserError: the file cannot be read, or the bounds are invalid.

@@ -1,22 +1,31 @@
 """Keys of a person's own: what takes effect, and what is refused, in one line with what to do."""
 
+import re
 from pathlib import Path
 
 import pytest
+from textual.dom import DOMNode
 
-from monitor import settings
+from monitor import keymap, settings
+from monitor.assigned_keys import BadKey, assigned_keys
 from monitor.errors import UserError
-from monitor.settings import DEFAULT, FIXED, BadKey, assigned_keys
-from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS
-from monitor.tui.replay_app import ACTIONS as REPLAY_ACTIONS
+from monitor.keymap import DEFAULT_KEYS, FIXED_KEYS, REPLAY_ACTIONS, SCREEN_ACTIONS
+from monitor.tui import runs_app
+from monitor.tui.actions import ACTIONS, bindings
+from monitor.tui.app import TrainmonApp
+from monitor.tui.replay_app import ReplayApp
+from monitor.tui.runs_app import RunsApp
+from monitor.tui.screens import dialogs
+from monitor.tui.screens.dialogs import Dialog
+from monitor.tui.screens.page import Finder
 
 
 def changed(given: dict[str, object]) -> dict[str, tuple[str, ...]]:
-    return {name: keys for name, keys in assigned_keys(given).items() if keys != DEFAULT[name]}
+    return {name: keys for name, keys in assigned_keys(given).items() if keys != DEFAULT_KEYS[name]}
 
 
 def test_nothing_chosen_changes_nothing() -> None:
-    assert assigned_keys({}) == DEFAULT
+    assert assigned_keys({}) == DEFAULT_KEYS
 
 
 @pytest.mark.parametrize(
@@ -59,8 +68,39 @@ def test_what_cannot_be_is_said(given: dict[str, object], says: str) -> None:
 def test_no_key_that_may_be_chosen_means_something_else_anywhere() -> None:
     fixed = {key for action in (*ACTIONS, *REPLAY_ACTIONS) if not action.setting for key in action.keys}
     own = {key for actions in SCREEN_ACTIONS.values() for action in actions for key in action.keys}
-    assert fixed | own - {"greater_than_sign", "less_than_sign", "slash"} <= FIXED
-    assert {action.setting for action in ACTIONS} - {""} == set(DEFAULT)
+    assert fixed | own == FIXED_KEYS
+    assert {action.setting for action in ACTIONS} - {""} == set(DEFAULT_KEYS)
+
+
+TABLES: dict[type[DOMNode], tuple[keymap.Action, ...]] = {
+    TrainmonApp: ACTIONS,
+    ReplayApp: REPLAY_ACTIONS,
+    RunsApp: keymap.RUNS_ACTIONS,
+    Dialog: (keymap.CLOSE,),
+    dialogs.QuitScreen: keymap.QUIT_ACTIONS,
+    dialogs.StopScreen: keymap.STOP_ACTIONS,
+    dialogs.HelpScreen: keymap.HELP_ACTIONS,
+    dialogs.PaletteScreen: keymap.PALETTE_ACTIONS,
+    dialogs.MetricScreen: (),
+    runs_app.StopQuestion: keymap.STOP_RUN_ACTIONS,
+    runs_app.CompareScreen: keymap.COMPARISON_ACTIONS,
+}
+
+
+@pytest.mark.parametrize("owner", TABLES, ids=lambda owner: owner.__name__)
+def test_every_binding_is_in_the_table_and_has_a_handler(owner: type[DOMNode]) -> None:
+    assert owner.__dict__.get("BINDINGS", []) == bindings(TABLES[owner])
+    for action in TABLES[owner]:
+        name = action.name.partition("(")[0]
+        assert name.startswith("app.") or hasattr(owner, f"action_{name}")
+
+
+def test_no_key_is_bound_elsewhere() -> None:
+    assert {*Dialog.__subclasses__(), Dialog} <= set(TABLES)
+    texts = {path.name: path.read_text(encoding="utf-8") for path in Path("monitor").rglob("*.py")}
+    assert [name for name, text in texts.items() if "Binding(" in text] == ["actions.py"]
+    assert not [name for name, text in texts.items() if re.search(r"event\.key\b [!=]=|event\.key in \(", text)]
+    assert all(hasattr(Finder, f"_{action.name}") for action in keymap.SEARCH_ACTIONS)
 
 
 def test_a_wrong_key_in_the_file_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,12 +15,12 @@ from monitor.commands import showing
 from monitor.console import field_mapping
 from monitor.console.field_mapping import compile_pattern, read_pattern
 from monitor.diagnosis.rules import regression
+from monitor.keymap import DEFAULT_KEYS, SCREENS
 from monitor.model.report import Report, Throughput
 from monitor.model.steps import baseline, pace
 from monitor.running import lifetime
 from monitor.runs import retention
 from monitor.tui import terminal_output
-from monitor.tui.actions import SCREENS
 from tests.zoo.cases import CASES
 from trainhooks.auto.operations import op_inspection
 from trainhooks.device import deferred, device_lane, device_sampling
@@ -129,13 +129,13 @@ def test_the_groups_of_a_pattern(group: str) -> None:
 def test_the_letters_of_the_screens() -> None:
     (sentence,) = re.findall(r"A letter opens a screen: (.*?)\. ", DOCS, re.DOTALL)
     documented = dict(re.findall(r"`(\w)`\s+(\w+)", sentence))
-    assert documented == {settings.DEFAULT[row.label.lower()][0]: row.label for row in SCREENS}
+    assert documented == {action.keys[0]: action.footer for action in SCREENS.values()}
 
 
 @pytest.mark.parametrize(("key", "does"), [("q", "detach"), ("?", "help"), (":", "palette")])
 def test_the_other_keys(key: str, does: str) -> None:
     assert f"`{key}`" in DOCS
-    assert key in settings.DEFAULT[does]
+    assert key in DEFAULT_KEYS[does]
 
 
 def test_the_keys_of_the_report() -> None:

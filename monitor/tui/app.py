@@ -14,9 +14,9 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from monitor import memory_tuning, settings
+from monitor.keymap import DEFAULT_KEYS, with_keys
 from monitor.model.view import View
-from monitor.settings import DEFAULT
-from monitor.tui.actions import bindings, spelled, with_keys
+from monitor.tui.actions import ACTIONS, bindings, spelled
 from monitor.tui.drawing import curve_columns
 from monitor.tui.drawing.layout import Board
 from monitor.tui.drawing.themes import PhaseTones, PlainCharacters, TerminalCapabilities, palettes, textual_theme
@@ -54,7 +54,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
     """The dashboard of a run. Its result is `detach`, or `ended` if the training ended before the dashboard closed."""
 
     CSS_PATH = Path(__file__).with_name("trainmon.tcss")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(ACTIONS)
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
     is_replay: ClassVar[bool] = False
@@ -84,7 +84,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
             add_filter(self, PlainCharacters())
         self._palettes = palettes(ink.patterns)
         self.keys = settings.keys()
-        self.actions = with_keys(self.keys)
+        self.actions = with_keys(self.keys, ACTIONS)
         self.board = Board()
         if preferences is not None and preferences.hidden is not None:
             self.board.hidden = set(preferences.hidden)
@@ -119,7 +119,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
 
     def on_mount(self) -> None:
         self.animation_level = "none"
-        self.set_keymap({name: spelled(keys) for name, keys in self.keys.items() if keys != DEFAULT[name]})
+        self.set_keymap({name: spelled(keys) for name, keys in self.keys.items() if keys != DEFAULT_KEYS[name]})
         if self._preferences is not None and self._preferences.screen is not None:
             self.action_show(self._preferences.screen)
         self._feed.start(self._receive)

@@ -15,8 +15,9 @@ from textual.app import App
 from textual.message import Message
 
 from monitor import settings
+from monitor.keymap import SCREENS
 from monitor.model.view import View
-from monitor.tui.actions import PANELS, SCREENS
+from monitor.tui.actions import PANELS
 from monitor.tui.textual_private import driver_of
 from trainhooks.protocol import rundir
 from trainhooks.protocol.limits import clean
@@ -80,7 +81,6 @@ def notification(text: str, environment: Mapping[str, str]) -> str:
 NAME = "screen.json"  # in the state directory
 
 _PANELS = [panel.name for panel in PANELS]
-_SCREENS = [row.name for row in SCREENS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _saved() -> Preferences:
     content: dict[str, Any] = rundir.read_json(rundir.state_dir() / NAME) or {}
     theme, hidden, screen = content.get("theme"), content.get("hidden"), content.get("screen")
     known = tuple(name for name in hidden if name in _PANELS) if isinstance(hidden, list) else None
-    return Preferences(theme if theme in settings.THEMES else None, known, screen if screen in _SCREENS else None)
+    return Preferences(theme if theme in settings.THEMES else None, known, screen if screen in SCREENS else None)
 
 
 def save_preferences(preferences: Preferences) -> None:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Protocol
 
 from textual.binding import BindingType
 
-from monitor.settings import DEFAULT
-from monitor.tui.actions import LEAP, LEAP_WORDS, Action, bindings, key_of, with_keys
+from monitor.keymap import REPLAY_ACTIONS, Action, with_keys
+from monitor.tui.actions import bindings
 from monitor.tui.app import TrainmonApp
 from monitor.tui.feed import Feed
 
@@ -30,17 +30,8 @@ class Playback(Feed, Protocol):
         """Move by a share of the recording, back if negative."""
 
 
-ACTIONS: tuple[Action, ...] = (
-    Action("pause", DEFAULT["pause"], "p", "Pause the replay, or go on; at its end begin anew", "pause", "pause"),
-    Action("replay_step(1)", (".",), ".", "Replay: go on by one step", "step"),
-    Action("replay_step(-1)", (",",), ",", "Replay: go back by one step"),
-    Action("replay_faster(2)", ("+",), "+", "Replay: twice as fast", "faster"),
-    Action("replay_faster(0.5)", ("-",), "-", "Replay: half as fast"),
-    Action(f"replay_seek({LEAP})", (")",), ")", "Replay: go on by a twentieth of the recording", f"on {LEAP_WORDS}"),
-    Action(f"replay_seek(-{LEAP})", ("(",), "(", "Replay: go back by a twentieth of it"),
-)
 QUIT = "Quit the replay"
-HINT = "A replay: {} pauses, . and , go by a step, + and - change the speed, ( and ) go by a twentieth of it"
+HINT = "A replay: {} pauses, {} and {} go by a step, {} and {} change the speed, {} and {} go by a twentieth of it"
 
 
 def of_replay(actions: Sequence[Action], own: Sequence[Action]) -> tuple[Action, ...]:
@@ -62,15 +53,17 @@ class ReplayApp(TrainmonApp):
 
     is_replay = True
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(ACTIONS)]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(REPLAY_ACTIONS)
 
     def __init__(self, feed: Playback, **options: Any) -> None:
         super().__init__(feed, **options)
         self._playback = feed
-        self.actions = of_replay(self.actions, with_keys(self.keys, ACTIONS))
+        self.actions = of_replay(self.actions, with_keys(self.keys, REPLAY_ACTIONS))
 
     def on_mount(self) -> None:
-        self.notify(HINT.format(key_of("pause", self.actions)), timeout=8, markup=False)
+        actions = with_keys(self.keys, REPLAY_ACTIONS)
+        pause, on, back, faster, slower, ahead, behind = (action.shown for action in actions)
+        self.notify(HINT.format(pause, on, back, faster, slower, behind, ahead), timeout=8, markup=False)
 
     def _in_progress(self) -> bool:
         return False

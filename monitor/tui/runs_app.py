@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.events import Click, MouseScrollDown, MouseScrollUp
@@ -22,7 +22,9 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from monitor import settings
+from monitor.keymap import COMPARE, COMPARISON_ACTIONS, MARK, RUNS_ACTIONS, STOP_RUN_ACTIONS
 from monitor.runs.fleet import Group
+from monitor.tui.actions import bindings
 from monitor.tui.drawing import runs_rows
 from monitor.tui.drawing.rows import Row, fit, wrap
 from monitor.tui.drawing.runs_rows import Line, preview
@@ -160,18 +162,15 @@ class RunsList(Widget):
 class StopQuestion(Dialog[bool]):
     """Asks for confirmation before a training is stopped."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer(True)", show=False),
-        Binding("n,q", "close", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(STOP_RUN_ACTIONS)
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.heading = f"Stop {fit(name, 40)}?"  # type: ignore[misc]
 
     def parts(self) -> list[Widget]:
-        stop = Option(Content("y  Stop it: SIGINT, at 30 s SIGTERM, at 60 s SIGKILL"), id="stop")
-        return [OptionList(Option(Content("n  No: leave it running"), id="no"), stop)]
+        options = zip(("no", "stop"), STOP_RUN_ACTIONS, strict=True)
+        return [OptionList(*(Option(Content(f"{action.shown}  {action.help}"), id=name) for name, action in options))]
 
     def action_answer(self, answer: bool) -> None:
         self.dismiss(answer)
@@ -185,7 +184,7 @@ class CompareScreen(Dialog[None]):
 
     heading = "Comparison"
     wide = True
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("c,q", "close", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(COMPARISON_ACTIONS)
 
     def __init__(self, compared: Callable[[], str]) -> None:
         super().__init__()
@@ -223,21 +222,7 @@ class RunsApp(App[Choice], inherit_bindings=False):
     CSS = "RunsList { width: 100%; height: 100%; }"
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,ctrl+q,ctrl+c", "leave", show=False),
-        Binding("enter", "choose('open')", show=False),
-        Binding("r", "choose('replay')", show=False),
-        Binding("space", "mark", show=False),
-        Binding("c", "compare", show=False),
-        Binding("k", "stop", show=False),
-        Binding("t", "theme", show=False),
-        Binding("up", "move(-1)", show=False),
-        Binding("down,j", "move(1)", show=False),
-        Binding("pageup", "move(-20)", show=False),
-        Binding("pagedown", "move(20)", show=False),
-        Binding("home,g", "move(-100000)", show=False),
-        Binding("end,G", "move(100000)", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(RUNS_ACTIONS)
 
     def __init__(
         self,
@@ -317,7 +302,7 @@ class RunsApp(App[Choice], inherit_bindings=False):
     def action_compare(self) -> None:
         chosen = [line.path for line in self.list.lines if line.path is not None and line.path in self.list.marked]
         if len(chosen) < 2:
-            self.notify("Mark two runs or more with Space; c compares them", markup=False)
+            self.notify(f"Mark two runs or more with {MARK.shown}; {COMPARE.shown} compares them", markup=False)
             return
         self.push_screen(CompareScreen(partial(self._compared, chosen[::-1])))  # the oldest first: the others' baseline
 

@@ -23,9 +23,9 @@ from sample_fleet import HandRuns, fleet
 from textual.app import App
 from textual.pilot import Pilot
 
+from monitor.keymap import SCREENS
 from monitor.model.view import View
 from monitor.runs.replay import Playback, open_player
-from monitor.tui.actions import SCREENS
 from monitor.tui.app import TrainmonApp
 from monitor.tui.drawing.themes import TerminalCapabilities
 from monitor.tui.drawing.timeline import two_lanes
@@ -85,14 +85,14 @@ async def every_screen(pilot: Pilot[str], keep: Keep) -> None:
             await pilot.pause()
             keep(name)
         await pilot.press("h", "escape")
-    for row in SCREENS:
-        await pilot.press(row.key)
+    for name, action in SCREENS.items():
+        await pilot.press(action.keys[0])
         await pilot.pause()
-        keep(row.name)
-        if row.name in OPENED:
+        keep(name)
+        if name in OPENED:
             await pilot.press("enter")
             await pilot.pause()
-            keep(OPENED[row.name])
+            keep(OPENED[name])
             await pilot.press("escape")
     await pilot.press("escape")
     for key, name in (("question_mark", "help"), ("colon", "palette"), ("ctrl+c", "quit")):

@@ -6,12 +6,12 @@ from itertools import pairwise
 import pytest
 import sample_views as views
 
+from monitor.keymap import REPLAY_ACTIONS, SCREEN_ACTIONS
 from monitor.model.report import Outcome
-from monitor.tui.actions import ACTIONS, PANELS, SCREEN_ACTIONS
+from monitor.tui.actions import ACTIONS, PANELS
 from monitor.tui.drawing.rows import Row, row_width
 from monitor.tui.panels import footer
 from monitor.tui.panels.base import ViewOptions
-from monitor.tui.replay_app import ACTIONS as REPLAY_ACTIONS
 from monitor.tui.replay_app import of_replay
 from monitor.tui.screens.page import PageFooter, screen_classes
 

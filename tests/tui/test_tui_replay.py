@@ -2,8 +2,8 @@
 
 import sample_views as views
 
-from monitor.tui.actions import ACTIONS, SCREENS
-from monitor.tui.replay_app import ACTIONS as REPLAY_ACTIONS
+from monitor.keymap import REPLAY_ACTIONS, SCREENS
+from monitor.tui.actions import ACTIONS
 from monitor.tui.replay_app import ReplayApp
 
 BIG = (160, 45)
@@ -48,7 +48,7 @@ async def test_every_key_of_the_replay_reaches_it() -> None:
 async def test_every_screen_says_that_it_is_a_replay(screen_text) -> None:
     app = ReplayApp(Played(), title="recorded")
     async with app.run_test(size=BIG) as pilot:
-        for key in ("", *(row.key for row in SCREENS)):
+        for key in ("", *(action.keys[0] for action in SCREENS.values())):
             if key:
                 await pilot.press(key)
             for _ in range(3):

@@ -6,9 +6,10 @@ import pytest
 import sample_views as views
 from by_hand import BIG, press, text
 
+from monitor.keymap import SCREEN_ACTIONS, SCREENS
 from monitor.model.report import Outcome
 from monitor.model.steps.series import Curve
-from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS, SCREENS
+from monitor.tui.actions import ACTIONS
 from monitor.tui.drawing.curve_columns import grid, logarithms, smoothed
 from monitor.tui.drawing.rows import row_width
 from monitor.tui.drawing.timeline import CHECKPOINT, EVAL, SLOW, marked, slow_by_throttle
@@ -20,19 +21,19 @@ from monitor.tui.screens.ranks_screen import rank_table
 from monitor.tui.screens.setup_screen import flattened
 
 SIZES = [(80, 24), *(pytest.param(size, marks=pytest.mark.long) for size in (BIG, (20, 5)))]
-KEYS = {row.name: row.key for row in SCREENS}
+KEYS = {name: action.keys[0] for name, action in SCREENS.items()}
 
 
 def test_one_registry_names_every_screen_and_its_keys() -> None:
-    assert {row.name for row in SCREENS} == set(screen_classes()) == set(SCREEN_ACTIONS)
+    assert set(SCREENS) == set(screen_classes()) == set(SCREEN_ACTIONS)
     everywhere = {key for action in ACTIONS for key in action.keys}
     for name, actions in SCREEN_ACTIONS.items():
         keys = [key for action in actions for key in action.keys]
         assert len(keys) == len(set(keys)), name
         body = screen_classes()[name]().body
         assert body.screen_name == name and body.about and body.title
-        assert not {row.key for row in SCREENS} & set(keys), "a screen's key leads to it from everywhere"
-        assert not {"q", "question_mark", "escape", "colon"} & set(keys) and everywhere
+        assert not set(KEYS.values()) & set(keys), "a screen's key leads to it from everywhere"
+        assert not {"q", "?", "escape", ":"} & set(keys) and everywhere
         for action in actions:
             assert hasattr(body, f"do_{action.name.split('(')[0]}")
 
@@ -168,10 +169,8 @@ async def test_a_screen_does_not_offer_itself(app_on, screen_text, screen: str) 
     async with app.run_test(size=(200, 24)) as pilot:
         await press(pilot, KEYS[screen])
         foot = screen_text(app).rstrip().split("\n")[-1]
-        labels = {row.label: f"{row.key} {row.label} " for row in SCREENS}
-        assert [name for name, words in labels.items() if words not in foot + " "] == [
-            row.label for row in SCREENS if row.name == screen
-        ]
+        labels = {action.footer: f"{action.shown} {action.footer} " for action in SCREENS.values()}
+        assert [name for name, words in labels.items() if words not in foot + " "] == [SCREENS[screen].footer]
 
 
 async def test_nothing_to_open_is_not_offered(app_on, screen_text) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from monitor import units
 from monitor.diagnosis.explain import gain
+from monitor.keymap import COMPARE, RUNS_ACTIONS, STOP_RUN
 from monitor.model.report import Rates, Report
 from monitor.model.steps.pace import SINCE
 from monitor.runs.fleet import Group, sampled_pace
@@ -265,11 +266,12 @@ def footer(width: int, marked: int, living: bool = True) -> Row:
         marked: how many runs are marked.
         living: whether the run at the cursor can be stopped.
     """
-    keys = [("Enter", "open"), ("Space", "mark"), ("c", f"compare {marked}" if marked > 1 else "compare")]
-    keys += [("q", "quit"), *([("k", "stop")] if living else []), ("r", "replay"), ("t", "theme")]
     out: Row = [(" ", "text")]
-    for key, label in keys:
-        part: Row = [(key, "accent bold"), (f" {label}   ", "muted")]
+    for action in RUNS_ACTIONS:
+        if not action.footer or (action is STOP_RUN and not living):
+            continue
+        label = f"{action.footer} {marked}" if action is COMPARE and marked > 1 else action.footer
+        part: Row = [(action.shown, "accent bold"), (f" {label}   ", "muted")]
         if row_width(out) + row_width(part) > width:
             break
         out += part

@@ -17,23 +17,12 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from monitor.keymap import Action, key_of
 from monitor.model.view import View
 from monitor.tui.drawing.rows import Row, Span, measured, merged, printable, row_width, spread, text_width
 from monitor.tui.drawing.themes import Palette, PhaseTones, patterned, style
 
 BLACK = Color(0, 0, 0)  # the filters take a background and do not use it
-
-
-@dataclass(frozen=True)
-class Action:
-    """What a key does."""
-
-    name: str  # the app's method action_<name> with its arguments; on a screen the method do_<name> of its body
-    keys: tuple[str, ...]
-    shown: str  # the keys as displayed
-    help: str
-    footer: str = ""  # empty: in the help only
-    setting: str = ""  # its name in the configuration's [keys]; empty: not configurable
 
 
 @dataclass(frozen=True)
@@ -52,7 +41,7 @@ class ViewOptions:
 
     def key(self, setting: str) -> str:
         """Return the displayed key of an action; empty if there is no such action."""
-        return next((action.shown for action in self.actions if action.setting == setting), "")
+        return key_of(setting, self.actions)
 
 
 def strip(row: Row, width: int, palette: Palette) -> Strip:

@@ -8,19 +8,15 @@ from itertools import groupby
 
 from textual.events import Click
 
+from monitor.keymap import FOCUS_NEXT, LANE, LEAP_WORDS, Action
 from monitor.model.view import View
-from monitor.tui.actions import ACTIONS, LANE, LEAP_WORDS, PANELS, Action
+from monitor.tui.actions import ACTIONS, PANELS
 from monitor.tui.drawing.rows import Row, row_width, text_width
 from monitor.tui.drawing.timeline import GPU_CLOCK, HOST_CLOCK, two_lanes
 from monitor.tui.panels.base import Rows, ViewOptions
 
 KEY_GAP = 3  # cells between two keys
 MORE_KEYS = " …"  # some keys did not fit; the help has them
-_PANELS = "app.focus_next"
-_GROUP_KEYS = {  # one entry for a group of similar actions; a click runs this one
-    _PANELS: (f"1–{len(PANELS)}", "panels"),
-    "screen.body('move(1)')": ("↑↓", "scroll"),
-}
 _LABELS_AT_END = {  # at the end of a replay: prefixes of action names, and the words shown instead
     "pause": "start over", "replay_step(-": "back", "replay_seek(-": f"back {LEAP_WORDS}", "replay_": "",
 }  # fmt: skip
@@ -28,13 +24,7 @@ _LABELS_AT_END = {  # at the end of a replay: prefixes of action names, and the 
 
 def footer_actions(actions: Iterable[Action]) -> list[Action]:
     """Return the actions that a footer shows."""
-    in_footer = [with_group_key(action) for action in actions]
-    return [action for action in in_footer if action.footer]
-
-
-def with_group_key(action: Action) -> Action:
-    keys, words = (action.shown, action.footer) if action.footer else _GROUP_KEYS.get(action.name, (action.shown, ""))
-    return replace(action, shown=keys, footer=words)
+    return [action for action in actions if action.footer]
 
 
 def panel_keys(absent: Collection[str]) -> str:
@@ -68,7 +58,7 @@ def fitting_actions(actions: Iterable[Action], width: int) -> list[tuple[int, in
 
 
 def action_width(action: Action) -> int:
-    return text_width(f"{action.shown} {action.footer}")
+    return text_width(f"{action.shown_in_footer} {action.footer}")
 
 
 def as_ended(action: Action, replay: bool) -> Action:
@@ -87,7 +77,7 @@ class Footer(Rows):
         replay = self._options is not None and self._options.replay
         shown = panel_keys(self._absent)
         shown_actions = [
-            replace(action, shown=shown, footer="panels") if action.name == _PANELS else action for action in actions
+            replace(action, footer_key=shown) if action.name == FOCUS_NEXT.name else action for action in actions
         ]
         shown_actions = [
             replace(action, footer=self._other_clock) if action.name == LANE else action for action in shown_actions
@@ -118,7 +108,7 @@ class Footer(Rows):
         for begin, _, action in shown:
             label = "go on" if options.paused and action.name == "pause" else action.footer
             gap = " " * (begin - row_width(row))
-            row += [(gap, "text"), (action.shown, "accent bold"), (f" {label}", "muted")]
+            row += [(gap, "text"), (action.shown_in_footer, "accent bold"), (f" {label}", "muted")]
         if len(shown) < len(footer_actions(actions)):
             row.append((MORE_KEYS, "muted"))
         return [row]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from monitor import units
 from monitor.diagnosis.explain import gain, shortened
+from monitor.keymap import RESTORE
 from monitor.model.report import Outcome, Progress, Rates, Report
 from monitor.model.steps.pace import SINCE, recent_over
 from monitor.model.view import View
@@ -274,7 +275,7 @@ def badges(view: View, options: ViewOptions, brief: bool = False) -> Row:
     if view.label:
         row += [(f" {fit(view.label, 40)} ", "background/warning bold"), (" ", "text")]
     if options.cursor is not None:
-        way_out = "" if brief else ", Esc to leave"
+        way_out = "" if brief else f", {RESTORE.shown} to leave"
         row += [(f" CURSOR step {options.cursor:,}{way_out} ", "background/accent bold"), (" ", "text")]
     if options.paused:
         row += [(" PAUSED ", "background/accent bold"), (" ", "text")]

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import ClassVar, TypeVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -17,8 +17,18 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from monitor import units
+from monitor.keymap import (
+    ASK_TO_QUIT,
+    CLOSE,
+    HELP_ACTIONS,
+    PALETTE_ACTIONS,
+    QUIT_ACTIONS,
+    SCREEN_ACTIONS,
+    STOP_ACTIONS,
+    Action,
+)
 from monitor.model.report import MetricRow
-from monitor.tui.actions import ACTIONS, SCREEN_ACTIONS, Action
+from monitor.tui.actions import ACTIONS, bindings
 from monitor.tui.drawing.rows import column, fit, row_width, text_width, wrap
 from monitor.tui.feed import StopTraining
 from monitor.tui.screens.page import Body
@@ -39,7 +49,7 @@ def key_line(key: str, meaning: str, screen: int) -> str:
 class Dialog(ModalScreen[Answer]):
     """A titled box in the middle of the screen that Escape closes."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = bindings((CLOSE,))
     AUTO_FOCUS = "*"
     wide: ClassVar[bool] = False
     widest: ClassVar[int] = MAX_BOX_WIDTH  # cells of a wide box
@@ -53,7 +63,7 @@ class Dialog(ModalScreen[Answer]):
         if self.wide:
             box.styles.width = self.widest
         box.border_title = Content(self.heading)
-        box.border_subtitle = Content("Esc closes")
+        box.border_subtitle = Content(f"{CLOSE.shown} closes")
         yield box
 
     @property
@@ -85,7 +95,7 @@ class Dialog(ModalScreen[Answer]):
     def _update_hint(self) -> None:
         """Show at the edge of the box whether more can be scrolled to."""
         more = any(scrolled.scroll_y < scrolled.max_scroll_y for scrolled in self._scrolled)
-        self.query_one("#dialog").border_subtitle = Content("↓ more   Esc closes" if more else "Esc closes")
+        self.query_one("#dialog").border_subtitle = Content(f"{'↓ more   ' * more}{CLOSE.shown} closes")
 
     def action_close(self) -> None:
         self.dismiss(None)
@@ -99,21 +109,21 @@ class QuitScreen(Dialog[str]):
     """The dialog on Ctrl-C. It answers `detach`, `stop`, or None for going back."""
 
     heading = "The training is running"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("d", "answer('detach')", show=False),
-        Binding("s", "answer('stop')", show=False),
-        Binding("c,q", "close", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(QUIT_ACTIONS)
 
     def __init__(self, can_stop: bool) -> None:
         super().__init__()
         self._can_stop = can_stop
 
     def parts(self) -> list[Widget]:
-        choices = [Option(Content("d  Detach: close the dashboard; the training continues"), id="detach")]
-        choices += [Option(Content("s  Stop the training"), id="stop")] if self._can_stop else []
-        choices.append(Option(Content("c  Cancel: back to the dashboard"), id="cancel"))
-        hint = "Ctrl-C again detaches." if self._can_stop else f"{NO_STOP} Ctrl-C again detaches."
+        names = ("detach", "stop", "cancel")
+        choices = [
+            Option(Content(f"{action.shown}  {action.help}"), id=name)
+            for name, action in zip(names, QUIT_ACTIONS, strict=True)
+            if name != "stop" or self._can_stop
+        ]
+        hint = f"{ASK_TO_QUIT.shown} again detaches."
+        hint = hint if self._can_stop else f"{NO_STOP} {hint}"
         return [OptionList(*choices), Static(Content(hint), classes="hint")]
 
     def action_answer(self, answer: str) -> None:
@@ -128,7 +138,7 @@ class StopScreen(Dialog[None]):
     """Stop the training in a thread and show each line of progress. Closing the dialog does not cancel the stop."""
 
     heading = "Stopping the training"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "leave", show=False, id="detach")]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(STOP_ACTIONS)
 
     def __init__(self, stop_training: StopTraining, leave: str = "detach") -> None:
         """
@@ -144,7 +154,7 @@ class StopScreen(Dialog[None]):
         self._output = Static(Content("…"))
 
     def parts(self) -> list[Widget]:
-        return [self._output, Static(Content("Esc: back to the dashboard"), classes="hint")]
+        return [self._output, Static(Content(f"{CLOSE.shown}: back to the dashboard"), classes="hint")]
 
     def on_mount(self) -> None:
         # Not a worker of Textual's: a closing app waits for those, here for the end of the training.
@@ -236,7 +246,7 @@ class HelpScreen(Dialog[None]):
     heading = "Help"
     wide = True
     widest = MAX_HELP_WIDTH
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark,f1,q", "close", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(HELP_ACTIONS)
 
     def __init__(self, body: Body | None = None, actions: tuple[Action, ...] = ACTIONS) -> None:
         super().__init__()
@@ -262,10 +272,7 @@ class PaletteScreen(Dialog[str]):
 
     heading = "Actions: type part of a name"
     wide = True
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down", "choose(1)", show=False),
-        Binding("up", "choose(-1)", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(PALETTE_ACTIONS)
 
     def __init__(self, screen: str | None, actions: tuple[Action, ...] = ACTIONS) -> None:
         super().__init__()

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from monitor import units
 from monitor.diagnosis.explain import CODES, Page, gain, page, without_it
+from monitor.keymap import OPEN, RESTORE
 from monitor.model.comparison.what_if import is_past
 from monitor.model.report import Finding, Suggestion
 from monitor.model.view import View
@@ -89,7 +90,7 @@ def below(code: str, width: int, room: int) -> list[Row]:
     ends = [at for at, row in enumerate(text) if not row and 0 < at <= room - 2]
     if not ends:
         return []
-    rest = spread(heading, [(" Enter", "accent"), (": full page ", "muted")], width)
+    rest = spread(heading, [(f" {OPEN.shown}", "accent"), (": full page ", "muted")], width)
     return [[], rest, *text[: ends[-1]]]
 
 
@@ -123,7 +124,7 @@ class Findings(ListBody):
 
     def aside(self, view: View, options: ViewOptions) -> Row:
         if self.opened:
-            return [("Enter or Esc", "accent"), (" back to the list", "muted")]
+            return [(f"{OPEN.shown} or {RESTORE.shown}", "accent"), (" back to the list", "muted")]
         findings, alerts = len(view.report.findings), len(entries(view, options))
         return [
             (f"{units.plural(findings, 'finding', 'findings')}, {units.plural(alerts, 'alert', 'alerts')}", "muted")

@@ -9,6 +9,7 @@ from statistics import fmean
 
 from monitor import units
 from monitor.gpu_lines import BY_NAME
+from monitor.keymap import OPEN, RESTORE
 from monitor.model.device.throttle_watch import QUIET, ThrottleEvent
 from monitor.model.report import GpuRow
 from monitor.model.steps.series import Curve
@@ -134,7 +135,8 @@ class Gpus(ListBody):
     def aside(self, view: View, options: ViewOptions) -> Row:
         gpus = view.report.gpus
         if self.opened:
-            return [*self._legend(view, options), ("Enter or Esc", "accent"), (" back to all", "muted")]
+            keys = f"{OPEN.shown} or {RESTORE.shown}"
+            return [*self._legend(view, options), (keys, "accent"), (" back to all", "muted")]
         count = fewer_seen(view) or units.plural(len(gpus), "GPU", "GPUs")
         return [*self._legend(view, options), (count, "muted")] if gpus else []
 

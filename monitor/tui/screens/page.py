@@ -10,8 +10,9 @@ from typing import ClassVar, TypeVar
 from textual.app import ComposeResult
 from textual.events import Key, Resize
 
+from monitor.keymap import LANE, RESTORE, SCREEN_ACTIONS, SEARCH_ACTIONS, Action
 from monitor.model.view import View
-from monitor.tui.actions import LANE, SCREEN_ACTIONS, Action, screen_bindings
+from monitor.tui.actions import screen_bindings
 from monitor.tui.drawing.layout import MARGIN
 from monitor.tui.drawing.rows import Row, Span, fit, row_width, spread
 from monitor.tui.drawing.timeline import with_clock
@@ -215,12 +216,9 @@ class Finder:
         """Take a key into the search line. Return whether it was taken."""
         if not self.typing:
             return False
-        if event.key == "enter":
-            self.typing = False
-        elif event.key == "escape":
-            self.typing, self.search_text = False, ""
-        elif event.key == "backspace":
-            self.search_text = self.search_text[:-1]
+        name = next((action.name for action in SEARCH_ACTIONS if event.key in action.keys), None)
+        if name is not None:
+            getattr(self, f"_{name}")()
         elif event.character is not None and event.is_printable:
             self.search_text = (self.search_text + event.character)[:MAX_SEARCH_CHARACTERS]
         else:
@@ -229,11 +227,20 @@ class Finder:
         event.prevent_default()
         return True
 
+    def _keep_search(self) -> None:
+        self.typing = False
+
+    def _drop_search(self) -> None:
+        self.typing, self.search_text = False, ""
+
+    def _erase(self) -> None:
+        self.search_text = self.search_text[:-1]
+
     def line(self, width: int) -> Row:
         """Return the search line (`find: loss▏`); empty while there is no search."""
         if not self.typing and not self.search_text:
             return []
-        cursor: Row = [("▏", "accent bold")] if self.typing else [("   Esc shows all", "muted")]
+        cursor: Row = [("▏", "accent bold")] if self.typing else [(f"   {RESTORE.shown} shows all", "muted")]
         return [(" find: ", "accent bold"), (fit(self.search_text, max(1, width - 26)), "text bold"), *cursor]
 
     def matches(self, text: str) -> bool:
@@ -261,7 +268,7 @@ class PageFooter(Footer):
     def _own(self) -> Iterator[Action]:
         """Yield the screen's own keys that apply now."""
         body = self._body
-        yield Action("restore", ("escape",), "Esc", "", "back" if body.opened else "overview")
+        yield replace(RESTORE, footer="back" if body.opened else "overview")
         if body.has_lanes:
             yield from (action for action in super().actions if action.name == LANE)
         idle = (*(body.entry_actions if body.empty else ()), *(("open", *body.list_actions) if body.opened else ()))
@@ -323,7 +330,7 @@ _BodyType = TypeVar("_BodyType", bound=type[Body])
 
 def screen(body: _BodyType) -> _BodyType:
     """Register a screen that shows `body`; its keys are its row in `SCREEN_ACTIONS`."""
-    attributes = {"BINDINGS": [*screen_bindings(body.screen_name)], "body_type": body}
+    attributes = {"BINDINGS": screen_bindings(body.screen_name), "body_type": body}
     _SCREENS[body.screen_name] = type(f"{body.__name__}Screen", (PageScreen,), attributes)
     return body
 

@@ -8,6 +8,7 @@ from statistics import fmean
 
 from monitor import units
 from monitor.gpu_lines import reasons_in_words
+from monitor.keymap import OPEN, RESTORE
 from monitor.model.steps.series import Curve
 from monitor.model.view import View
 from monitor.tui.drawing.rows import Row, Span, bar, column, fit, printable, row_width, text_width, wrap
@@ -317,7 +318,7 @@ class StepTable(ListBody):
 
     def aside(self, view: View, options: ViewOptions) -> Row:
         if self.opened:
-            return [("Enter or Esc", "accent"), (" back to the table", "muted")]
+            return [(f"{OPEN.shown} or {RESTORE.shown}", "accent"), (" back to the table", "muted")]
         self._update_lines(view, options)
         row: Row = [(self._row_count(view, options), "muted")]
         more = self._more(view, self.size.width)
@@ -344,7 +345,7 @@ class StepTable(ListBody):
         kinds = _kinds(view) and status < len(KINDS_TITLE)
         if hidden:
             return [("→", "accent"), (f" {units.plural(hidden + kinds, 'more column', 'more columns')}  ", "muted")]
-        return [("Enter", "accent"), (": details of a step  ", "muted")] if kinds else []
+        return [(OPEN.shown, "accent"), (": details of a step  ", "muted")] if kinds else []
 
     def keys(self, view: View, options: ViewOptions) -> list[object]:
         self._update_lines(view, options)

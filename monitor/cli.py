@@ -9,16 +9,16 @@ from typing import NoReturn
 import click
 
 from monitor import __version__
-from monitor.commands import help, runs
+from monitor.commands import help, logs, runs, watching
+from monitor.commands.full_screen import can_draw
 from monitor.commands.run import run
-from monitor.commands.showing import can_draw
 from monitor.errors import UserError, complain
 from monitor.running import exec_state
 from trainhooks.protocol.rundir import UnsafeDirectory
 
 COMMANDS = (
-    *(run, runs.attach, runs.ls, runs.stop, runs.report, runs.compare, runs.export, runs.prune),
-    *(runs.replay, help.lines, help.import_),
+    *(run, watching.attach, runs.ls, runs.stop, runs.report, runs.compare, runs.export, runs.prune),
+    *(watching.replay, logs.lines, logs.import_),
     *(help.explain, help.doctor, help.completion),
 )
 
@@ -37,7 +37,7 @@ def cli(context: click.Context) -> None:
         if not can_draw():
             click.echo(context.get_help(), err=True)
             context.exit(2)
-        runs.browse()
+        watching.browse()
 
 
 for command in COMMANDS:

@@ -26,7 +26,7 @@ from typing import Any
 import platformdirs
 
 from monitor.assigned_keys import BadKey, assigned_keys
-from monitor.console.field_mapping import MAX_PATTERNS, BadPattern, compile_pattern
+from monitor.console.user_patterns import MAX_PATTERNS, BadPattern, compile_pattern
 from monitor.errors import UserError
 from monitor.keymap import DEFAULT_KEYS
 from monitor.model.steps.speed_classes import Bounds

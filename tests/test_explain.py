@@ -21,7 +21,7 @@ from monitor.diagnosis.diagnose import BY_CODE, NO_FINDING, RULES
 from monitor.diagnosis.explain import CODES, HEADINGS
 from monitor.diagnosis.rule import Family, Rule, rule
 from monitor.diagnosis.rules import waiting
-from monitor.reports.listings import page_text
+from monitor.reports.finding_pages import page_text
 from tests import findings_list
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -11,14 +11,14 @@ import pytest
 
 from monitor import settings
 from monitor.cli import cli
-from monitor.commands import showing
-from monitor.console import field_mapping
-from monitor.console.field_mapping import compile_pattern, read_pattern
+from monitor.commands import progress
+from monitor.console import reading
+from monitor.console.user_patterns import compile_pattern, read_pattern
 from monitor.diagnosis.rules import regression
 from monitor.keymap import DEFAULT_KEYS, SCREENS
 from monitor.model.report import Report, Throughput
 from monitor.model.steps import baseline, pace
-from monitor.running import lifetime
+from monitor.running import stopping
 from monitor.runs import retention
 from monitor.tui import terminal_output
 from tests.zoo.cases import CASES
@@ -151,12 +151,12 @@ def test_the_keys_of_the_report() -> None:
 @pytest.mark.parametrize(
     ("sentence", "holds"),
     [
-        ("after 30 seconds SIGTERM, after 30 more SIGKILL", lifetime.STOP_WAITS[:2] == (30, 30)),
+        ("after 30 seconds SIGTERM, after 30 more SIGKILL", stopping.STOP_WAITS[:2] == (30, 30)),
         (
             "at most 6 kB/s, with `--low-bandwidth` 1.5 kB/s",
             (terminal_output.SLOW_LINE_RATE, terminal_output.LOW_BANDWIDTH_RATE) <= (6000, 1500),
         ),
-        ("`--json` a report a second", showing.OBJECT_SECONDS == 1),
+        ("`--json` a report a second", progress.OBJECT_SECONDS == 1),
         ("beyond 400 runs or 20 GiB", (retention.KEEP_RUNS, retention.KEEP_BYTES) == (400, 20 << 30)),
         ("touched within a day", retention.MIN_AGE == 24 * 3600),
         ("runs 141 sick and healthy trainings", len(CASES) == 141),
@@ -167,7 +167,7 @@ def test_the_keys_of_the_report() -> None:
         ("above what one step in sixteen takes anyway", round(1 / baseline.HABIT_SHARE) in (16, 17)),
         ("among the last 128 steps", baseline.WINDOW == 128),
         ("a run that is a quarter slower", regression.MIN_REGRESSION == 1.25),
-        ("sees the first 4 KiB of a line", field_mapping.MAX_LINE_CHARACTERS == 4096),
+        ("sees the first 4 KiB of a line", reading.MAX_LINE_CHARACTERS == 4096),
         ("as many as cost at most 0.5% of the time", device_sampling.BUDGET == 0.005),
         ("the first three always", device_sampling.FIRST_STEPS == 3),
         ("is read ten times a second at most", deferred.MIN_COPY_INTERVAL_NS == 10**8),

@@ -1,4 +1,4 @@
-"""Commands that need no run: pages of findings, checks of the machine, reading and importing logs, shell completion."""
+"""Commands that need no run: pages of findings, checks of the machine, shell completion."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 import os
 import shutil
 import sys
-from pathlib import Path
 
 import click
 
@@ -20,7 +19,7 @@ PAGE_WIDTH = 100  # columns; longer lines are hard to read
 def explain(code: str | None) -> None:
     """Explain a finding: what it means, how it is detected, what to do. Without CODE, list all findings."""
     from monitor.diagnosis import explain as pages
-    from monitor.reports.listings import list_text, page_text
+    from monitor.reports.finding_pages import list_text, page_text
     from trainhooks.protocol.limits import clean
 
     drawn = sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
@@ -93,63 +92,3 @@ def completion(shell: str) -> None:
     assert completion_class is not None
     command = click.get_current_context().find_root().command
     click.echo(completion_class(command, {}, "trainmon", "_TRAINMON_COMPLETE").source())
-
-
-# Logs of other programs: `lines` shows what trainmon reads from one, `import` creates a run from it.
-
-
-@click.command()
-@click.argument("file", metavar="FILE")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def lines(file: str, as_json: bool) -> None:
-    """Show what trainmon reads from a program's output. FILE is a log, or `-` for stdin.
-
-    Patterns in the configuration file read lines that trainmon does not know.
-    """
-    import contextlib
-    import json
-
-    from monitor import settings
-    from monitor.console.reader import LogParser
-    from monitor.reports import listings
-    from monitor.running.console_recorder import LOG_CHUNK, open_log
-
-    parser = LogParser(settings.patterns())
-    context = contextlib.nullcontext(sys.stdin.buffer) if file == "-" else open_log(Path(file))
-    separator = "\n"
-    click.echo('{"readings": [' if as_json else listings.LINES_HEADING, nl=not as_json)
-    with context as source:
-        over = False
-        while not over:
-            data = source.read1(LOG_CHUNK) if hasattr(source, "read1") else source.read(LOG_CHUNK)
-            over = not data
-            readings, _ = parser.finish() if over else parser.feed(data)
-            for reading in readings:
-                if as_json:
-                    click.echo(separator + json.dumps(listings.as_mapping(reading)), nl=False)
-                    separator = ",\n"
-                else:
-                    click.echo(listings.row(reading))
-    if as_json:
-        click.echo('\n],\n"summary": ' + listings.summary_json(parser.summary) + "}")
-    else:
-        click.echo("\n" + listings.summary_text(parser.summary, str(settings.path())), nl=False)
-
-
-@click.command(name="import")
-@click.argument("logfile", type=click.Path(path_type=Path))
-@click.option("--name", help="Name of the run; by default the log's.")
-def import_(logfile: Path, name: str | None) -> None:
-    """Make a run of a finished log, to report on and compare.
-
-    Times come from the log: times of day, the elapsed time of a bar, or seconds per step. What the log does not say is
-    unknown, as is how the program ended.
-    """
-    from monitor import settings
-    from monitor.reports.listings import summary_text
-    from monitor.running.console_recorder import import_log
-
-    run, summary = import_log(logfile, name, settings.patterns())
-    click.echo(summary_text(summary, str(settings.path())), nl=False, err=True)
-    click.echo(run.name)
-    click.echo(f"next: trainmon report {run.name}", err=True)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from monitor.commands.showing import FiniteRange, can_draw, show, tell_how_to_attach, watching_options
+from monitor.commands.full_screen import can_draw
+from monitor.commands.showing import FiniteRange, show, tell_how_to_attach, watching_options
 from monitor.errors import UserError, complain, say
 from trainhooks.protocol.rundir import UnsafeDirectory
 from trainhooks.protocol.secrets import masked_config
 
 if TYPE_CHECKING:
-    from monitor.alerts import AlertOptions
+    from monitor.alert_options import AlertOptions
     from monitor.running.launch import Options
     from monitor.running.launched_training import Ended, LaunchedTraining
     from monitor.running.lifetime import LifetimeLimit
@@ -81,7 +82,7 @@ def run(
     passes through unchanged and a short report follows on stderr.
     """
     from monitor import settings
-    from monitor.alerts import alert_options
+    from monitor.alert_options import alert_options
     from monitor.running.launch import Options
 
     def read() -> tuple[AlertOptions, bool, Options]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 
 from monitor.console.field_mapping import name, words
-from monitor.console.reading import NUMBER, Reading
+from monitor.console.printed_values import NUMBER
+from monitor.console.reading import Reading
 from trainhooks.protocol.vocabulary import HIGHER_IS_BETTER, LOWER_IS_BETTER, is_loss, is_reward
 
 # Pairs with such a value, and their share of all pairs: a report has one at most (`skipped=False`, `best: True`). Plain

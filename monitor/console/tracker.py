@@ -10,14 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from monitor.console import bar_roles
+from monitor.console import bar_roles, bar_spans
 from monitor.console.amounts import Amount, AmountTracker
-from monitor.console.bar_roles import BarSpans, Pending, UnlabeledBars
+from monitor.console.bar_roles import Pending, UnlabeledBars
+from monitor.console.bar_spans import BarSpans
 from monitor.console.configuration import only_arguments
 from monitor.console.counters import Counters, Position
 from monitor.console.drafts import Draft, HeldStep, durations, epoch_of, phases_together
-from monitor.console.lines import ArrivalClock, Clock
-from monitor.console.reading import MAX_PERCENT_SUM, Reading, Reported
+from monitor.console.line_times import ArrivalClock, Clock
+from monitor.console.reading import MAX_PERCENT_SUM, Reading
+from monitor.console.reported import Reported
 from trainhooks.protocol.events import Event, Facts, Metrics, Note, Pulse, Span, Step
 from trainhooks.protocol.limits import Number
 
@@ -397,7 +399,7 @@ class Tracker:
             self._settle(self._unlabeled.likely())
         if now is not None or last:
             self._close(float("inf"))
-            for span in self._spans.end_quiet(now or 0.0, 0.0 if last else bar_roles.MAX_QUIET_SECONDS):
+            for span in self._spans.end_quiet(now or 0.0, 0.0 if last else bar_spans.MAX_QUIET_SECONDS):
                 self._append_span(span)
         keep = 0 if last or (self._held and now is not None and now - self._held[-1].step.t > HOLD_SECONDS) else 1
         ready = [step.event() for step in self._held[: len(self._held) - keep]]

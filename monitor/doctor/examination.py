@@ -13,8 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from monitor.doctor import checks
-from monitor.doctor.checks import Check, parent_directories, session_lifetime, terminal
+from monitor.doctor import checks, directory_checks
+from monitor.doctor.checks import Check, session_lifetime
+from monitor.doctor.owner_checks import parent_directories
+from monitor.doctor.terminal_check import terminal
 from monitor.errors import UserError
 from monitor.running import lifetime
 from trainhooks.protocol import rundir
@@ -189,9 +191,9 @@ def examine(python: str | None = None) -> list[Check]:
         *driver,
         own_libraries(),
         *training_python(python, cards),
-        *checks.run_directory(),
+        *directory_checks.run_directory(),
         parent_directories(),
-        checks.sockets(),
+        directory_checks.sockets(),
         session_lifetime(lifetime.lifetime_limit()),
         terminal(),
     ]

@@ -11,8 +11,7 @@ from monitor.model.collected import Collected
 from monitor.model.fold import NEWER
 from monitor.model.report import Outcome, Rates, Report, Throughput
 from monitor.model.steps.pace import SINCE, recent_over
-from monitor.reports import comparison as assumed
-from monitor.reports import gpu_sections, listings
+from monitor.reports import gpu_sections, listings, what_if_text
 from monitor.reports.gpu_sections import gpus, host
 from monitor.reports.listings import Section
 from monitor.reports.time_sections import iteration, unnamed, wall
@@ -222,7 +221,7 @@ def to_try(report: Report) -> Section | None:
 
 
 def what_if(report: Report) -> Section | None:
-    return Section("What if", assumed.lines(report.what_if)) if report.what_if is not None else None
+    return Section("What if", what_if_text.lines(report.what_if)) if report.what_if is not None else None
 
 
 def speed_classes(report: Report) -> Section | None:

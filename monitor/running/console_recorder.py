@@ -1,36 +1,31 @@
-"""Record the training's output as a producer of its own, while it grows; import a finished log as a run.
+"""Record the training's output as a producer of its own, while it grows.
 
-While it grows, a line's time is the time of the poll that read it. Where hooks report the steps, only metrics are
+A line's time is the time of the poll that read it. Where hooks report the steps, only metrics are
 recorded: a printed reward or validation loss may be reported nowhere else.
 """
 
 from __future__ import annotations
 
 import contextlib
-import heapq
-import os
 import re
-import shutil
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
 
-from monitor import __version__, settings
-from monitor.console import lines
-from monitor.console.lines import ArrivalClock, Line, Terminal
-from monitor.console.reader import LogParser, LogSummary, Reader
+from monitor import settings
+from monitor.console.line_times import ArrivalClock
+from monitor.console.lines import Line, Terminal
+from monitor.console.reader import Reader
 from monitor.console.reading import Reading
 from monitor.console.tracker import Tracker
 from monitor.errors import UserError
 from monitor.model.compute.mfu import UNMEASURED
 from monitor.running import output
 from monitor.running.journal_writer import Writer
+from monitor.running.two_streams import in_order, one_counter
 from monitor.sources.tail_file import CHUNK, TailedFile
-from trainhooks.protocol import encoding, events, rundir
+from trainhooks.protocol import rundir
 from trainhooks.protocol.events import Event, Facts, Metrics, Note, Pulse, Step
-from trainhooks.protocol.journal import Journal
 
 POLL_SECONDS = 0.05  # between two polls; also the resolution of step times
 PULSE_SECONDS = 1.0
@@ -247,149 +242,3 @@ def _has_steps(journal: Path) -> bool:
             return b'"kind":"step"' in source.read(FIRST_STEP_SEARCH_BYTES)
     except OSError:
         return False
-
-
-# Order of readings of two streams within one poll, by the numbers in them.
-#
-# A program's two streams are two files, and what both received since the last poll has no order. Where both count the
-# same thing ("Step 4/8" in one, "skipped step 3/8" in the other), a smaller number does not start a new round.
-
-_Group = tuple[tuple[int, int], list[Reading]]
-
-
-def one_counter(streams: list[list[Reading]]) -> bool:
-    """Return whether more than one stream has numbered lines and all of these share one counter."""
-    keys = [{reading.counter for reading in readings if _numbered(reading)} for readings in streams]
-    return len([stream for stream in keys if stream]) > 1 and len(set.union(*keys)) == 1
-
-
-def in_order(streams: list[list[Reading]]) -> list[Reading]:
-    """Return all readings by round and number; for equal numbers the earlier stream's first."""
-    merged = heapq.merge(*map(_groups, streams), key=lambda group: group[0])
-    return [reading for _, group in merged for reading in group]
-
-
-def _groups(readings: list[Reading]) -> list[_Group]:
-    """Group each numbered line with what follows it, by round and number; what precedes the first comes first."""
-    rounds, last, out = 0, 0, [((0, 0), list[Reading]())]
-    for reading in readings:
-        if not _numbered(reading):
-            out[-1][1].append(reading)
-            continue
-        assert reading.step is not None
-        rounds += reading.step < last
-        last = reading.step
-        out.append(((rounds, last), [reading]))
-    return out
-
-
-def _numbered(reading: Reading) -> bool:
-    return reading.family in ("step", "skip") and reading.step is not None and not reading.mention
-
-
-# A finished log, imported as a run. What the log does not contain stays unknown.
-
-LOG_CHUNK = 1 << 20  # bytes read at once
-FIRST_BYTES = 1 << 20  # bytes that are searched for the first time of day
-
-
-def import_log(source: Path, name: str | None, patterns: tuple[re.Pattern[str], ...]) -> tuple[Path, LogSummary]:
-    """Create a run from a log. Return its directory and a summary.
-
-    Times are those in the log, counted from the first one; the run's start is known only where a line has a
-    date. How the program ended is not known, so the run's state is `lost`.
-
-    Raises:
-        UserError: the log cannot be read, or the run cannot be written.
-    """
-    with open_log(source) as log:
-        wall = _first_time(log.read(FIRST_BYTES))
-        log.seek(0)
-        try:
-            run = _new_run(source, name, wall)
-        except OSError as error:
-            raise UserError(f"the run's directory cannot be made: {error.strerror or error}") from None
-        try:
-            return run, _copy(log, run, wall, patterns)
-        except OSError as error:
-            shutil.rmtree(run, ignore_errors=True)
-            raise UserError(f"{source}: {error.strerror or error}") from None
-
-
-def open_log(source: Path) -> BinaryIO:
-    """Open a log for reading.
-
-    Raises:
-        UserError: it does not exist or is a directory.
-    """
-    try:
-        if source.is_dir():
-            raise UserError(f"{source} is a directory; name the log in it")
-        return open(source, "rb")
-    except OSError as error:
-        raise UserError(f"{source}: {error.strerror or error}") from None
-
-
-def _first_time(head: bytes) -> float | None:
-    """Return the Unix time of the first line with a date, assuming this machine's time zone; None without one."""
-    for line in head.split(b"\n")[:20_000]:
-        wall, _ = lines.wall(line[:200].decode("utf-8", "replace"))
-        if wall is not None and wall > lines.DAY:
-            with contextlib.suppress(ValueError, OverflowError):
-                return time.mktime(time.gmtime(wall)) + wall % 1.0
-    return None
-
-
-def _new_run(source: Path, name: str | None, wall: float | None) -> Path:
-    return rundir.new_run(
-        name or source.stem,
-        named=name is not None,
-        imported=True,
-        imported_at=time.time(),
-        imported_from=str(source.absolute()),
-        started=wall,
-        started_monotonic=0.0,
-        host=None,
-        boot_id=None,
-        version=__version__,
-    )
-
-
-def _copy(log: BinaryIO, run: Path, wall: float | None, patterns: tuple[re.Pattern[str], ...]) -> LogSummary:
-    parser = LogParser(patterns)
-    journal = _Writer(rundir.console_journal(run, "import"), wall)
-    console = output.open_append(run / rundir.CONSOLE)
-    try:
-        while data := log.read(LOG_CHUNK):
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(console, rest) :]
-            journal.write(parser.feed(data)[1])
-        journal.write(parser.finish()[1])
-    finally:
-        os.close(console)
-        journal.close()
-    return parser.summary
-
-
-class _Writer:
-    """Write the journal of an import: one producer, whose clock begins with the log."""
-
-    def __init__(self, path: Path, wall: float | None) -> None:
-        self._journal = Journal(path)
-        self._producer = f"console-{uuid.uuid4().hex[:8]}"
-        self._seq = 0
-        self._encode = encoding.encoder()
-        self.write([events.Hello(producer="", seq=0, t=0.0, source="console", wall=wall or 0.0)])
-
-    def write(self, batch: list[Event]) -> None:
-        for event in batch:
-            self._seq += 1
-            event.producer, event.seq = self._producer, self._seq
-        lines = b"".join(self._encode(encoding.to_dict(event)) + b"\n" for event in batch)
-        self._journal.append(lines, len(batch))
-        if self._journal.waiting_events or self._journal.dropped:
-            raise OSError(None, "the journal cannot be written: the disk is full")
-
-    def close(self) -> None:
-        self._journal.close()

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from monitor import __version__
-from monitor.running import command, group, inherited, lifetime, output, supervise
+from monitor.running import command, group, inherited, lifetime, output, run_name, supervise
 from monitor.running.command import CannotRecord, CannotRun
 from monitor.running.exec_state import ExecState
 from monitor.running.launched_training import LaunchedTraining
@@ -135,7 +135,7 @@ def _prepared(
 def _new_run(words: list[str], options: Options) -> Path:
     given: dict[str, Any] = {"price": options.price, "expect_tps": options.expect_tps, "tags": options.tags or None}
     return rundir.new_run(
-        options.name or command.run_name(words),
+        options.name or run_name.run_name(words),
         command=command.masked_command(words),
         cwd=_directory(),
         version=__version__,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitor.running import lifetime, output, recorder, supervise
+from monitor.running import exit_record, lifetime, output, recorder_process, supervise
 from monitor.running.journal_writer import Writer
 from trainhooks.protocol import process_identity, rundir
 
@@ -197,15 +197,15 @@ class LaunchedTraining:
 
     def _replace_recorder(self) -> None:
         with contextlib.suppress(OSError):  # too many processes, no memory: only readings are lost
-            recorder.ensure_recorder(self.run)
+            recorder_process.ensure_recorder(self.run)
 
     def _write_end(self, returncode: int) -> Ended:
         try:
             writer = Writer(self.run)
         except OSError:
-            recorder.write_exit(self.run, None, returncode)
+            exit_record.write_exit(self.run, None, returncode)
         else:
-            recorder.write_exit(self.run, writer, returncode)
+            exit_record.write_exit(self.run, writer, returncode)
             writer.close()
         return Ended(returncode, None) if returncode >= 0 else Ended(None, -returncode)
 

@@ -1,17 +1,11 @@
 """The recorder: read GPUs and host once a second, write the node's journal, and publish the run.
 
 One recorder runs per node, elected by a lock. The launcher's supervisor records in a thread; for a training that was
-not launched by trainmon, `ensure` starts a recorder process, which ends with the training.
+not launched by trainmon, `recorder_process.ensure_recorder` starts a process, which ends with the training.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
-import subprocess
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -20,14 +14,10 @@ from typing import TYPE_CHECKING
 
 from monitor import memory_tuning
 from monitor.hooks_reach import NOT_LOADED
-from monitor.running import command, disk_space, lifetime, output
 from monitor.running.journal_writer import Writer
-from monitor.running.relay import Relay
-from monitor.runs import catalogue
-from trainhooks.protocol import events, limits, process_identity, rundir
+from trainhooks.protocol import events, limits
 
 if TYPE_CHECKING:
-    from monitor.console.printed_error import PrintedError
     from monitor.sources.host import HostSource
 
 
@@ -115,183 +105,3 @@ class KernelKills:
 
     def _read(self) -> int | None:
         return None if self._membership is None else self._cgroup.oom_kills(self._membership)
-
-
-EXIT_RESERVE = ".exit"  # reserves the disk space of the exit file
-EXIT_RESERVE_BYTES = 4096
-
-
-def reserve_exit_file(run: Path) -> None:
-    """Reserve disk space for the exit file, so that the exit can be recorded on a full disk."""
-    with contextlib.suppress(OSError), open(run / EXIT_RESERVE, "wb", opener=rundir.privately) as out:
-        out.write(b" " * EXIT_RESERVE_BYTES)
-
-
-ERROR_SEARCH_BYTES = 1 << 16  # of the output, in which the error that ended the program is looked for
-SENT_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # what was printed before is no cause
-
-
-def _printed_error(run: Path, returncode: int) -> PrintedError | None:
-    """Return the error that the program printed last, where it failed by itself."""
-    if returncode == 0 or -returncode in SENT_BY_OTHERS:
-        return None
-    from monitor.console.printed_error import printed_error
-
-    try:
-        with open(run / rundir.CONSOLE, "rb", opener=rundir.at_once) as console:
-            console.seek(max(0, os.fstat(console.fileno()).st_size - ERROR_SEARCH_BYTES))
-            text = console.read(ERROR_SEARCH_BYTES).decode(errors="replace")
-        return printed_error(text, str((rundir.read_json(run / rundir.IDENTITY) or {}).get("cwd") or "/"))
-    except Exception:  # no output in a file, or one of a kind that nobody thought of; the exit is recorded without it
-        return None
-
-
-def write_exit(run: Path, writer: Writer | None, returncode: int, oom_kills: int | None = None) -> None:
-    """Record how the training ended. Only for the process that waited for it.
-
-    Args:
-        writer: None where the journal could not be opened.
-        returncode: as in subprocess: negative for a signal.
-        oom_kills: processes that the kernel killed meanwhile, as in `events.Exit`.
-    """
-    code, by_signal = (returncode, None) if returncode >= 0 else (None, -returncode)
-    ended, ended_monotonic = time.time(), time.monotonic()
-    if writer is not None:
-        exit_ = events.Exit(producer="", seq=0, t=ended_monotonic, exit_code=code, signal=by_signal)
-        exit_.oom_kills = oom_kills
-        words = _printed_error(run, returncode)
-        if words is not None:
-            exit_.error, exit_.place = words.error, words.place
-        writer.write(exit_)
-    known: dict[str, object] = {
-        "exit_code": code,
-        "signal": by_signal,
-        "ended": ended,
-        "ended_monotonic": ended_monotonic,
-    }
-    try:
-        rundir.write_json(run / rundir.EXIT, known)
-        (run / EXIT_RESERVE).unlink(missing_ok=True)
-    except OSError:  # a full disk
-        _write_into_reserve(run, known)
-
-
-def _write_into_reserve(run: Path, known: dict[str, object]) -> None:
-    """Overwrite the reserved blocks and rename the file: neither needs disk space."""
-    with contextlib.suppress(OSError):  # the waiting process still returns the code to its caller
-        with open(run / EXIT_RESERVE, "r+b") as out:
-            out.write(json.dumps(known).encode().ljust(EXIT_RESERVE_BYTES))
-        os.replace(run / EXIT_RESERVE, run / rundir.EXIT)
-
-
-# The program's output
-
-
-class OutputReader:
-    """Read a run's output in a thread until `finish`, and record its steps and metrics."""
-
-    def __init__(self, run: Path) -> None:
-        self._run = run
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._read, name="console", daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        try:
-            if self._over.wait(CONSOLE_DELAY) and not _has_output(self._run):
-                return
-            from monitor.running.console_recorder import ConsoleRecorder  # slow to import; here nothing waits for it
-
-            recorder = ConsoleRecorder(self._run)
-            recorder.record(self._over.wait)
-            self._over.wait()
-            recorder.finish()
-        except Exception:  # an error here must not stop the rest of the recording
-            traceback.print_exc()
-
-    def finish(self) -> None:
-        """Wait at most `MAX_READ_REST_SECONDS` until the rest of the output is read."""
-        self._over.set()
-        self._thread.join(MAX_READ_REST_SECONDS)
-
-
-def _has_output(run: Path) -> bool:
-    """Return whether there is any output."""
-    for path in output.output_files(run):
-        with contextlib.suppress(OSError):
-            if path.stat().st_size:
-                return True
-    return False
-
-
-# A separate recorder process
-
-
-def acquire_recorder_lock(run: Path) -> tuple[bool, rundir.Lock | None]:
-    """Return whether this process shall record `run`, and the lock that it then holds (None without working locks)."""
-    try:
-        lock = rundir.Lock.acquire(rundir.recorder_lock(run))
-    except OSError:
-        return True, None
-    return lock is not None, lock
-
-
-def ensure_recorder(run: Path) -> None:
-    """Start a recorder for a running run that has none, unless the directory belongs to another user."""
-    with contextlib.suppress(OSError):
-        if run.stat().st_uid != os.getuid():
-            return
-    if process_identity.has_foreign_pids(catalogue.identity(run)):  # nothing of its processes is visible from here
-        return
-    if not rundir.run_alive(run) or rundir.lock_held(rundir.recorder_lock(run)):
-        return
-    subprocess.Popen(
-        command.module_command("monitor.running.recorder", str(run.absolute())),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        env={key: value for key, value in os.environ.items() if key != rundir.RUN_VARIABLE},
-        start_new_session=True,
-    )
-
-
-def main(path: str) -> None:
-    """Record a run until its training has ended."""
-    run = Path(path)
-    records, lock = acquire_recorder_lock(run)
-    if not records:
-        return
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    writer = Writer(run)
-    relay = Relay(run, writer.note_unpublished)
-    merge = output.Merge.of(run)  # left by a supervisor that died
-    room = disk_space.Preallocation(output.output_files(run))
-    budget = disk_space.DiskBudget(run, writer.note_budget)
-
-    def ended(seconds: float) -> bool:
-        room.step()
-        budget.step()
-        if merge is not None:
-            merge.step()
-        time.sleep(seconds)
-        if rundir.run_alive(run):
-            return False
-        time.sleep(READING_SECONDS)  # check twice: a process may be handing the run to another one
-        return not rundir.run_alive(run)
-
-    recorder = Recorder(run, writer, lambda: [process.pid for process in catalogue.processes(run)])
-    reading = OutputReader(run)
-    over = threading.Event()
-    threading.Thread(target=lifetime.obey_requests, args=(run, over), daemon=True).start()
-    recorder.record(ended)
-    over.set()
-    room.close()
-    disk_space.release_preallocated(output.output_files(run))
-    if merge is not None:
-        merge.finish()
-    reading.finish()
-    writer.close()
-    relay.close()
-    if lock is not None:
-        lock.release()

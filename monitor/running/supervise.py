@@ -26,7 +26,18 @@ from pathlib import Path
 from typing import NoReturn
 
 from monitor.errors import UserError
-from monitor.running import disk_space, group, inherited, lifetime, output, recorder
+from monitor.running import (
+    disk_budget,
+    disk_space,
+    exit_record,
+    group,
+    inherited,
+    output,
+    output_reader,
+    recorder,
+    recorder_process,
+    stopping,
+)
 from monitor.running.command import NOT_EXECUTABLE, NOT_FOUND
 from monitor.running.exec_state import ExecState
 from monitor.running.journal_writer import Writer
@@ -86,9 +97,9 @@ def main(plan: Plan, ready: int) -> NoReturn:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda number, _: _tell_front(plan.signal_pipe, number))
         signal.pthread_sigmask(signal.SIG_SETMASK, plan.signal_mask)
-        recorder.reserve_exit_file(plan.run)
+        exit_record.reserve_exit_file(plan.run)
         # Held until this process ends; before a reader sees the run without a recorder.
-        recorder.acquire_recorder_lock(plan.run)
+        recorder_process.acquire_recorder_lock(plan.run)
         try:
             child, master = _start(plan)
         except OSError as error:
@@ -228,11 +239,11 @@ def _record_until_end(plan: Plan, child: int, master: int | None) -> None:
     relay = Relay(plan.run, writer.note_unpublished) if writer is not None else None
     recording = threading.Thread(target=_record, args=(plan.run, writer, child, over), daemon=True)
     recording.start()
-    threading.Thread(target=lifetime.obey_requests, args=(plan.run, over), daemon=True).start()
+    threading.Thread(target=stopping.obey_requests, args=(plan.run, over), daemon=True).start()
     threading.Thread(target=_prune, args=(writer, over), daemon=True).start()
     moving = threading.Thread(target=_move_output, args=(plan.run, merge, master, over), daemon=True)
     moving.start()
-    reading = recorder.OutputReader(plan.run)
+    reading = output_reader.OutputReader(plan.run)
     kills = _kernel_kills(child)
     returncode = _await_end(child)
     over.set()
@@ -240,7 +251,7 @@ def _record_until_end(plan: Plan, child: int, master: int | None) -> None:
     if merge is not None:
         merge.finish()
     reading.finish()
-    recorder.write_exit(plan.run, writer, returncode, kills.count() if kills is not None else None)
+    exit_record.write_exit(plan.run, writer, returncode, kills.count() if kills is not None else None)
     recording.join(MAX_END_SECONDS)
     if writer is not None:
         writer.close()
@@ -304,7 +315,7 @@ def _prune(writer: Writer | None, over: threading.Event) -> None:
 
 
 def _keep_within(plan: Plan, writer: Writer | None, merge: output.Merge | None, over: threading.Event) -> None:
-    budget = disk_space.DiskBudget(plan.run, _told(writer), partial(_copied, plan, merge))
+    budget = disk_budget.DiskBudget(plan.run, _told(writer), partial(_copied, plan, merge))
     while not over.wait(budget.step()):
         pass
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from monitor.model.fold import fold
 from monitor.model.state import RunState
-from monitor.runs import caches
+from monitor.runs import state_cache
 from monitor.sources import sparse_files
 from monitor.sources.run_directory import RunDirectory
 from trainhooks.protocol import rundir
@@ -33,17 +33,17 @@ def compact(run: Path, most: int) -> int:
     try:
         source.find_journals()
         several = len(source.streams) > 1  # then no state is kept: it would be of one of them
-        state = (None if several else caches.recall_state(source)) or RunState()
+        state = (None if several else state_cache.recall_state(source)) or RunState()
         until = sum(path.stat().st_size for path in rundir.journals(run))  # it grows while it is read
         while source.bytes_read() < until and (batch := source.poll_blocks()):
             for event in batch:
                 fold(state, event)
-        kept = not several and caches.keep_state(source, state)
+        kept = not several and state_cache.keep_state(source, state)
         journals = rundir.journals(run)
         offsets = source.position().offsets
         freed = sum(_free_older(path, most // len(journals), offsets.get(path.name)) for path in journals)
         if not (kept or several):  # the disk was full
-            caches.keep_state(source, state)
+            state_cache.keep_state(source, state)
         return freed
     finally:
         source.close()

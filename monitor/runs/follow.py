@@ -24,8 +24,8 @@ from monitor.model.steps.speed_classes import Bounds, counted
 from monitor.model.summary import open_work, progressed, report
 from monitor.model.view import FindingChange, PreviousRun, View, curves, details
 from monitor.model.wall_time import RunContext
-from monitor.runs import caches, catalogue, product_store
-from monitor.runs.catalogue import ending, identity
+from monitor.runs import catalogue, figures_cache, product_store, state_cache
+from monitor.runs.run_files import ending, identity
 from monitor.sources import streams
 from monitor.sources.run_directory import POLL, RunDirectory
 from monitor.sources.tail_file import Console, LineTimestamps, Open, starting
@@ -85,7 +85,7 @@ class Run:
         self.source = RunDirectory(self.path, self._chosen)
         self.source.find_journals()
         # A kept state is of all journals that there were: where several trainings ran, of more than one.
-        recalled = None if len(self.source.streams) > 1 else caches.recall_state(self.source)
+        recalled = None if len(self.source.streams) > 1 else state_cache.recall_state(self.source)
         self.state = recalled or RunState()
         self._kept = self.source.bytes_read()
 
@@ -103,9 +103,9 @@ class Run:
             self.has_news = self.has_news or any(map(self._is_news, batch))
             if time.monotonic() > until:
                 return True
-        if self.source.bytes_read() - self._kept >= caches.MIN_JOURNAL_BYTES and len(self.source.streams) < 2:
+        if self.source.bytes_read() - self._kept >= state_cache.MIN_JOURNAL_BYTES and len(self.source.streams) < 2:
             self._kept = self.source.bytes_read()
-            caches.keep_state(self.source, self.state)
+            state_cache.keep_state(self.source, self.state)
         return False
 
     def _is_news(self, event: Event | StepBlock) -> bool:
@@ -213,19 +213,23 @@ class Run:
         """Return the typical start-up of this command in seconds, read once from files of a few kilobytes."""
         if not self._typical_known:
             with contextlib.suppress(OSError):  # the runs are being removed, or their disk is gone
-                self._typical = caches.typical_startup(self.path)
+                self._typical = figures_cache.typical_startup(self.path)
                 self._typical_known = True
         return self._typical
 
     def measure(self, view: View) -> None:
         """Find the run to compare with after `MIN_BASELINE_STEPS`, in a thread because it may have to be read."""
-        if self._measured or view.loading is not None or view.report.progress.steps_done < caches.MIN_BASELINE_STEPS:
+        if (
+            self._measured
+            or view.loading is not None
+            or view.report.progress.steps_done < figures_cache.MIN_BASELINE_STEPS
+        ):
             return
         self._measured = True
 
         def find() -> None:
             with contextlib.suppress(OSError):  # the earlier run is being removed, or its disk is gone
-                self.before = caches.baseline_run(self.path, view.report, _figures)
+                self.before = figures_cache.baseline_run(self.path, view.report, _figures)
                 self._last_change = time.monotonic()
 
         threading.Thread(target=find, name="baseline", daemon=True).start()
@@ -285,9 +289,9 @@ def load(path: Path, measured: bool = True, chosen: int | None = None) -> View:
             pass
         view = run.view()
         if chosen is None:
-            caches.keep_figures(path, _side(view))
-        if measured and view.report.progress.steps_done >= caches.MIN_BASELINE_STEPS:
-            run.before = caches.baseline_run(path, view.report, _figures)
+            figures_cache.keep_figures(path, _side(view))
+        if measured and view.report.progress.steps_done >= figures_cache.MIN_BASELINE_STEPS:
+            run.before = figures_cache.baseline_run(path, view.report, _figures)
             view = run.view() if run.before is not None else view
         return view
     finally:

@@ -20,9 +20,10 @@ from monitor.model.state import RunState
 from monitor.model.view import View
 from monitor.model.wall_time import RunContext
 from monitor.runs import product_store
-from monitor.runs.caches import decoder_of, encoded
-from monitor.runs.catalogue import identity, resolve
+from monitor.runs.catalogue import resolve
 from monitor.runs.follow import FOLD_SECONDS, build_view
+from monitor.runs.run_files import identity
+from monitor.runs.state_cache import decoder_of, encoded
 from monitor.sources import streams
 from monitor.sources.recording import Recording
 from trainhooks.protocol import rundir

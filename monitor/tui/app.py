@@ -17,11 +17,12 @@ from monitor import memory_tuning, settings
 from monitor.keymap import DEFAULT_KEYS, with_keys
 from monitor.model.view import View
 from monitor.tui.actions import ACTIONS, bindings, spelled
-from monitor.tui.drawing import curve_columns
-from monitor.tui.drawing.layout import Board
-from monitor.tui.drawing.themes import PhaseTones, PlainCharacters, TerminalCapabilities, palettes, textual_theme
-from monitor.tui.drawing.themes import ink as terminal_ink
-from monitor.tui.drawing.timeline import lane, two_lanes
+from monitor.tui.drawing import time_cursor
+from monitor.tui.drawing.board import Board
+from monitor.tui.drawing.characters import PlainCharacters, TerminalCapabilities
+from monitor.tui.drawing.characters import ink as terminal_ink
+from monitor.tui.drawing.clock_lanes import lane, two_lanes
+from monitor.tui.drawing.themes import PhaseTones, palettes, textual_theme
 from monitor.tui.feed import Feed, NewAlerts, Preferences, Ring, StopTraining, ring_bell, save_preferences
 from monitor.tui.panels.base import Panel, Rows, ViewOptions
 from monitor.tui.panels.curve_panels import chosen
@@ -274,7 +275,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
         if self._shown is None or (page is not None and page.body.screen_name != "charts"):
             return
         curve = lane(self._shown, self._host).step_seconds
-        self._cursor = curve_columns.moved(curve, self._cursor, self.size.width // CHARTS_ACROSS, columns)
+        self._cursor = time_cursor.moved(curve, self._cursor, self.size.width // CHARTS_ACROSS, columns)
         self._draw()
 
     def _metric_names(self) -> list[str]:

@@ -108,17 +108,17 @@ def first_paint(sizes: tuple[int, ...] = (10_000, 1_000_000)) -> dict[str, float
 
 def _leave_as_recorded(run: Path) -> None:
     """Leave the cached state as a recorder leaves it, as far behind the journal as it ever is."""
-    from monitor.running.disk_space import RENEWED_BYTES
-    from monitor.runs import caches, compaction
+    from monitor.running.disk_budget import RENEWED_BYTES
+    from monitor.runs import compaction, figures_cache, state_cache
 
-    (run / caches.STATE_CACHE).unlink()
+    (run / state_cache.STATE_CACHE).unlink()
     journal = next(run.glob("rank-*.jsonl"))
     whole = journal.read_bytes()
     until = whole.rindex(b"\n", 0, max(1, len(whole) - RENEWED_BYTES)) + 1
     with open(journal, "r+b") as file:
         file.truncate(until)
         compaction.compact(run, len(whole))
-        (run / caches.FIGURES_CACHE).unlink(missing_ok=True)
+        (run / figures_cache.FIGURES_CACHE).unlink(missing_ok=True)
         file.seek(until)
         file.write(whole[until:])
 

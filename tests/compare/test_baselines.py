@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from monitor.model.comparison.compare import GIVEN, Side, parse, same_program
-from monitor.runs import caches, catalogue, follow
-from monitor.runs.catalogue import identity
+from monitor.runs import catalogue, figures_cache, follow
+from monitor.runs.run_files import identity
 from trainhooks.protocol import rundir
 from trainhooks.protocol.events import Facts
 
@@ -88,7 +88,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
 
 
 def before(run: Path) -> str | None:
-    found = caches.baseline_run(run, follow.load(run, measured=False).report, follow._figures)
+    found = figures_cache.baseline_run(run, follow.load(run, measured=False).report, follow._figures)
     return found.report.run.id if found is not None else None
 
 
@@ -115,30 +115,30 @@ def test_without_another_there_is_none(kept: Kept) -> None:
 def test_figures_left_behind_spare_the_reading(kept: Kept) -> None:
     earlier, own = kept.add("earlier", 1000.0), kept.add("own", 6000.0)
     report = follow.load(own, measured=False).report
-    (earlier / caches.FIGURES_CACHE).unlink(missing_ok=True)
+    (earlier / figures_cache.FIGURES_CACHE).unlink(missing_ok=True)
     read: list[Path] = []
 
     def reading(path: Path) -> Side:
         read.append(path)
         return follow._figures(path)
 
-    first = caches.baseline_run(own, report, reading)
+    first = figures_cache.baseline_run(own, report, reading)
     assert first is not None and read == [earlier]
-    second = caches.baseline_run(own, report, reading)
+    second = figures_cache.baseline_run(own, report, reading)
     assert read == [earlier], "the figures were left"
     assert second is not None and list(second.step_seconds.mean) == list(first.step_seconds.mean)
-    (earlier / caches.FIGURES_CACHE).write_bytes(b"\x00 not what it was")
-    assert caches.baseline_run(own, report, reading) is not None and read == [earlier, earlier]
-    assert (earlier / caches.FIGURES_CACHE).stat().st_mode & 0o077 == 0
+    (earlier / figures_cache.FIGURES_CACHE).write_bytes(b"\x00 not what it was")
+    assert figures_cache.baseline_run(own, report, reading) is not None and read == [earlier, earlier]
+    assert (earlier / figures_cache.FIGURES_CACHE).stat().st_mode & 0o077 == 0
 
 
 def test_figures_of_journals_that_grew_are_passed_over(kept: Kept) -> None:
     run = kept.add("grown", 1000.0)
     follow.load(run, measured=False)
-    assert caches.recall_figures(run) is not None
+    assert figures_cache.recall_figures(run) is not None
     with open(next(run.glob("rank-*.jsonl")), "ab") as journal:
         journal.write(b"{}\n")
-    assert caches.recall_figures(run) is None
+    assert figures_cache.recall_figures(run) is None
 
 
 def test_hundreds_of_runs_cost_their_identities_only(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,10 @@ def test_hundreds_of_runs_cost_their_identities_only(kept: Kept, monkeypatch: py
         (run / rundir.IDENTITY).write_text(json.dumps(about))
     own = kept.add("own", 6000.0)
     looked: list[Path] = []
-    monkeypatch.setattr(caches, "identity", lambda path: looked.append(path) or identity(path))
+    monkeypatch.setattr(figures_cache, "identity", lambda path: looked.append(path) or identity(path))
     monkeypatch.setattr(catalogue, "state", lambda path: pytest.fail("no candidate: nothing more is read"))
-    assert caches.baseline_run(own, follow.load(own, measured=False).report, lambda path: pytest.fail("read")) is None
+    assert (
+        figures_cache.baseline_run(own, follow.load(own, measured=False).report, lambda path: pytest.fail("read"))
+        is None
+    )
     assert len(looked) <= 405

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitor.console.lines import ArrivalClock, Terminal
-from monitor.console.reader import LogParser, LogSummary, Reader
+from monitor.console.line_times import ArrivalClock
+from monitor.console.lines import Terminal
+from monitor.console.log_parser import LogParser, LogSummary
+from monitor.console.reader import Reader
 from monitor.console.reading import Reading
 from monitor.console.tracker import Tracker
 from trainhooks.protocol.events import Event, Facts, Metrics, Note, Span, Step

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from monitor import settings
-from monitor.console.field_mapping import BadPattern, compile_pattern, read_pattern
+from monitor.console.user_patterns import BadPattern, compile_pattern, read_pattern
 from monitor.errors import UserError
 from trainhooks.protocol import rundir
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.console.reader import LogParser
+from monitor.console.log_parser import LogParser
 from monitor.sources.decode import decode
 from tests.console.conftest import FIXTURES, Live, readings
 from trainhooks.protocol import encoding, events

@@ -9,7 +9,8 @@ import pytest
 
 from monitor.console.reading import Reading
 from monitor.running import output
-from monitor.running.console_recorder import ConsoleRecorder, in_order, one_counter
+from monitor.running.console_recorder import ConsoleRecorder
+from monitor.running.two_streams import in_order, one_counter
 from trainhooks.protocol import rundir
 
 EVEN = "".join(f"Step {i}/6 - Reward: 0.{i}\n" for i in (1, 2, 4, 5, 6))

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from monitor.running.lifetime import STOP_SIGNALS, stop_training
+from monitor.running.stopping import STOP_SIGNALS, stop_training
 from tests.faults.catalogue import Result, fault
 from tests.faults.place import TRAINMON, Place, Training, kill, kill_recorder, recorder_of, steps_told, wait_for
 from trainhooks.protocol import rundir

@@ -26,7 +26,7 @@ class Flow:
         self.run = place.new_run()
         self.producer = place.start(sys.executable, str(HERE / "producer.py"), str(self.run), str(RATE))
         wait_for(lambda: rundir.run_alive(self.run), "the producer")
-        place.start(*command.module_command("monitor.running.recorder", str(self.run)))
+        place.start(*command.module_command("monitor.running.recorder_process", str(self.run)))
         wait_for(rundir.inbox_path(self.run).is_socket, "the recorder's sockets")
         self._viewers: list[tuple[subprocess.Popen[bytes], Path]] = []
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
-from monitor.console.reader import LogParser
+from monitor.console.log_parser import LogParser
 from monitor.model.comparison.compare import Side, compare
-from monitor.reports import comparison, listings, run_summary, run_text
-from monitor.reports.listings import as_mapping, row, summary_text
+from monitor.reports import comparison, report_json, run_summary, run_text, runs_table
+from monitor.reports.log_lines import as_mapping, row, summary_text
 from monitor.runs import catalogue
 from monitor.runs.follow import load
 from monitor.sources.decode import UNKNOWN, decode
@@ -119,11 +119,11 @@ class Journals:
             run_text.markdown(report),
             run_summary.short(report),
             run_summary.screen(view),
-            listings.as_json(report),
+            report_json.as_json(report),
         ):
             clean_text(shown)
         entry = catalogue.entry(run)
-        clean_text(listings.listing([entry]) + listings.standing(entry))
+        clean_text(runs_table.listing([entry]) + runs_table.standing(entry))
         same = compare(Side(report, view.step_seconds), Side(report, view.step_seconds))
         clean_text(comparison.text(same) + comparison.text(same, markdown=True))
         json.dumps(comparison.mapping([same]), allow_nan=False)

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from monitor.doctor import checks, examination
-from monitor.doctor.checks import READINGS, Check, check_terminal
+from monitor.doctor import directory_checks, examination
+from monitor.doctor.checks import READINGS, Check
 from monitor.doctor.examination import mapping, text
+from monitor.doctor.terminal_check import check_terminal
 from monitor.errors import UserError
 from tests.gpu.conftest import ROOT, Stub, changed, scene
 from trainhooks.protocol import rundir
@@ -121,12 +122,12 @@ def test_a_program_that_is_no_python(tmp_path: Path, answer: str) -> None:
 def test_little_room_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
     for free, state in (
-        (checks.MIN_RUN_SPACE - 1, "broken"),
-        (checks.LOW_RUN_SPACE - 1, "limited"),
-        (checks.LOW_RUN_SPACE, "works"),
+        (directory_checks.MIN_RUN_SPACE - 1, "broken"),
+        (directory_checks.LOW_RUN_SPACE - 1, "limited"),
+        (directory_checks.LOW_RUN_SPACE, "works"),
     ):
         monkeypatch.setattr(shutil, "disk_usage", lambda path, free=free: SimpleNamespace(free=free))
-        (room, locks) = checks.run_directory()
+        (room, locks) = directory_checks.run_directory()
         assert (room.state, room.fatal) == (state, state == "broken")
         assert locks.state == "works"
 

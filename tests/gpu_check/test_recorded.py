@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from monitor.diagnosis.rule import MIN_STEPS, Evidence
-from monitor.reports.listings import as_json
+from monitor.reports.report_json import as_json
 from monitor.runs.follow import load
 from tests.gpu_check.expected import SICK, WELL, Case
 from tests.gpu_check.judge import Outcome, said

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from monitor.running import disk_space
-from monitor.runs import caches, compaction, retention
+from monitor.running import disk_budget, disk_space
+from monitor.runs import compaction, retention, state_cache
 from monitor.sources.recording import Recording
 from monitor.sources.run_directory import RunDirectory
 from monitor.sources.sparse_files import free, used_bytes
@@ -129,7 +129,7 @@ def test_output_is_freed_while_the_program_prints_and_passes_on_whole(state: Sta
         size = lines * 4096
         wait_for(lambda: (tmp_path / "passed").stat().st_size == size)
         console, stdout = run / rundir.CONSOLE, run / "stdout.log"
-        wait_for(lambda: used_bytes(stdout) < disk_space.STREAM_BYTES + 4 * disk_space.PREALLOCATED_BYTES)
+        wait_for(lambda: used_bytes(stdout) < disk_budget.STREAM_BYTES + 4 * disk_space.PREALLOCATED_BYTES)
         wait_for(lambda: used_bytes(console) < 16 * MIB + 4 * disk_space.PREALLOCATED_BYTES)
         go.touch()
         assert front.wait(60) == 0
@@ -223,9 +223,9 @@ time.sleep(0.3)
 def test_the_state_is_cached_while_the_run_lives(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a viewer that comes late does not read from the start."""
     run = recorded(state, 30_000)
-    monkeypatch.setattr(disk_space, "RENEWED_BYTES", 4 * MIB)
-    monkeypatch.setattr(disk_space, "MAX_CHECK_SECONDS", 0.0)
-    budget = disk_space.DiskBudget(run, lambda _: None)
+    monkeypatch.setattr(disk_budget, "RENEWED_BYTES", 4 * MIB)
+    monkeypatch.setattr(disk_budget, "MAX_CHECK_SECONDS", 0.0)
+    budget = disk_budget.DiskBudget(run, lambda _: None)
 
     def is_cached() -> bool:
         budget.step()
@@ -234,7 +234,7 @@ def test_the_state_is_cached_while_the_run_lives(state: State, monkeypatch: pyte
     wait_for(is_cached)
     source = RunDirectory(run)
     source.find_journals()
-    assert caches.recall_state(source) is not None
+    assert state_cache.recall_state(source) is not None
     assert (source.share_read() or 0.0) > 0.99
     source.close()
 

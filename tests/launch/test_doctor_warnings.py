@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from monitor.doctor.checks import parent_directories, session_lifetime
+from monitor.doctor.checks import session_lifetime
+from monitor.doctor.owner_checks import parent_directories
 from monitor.running import lifetime
 from trainhooks.protocol import rundir
 
@@ -101,10 +102,10 @@ def test_a_directory_of_another_user(place: Path) -> None:
 
 
 def test_a_group_of_one_s_own_is_no_reason(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from monitor.doctor import checks as module
+    from monitor.doctor import owner_checks
 
     place.chmod(0o775)
-    monkeypatch.setattr(module, "_own_group", lambda number: True)
+    monkeypatch.setattr(owner_checks, "_own_group", lambda number: True)
     assert parent_directories().state == "works"
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from monitor import alerts
 from monitor.cli import cli
-from monitor.commands import showing
+from monitor.commands import progress
 from monitor.diagnosis.explain import CODES
-from monitor.running import lifetime
+from monitor.running import stopping
 from monitor.runs import retention
 from tests.signals import send_group_signal, send_signal
 from trainhooks.protocol import process_identity, rundir
@@ -59,8 +59,8 @@ def test_every_option_is_explained(verb: click.Command, option: click.Option) ->
             "at most one in 10 s, killed after 30 s",
             (alerts.MIN_START_SECONDS, alerts.MAX_COMMAND_SECONDS) == (10, 30),
         ),
-        ("attach", "A line of JSON a second", showing.OBJECT_SECONDS == 1),
-        ("stop", "SIGINT, after 30 s SIGTERM, after 30 s more SIGKILL", lifetime.STOP_WAITS[:2] == (30, 30)),
+        ("attach", "A line of JSON a second", progress.OBJECT_SECONDS == 1),
+        ("stop", "SIGINT, after 30 s SIGTERM, after 30 s more SIGKILL", stopping.STOP_WAITS[:2] == (30, 30)),
         ("prune", "runs = 400, gib = 20", (retention.KEEP_RUNS, retention.KEEP_BYTES) == (400, 20 << 30)),
         ("prune", "not modified for a day", retention.MIN_AGE == 24 * 3600),
     ],

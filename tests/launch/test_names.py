@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.running.command import run_name
+from monitor.running.run_name import run_name
 from tests.auto.watched import watched
 
 NAMES = {

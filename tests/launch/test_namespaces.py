@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from monitor.errors import UserError
-from monitor.running.lifetime import stop_training
+from monitor.running.stopping import stop_training
 from monitor.runs import catalogue
 from tests.signals import send_signal
 from trainhooks.protocol import process_identity, rundir

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from monitor.running.exit_record import write_exit
 from monitor.running.journal_writer import Writer
-from monitor.running.recorder import write_exit
 from monitor.sources.decode import decode
 from trainhooks.protocol import journal, rundir
 from trainhooks.protocol.events import Event, Note

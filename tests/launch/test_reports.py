@@ -23,7 +23,7 @@ from monitor.model.report import (
     Throughput,
     Wall,
 )
-from monitor.reports.listings import as_json
+from monitor.reports.report_json import as_json
 from monitor.reports.run_summary import short
 from monitor.reports.run_text import markdown, text
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.running import disk_space, recorder
+from monitor.running import disk_space, exit_record
 from trainhooks.protocol import rundir
 
 
@@ -49,19 +49,19 @@ def test_room_is_kept_anew_for_a_file_that_was_emptied(tmp_path: Path) -> None:
 
 
 def test_the_exit_needs_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder.reserve_exit_file(tmp_path)
+    exit_record.reserve_exit_file(tmp_path)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(rundir, "write_json", full)
-    recorder.write_exit(tmp_path, None, -9)
+    exit_record.write_exit(tmp_path, None, -9)
     ended = rundir.read_json(tmp_path / rundir.EXIT)
     assert ended is not None and (ended["exit_code"], ended["signal"]) == (None, 9)
     assert [path.name for path in tmp_path.iterdir()] == [rundir.EXIT]
 
 
 def test_the_spare_room_goes_once_the_exit_is_written(tmp_path: Path) -> None:
-    recorder.reserve_exit_file(tmp_path)
-    recorder.write_exit(tmp_path, None, 3)
+    exit_record.reserve_exit_file(tmp_path)
+    exit_record.write_exit(tmp_path, None, 3)
     assert [path.name for path in tmp_path.iterdir()] == [rundir.EXIT]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from monitor.errors import UserError
-from monitor.running.command import run_name
+from monitor.running.run_name import run_name
 from monitor.runs import catalogue
 from trainhooks.protocol import process_identity, rundir
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.running.lifetime import stop_training
+from monitor.running.stopping import stop_training
 from trainhooks.protocol import process_identity, rundir
 
 from .conftest import State, python, wait_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from monitor.model.report import Outcome
-from monitor.runs import caches
+from monitor.runs import figures_cache
 from monitor.runs.follow import Run, load
 from monitor.tui.panels.header import now
 
@@ -31,15 +31,15 @@ def test_the_usual_start_up_of_a_command(state: State, monkeypatch) -> None:
     state.run(*python(TRAINING.format(start=0.1, steps=3)))
     state.run(*command)
     _, other, again = state.runs()
-    assert caches.typical_startup(again) == took
-    assert caches.typical_startup(other) is None
-    assert caches.typical_startup(first) is None
+    assert figures_cache.typical_startup(again) == took
+    assert figures_cache.typical_startup(other) is None
+    assert figures_cache.typical_startup(first) is None
 
 
 def test_the_typical_start_up_is_shown_before_the_first_step(state: State, monkeypatch) -> None:
     monkeypatch.setenv("TRAINMON_DIR", str(state.path))
     run = Run(state.path / "runs" / "none-yet")
-    monkeypatch.setattr(caches, "typical_startup", lambda path: 9.0)
+    monkeypatch.setattr(figures_cache, "typical_startup", lambda path: 9.0)
     while run.advance():
         pass
     view = run.view()

@@ -21,7 +21,7 @@ from monitor.model.device.device_steps import (
 from monitor.model.report import Report, SlowStep
 from monitor.model.summary import report, slow_steps
 from monitor.model.view import curves
-from monitor.reports.listings import as_json
+from monitor.reports.report_json import as_json
 from monitor.reports.run_text import text
 from monitor.sources.decode import decode
 from trainhooks.protocol.encoding import encoder, to_dict

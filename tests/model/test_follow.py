@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from monitor.model.view import View
-from monitor.runs import caches, catalogue, follow
+from monitor.runs import catalogue, follow, state_cache
 from monitor.runs.follow import Follower, Run, load
 from monitor.sources.run_directory import RunDirectory
 from trainhooks.protocol import rundir
@@ -262,12 +262,12 @@ def test_a_follower_waits_for_a_run_that_is_not_there_yet(tmp_path: Path) -> Non
 
 
 def test_a_keepsake_gives_the_same_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caches, "MIN_JOURNAL_BYTES", 1)
+    monkeypatch.setattr(state_cache, "MIN_JOURNAL_BYTES", 1)
     told = life(700)
     told.tell(Facts, facts={"huge": 2**53, "nested": {"a": [1.5, None]}})
     path = told.write(tmp_path)
     load(tmp_path)
-    assert (tmp_path / caches.STATE_CACHE).exists()
+    assert (tmp_path / state_cache.STATE_CACHE).exists()
     with open(path, "ab") as out:
         for event in told.step(forward=9).bye().events[-2:]:
             out.write(line_of(event))
@@ -275,12 +275,12 @@ def test_a_keepsake_gives_the_same_report(tmp_path: Path, monkeypatch: pytest.Mo
     with contextlib.closing(Run(tmp_path)) as again:
         assert again.state.main.steps_ok == 700, "it goes on from the keepsake"
     kept = load(tmp_path)
-    (tmp_path / caches.STATE_CACHE).unlink()
+    (tmp_path / state_cache.STATE_CACHE).unlink()
     assert load(tmp_path) == kept
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 100, b"\x93\x01\x02\x03"])
 def test_a_keepsake_that_is_broken_is_passed_over(tmp_path: Path, content: bytes) -> None:
     life().bye().write(tmp_path)
-    (tmp_path / caches.STATE_CACHE).write_bytes(content)
+    (tmp_path / state_cache.STATE_CACHE).write_bytes(content)
     assert load(tmp_path).report.progress.steps_done == 10

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from monitor.model.report import Throughput
-from monitor.reports.listings import as_json
+from monitor.reports.report_json import as_json
 from monitor.reports.run_text import text
 from trainhooks.protocol.events import Facts, Gpu
 

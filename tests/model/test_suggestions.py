@@ -11,7 +11,7 @@ from monitor.diagnosis.rule import Evidence
 from monitor.diagnosis.suggestions import MAX_SUGGESTIONS, to_try
 from monitor.model.report import Report, Suggestion
 from monitor.model.summary import open_work, report
-from monitor.reports.listings import as_json
+from monitor.reports.report_json import as_json
 from monitor.reports.run_text import markdown, text
 
 from .conftest import Story, around, folded

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from monitor.errors import UserError
-from monitor.running.lifetime import stop_training
+from monitor.running.stopping import stop_training
 from monitor.runs import catalogue
 from tests.launch.conftest import ROOT, State, python, wait_for
 from tests.signals import send_group_signal
@@ -277,13 +277,13 @@ def test_another_user_s_run_cannot_have_a_process_stopped(tmp_path: Path, monkey
 @needs_root
 def test_nothing_is_written_into_another_user_s_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its owner could put links in the way of what root writes there."""
-    from monitor.running import recorder
+    from monitor.running import recorder_process
 
     monkeypatch.setenv(rundir.STATE_VARIABLE, str(tmp_path))
     run = rundir.new_run("evil", pid=os.getpid(), start_ticks=process_identity.start_ticks(os.getpid()))
     os.chown(run, NOBODY, -1)
     before = sorted(run.iterdir())
-    recorder.ensure_recorder(run)
+    recorder_process.ensure_recorder(run)
     assert catalogue.state(run)[0] == "running"
     assert not any("monitor.running.recorder" in command for command in commands(psutil.Process().children()))
     assert sorted(run.iterdir()) == before

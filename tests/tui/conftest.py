@@ -11,7 +11,8 @@ from textual.drivers.headless_driver import HeadlessDriver
 
 from monitor.model.view import View
 from monitor.tui.app import TrainmonApp
-from monitor.tui.drawing.themes import PALETTES, PhaseTones, TerminalCapabilities
+from monitor.tui.drawing.characters import TerminalCapabilities
+from monitor.tui.drawing.themes import PALETTES, PhaseTones
 from monitor.tui.panels.base import ViewOptions
 
 

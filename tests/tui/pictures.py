@@ -27,8 +27,8 @@ from monitor.keymap import SCREENS
 from monitor.model.view import View
 from monitor.runs.replay import Playback, open_player
 from monitor.tui.app import TrainmonApp
-from monitor.tui.drawing.themes import TerminalCapabilities
-from monitor.tui.drawing.timeline import two_lanes
+from monitor.tui.drawing.characters import TerminalCapabilities
+from monitor.tui.drawing.clock_lanes import two_lanes
 from monitor.tui.replay_app import ReplayApp
 from monitor.tui.runs_app import RunsApp
 

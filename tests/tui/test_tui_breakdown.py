@@ -9,8 +9,8 @@ from by_hand import text
 from monitor import units
 from monitor.model.report import PhaseRow
 from monitor.model.steps.stack_samples import SampledPart, UnnamedTime
+from monitor.tui.drawing.clock_lanes import lane
 from monitor.tui.drawing.rows import row_width
-from monitor.tui.drawing.timeline import lane
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.screens import breakdown_screen
 

@@ -9,15 +9,16 @@ from itertools import pairwise
 import pytest
 
 from monitor.model.steps.series import Curve
-from monitor.tui.drawing.chart import Axis, column_axis, limits, line, linear, logarithmic
+from monitor.tui.drawing.chart import Axis, column_axis, linear, logarithmic
 from monitor.tui.drawing.curve_columns import fold, grid
+from monitor.tui.drawing.line_drawing import limits, line
 from monitor.tui.panels.curve_panels import line_chart
 
 PROGRAM = """
 import math, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 from monitor.model.steps.series import Curve
-from monitor.tui.drawing.chart import line
+from monitor.tui.drawing.line_drawing import line
 from monitor.tui.drawing.curve_columns import fold, grid
 from monitor.tui.drawing.rows import row_width
 nan, inf = math.nan, math.inf

@@ -8,8 +8,9 @@ import sample_views as views
 
 from monitor.model.steps.series import Curve
 from monitor.model.view import View
-from monitor.tui.drawing.curve_columns import Grid, column_of, crossed, footed, moved, value_at
+from monitor.tui.drawing.curve_columns import Grid
 from monitor.tui.drawing.rows import row_width
+from monitor.tui.drawing.time_cursor import column_of, crossed, footed, moved, value_at
 
 STEP_44 = sum(views.phases_of(44).values())
 

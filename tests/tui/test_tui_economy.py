@@ -7,7 +7,7 @@ import pyte
 import pytest
 import sample_views as views
 
-from monitor.tui.drawing import chart
+from monitor.tui.drawing import line_drawing
 from monitor.tui.panels import curve_panels
 from monitor.tui.panels.base import Panel, Rows
 from monitor.tui.screens.page import screen_classes
@@ -79,8 +79,8 @@ async def test_charts_that_are_not_visible_are_not_drawn(app_on, drawn, monkeypa
 def curves_drawn(monkeypatch) -> list[int]:
     """A one for each curve that is drawn from now on."""
     lines = []
-    original = chart._braille
-    monkeypatch.setattr(chart, "_braille", lambda *arguments: lines.append(1) or original(*arguments))
+    original = line_drawing._braille
+    monkeypatch.setattr(line_drawing, "_braille", lambda *arguments: lines.append(1) or original(*arguments))
     return lines
 
 

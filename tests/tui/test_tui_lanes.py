@@ -13,7 +13,7 @@ from pictures import of_recording
 from monitor.model.device.device_report import Device
 from monitor.model.report import RankRow, SlowStep
 from monitor.model.view import View
-from monitor.tui.drawing import timeline
+from monitor.tui.drawing import clock_lanes
 from monitor.tui.panels import alerts_panel, header, ranks_panel
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.screens.step_table import MEAN_STATUS, step_lines
@@ -38,7 +38,10 @@ def host_only(view: View) -> View:
 async def test_one_key_shows_the_other_clock_on_every_screen(app_on, screen_text, two, size) -> None:
     app = app_on(two)
     async with app.run_test(size=size) as pilot:
-        for clock, other in ((timeline.GPU_CLOCK, timeline.HOST_CLOCK), (timeline.HOST_CLOCK, timeline.GPU_CLOCK)):
+        for clock, other in (
+            (clock_lanes.GPU_CLOCK, clock_lanes.HOST_CLOCK),
+            (clock_lanes.HOST_CLOCK, clock_lanes.GPU_CLOCK),
+        ):
             await pilot.pause()
             shown = screen_text(app)
             assert shown.count(f", {clock} ") == 2 and f"h {other}" in shown and f", {other} " not in shown
@@ -56,7 +59,7 @@ async def test_one_key_shows_the_other_clock_on_every_screen(app_on, screen_text
 
 
 async def test_without_a_device_lane_the_key_does_nothing(app_on, screen_text, two) -> None:
-    for view, told in ((views.running(), ""), (host_only(two), timeline.HOST_CLOCK)):
+    for view, told in ((views.running(), ""), (host_only(two), clock_lanes.HOST_CLOCK)):
         app = app_on(view)
         async with app.run_test(size=WIDE) as pilot:
             for key in ("", "s", "b"):
@@ -66,7 +69,7 @@ async def test_without_a_device_lane_the_key_does_nothing(app_on, screen_text, t
                 await pilot.press("h")
                 await pilot.pause()
                 assert screen_text(app) == before and " h " not in before.split("\n")[-1]
-                assert (timeline.HOST_CLOCK in before) == bool(told) and timeline.GPU_CLOCK not in before
+                assert (clock_lanes.HOST_CLOCK in before) == bool(told) and clock_lanes.GPU_CLOCK not in before
 
 
 async def test_screens_without_steps_do_not_offer_the_key(app_on, screen_text, two) -> None:
@@ -75,16 +78,16 @@ async def test_screens_without_steps_do_not_offer_the_key(app_on, screen_text, t
         for key in ("w", "c", "u", "l", "i"):
             await pilot.press(key)
             await pilot.pause()
-            assert timeline.HOST_CLOCK not in screen_text(app).split("\n")[-1]
+            assert clock_lanes.HOST_CLOCK not in screen_text(app).split("\n")[-1]
 
 
 def test_the_lanes_hold_what_each_clock_told(two: View) -> None:
-    device, host = timeline.lane(two, False), timeline.lane(two, True)
+    device, host = clock_lanes.lane(two, False), clock_lanes.lane(two, True)
     largest = [max(each.rows, key=lambda row: row.share).name for each in (device, host)]
     assert largest == ["backward", "other"] and device.is_device and not host.is_device
     assert {row.clock for row in device.rows} == {"cuda"} and {row.clock for row in host.rows} == {"host"}
     few = replace(two, report=replace(two.report, phases=two.report.host_phases))  # too few steps timed so far
-    assert timeline.lane(few, False) == host, "parts and whole by one clock"
+    assert clock_lanes.lane(few, False) == host, "parts and whole by one clock"
 
 
 def test_a_row_by_the_gpu_s_clock_is_a_step_that_was_timed(two: View, options: ViewOptions) -> None:
@@ -136,8 +139,8 @@ def test_stretches_in_a_row_are_told_by_the_step(two: View, options: ViewOptions
 def test_ranks_say_whose_clock_they_are_by(two: View) -> None:
     rows = [RankRow(rank, 0.3, clock="cuda") for rank in range(2)]
     report = replace(two.report, ranks=rows)
-    assert ranks_panel.clock_of(report) == timeline.GPU_CLOCK and ranks_panel.clock_of(two.report) == ""
-    assert ranks_panel.clock_of(replace(report, ranks=[rows[0], RankRow(1, 0.3)])) == timeline.HOST_CLOCK
+    assert ranks_panel.clock_of(report) == clock_lanes.GPU_CLOCK and ranks_panel.clock_of(two.report) == ""
+    assert ranks_panel.clock_of(replace(report, ranks=[rows[0], RankRow(1, 0.3)])) == clock_lanes.HOST_CLOCK
     assert ranks_panel.clock_of(replace(report, device=None)) == ""
 
 

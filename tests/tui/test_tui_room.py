@@ -10,11 +10,11 @@ from monitor.model.device.throttle_watch import ThrottleEvent
 from monitor.model.report import Outcome, RankRow
 from monitor.model.steps.series import Curve
 from monitor.model.view import KindRow, OpenWork
-from monitor.tui.drawing import timeline
+from monitor.tui.drawing import step_marks
+from monitor.tui.drawing.clock_lanes import lane
 from monitor.tui.drawing.layout import place
 from monitor.tui.drawing.rows import Row, row_width
 from monitor.tui.drawing.themes import FILL
-from monitor.tui.drawing.timeline import lane
 from monitor.tui.panels import alerts_panel, header, machine_panel, phases_panel, ranks_panel, steps_panel
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.screens import breakdown_screen, charts_screen, ranks_screen, setup_screen
@@ -67,19 +67,19 @@ def test_the_memory_of_many_gpus_is_told_with_its_limit_where_there_is_room(opti
 
 def test_letters_over_the_steps_are_explained_in_a_single_row_too(options: ViewOptions) -> None:
     layers = {"generation": [2.0], "execution": [1.0]}
-    of = [timeline.SLOW, timeline.BOTH, timeline.EVAL, timeline.CHECKPOINT]
+    of = [step_marks.SLOW, step_marks.BOTH, step_marks.EVAL, step_marks.CHECKPOINT]
     assert text(steps_panel.legend(options, layers, of, 32, 1)) == "▲ slow  C saved  E eval  B both"
     assert text(steps_panel.legend(options, layers, of[1:], 32, 1)) == "C checkpoint  E eval  B both"
-    alone = text(steps_panel.legend(options, layers, [timeline.BOTH], 44, 1))
+    alone = text(steps_panel.legend(options, layers, [step_marks.BOTH], 44, 1))
     assert alone == "B checkpoint and evaluation  ■ generation"
     assert text(steps_panel.legend(options, layers, (), 30, 1)) == "■ generation  ■ execution"
 
 
 def test_a_legend_tells_phases_then_signs_and_first_what_is_large_enough_to_be_drawn(options: ViewOptions) -> None:
     layers = {"data": [0.01] * 9, "optimizer": [0.0] * 8 + [0.05], "generation": [2.0] * 9, "execution": [1.0] * 9}
-    rows = steps_panel.legend(options, layers, [timeline.SLOW, timeline.EVAL], 60, 2, 0.03)
+    rows = steps_panel.legend(options, layers, [step_marks.SLOW, step_marks.EVAL], 60, 2, 0.03)
     assert text(rows) == ("■ generation  ■ execution  ■ optimizer  ■ data  ▲ slow step\nE evaluation")
-    narrow = text(steps_panel.legend(options, layers, [timeline.SLOW, timeline.EVAL, timeline.CHECKPOINT], 34, 2))
+    narrow = text(steps_panel.legend(options, layers, [step_marks.SLOW, step_marks.EVAL, step_marks.CHECKPOINT], 34, 2))
     assert narrow == "■ generation  ■ execution  ■ data\n▲ slow step  C checkpoint  E eval"
 
 

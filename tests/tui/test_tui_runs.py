@@ -11,7 +11,8 @@ from sample_fleet import HandRuns, entry, fleet
 
 from monitor.runs.fleet import Group, grouped, sampled_pace, with_typical_speed
 from monitor.tui.drawing.rows import row_width
-from monitor.tui.drawing.runs_rows import MIN_PREVIEW_ROWS, footer, layout, preview
+from monitor.tui.drawing.run_preview import MIN_PREVIEW_ROWS, preview
+from monitor.tui.drawing.runs_rows import footer, layout
 from monitor.tui.runs_app import CompareScreen, RunsApp, StopQuestion
 
 SIZES = [(200, 60), (160, 45), (80, 24), (60, 15), (20, 5)]

@@ -12,7 +12,7 @@ from monitor.model.steps.series import Curve
 from monitor.tui.actions import ACTIONS
 from monitor.tui.drawing.curve_columns import grid, logarithms, smoothed
 from monitor.tui.drawing.rows import row_width
-from monitor.tui.drawing.timeline import CHECKPOINT, EVAL, SLOW, marked, slow_by_throttle
+from monitor.tui.drawing.step_marks import CHECKPOINT, EVAL, SLOW, marked, slow_by_throttle
 from monitor.tui.panels import header
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.screens.log_screen import progress_bar

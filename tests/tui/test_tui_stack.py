@@ -4,8 +4,8 @@ import random
 
 import pytest
 
+from monitor.tui.drawing.characters import plain
 from monitor.tui.drawing.rows import row_width
-from monitor.tui.drawing.themes import plain
 from monitor.tui.drawing.timeline import Layer, stacked
 from monitor.tui.panels.curve_panels import framed
 from monitor.tui.panels.steps_panel import seconds_axis

@@ -20,8 +20,9 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from textual.app import App
 
 from monitor.tui.app import TrainmonApp
+from monitor.tui.drawing.characters import TerminalCapabilities
 from monitor.tui.drawing.rows import row_width
-from monitor.tui.drawing.themes import PALETTES, PhaseTones, TerminalCapabilities
+from monitor.tui.drawing.themes import PALETTES, PhaseTones
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.replay_app import ReplayApp
 from monitor.tui.runs_app import RunsApp

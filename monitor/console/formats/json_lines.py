@@ -11,7 +11,8 @@ from monitor.console.configuration import is_argument
 from monitor.console.field_mapping import name, set_value
 from monitor.console.formats import Format, register
 from monitor.console.formats.progress_bars import read_bar
-from monitor.console.reading import MAX_LINE_CHARACTERS, MAX_VALUES, NONFINITE, NUMBER, Reading, number
+from monitor.console.printed_values import NONFINITE, NUMBER, number
+from monitor.console.reading import MAX_LINE_CHARACTERS, MAX_VALUES, Reading
 from trainhooks.protocol import limits
 
 MAX_MAPPING_DEPTH = 3  # of mappings in mappings; deeper values are a configuration

@@ -14,22 +14,21 @@ from monitor.console.configuration import is_configuration, is_setting, without_
 from monitor.console.evaluations import evaluation_parts, with_evaluation, with_prefix_of_first, with_whole_words
 from monitor.console.field_mapping import TOTAL_TIME, is_about_training, known_phase, name, set_value, split_role
 from monitor.console.formats import Format, register
-from monitor.console.reading import (
+from monitor.console.leading_numbers import leading_number
+from monitor.console.printed_values import (
     DRAWN_BAR,
-    MAX_PERCENT_SUM,
-    MAX_VALUES,
     NONFINITE,
     NUMBER,
     SCALE,
     SPAN,
     TIME_UNIT,
-    Reading,
     number,
     scale,
     seconds,
     unit_seconds,
 )
-from monitor.console.step_labels import leading_number, read_labels, read_plan
+from monitor.console.reading import MAX_PERCENT_SUM, MAX_VALUES, Reading
+from monitor.console.step_labels import read_labels, read_plan
 from trainhooks.protocol.limits import Number
 
 NAME_REACH = 72  # characters before a value that are searched for its name

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from monitor.console.field_mapping import set_value
 from monitor.console.formats import Format, register
-from monitor.console.reading import NONFINITE, NUMBER, Reading, number
+from monitor.console.printed_values import NONFINITE, NUMBER, number
+from monitor.console.reading import Reading
 
 _LINE = re.compile(
     r"Ep\. (?P<epoch>\d{1,7}) : Up\. (?P<step>\d{1,12}) : Sen\. (?P<samples>[\d,]{1,20})"

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from monitor.console.field_mapping import phase
 from monitor.console.formats import Format, register
-from monitor.console.reading import CLOCK, MAX_LINE_CHARACTERS, MAX_VALUES, NUMBER, TIME_UNIT, Reading, seconds
+from monitor.console.printed_values import CLOCK, NUMBER, TIME_UNIT, seconds
+from monitor.console.reading import MAX_LINE_CHARACTERS, MAX_VALUES, Reading
 
 MAX_BLOCK_LINES = 64  # of a block
 

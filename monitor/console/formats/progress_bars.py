@@ -8,17 +8,8 @@ from typing import ClassVar, NamedTuple
 from monitor.console import step_labels
 from monitor.console.bar_roles import counts_epochs
 from monitor.console.formats import Format, key_values, register
-from monitor.console.reading import (
-    CLOCK,
-    DRAWN_BAR,
-    MAX_LINE_CHARACTERS,
-    NUMBER,
-    SPAN,
-    TIME_UNIT,
-    Reading,
-    seconds,
-    whole,
-)
+from monitor.console.printed_values import CLOCK, DRAWN_BAR, NUMBER, SPAN, TIME_UNIT, seconds, whole
+from monitor.console.reading import MAX_LINE_CHARACTERS, Reading
 from trainhooks.protocol.limits import clean
 
 MAX_LABEL = 120  # characters, the last of them: the words next to the bar name it

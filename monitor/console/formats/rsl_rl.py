@@ -11,7 +11,8 @@ import re
 from typing import ClassVar
 
 from monitor.console.formats import Format, register
-from monitor.console.reading import NUMBER, Reading, number
+from monitor.console.printed_values import NUMBER, number
+from monitor.console.reading import Reading
 
 _TIMES = re.compile(
     rf"Computation:\s{{0,8}}(?P<rate>{NUMBER}) steps/s \(collection: (?P<collection>{NUMBER})s,"

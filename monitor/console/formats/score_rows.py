@@ -11,7 +11,8 @@ from typing import ClassVar
 
 from monitor.console.field_mapping import name, set_value
 from monitor.console.formats import Format, register
-from monitor.console.reading import NUMBER, Reading, number
+from monitor.console.printed_values import NUMBER, number
+from monitor.console.reading import Reading
 
 MAX_SCORE_COLUMNS = 16
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from monitor.console.field_mapping import ROLES
-from monitor.console.reading import LEFT_OUT, NOTE_PREFIX
+from monitor.console.reported import LEFT_OUT, NOTE_PREFIX
 from monitor.diagnosis.rule import MIN_STEPS, Evidence, Family, rule
 from monitor.model.report import Finding, MetricRow
 from monitor.units import rate

@@ -1,4 +1,4 @@
-"""Stacked columns in block characters, marks above them, and the choice of the clock. Pure."""
+"""Stacked columns in block characters. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from monitor.model.report import PhaseRow, Report
-from monitor.model.steps.series import Curve
-from monitor.model.view import View
-from monitor.tui.drawing.curve_columns import Grid, positions
-from monitor.tui.drawing.rows import Row, Span, text_width
+from monitor.tui.drawing.rows import Row
 from monitor.tui.drawing.themes import FILL
 
 Edge = tuple[int, str]  # where a layer ends, in eighths of a cell from the bottom, and its tone
@@ -156,125 +152,3 @@ def stacked(layers: Sequence[Layer], width: int, height: int, top: float) -> lis
         ]
         rows.append([*row, (" " * (width - columns), "text")])
     return rows
-
-
-# Marks on a timeline of steps: slow steps, checkpoints, evaluations, GPU throttle events. Pure.
-
-MAX_MARKED_RATIO = 4  # a phase is marked if it occurs in at most one of this many steps
-
-# Sign and tone of each kind of mark. Where several fall into one column, the first of these is shown.
-SLOW: Span = ("▲", "bad bold")
-CHECKPOINT: Span = ("C", "accent bold")
-EVAL: Span = ("E", "accent bold")
-BOTH: Span = ("B", "accent bold")
-MARK_WORDS = {SLOW: "slow step", BOTH: "checkpoint and evaluation", CHECKPOINT: "checkpoint", EVAL: "evaluation"}
-_NAMES = {"checkpoint": CHECKPOINT, "save": CHECKPOINT, "eval": EVAL, "evaluation": EVAL, "test_generation": EVAL}
-
-
-def _kind(name: str) -> Span | None:
-    return _NAMES.get(name.lower().split("/")[-1])
-
-
-def marked(view: View, layout: Grid) -> dict[int, Span]:
-    """Return the sign above each bucket of the grid that has one."""
-    places: dict[Span, set[int]] = {sign: set() for sign in MARK_WORDS}
-    places[SLOW] = positions([step.step for step in view.report.slow_steps], layout)
-    for span in view.details.spans:
-        sign = _kind(span.name)
-        if sign is not None and span.step is not None:
-            places[sign] |= positions([max(span.step, layout.start)], layout)
-    steps = view.report.progress.steps_done
-    # The host's phases, whichever clock is on screen: only a sample of the steps is timed on the GPU.
-    curves = view.host_phase_seconds or view.phase_seconds
-    for phase in view.report.host_phases or view.report.phases:
-        sign = _kind(phase.name)
-        curve = curves.get(phase.name)
-        if sign is not None and curve is not None and phase.count * MAX_MARKED_RATIO <= steps:
-            places[sign] |= positions([int(x) for x in curve.x], layout)
-    places[BOTH] = places[CHECKPOINT] & places[EVAL]
-    signs: dict[int, Span] = {}
-    for sign in reversed(list(MARK_WORDS)):
-        signs.update(dict.fromkeys(places[sign], sign))
-    return signs
-
-
-def slow_by_throttle(view: View, layout: Grid, width: int) -> Row:
-    """Return a line over the steps of each throttle event, with GPU and reason; empty if there is none."""
-    row: Row = []
-    at = 0
-    for event in sorted(view.details.throttle_events, key=lambda event: event.effect.first or 0):
-        first, last = event.effect.first, event.effect.last
-        if first is None or last is None:
-            continue
-        begin = max(at, layout.edge(max(0, layout.bucket(first))))
-        end = min(width, layout.edge(layout.bucket(last) + 1))
-        if end <= begin:
-            continue
-        words = f"GPU {event.index} {event.short}"
-        line = "━" * (end - begin)
-        if text_width(words) + 6 <= end - begin:  # within the line, whose end stays visible
-            line = f"━ {words} ".ljust(end - begin, "━")
-        elif end + text_width(words) + 1 < width:  # after a short line
-            line += f" {words}"
-        row += [(" " * (begin - at), "text"), (line, "bad bold")]
-        at = begin + text_width(line)
-    return row
-
-
-# Steps and phases of a run on a GPU by the GPU's clock or by the host's. Pure.
-
-GPU_CLOCK, HOST_CLOCK = "GPU clock", "host clock"
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """Steps and phases by one clock."""
-
-    clock: str  # GPU_CLOCK or HOST_CLOCK; empty where no GPU is used
-    rows: list[PhaseRow]
-    step_seconds: Curve
-    phase_seconds: dict[str, Curve]
-    distributions: dict[str, list[tuple[float, int]]]
-
-    @property
-    def is_device(self) -> bool:
-        return self.clock == GPU_CLOCK
-
-
-def two_lanes(report: Report) -> bool:
-    """Return whether both clocks are available: enough steps were timed on the GPU to know its phases."""
-    return report.device is not None and any(row.clock == "cuda" for row in report.phases)
-
-
-def clock(report: Report, host: bool) -> str:
-    """Return the clock of the displayed steps and phases; empty where no GPU is used.
-
-    Args:
-        host: whether the user chose the host clock.
-    """
-    if report.device is None:
-        return ""
-    return GPU_CLOCK if two_lanes(report) and not host else HOST_CLOCK
-
-
-def shown_phases(report: Report, host: bool) -> list[PhaseRow]:
-    """Return the phases by the displayed clock."""
-    return report.host_phases if host and two_lanes(report) else report.phases
-
-
-def lane(view: View, host: bool) -> Lane:
-    """Return the displayed lane: the GPU's where it is known, unless the user chose the host clock."""
-    report, details, shown_clock = view.report, view.details, clock(view.report, host)
-    rows = shown_phases(report, host)
-    timed = report.device is not None and report.device.clock is not None
-    if shown_clock == HOST_CLOCK and timed:
-        # Also if too few steps were timed on the GPU for phases: steps and phases have to be by the same clock.
-        curves = view.host_step_seconds, view.host_phase_seconds
-        return Lane(shown_clock, rows, *curves, details.host_distributions or details.distributions)
-    return Lane(shown_clock, rows, view.step_seconds, view.phase_seconds, details.distributions)
-
-
-def with_clock(title: str, report: Report, host: bool) -> str:
-    """Return the title with the clock of its figures, where a GPU is used."""
-    shown_clock = clock(report, host)
-    return f"{title}, {shown_clock}" if shown_clock else title

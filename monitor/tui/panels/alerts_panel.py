@@ -10,8 +10,8 @@ from monitor.model.device.throttle_watch import ThrottleEvent
 from monitor.model.report import Alert, Finding, Report, SlowStep
 from monitor.model.steps.series import Curve
 from monitor.model.view import View
-from monitor.tui.drawing.curve_columns import value_at
 from monitor.tui.drawing.rows import Row, printable, wrap
+from monitor.tui.drawing.time_cursor import value_at
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
 from monitor.tui.panels.header import SEVERITY
 

@@ -19,8 +19,9 @@ from textual.widget import Widget
 
 from monitor.keymap import Action, key_of
 from monitor.model.view import View
+from monitor.tui.drawing.characters import patterned
 from monitor.tui.drawing.rows import Row, Span, measured, merged, printable, row_width, spread, text_width
-from monitor.tui.drawing.themes import Palette, PhaseTones, patterned, style
+from monitor.tui.drawing.themes import Palette, PhaseTones, style
 
 BLACK = Color(0, 0, 0)  # the filters take a background and do not use it
 

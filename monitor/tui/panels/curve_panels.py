@@ -14,10 +14,12 @@ from monitor.model.report import MetricRow
 from monitor.model.steps.pace import SINCE
 from monitor.model.steps.series import Curve, metric_place
 from monitor.model.view import View
-from monitor.tui.drawing.chart import MAX_LABEL_WIDTH, Axis, Picture, line, linear
+from monitor.tui.drawing.chart import MAX_LABEL_WIDTH, Axis, linear
 from monitor.tui.drawing.chart import logarithmic as log_axis
-from monitor.tui.drawing.curve_columns import Bucket, Grid, column_of, crossed, ends, fold, footed, grid, value_at
+from monitor.tui.drawing.curve_columns import Bucket, Grid, ends, fold, grid
+from monitor.tui.drawing.line_drawing import Picture, line
 from monitor.tui.drawing.rows import Row, column, fit, merged, row_width, separated, text_width
+from monitor.tui.drawing.time_cursor import column_of, crossed, footed, value_at
 from monitor.tui.panels.base import Panel, ViewOptions, on_board
 from monitor.tui.panels.header import shown_rank
 from monitor.tui.panels.ranks_panel import of_rank

@@ -11,8 +11,8 @@ from textual.events import Click
 from monitor.keymap import FOCUS_NEXT, LANE, LEAP_WORDS, Action
 from monitor.model.view import View
 from monitor.tui.actions import ACTIONS, PANELS
+from monitor.tui.drawing.clock_lanes import GPU_CLOCK, HOST_CLOCK, two_lanes
 from monitor.tui.drawing.rows import Row, row_width, text_width
-from monitor.tui.drawing.timeline import GPU_CLOCK, HOST_CLOCK, two_lanes
 from monitor.tui.panels.base import Rows, ViewOptions
 
 KEY_GAP = 3  # cells between two keys

@@ -11,9 +11,9 @@ from monitor.model.device import device_account
 from monitor.model.device.device_report import Device
 from monitor.model.report import RankRow, Report, Straggler, Wall
 from monitor.model.view import View
+from monitor.tui.drawing.clock_lanes import GPU_CLOCK, clock, shown_phases, with_clock
 from monitor.tui.drawing.rows import Row, bar, column, cut, fit, flow, row_width, text_width, wrap
 from monitor.tui.drawing.themes import BETWEEN, FILL, STARTUP, STEPS, TEARDOWN
-from monitor.tui.drawing.timeline import GPU_CLOCK, clock, shown_phases, with_clock
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
 from monitor.tui.panels.ranks_panel import of_rank
 

@@ -8,8 +8,8 @@ from statistics import fmean
 from monitor import units
 from monitor.model.report import RankRow, Report
 from monitor.model.view import View
+from monitor.tui.drawing.clock_lanes import GPU_CLOCK, HOST_CLOCK
 from monitor.tui.drawing.rows import Row, column, row_width
-from monitor.tui.drawing.timeline import GPU_CLOCK, HOST_CLOCK
 from monitor.tui.panels.base import ScrollPanel, ViewOptions, on_board
 from monitor.tui.panels.header import shown_rank
 

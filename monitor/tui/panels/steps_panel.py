@@ -8,33 +8,13 @@ from collections.abc import Collection
 from monitor import units
 from monitor.model.view import View
 from monitor.tui.drawing.chart import column_axis, label_column
-from monitor.tui.drawing.curve_columns import (
-    Grid,
-    across,
-    column_of,
-    crossed,
-    fold_means,
-    footed,
-    grid,
-    top_limit,
-    value_at,
-)
+from monitor.tui.drawing.clock_lanes import Lane, lane, with_clock
+from monitor.tui.drawing.curve_columns import Grid, across, fold_means, grid, top_limit
 from monitor.tui.drawing.rows import Row, Span, fit, flow, printable, row_width, separated, text_width, wrap
+from monitor.tui.drawing.step_marks import BOTH, CHECKPOINT, EVAL, MARK_WORDS, SLOW, marked, slow_by_throttle
 from monitor.tui.drawing.themes import OTHER
-from monitor.tui.drawing.timeline import (
-    BOTH,
-    CHECKPOINT,
-    EVAL,
-    MARK_WORDS,
-    SLOW,
-    Lane,
-    Layer,
-    lane,
-    marked,
-    slow_by_throttle,
-    stacked,
-    with_clock,
-)
+from monitor.tui.drawing.time_cursor import column_of, crossed, footed, value_at
+from monitor.tui.drawing.timeline import Layer, stacked
 from monitor.tui.panels.base import Panel, ViewOptions, on_board
 from monitor.tui.panels.curve_panels import ABOVE, framed, steps_axis
 from monitor.tui.panels.ranks_panel import of_rank

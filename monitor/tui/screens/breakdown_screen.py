@@ -12,9 +12,9 @@ from monitor.model.report import PhaseRow
 from monitor.model.steps.baseline import WARM_UP, WINDOW
 from monitor.model.steps.series import Curve
 from monitor.model.view import KindRow, View
+from monitor.tui.drawing.clock_lanes import HOST_CLOCK, Lane, lane, two_lanes
 from monitor.tui.drawing.curve_columns import across, fold_means, grid
 from monitor.tui.drawing.rows import Row, Span, column, cut, fit, flow, row_width, skyline, sparkline, text_width, wrap
-from monitor.tui.drawing.timeline import HOST_CLOCK, Lane, lane, two_lanes
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.panels.curve_panels import steps_axis
 from monitor.tui.panels.header import shown_rank

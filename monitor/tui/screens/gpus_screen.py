@@ -14,8 +14,9 @@ from monitor.model.device.throttle_watch import QUIET, ThrottleEvent
 from monitor.model.report import GpuRow
 from monitor.model.steps.series import Curve
 from monitor.model.view import GpuDetail, View, figure_of, stretches
-from monitor.tui.drawing.chart import line, linear
+from monitor.tui.drawing.chart import linear
 from monitor.tui.drawing.curve_columns import fold, grid
+from monitor.tui.drawing.line_drawing import line
 from monitor.tui.drawing.rows import Row, fit, printable, row_width, side_by_side, wrap
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.panels.curve_panels import CHART_GUTTER, band_legend, framed

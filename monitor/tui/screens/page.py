@@ -13,9 +13,9 @@ from textual.events import Key, Resize
 from monitor.keymap import LANE, RESTORE, SCREEN_ACTIONS, SEARCH_ACTIONS, Action
 from monitor.model.view import View
 from monitor.tui.actions import screen_bindings
+from monitor.tui.drawing.clock_lanes import with_clock
 from monitor.tui.drawing.layout import MARGIN
 from monitor.tui.drawing.rows import Row, Span, fit, row_width, spread
-from monitor.tui.drawing.timeline import with_clock
 from monitor.tui.panels.base import Rows, ScrollPanel, ViewOptions, import_modules
 from monitor.tui.panels.footer import Footer
 from monitor.tui.panels.header import Header, header, verdict

@@ -13,8 +13,8 @@ from monitor.model.report import PhaseRow, SlowStep
 from monitor.model.steps.series import Curve, metric_place
 from monitor.model.steps.speed_classes import Bounds
 from monitor.model.view import View
+from monitor.tui.drawing.clock_lanes import GPU_CLOCK, lane, shown_phases, two_lanes
 from monitor.tui.drawing.rows import fit, text_width
-from monitor.tui.drawing.timeline import GPU_CLOCK, lane, shown_phases, two_lanes
 from trainhooks.protocol.events import GpuTime, Step
 from trainhooks.protocol.limits import Number
 

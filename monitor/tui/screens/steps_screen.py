@@ -11,8 +11,8 @@ from monitor.gpu_lines import reasons_in_words
 from monitor.keymap import OPEN, RESTORE
 from monitor.model.steps.series import Curve
 from monitor.model.view import View
+from monitor.tui.drawing.clock_lanes import GPU_CLOCK, HOST_CLOCK, clock
 from monitor.tui.drawing.rows import Row, Span, bar, column, fit, printable, row_width, text_width, wrap
-from monitor.tui.drawing.timeline import GPU_CLOCK, HOST_CLOCK, clock
 from monitor.tui.panels.base import ViewOptions
 from monitor.tui.panels.console_panel import why_no_console
 from monitor.tui.panels.header import shown_rank

@@ -1,0 +1,181 @@
+"""Commands that show runs on the screen: attach, replay, and the list of all."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from monitor.commands.full_screen import can_draw, open_screen
+from monitor.commands.progress import LINE_SECONDS, OBJECT_SECONDS, print_json, print_progress, views
+from monitor.commands.showing import FiniteRange, show, tell_how_to_attach, watching_options
+from monitor.commands.stop_requests import StopRequests
+from monitor.errors import UserError
+
+if TYPE_CHECKING:
+    pass
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--once", is_flag=True, help="Print one screen as plain text and leave.")
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON a second, as `report --json`; ends with the run.")
+@watching_options
+@click.pass_context
+def attach(
+    context: click.Context,
+    run: str | None,
+    once: bool,
+    as_json: bool,
+    on_alert: str | None,
+    bell: bool | None,
+    low_bandwidth: bool,
+) -> None:
+    """Watch a run: the running one, or any other from its records.
+
+    Without a terminal it prints a line of progress now and then, until the run ends.
+    """
+    from monitor import settings
+    from monitor.alert_options import alert_options
+    from monitor.running import recorder_process
+    from monitor.runs import catalogue
+    from monitor.sources.sockets import shortage
+
+    path = catalogue.resolve(run) if run else _choose()
+    alerting = alert_options(bell, on_alert)
+    if (short := shortage()) is not None:
+        click.echo(f"no live socket: {short}; the journals are read instead", err=True)
+    recorder_process.ensure_recorder(path)
+    if once:
+        from monitor.reports.report_json import as_line
+        from monitor.reports.run_summary import screen
+        from monitor.runs.follow import load
+
+        view = load(path)
+        click.echo(as_line(view.report) + "\n" if as_json else screen(view), nl=False)
+        return
+    with alerting.while_attached(path):
+        if as_json:
+            print_json(views(path, OBJECT_SECONDS))
+        elif not can_draw():
+            click.echo(f"no terminal to draw on: a line each {LINE_SECONDS:g} s until the run ends", err=True)
+            print_progress(views(path, LINE_SECONDS))
+        else:
+            how = show(path, settings.saves_bandwidth(low_bandwidth), alerting)
+            if how == "detach" and catalogue.state(path)[0] == "running":
+                tell_how_to_attach(path)
+            context.exit(1 if how is None else 0)
+
+
+def _choose() -> Path:
+    """Return the running run; ask which one if there are several."""
+    from monitor.runs import catalogue
+
+    live = catalogue.live_runs()
+    if not live:
+        raise UserError("no training is running here; `trainmon attach last` shows the last one")
+    if len(live) == 1:
+        return live[0].path
+    if not (os.isatty(0) and os.isatty(2)):
+        named = ", ".join(entry.id for entry in live)
+        raise UserError(f"{len(live)} trainings are running: {named}; say which: trainmon attach RUN")
+    from monitor.reports.runs_table import standing
+
+    for number, entry in enumerate(live, 1):
+        click.echo(f"{number:3}  {entry.id}  {standing(entry)}", err=True)
+    chosen: int = click.prompt("Which one", type=click.IntRange(1, len(live)), default=1, err=True)
+    return live[chosen - 1].path
+
+
+@click.command()
+@click.argument("run", required=False, metavar="[RUN|FILE]")
+@click.option(
+    "--speed",
+    type=FiniteRange(min=0, max=1024),
+    default=1.0,
+    show_default=True,
+    help="Seconds of the recording a second; 0 begins in pause.",
+)
+@click.option("--low-bandwidth", is_flag=True, help="Redraw less, for a slow connection.")
+@click.pass_context
+def replay(context: click.Context, run: str | None, speed: float, low_bandwidth: bool) -> None:
+    """Play a run, or a journal in a file, as if it happened now. Every screen says that it is a replay.
+
+    p pauses and resumes; . and , move by a step, ) and ( by a twentieth of the recording; + and - change the speed.
+    """
+    from monitor.runs.replay import Playback, open_player
+
+    player = open_player(run)
+    if can_draw():
+        from monitor import settings
+        from monitor.tui.feed import load_preferences
+        from monitor.tui.replay_app import ReplayApp
+
+        title = Path(run).stem if run else "replay"
+        slow = settings.saves_bandwidth(low_bandwidth)
+        how = open_screen(
+            ReplayApp(Playback(player, speed), title=title, low_bandwidth=slow, preferences=load_preferences())
+        )
+        context.exit(1 if how is None else 0)
+    if not speed:
+        raise UserError("no key can end the pause without a terminal; say how fast: --speed 10")
+
+    print_progress(Playback(player, speed).views(LINE_SECONDS / max(1.0, speed)))
+
+
+def browse() -> None:
+    """Show the list of runs, and open the chosen ones, until the user quits."""
+    from monitor import settings
+    from monitor.runs.fleet import Fleet
+    from monitor.tui.runs_app import RunsApp
+
+    stops = StopRequests()
+    slow = settings.saves_bandwidth(False)
+    fleet = Fleet()
+    cursor: Path | None = None
+    notice = ""
+    try:
+        while (choice := open_screen(RunsApp(fleet, _compared, stops.stop, cursor, notice))) is not None:
+            what, cursor = choice
+            try:
+                notice = _open(what, cursor, slow, stops)
+            except UserError as error:  # the run has been removed, or is empty
+                notice = str(error)
+    finally:
+        fleet.close()
+    stops.finish()
+
+
+def _open(what: str, path: Path, slow: bool, stops: StopRequests) -> str:
+    """Show one run, and return a message to show on the list afterwards; "" for none."""
+    from monitor.running import recorder_process
+    from monitor.runs.follow import Follower
+    from monitor.runs.replay import Playback, open_player
+    from monitor.tui.app import TrainmonApp
+    from monitor.tui.feed import load_preferences
+    from monitor.tui.replay_app import ReplayApp
+
+    stop = partial(stops.stop, path)
+    if what == "replay":
+        app: TrainmonApp = ReplayApp(
+            Playback(open_player(str(path))), title=path.name, low_bandwidth=slow, preferences=load_preferences()
+        )
+    else:
+        recorder_process.ensure_recorder(path)
+        app = TrainmonApp(
+            Follower(path), title=path.name, stop_training=stop, low_bandwidth=slow, preferences=load_preferences()
+        )
+    return "" if open_screen(app) is not None else "the dashboard crashed; the training is not affected"
+
+
+def _compared(paths: list[Path]) -> str:
+    """Return comparisons of the runs with the first of them, as text."""
+    from monitor.model.comparison.compare import Side, compare
+    from monitor.reports import comparison
+    from monitor.runs.follow import load
+
+    first, *others = [Side(view.report, view.step_seconds) for view in map(load, paths)]
+    return "\n".join(comparison.text(compare(first, other)) for other in others)

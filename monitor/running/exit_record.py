@@ -1,0 +1,84 @@
+"""How a training ended, recorded even on a full disk."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from monitor.running.journal_writer import Writer
+from trainhooks.protocol import events, rundir
+
+if TYPE_CHECKING:
+    from monitor.console.printed_error import PrintedError
+
+
+EXIT_RESERVE = ".exit"  # reserves the disk space of the exit file
+EXIT_RESERVE_BYTES = 4096
+
+
+def reserve_exit_file(run: Path) -> None:
+    """Reserve disk space for the exit file, so that the exit can be recorded on a full disk."""
+    with contextlib.suppress(OSError), open(run / EXIT_RESERVE, "wb", opener=rundir.privately) as out:
+        out.write(b" " * EXIT_RESERVE_BYTES)
+
+
+ERROR_SEARCH_BYTES = 1 << 16  # of the output, in which the error that ended the program is looked for
+SENT_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # what was printed before is no cause
+
+
+def _printed_error(run: Path, returncode: int) -> PrintedError | None:
+    """Return the error that the program printed last, where it failed by itself."""
+    if returncode == 0 or -returncode in SENT_BY_OTHERS:
+        return None
+    from monitor.console.printed_error import printed_error
+
+    try:
+        with open(run / rundir.CONSOLE, "rb", opener=rundir.at_once) as console:
+            console.seek(max(0, os.fstat(console.fileno()).st_size - ERROR_SEARCH_BYTES))
+            text = console.read(ERROR_SEARCH_BYTES).decode(errors="replace")
+        return printed_error(text, str((rundir.read_json(run / rundir.IDENTITY) or {}).get("cwd") or "/"))
+    except Exception:  # no output in a file, or one of a kind that nobody thought of; the exit is recorded without it
+        return None
+
+
+def write_exit(run: Path, writer: Writer | None, returncode: int, oom_kills: int | None = None) -> None:
+    """Record how the training ended. Only for the process that waited for it.
+
+    Args:
+        writer: None where the journal could not be opened.
+        returncode: as in subprocess: negative for a signal.
+        oom_kills: processes that the kernel killed meanwhile, as in `events.Exit`.
+    """
+    code, by_signal = (returncode, None) if returncode >= 0 else (None, -returncode)
+    ended, ended_monotonic = time.time(), time.monotonic()
+    if writer is not None:
+        exit_ = events.Exit(producer="", seq=0, t=ended_monotonic, exit_code=code, signal=by_signal)
+        exit_.oom_kills = oom_kills
+        words = _printed_error(run, returncode)
+        if words is not None:
+            exit_.error, exit_.place = words.error, words.place
+        writer.write(exit_)
+    known: dict[str, object] = {
+        "exit_code": code,
+        "signal": by_signal,
+        "ended": ended,
+        "ended_monotonic": ended_monotonic,
+    }
+    try:
+        rundir.write_json(run / rundir.EXIT, known)
+        (run / EXIT_RESERVE).unlink(missing_ok=True)
+    except OSError:  # a full disk
+        _write_into_reserve(run, known)
+
+
+def _write_into_reserve(run: Path, known: dict[str, object]) -> None:
+    """Overwrite the reserved blocks and rename the file: neither needs disk space."""
+    with contextlib.suppress(OSError):  # the waiting process still returns the code to its caller
+        with open(run / EXIT_RESERVE, "r+b") as out:
+            out.write(json.dumps(known).encode().ljust(EXIT_RESERVE_BYTES))
+        os.replace(run / EXIT_RESERVE, run / rundir.EXIT)

@@ -1,0 +1,126 @@
+"""A finished log, imported as a run. What the log does not contain stays unknown."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import time
+import uuid
+from pathlib import Path
+from typing import BinaryIO
+
+from monitor import __version__
+from monitor.console import line_prefixes
+from monitor.console.log_parser import LogParser, LogSummary
+from monitor.errors import UserError
+from monitor.running import output
+from trainhooks.protocol import encoding, events, rundir
+from trainhooks.protocol.events import Event
+from trainhooks.protocol.journal import Journal
+
+LOG_CHUNK = 1 << 20  # bytes read at once
+FIRST_BYTES = 1 << 20  # bytes that are searched for the first time of day
+
+
+def import_log(source: Path, name: str | None, patterns: tuple[re.Pattern[str], ...]) -> tuple[Path, LogSummary]:
+    """Create a run from a log. Return its directory and a summary.
+
+    Times are those in the log, counted from the first one; the run's start is known only where a line has a
+    date. How the program ended is not known, so the run's state is `lost`.
+
+    Raises:
+        UserError: the log cannot be read, or the run cannot be written.
+    """
+    with open_log(source) as log:
+        wall = _first_time(log.read(FIRST_BYTES))
+        log.seek(0)
+        try:
+            run = _new_run(source, name, wall)
+        except OSError as error:
+            raise UserError(f"the run's directory cannot be made: {error.strerror or error}") from None
+        try:
+            return run, _copy(log, run, wall, patterns)
+        except OSError as error:
+            shutil.rmtree(run, ignore_errors=True)
+            raise UserError(f"{source}: {error.strerror or error}") from None
+
+
+def open_log(source: Path) -> BinaryIO:
+    """Open a log for reading.
+
+    Raises:
+        UserError: it does not exist or is a directory.
+    """
+    try:
+        if source.is_dir():
+            raise UserError(f"{source} is a directory; name the log in it")
+        return open(source, "rb")
+    except OSError as error:
+        raise UserError(f"{source}: {error.strerror or error}") from None
+
+
+def _first_time(head: bytes) -> float | None:
+    """Return the Unix time of the first line with a date, assuming this machine's time zone; None without one."""
+    for line in head.split(b"\n")[:20_000]:
+        wall, _ = line_prefixes.wall(line[:200].decode("utf-8", "replace"))
+        if wall is not None and wall > line_prefixes.DAY:
+            with contextlib.suppress(ValueError, OverflowError):
+                return time.mktime(time.gmtime(wall)) + wall % 1.0
+    return None
+
+
+def _new_run(source: Path, name: str | None, wall: float | None) -> Path:
+    return rundir.new_run(
+        name or source.stem,
+        named=name is not None,
+        imported=True,
+        imported_at=time.time(),
+        imported_from=str(source.absolute()),
+        started=wall,
+        started_monotonic=0.0,
+        host=None,
+        boot_id=None,
+        version=__version__,
+    )
+
+
+def _copy(log: BinaryIO, run: Path, wall: float | None, patterns: tuple[re.Pattern[str], ...]) -> LogSummary:
+    parser = LogParser(patterns)
+    journal = _Writer(rundir.console_journal(run, "import"), wall)
+    console = output.open_append(run / rundir.CONSOLE)
+    try:
+        while data := log.read(LOG_CHUNK):
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(console, rest) :]
+            journal.write(parser.feed(data)[1])
+        journal.write(parser.finish()[1])
+    finally:
+        os.close(console)
+        journal.close()
+    return parser.summary
+
+
+class _Writer:
+    """Write the journal of an import: one producer, whose clock begins with the log."""
+
+    def __init__(self, path: Path, wall: float | None) -> None:
+        self._journal = Journal(path)
+        self._producer = f"console-{uuid.uuid4().hex[:8]}"
+        self._seq = 0
+        self._encode = encoding.encoder()
+        self.write([events.Hello(producer="", seq=0, t=0.0, source="console", wall=wall or 0.0)])
+
+    def write(self, batch: list[Event]) -> None:
+        for event in batch:
+            self._seq += 1
+            event.producer, event.seq = self._producer, self._seq
+        lines = b"".join(self._encode(encoding.to_dict(event)) + b"\n" for event in batch)
+        self._journal.append(lines, len(batch))
+        if self._journal.waiting_events or self._journal.dropped:
+            raise OSError(None, "the journal cannot be written: the disk is full")
+
+    def close(self) -> None:
+        self._journal.close()

@@ -1,0 +1,93 @@
+"""The recorder as a process of its own, for a run that has none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from monitor.running import command, disk_budget, disk_space, output, stopping
+from monitor.running.journal_writer import Writer
+from monitor.running.relay import Relay
+from monitor.runs import catalogue, run_files
+from trainhooks.protocol import process_identity, rundir
+
+if TYPE_CHECKING:
+    pass
+from monitor.running.output_reader import OutputReader
+from monitor.running.recorder import READING_SECONDS, Recorder
+
+
+def acquire_recorder_lock(run: Path) -> tuple[bool, rundir.Lock | None]:
+    """Return whether this process shall record `run`, and the lock that it then holds (None without working locks)."""
+    try:
+        lock = rundir.Lock.acquire(rundir.recorder_lock(run))
+    except OSError:
+        return True, None
+    return lock is not None, lock
+
+
+def ensure_recorder(run: Path) -> None:
+    """Start a recorder for a running run that has none, unless the directory belongs to another user."""
+    with contextlib.suppress(OSError):
+        if run.stat().st_uid != os.getuid():
+            return
+    if process_identity.has_foreign_pids(run_files.identity(run)):  # nothing of its processes is visible from here
+        return
+    if not rundir.run_alive(run) or rundir.lock_held(rundir.recorder_lock(run)):
+        return
+    subprocess.Popen(
+        command.module_command("monitor.running.recorder_process", str(run.absolute())),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        env={key: value for key, value in os.environ.items() if key != rundir.RUN_VARIABLE},
+        start_new_session=True,
+    )
+
+
+def main(path: str) -> None:
+    """Record a run until its training has ended."""
+    run = Path(path)
+    records, lock = acquire_recorder_lock(run)
+    if not records:
+        return
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    writer = Writer(run)
+    relay = Relay(run, writer.note_unpublished)
+    merge = output.Merge.of(run)  # left by a supervisor that died
+    room = disk_space.Preallocation(output.output_files(run))
+    budget = disk_budget.DiskBudget(run, writer.note_budget)
+
+    def ended(seconds: float) -> bool:
+        room.step()
+        budget.step()
+        if merge is not None:
+            merge.step()
+        time.sleep(seconds)
+        if rundir.run_alive(run):
+            return False
+        time.sleep(READING_SECONDS)  # check twice: a process may be handing the run to another one
+        return not rundir.run_alive(run)
+
+    recorder = Recorder(run, writer, lambda: [process.pid for process in catalogue.processes(run)])
+    reading = OutputReader(run)
+    over = threading.Event()
+    threading.Thread(target=stopping.obey_requests, args=(run, over), daemon=True).start()
+    recorder.record(ended)
+    over.set()
+    room.close()
+    disk_space.release_preallocated(output.output_files(run))
+    if merge is not None:
+        merge.finish()
+    reading.finish()
+    writer.close()
+    relay.close()
+    if lock is not None:
+        lock.release()

@@ -76,7 +76,7 @@ class Log(Finder, Body):
     screen_name = "log"
     title = "Console"
     from_end = True
-    of_entries = ("find", "next(-1)", "next(1)")
+    entry_actions = ("find", "next(-1)", "next(1)")
     about = (
         "The newest console lines, progress bars redrawn to the width of the screen. The view follows the"
         " end until you go up; End follows again. A line too long for the screen goes on in the next row.",

@@ -273,7 +273,7 @@ TITLE_CELLS = 12  # cells that the title and the ends of its rule take
 class StepTable(ListBody):
     screen_name = "steps"
     title = "Steps"
-    of_the_list = ("sort(1)", "reverse", "slow")
+    list_actions = ("sort(1)", "reverse", "slow")
     has_lanes = True
     about = (
         "One row per step for the latest steps and every slow step; older steps are averaged over ranges, and the first"

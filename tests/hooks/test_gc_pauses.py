@@ -1,4 +1,4 @@
-"""Garbage collection as the device's lane tells of it. Nothing here has a GPU."""
+"""Garbage collection as the interpreter tells of it; what the device's lane tells is in `simulated_device`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ import pytest
 
 from trainhooks.recording import gc_pauses
 from trainhooks.recording.gc_pauses import LateWakes, Pauses
-
-from .conftest import Trainings
-from .test_gpu_clock import FAKE, gpu_times
 
 MS = 1_000_000
 
@@ -92,92 +89,6 @@ def test_pauses_are_unknown_while_not_watched() -> None:
 
 
 # In a training
-
-COLLECTS = """
-import gc
-gc.disable()
-class Slow:
-    def __del__(self): sleep(0.05)
-def collect():
-    slow = Slow()
-    slow.itself = slow
-    del slow
-    gc.collect()
-def listening(): return sum(hasattr(each, '_trainhooks_pauses') for each in gc.callbacks)
-"""
-
-
-def test_collections_are_sent_with_timed_steps(train: Trainings) -> None:
-    told = train(
-        FAKE
-        + COLLECTS
-        + """
-atexit.register(lambda: print('at the end', listening()))
-th.init()
-while not listening(): sleep(0.01)
-for i in th.steps(range(8)):
-    with th.phase('forward'):
-        work(0.01)
-        if i == 3: sleep(0.02); collect()
-    if i == 5: collect()
-    if i < 7: sleep(0.01)
-    else: wait()
-print('in a step', listening())
-with th.span('eval'): collect()
-"""
-    )
-    times = gpu_times(told)
-    assert told.out.startswith("in a step 1\nat the end 0\n")
-    assert all("gc_phases" in event for event in times.values()), "none is told, too"
-    (forward,), (other,) = times[4]["gc_phases"], times[6]["gc_phases"]
-    assert forward[0] == "forward" and other[0] == "other" and 0.05 <= forward[1] <= told.steps[3]["duration"]
-    assert all(times[step]["gc_phases"] == [] for step in (1, 2, 3, 5, 7))
-    between = {step: event["gc"] for step, event in times.items() if "gc" in event}
-    assert list(between) == [2, 3, 4, 5, 6, 7, 8] and all(between[step] == 0.0 for step in (2, 3, 4, 6, 8))
-    assert between[5] == pytest.approx(forward[1]), "the device had done all that was queued when it began"
-    assert between[7] >= max(0.05, other[1])
-
-
-@pytest.mark.parametrize(
-    ("setup", "environment"), [("cuda.initialized = False", {}), ("", {"TRAINMON_GPU_CLOCK": "0"})]
-)
-def test_collections_are_not_watched_without_a_timed_device(
-    train: Trainings, setup: str, environment: dict[str, str]
-) -> None:
-    told = train(
-        FAKE
-        + COLLECTS
-        + f"""
-{setup}
-for i in th.steps(range(4)):
-    sleep(0.06)
-    if listening(): print('it listens')
-written()
-print(gc.callbacks)
-""",
-        **environment,
-    )
-    assert told.out == "[]\n[]\n" and told.kind("gpu_time") == []
-
-
-def test_a_forked_child_does_not_watch_collections(train: Trainings) -> None:
-    told = train(
-        FAKE
-        + COLLECTS
-        + """
-th.init()
-while not listening(): sleep(0.01)
-read, write = os.pipe()
-child = os.fork()
-if not child:
-    gc.collect()
-    os.write(write, str(listening()).encode())
-    os._exit(0)
-os.waitpid(child, 0)
-print(os.read(read, 9).decode(), listening())
-"""
-    )
-    assert told.out.startswith("0 1\n")
 
 
 class Collector:

@@ -11,7 +11,7 @@ from tests.simulated_device.plays import Plays
 
 # Steps of half a second are all timed: a timed one costs a thousandth of that.
 PRELUDE = """
-import atexit, os, sys, threading, time
+import atexit, os, sys, threading, time, types
 from tests.simulated_device import Device, begin, mutants
 from tests.simulated_device.install import install_fake
 from tests.simulated_device.workloads import breathe
@@ -39,9 +39,12 @@ def aside(call):
 
 
 def timed(told: Told, misdeeds: str = "[]") -> dict[int, dict[str, float]]:
-    """The phases of the steps that were timed; nothing forbidden was done."""
+    """The phases of the steps that were timed; each is told once, and nothing forbidden was done."""
     assert told.out.splitlines()[-1] == misdeeds, told.out
-    return {event["step"]: dict(event["phases"]) for event in told.kind("gpu_time") if "seconds" in event}
+    events = told.kind("gpu_time")
+    steps = [event["step"] for event in events]
+    assert len(set(steps)) == len(steps) and set(steps) <= set(told.indices)
+    return {event["step"]: dict(event["phases"]) for event in events if "seconds" in event}
 
 
 def run(play: Plays, script: str, misdeeds: str = "[]") -> tuple[Told, dict[int, dict[str, float]]]:
@@ -58,13 +61,21 @@ def test_steps_of_half_a_second_are_all_timed(play: Plays) -> None:
 
 CAPTURED_ASIDE = """
 if MUTANT: mutants.apply(MUTANT, face)
+class Tensor:
+    is_cuda, is_cpu, dtype, device = True, False, 'f32', types.SimpleNamespace(index=0)
+    def numel(self): return 1
+    def detach(self): raise RuntimeError
+copied = []
+sys.modules['torch'].empty = lambda *_, **__: copied.append(second.capture)  # to where a value would be copied
 graph = cuda.CUDAGraph()
 for i in th.steps(range(12)):
     if i == 4: aside(lambda: (cuda.set_device(1), graph.capture_begin()))
     if i == 8: aside(lambda: (cuda.set_device(1), graph.capture_end()))
+    th.log(loss=Tensor())
     forward(); backward(); finish()
     if i == 6: device.host(15.0); breathe()  # the background thread looks at the devices each ten seconds
 finish()
+assert len(copied) > 4 and not any(copied), 'values are copied, but in no capture'
 """
 
 
@@ -80,8 +91,8 @@ def test_who_is_blind_to_captures_breaks_it(play: Plays) -> None:
 
 
 def test_a_capture_of_its_own_is_left_alone(play: Plays) -> None:
-    """It begins inside a phase, and lasts into the next step; meanwhile a value is logged and the devices are due."""
-    _, times = run(
+    """It begins inside a phase, and lasts into the next step; meanwhile the devices are due. Later, torch compiles."""
+    told, times = run(
         play,
         """
 graph = cuda.CUDAGraph()
@@ -95,9 +106,11 @@ for i in th.steps(range(10)):
     if i > 4: graph.replay()
     backward()
     if i not in (3, 4): finish()
+    face.compiling = i == 7
 """,
     )
-    assert not set(times) & {4, 5} and set(times) >= {1, 2, 3, 7, 8, 9}
+    assert not set(times) & {4, 5, 8, 9} and set(times) >= {1, 2, 3, 7, 10}
+    assert {event["step"] for event in told.kind("gpu_time")} >= {4, 5}, "they are counted as given up"
 
 
 @pytest.mark.parametrize("error", ["an illegal memory access was encountered", "device-side assert triggered"])
@@ -126,6 +139,7 @@ def test_a_child_touches_nothing(play: Plays) -> None:
     told = play.script(
         PRELUDE
         + """
+from trainhooks import session
 loop = th.steps(range(8))
 for i in loop:
     forward(); finish()
@@ -133,6 +147,8 @@ for i in loop:
         child = os.fork()
         if child == 0:
             before = dict(face.calls)
+            assert not session.device.watching
+            th.log(a=1.0)
             for _ in loop: forward(); finish()
             with th.step(): backward()
             os._exit(1 if face.misdeeds or face.calls != before else 0)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import sample_views as views
+from syrupy.assertion import SnapshotAssertion
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from textual.drivers.headless_driver import HeadlessDriver
 
 from monitor.model.view import View
@@ -14,6 +17,8 @@ from monitor.tui.app import TrainmonApp
 from monitor.tui.drawing.characters import TerminalCapabilities
 from monitor.tui.drawing.themes import PALETTES, PhaseTones
 from monitor.tui.panels.base import ViewOptions
+
+LETTERS = string.ascii_letters + string.digits + string.punctuation  # styles of one screen
 
 
 class HandFeed:
@@ -50,6 +55,32 @@ def app_on() -> AppOnView:
 def text_of(app: TrainmonApp) -> str:
     """What is on the screen, as text."""
     return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+def drawn(app: TrainmonApp) -> str:
+    """What is on the screen, as text; below it a letter for the style of each cell, and what the letters stand for."""
+    letters: dict[str, str] = {}
+    rows = []
+    for strip in app.screen._compositor.render_strips():
+        cells = ((letters.setdefault(str(each.style), LETTERS[len(letters)]), each.cell_length) for each in strip)
+        rows.append("".join(letter * length for letter, length in cells))
+    plain = "\n".join(line.rstrip() for line in text_of(app).split("\n"))
+    styles = "\n".join(f"{letter} {style}" for style, letter in letters.items())
+    return "\n\n".join((plain, "\n".join(rows), styles)) + "\n"
+
+
+class Texts(SingleFileSnapshotExtension):
+    _write_mode = WriteMode.TEXT
+    _file_extension = "txt"
+
+    def serialize(self, data: str, **_: object) -> str:
+        return data
+
+
+@pytest.fixture
+def held(snapshot: SnapshotAssertion) -> SnapshotAssertion:
+    """Compares a text with the one in `__snapshots__`."""
+    return snapshot.use_extension(Texts)
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
-"""Pictures of every screen. After a wanted change: make snapshots, then look at the differences."""
+"""Every screen as rows and styles, the themes as pictures. After a wanted change: make snapshots, and read the diff."""
 
 import pytest
 import sample_views as views
 from by_hand import press
+from conftest import drawn
 
 SIZES = [(160, 45), (120, 30), (80, 24), (60, 15), (20, 5)]
 STATES = {
@@ -28,26 +29,8 @@ KEYS = {
     "quit": ["ctrl+c"],
     "paused": ["p"],
     "console": ["6", "f"],
-    "paper": ["t"],
-    "contrast": ["t", "t"],
-    "colour_blind": ["t", "t", "t"],
 }
-
-
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-def test_running(snap_compare, app_on, size) -> None:
-    assert snap_compare(app_on(views.running()), terminal_size=size)
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_states(snap_compare, app_on, state) -> None:
-    assert snap_compare(app_on(STATES[state]()), terminal_size=(120, 36))
-
-
-def test_the_table_of_ranks(snap_compare, app_on) -> None:
-    assert snap_compare(app_on(views.eight_ranks()), press=["8"], terminal_size=(160, 45))
-
-
+THEMES = {"night": [], "paper": ["t"], "contrast": ["t", "t"], "colour_blind": ["t", "t", "t"]}
 SCREENS = {
     "findings": (views.running, ["w"]),
     "page": (views.running, ["w", "enter"]),
@@ -65,14 +48,50 @@ SCREENS = {
 }
 
 
+@pytest.fixture
+def shown(app_on):
+    """`await shown(view, keys, size)`: what is on the screen then."""
+
+    async def draw(view, keys=(), size=(160, 45), **options) -> str:
+        app = app_on(view, **options)
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            await press(pilot, *keys)
+            await pilot.wait_for_scheduled_animations()
+            await pilot.pause()
+            return drawn(app)
+
+    return draw
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_running(held, shown, size) -> None:
+    assert await shown(views.running(), size=size) == held
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_states(held, shown, state) -> None:
+    assert await shown(STATES[state](), size=(120, 36)) == held
+
+
+async def test_the_table_of_ranks(held, shown) -> None:
+    assert await shown(views.eight_ranks(), ["8"]) == held
+
+
 @pytest.mark.parametrize("size", [(160, 45), (80, 24), (60, 15)], ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("name", SCREENS)
-def test_screens(snap_compare, app_on, name, size) -> None:
+async def test_screens(held, shown, name, size) -> None:
     make, keys = SCREENS[name]
-    assert snap_compare(app_on(make()), run_before=lambda pilot: press(pilot, *keys), terminal_size=size)
+    assert await shown(make(), keys, size) == held
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_keys(snap_compare, app_on, name) -> None:
-    app = app_on(views.running(), stop_training=lambda say: None)
-    assert snap_compare(app, run_before=lambda pilot: press(pilot, *KEYS[name]), terminal_size=(160, 45))
+async def test_keys(held, shown, name) -> None:
+    assert await shown(views.running(), KEYS[name], stop_training=lambda say: None) == held
+
+
+@pytest.mark.parametrize("name", THEMES)
+def test_themes(snap_compare, app_on, name) -> None:
+    assert snap_compare(
+        app_on(views.running()), run_before=lambda pilot: press(pilot, *THEMES[name]), terminal_size=(160, 45)
+    )

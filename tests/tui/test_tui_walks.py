@@ -16,7 +16,6 @@ from conftest import HandFeed, text_of
 from pictures import RECORDINGS, Still, every_screen, of_recording, the_runs
 from sample_fleet import HandRuns, fleet
 from syrupy.assertion import SnapshotAssertion
-from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from textual.app import App
 
 from monitor.tui.app import TrainmonApp
@@ -45,19 +44,6 @@ WALKS = (
     ("two-lanes", 1.0, (160, 45)),
 )
 SIZES = ((200, 60), (160, 45), (120, 40), (80, 24), (60, 15))
-
-
-class Texts(SingleFileSnapshotExtension):
-    _write_mode = WriteMode.TEXT
-    _file_extension = "txt"
-
-    def serialize(self, data: str, **_: object) -> str:
-        return data
-
-
-@pytest.fixture
-def held(snapshot: SnapshotAssertion) -> SnapshotAssertion:
-    return snapshot.use_extension(Texts)
 
 
 @pytest.fixture(scope="module")

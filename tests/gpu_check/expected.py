@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
-SHARED = ("common.py", "models.py")  # what several scripts import
+SHARED = ("common.py", "hf.py", "models.py")  # what several scripts import
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Case:
     accepted: tuple[str, ...] = ()  # codes of which one must come first; none: the script is healthy
     allowed: Mapping[str, str] = field(default_factory=dict)  # further codes that are true here, and why
     gain: bool = True  # whether the mended twin's samples a second say what mending is worth
+    options: tuple[str, ...] = ()  # of the script's own
     beside: bool = False  # the check itself starts another program on the GPU meanwhile
     needs: str | None = None  # a package that may be missing
     at_least: float = 0.0  # seconds of training without which the cause cannot show
@@ -28,7 +29,8 @@ class Case:
 
     @property
     def name(self) -> str:
-        return Path(self.script).stem + ("_beside" if self.beside else "")
+        words = [Path(self.script).stem, *(word.strip("-") for word in self.options)]
+        return "_".join([*words, "beside"] if self.beside else words)
 
 
 SMALL_KERNELS = {"launch-bound": "its kernels are short, too", "small-batch": "a step is little work, too"}
@@ -81,7 +83,7 @@ WELL = (
     Case("well_cuda_graph.py"),
     Case("well_lora.py"),
     Case("well_ppo.py"),
-    Case("well_nanogpt_compiled.py", allowed=SHORT),
+    Case("well_nanogpt.py", options=("--compiled",), allowed=SHORT),
     Case("well_lightning.py", needs="lightning"),
     Case("well_trl_sft.py", needs="trl"),
 )

@@ -48,7 +48,8 @@ class Programs:
 
 
 def command(case: Case, seconds: float, device: str, mended: bool) -> list[str]:
-    words = [sys.executable, str(SCRIPTS / case.script), "--device", device, "--seconds", f"{seconds:.1f}"]
+    options = (*case.options, "--device", device, "--seconds", f"{seconds:.1f}")
+    words = [sys.executable, str(SCRIPTS / case.script), *options]
     # What is wrong with a script beside which the check runs another program is that program alone.
     return [*words, "--mended"] if mended or case.beside else words
 

@@ -35,6 +35,15 @@ def wait_for_turn():
         time.sleep(0.02)
 
 
+def learn(optimizer, loss, step=None, every=1):
+    """One update by a loss, which is printed at each `every`-th step."""
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()
+    if step is not None and step % every == 0:
+        print(f"step {step}: loss {loss.item():.4f}")
+
+
 class Meter:
     """Samples a second between two moments at which the device had nothing left to do: after the warm-up, at the end.
 
@@ -46,7 +55,7 @@ class Meter:
         self.seconds = given.seconds
         self.cuda = given.device == "cuda"
         self.warm = 1 if given.cpu else warm
-        self.steps = self.samples = 0
+        self.count = self.samples = 0
         self.first = self.since = self.rate = None
 
     def _now(self):
@@ -56,20 +65,28 @@ class Meter:
 
     def over(self, samples):
         """To be called at the end of each step with the samples it has used. Returns whether it was the last one."""
-        self.steps += 1
+        self.count += 1
         now = time.perf_counter()
         if self.since is None:
             self.first = self.first or now
-            if self.steps >= self.warm or (self.steps > 1 and now - self.first > self.seconds / 4):
+            if self.count >= self.warm or (self.count > 1 and now - self.first > self.seconds / 4):
                 self.since = self._now()
             return False
         self.samples += samples
         return now - self.since >= self.seconds
+
+    def steps(self, samples):
+        """Yield the numbers of steps that use so many samples each, until the time is over; tell then."""
+        step = 0
+        while step == 0 or not self.over(samples):
+            yield step
+            step += 1
+        self.tell()
 
     def tell(self, **more):
         """The line for whoever has started the script."""
         if self.since is not None and self.samples:
             self.rate = self.samples / (self._now() - self.since)
         peak = torch.cuda.max_memory_allocated() / 2**30 if self.cuda else None
-        told = {"samples_per_second": self.rate, "steps": self.steps, "peak_gib": peak, **more}
+        told = {"samples_per_second": self.rate, "steps": self.count, "peak_gib": peak, **more}
         print(json.dumps(told), flush=True)

@@ -44,6 +44,12 @@ class GPT(nn.Module):
         return F.cross_entropy(logits.view(-1, self.vocab), targets.reshape(-1))
 
 
+def gpt(given, context=1024, attention=fused_attention, **size):
+    """A GPT on the device; on the CPU the smallest."""
+    size = dict(width=32, layers=1, heads=2, vocab=64) if given.cpu else size
+    return GPT(**size, context=context, attention=attention).to(given.device)
+
+
 class Residual(nn.Module):
     def __init__(self, channels, out, stride):
         super().__init__()
@@ -81,3 +87,11 @@ def tokens(rows, length, vocab, device="cpu"):
     ids = torch.randint(vocab, (rows, 1), device=device) + 7 * torch.arange(length + 1, device=device)
     ids = ids % vocab
     return ids[:, :-1], ids[:, 1:]
+
+
+def predict(model, texts, batch):
+    """The loss in bf16 of so many texts, drawn at random."""
+    ids, targets = texts
+    rows = torch.randint(len(ids), (batch,), device=ids.device)
+    with torch.autocast(ids.device.type, torch.bfloat16):
+        return model(ids[rows], targets[rows])

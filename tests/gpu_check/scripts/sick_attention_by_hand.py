@@ -3,8 +3,8 @@
 import math
 
 import torch
-from common import Meter, options
-from models import GPT, fused_attention, tokens
+from common import Meter, learn, options
+from models import fused_attention, gpt, predict, tokens
 
 given = options()
 length = 16 if given.cpu else 2048
@@ -17,21 +17,12 @@ def attention(q, k, v):
     return torch.softmax(scores, -1) @ v
 
 
-size = dict(width=32, layers=1, heads=2, vocab=64) if given.cpu else dict(width=768, layers=8, heads=12)
 batch = 1 if given.cpu else 4
-model = GPT(**size, context=length, attention=fused_attention if given.mended else attention).to(given.device)
+model = gpt(
+    given, width=768, layers=8, heads=12, context=length, attention=fused_attention if given.mended else attention
+)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-ids, targets = tokens(64, length, model.vocab, given.device)
-meter = Meter(given)
-for step in range(10**9):
-    rows = torch.randint(64, (batch,), device=given.device)
-    with torch.autocast(given.device, torch.bfloat16):
-        loss = model(ids[rows], targets[rows])
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-    if step % 20 == 0:
-        print(f"step {step}: loss {loss.item():.3f}")
-    if meter.over(batch):
-        break
-meter.tell()
+texts = tokens(64, length, model.vocab, given.device)
+for step in Meter(given).steps(batch):
+    loss = predict(model, texts, batch)
+    learn(optimizer, loss, step, every=20)

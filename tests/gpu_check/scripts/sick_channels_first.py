@@ -1,7 +1,7 @@
 """Sick: convolutions in bf16 over images channels first, which are turned round for each. Mended: channels last."""
 
 import torch
-from common import Meter, options
+from common import Meter, learn, options
 from models import ResNet
 from torch import nn
 
@@ -14,15 +14,7 @@ model = model.to(memory_format=layout)
 batches = [each.contiguous(memory_format=layout) for each in images]
 labels = torch.randint(1000, (4, rows), device=given.device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-meter = Meter(given)
-for step in range(10**9):
+for step in Meter(given).steps(rows):
     with torch.autocast(given.device, torch.bfloat16):
         loss = nn.functional.cross_entropy(model(batches[step % 4]), labels[step % 4])
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-    if step % 50 == 0:
-        print(f"step {step}: loss {loss.item():.3f}")
-    if meter.over(rows):
-        break
-meter.tell()
+    learn(optimizer, loss, step, every=50)

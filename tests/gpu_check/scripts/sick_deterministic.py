@@ -5,7 +5,7 @@ import os
 os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
 
 import torch
-from common import Meter, options
+from common import Meter, learn, options
 from torch import nn
 
 given = options()
@@ -31,14 +31,6 @@ class Layer(nn.Module):
 model = nn.Sequential(*[Layer() for _ in range(layers)], nn.Linear(width, 10)).to(given.device)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
 x, labels = torch.randn(nodes, width, device=given.device), torch.randint(10, (nodes,), device=given.device)
-meter = Meter(given, warm=3)
-for step in range(10**9):
+for step in Meter(given, warm=3).steps(nodes):
     loss = nn.functional.cross_entropy(model(x), labels)
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-    if step % 20 == 0:
-        print(f"step {step}: loss {loss.item():.3f}")
-    if meter.over(nodes):
-        break
-meter.tell()
+    learn(optimizer, loss, step, every=20)

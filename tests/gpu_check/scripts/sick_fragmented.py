@@ -4,13 +4,12 @@ over and over. Mended: a few lengths only."""
 import random
 
 import torch
-from common import Meter, options
-from models import GPT, tokens
+from common import Meter, learn, options
+from models import gpt, tokens
 
 given = options()
-size = dict(width=32, layers=1, heads=2, vocab=64) if given.cpu else dict(width=1024, layers=8, heads=16, vocab=16384)
 batch, longest = (1, 64) if given.cpu else (8, 1024)
-model = GPT(**size, context=longest).to(given.device)
+model = gpt(given, width=1024, layers=8, heads=16, vocab=16384, context=longest)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 ids, targets = tokens(128, longest, model.vocab, given.device)
 shuffled = random.Random(0)
@@ -20,9 +19,7 @@ def train(length):
     rows = torch.randint(128, (batch,), device=given.device)
     with torch.autocast(given.device, torch.bfloat16):
         loss = model(ids[rows, :length], targets[rows, :length])
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
+    learn(optimizer, loss)
     return loss.detach()
 
 

@@ -1,7 +1,7 @@
 """Sick: a REINFORCE step asks generate() for one answer after the other. Mended: for all of them at once."""
 
 import torch
-from common import Meter, options
+from common import Meter, learn, options
 from transformers import LlamaConfig, LlamaForCausalLM
 
 given = options()
@@ -13,8 +13,7 @@ config = LlamaConfig(
 )  # fmt: skip
 model = LlamaForCausalLM(config).to(given.device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
-meter = Meter(given, warm=2)
-for step in range(10**9):
+for step in Meter(given, warm=2).steps(prompts):
     asked = torch.randint(2, 1024, (prompts, 8), device=given.device)
     model.eval()
     with torch.no_grad():
@@ -27,10 +26,5 @@ for step in range(10**9):
         logits = model(input_ids=said[:, :-1]).logits.float()
     chosen = torch.log_softmax(logits, -1).gather(-1, said[:, 1:, None]).squeeze(-1).mean(1)
     loss = -(chosen * (reward - reward.mean())).mean()
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
+    learn(optimizer, loss)
     print(f"step {step}: reward {reward.mean().item():.3f}")
-    if meter.over(prompts):
-        break
-meter.tell()

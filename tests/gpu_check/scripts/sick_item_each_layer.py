@@ -26,8 +26,7 @@ model = nn.Sequential(*[Layer() for _ in range(layers)], nn.Linear(width, 10)).t
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 data = torch.randn(8, rows, width, device=given.device)
 labels = data[..., :10].argmax(-1)
-meter = Meter(given)
-for step in range(10**9):
+for step in Meter(given).steps(rows):
     with torch.autocast(given.device, torch.bfloat16):
         loss = nn.functional.cross_entropy(model(data[step % 8]), labels[step % 8])
     optimizer.zero_grad(set_to_none=True)
@@ -42,6 +41,3 @@ for step in range(10**9):
     optimizer.step()
     if step % 100 == 0:
         print(f"step {step}: loss {loss.item():.3f}")
-    if meter.over(rows):
-        break
-meter.tell()

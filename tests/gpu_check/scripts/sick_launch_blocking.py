@@ -7,25 +7,14 @@ if "--mended" not in sys.argv:
     os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
 
 import torch
-from common import Meter, options
-from models import GPT, tokens
+from common import Meter, learn, options
+from models import gpt, predict, tokens
 
 given = options()
-size = dict(width=32, layers=1, heads=2, vocab=64) if given.cpu else dict(width=512, layers=12, heads=8, vocab=8192)
 batch, length = (1, 8) if given.cpu else (16, 256)
-model = GPT(**size).to(given.device)
+model = gpt(given, width=512, layers=12, heads=8, vocab=8192)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-ids, targets = tokens(128, length, model.vocab, given.device)
-meter = Meter(given)
-for step in range(10**9):
-    rows = torch.randint(128, (batch,), device=given.device)
-    with torch.autocast(given.device, torch.bfloat16):
-        loss = model(ids[rows], targets[rows])
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-    if step % 50 == 0:
-        print(f"step {step}: loss {loss.item():.3f}")
-    if meter.over(batch):
-        break
-meter.tell()
+texts = tokens(128, length, model.vocab, given.device)
+for step in Meter(given).steps(batch):
+    loss = predict(model, texts, batch)
+    learn(optimizer, loss, step, every=50)

@@ -6,15 +6,14 @@ import os
 import tempfile
 
 import torch
-from common import Meter, options
-from models import GPT, tokens
+from common import Meter, learn, options
+from models import gpt, predict, tokens
 
 given = options()
-size = dict(width=32, layers=1, heads=2, vocab=64) if given.cpu else dict(width=512, layers=8, heads=8, vocab=8192)
 batch, length = (1, 8) if given.cpu else (16, 256)
-model = GPT(**size).to(given.device)
+model = gpt(given, width=512, layers=8, heads=8, vocab=8192)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-ids, targets = tokens(128, length, model.vocab, given.device)
+texts = tokens(128, length, model.vocab, given.device)
 meter = Meter(given)
 with tempfile.TemporaryDirectory() as directory:
     logging.basicConfig(filename=os.path.join(directory, "train.log"), level=logging.INFO)
@@ -29,12 +28,8 @@ with tempfile.TemporaryDirectory() as directory:
         log.info(json.dumps(row))
 
     for step in range(10**9):
-        rows = torch.randint(128, (batch,), device=given.device)
-        with torch.autocast(given.device, torch.bfloat16):
-            loss = model(ids[rows], targets[rows])
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
+        loss = predict(model, texts, batch)
+        learn(optimizer, loss)
         if not given.mended or step % 100 == 0:
             write_down(step, loss)
             print(f"step {step}: loss {loss.item():.3f}")

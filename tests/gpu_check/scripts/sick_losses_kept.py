@@ -1,7 +1,7 @@
 """Sick: losses are kept in a list with all that their backward would need. Mended: detached."""
 
 import torch
-from common import Meter, options
+from common import Meter, learn, options
 from torch import nn
 
 given = options()
@@ -19,9 +19,7 @@ for step in range(10**9):
         loss = (made.float() - data[step % 4].mean(-1, keepdim=True)).square().mean()
         # A look at how the outputs spread: its graph holds a first layer's activations, and nothing frees them.
         spread = model[0](data[step % 4][: rows // 8]).float().std()
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
+    learn(optimizer, loss)
     history.append(spread.detach() if given.mended else spread)
     if step % 50 == 0:
         print(f"step {step}: loss {loss.item():.3f}, spread {history[-1].item():.3f}")

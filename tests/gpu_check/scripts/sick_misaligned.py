@@ -1,7 +1,7 @@
 """Sick: widths that no tensor core likes, 1,021 and a vocabulary of 50,257. Mended: the next multiples of 64."""
 
 import torch
-from common import Meter, options
+from common import Meter, learn, options
 from torch import nn
 
 given = options()
@@ -23,16 +23,8 @@ class Layer(nn.Module):
 model = nn.Sequential(nn.Embedding(vocab, width), *[Layer() for _ in range(layers)], nn.Linear(width, vocab))
 model = model.to(given.device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-meter = Meter(given, warm=3)
-for step in range(10**9):
+for step in Meter(given, warm=3).steps(rows):
     ids = torch.randint(vocab, (rows,), device=given.device)
     with torch.autocast(given.device, torch.bfloat16):
         loss = nn.functional.cross_entropy(model(ids), (ids + 7) % vocab)
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-    if step % 20 == 0:
-        print(f"step {step}: loss {loss.item():.3f}")
-    if meter.over(rows):
-        break
-meter.tell()
+    learn(optimizer, loss, step, every=20)

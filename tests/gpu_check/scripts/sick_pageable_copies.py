@@ -1,7 +1,7 @@
 """Sick: each batch of images goes to the GPU by a copy from ordinary memory. Mended: pinned, and not waited for."""
 
 import torch
-from common import Meter, options
+from common import Meter, learn, options
 from models import ResNet
 from torch import nn
 
@@ -14,17 +14,9 @@ batches = [torch.rand(rows, 3, side, side).to(memory_format=torch.channels_last)
 labels = [torch.randint(1000, (rows,)) for _ in range(4)]
 if given.mended and not given.cpu:
     batches, labels = [each.pin_memory() for each in batches], [each.pin_memory() for each in labels]
-meter = Meter(given)
-for step in range(10**9):
+for step in Meter(given).steps(rows):
     images = batches[step % 4].to(given.device, non_blocking=given.mended)
     wanted = labels[step % 4].to(given.device, non_blocking=given.mended)
     with torch.autocast(given.device, torch.bfloat16):
         loss = nn.functional.cross_entropy(model(images), wanted)
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-    if step % 50 == 0:
-        print(f"step {step}: loss {loss.item():.3f}")
-    if meter.over(rows):
-        break
-meter.tell()
+    learn(optimizer, loss, step, every=50)

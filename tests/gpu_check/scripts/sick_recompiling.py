@@ -1,7 +1,7 @@
 """Sick: each batch is as long as its longest text, and each length is compiled anew. Mended: one length for all."""
 
 import torch
-from common import Meter, options
+from common import Meter, learn, options
 from torch import nn
 
 given = options()
@@ -10,17 +10,9 @@ model = nn.Sequential(*[nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Lay
 model = model.to(given.device)
 compiled = torch.compile(model, dynamic=False, backend="eager" if given.cpu else "inductor")
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-meter = Meter(given, warm=1)
-for step in range(10**9):
+for step in Meter(given, warm=1).steps(rows):
     length = longest if given.mended else longest // 2 + (37 * step) % (longest // 2) + 1
     batch = torch.randn(rows, length, width, device=given.device)
     with torch.autocast(given.device, torch.bfloat16):
         loss = (compiled(batch) - batch).square().mean()
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-    if step % 20 == 0:
-        print(f"step {step}: loss {loss.item():.3f}")
-    if meter.over(rows):
-        break
-meter.tell()
+    learn(optimizer, loss, step, every=20)

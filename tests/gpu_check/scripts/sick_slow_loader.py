@@ -4,7 +4,7 @@ import os
 import zlib
 
 import torch
-from common import Meter, options
+from common import Meter, learn, options
 from models import ResNet
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -42,11 +42,7 @@ if __name__ == "__main__":
         labels = labels.to(given.device, non_blocking=True)
         with torch.autocast(given.device, torch.bfloat16):
             loss = nn.functional.cross_entropy(model(images), labels)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        if step % 50 == 0:
-            print(f"step {step}: loss {loss.item():.3f}")
+        learn(optimizer, loss, step, every=50)
         if meter.over(rows):
             break
     meter.tell()

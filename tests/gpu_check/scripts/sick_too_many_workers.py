@@ -4,7 +4,7 @@ import os
 import time
 
 import torch
-from common import Meter, options
+from common import Meter, learn, options
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -43,11 +43,7 @@ if __name__ == "__main__":
         first = first or time.perf_counter() - began
         batch = batch.to(given.device, non_blocking=True)
         loss = (model(batch) - batch).square().mean()
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        if step % 500 == 0:
-            print(f"step {step}: loss {loss.item():.3f}")
+        learn(optimizer, loss, step, every=500)
         if meter.over(rows):
             break
     meter.tell(first_batch_after=first)

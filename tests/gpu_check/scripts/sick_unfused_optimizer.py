@@ -1,7 +1,7 @@
 """Sick: AdamW goes through six hundred small tensors one by one. Mended: fused, a few kernels for all of them."""
 
 import torch
-from common import Meter, options
+from common import Meter, learn, options
 from torch import nn
 
 given = options()
@@ -10,14 +10,6 @@ model = nn.Sequential(*[nn.Linear(width, width) for _ in range(layers)], nn.Line
 kind = dict(fused=True) if given.mended else dict(foreach=False)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, **kind)
 data = torch.randn(16, rows, width, device=given.device)
-meter = Meter(given)
-for step in range(10**9):
+for step in Meter(given).steps(rows):
     loss = (model(data[step % 16]) - data[step % 16].mean(-1, keepdim=True)).square().mean()
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-    if step % 50 == 0:
-        print(f"step {step}: loss {loss.item():.4f}")
-    if meter.over(rows):
-        break
-meter.tell()
+    learn(optimizer, loss, step, every=50)

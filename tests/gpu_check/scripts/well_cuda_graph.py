@@ -36,8 +36,7 @@ else:
     with torch.cuda.graph(graph):
         loss = train()
 
-meter = Meter(given, warm=20)
-for step in range(10**9):
+for step in Meter(given, warm=20).steps(rows):
     x.copy_(data[step % 32])
     y.copy_(wanted[step % 32])
     if given.cpu:
@@ -46,6 +45,3 @@ for step in range(10**9):
         graph.replay()
     if step % 200 == 0:
         print(f"step {step}: loss {loss.item():.4f}")
-    if meter.over(rows):
-        break
-meter.tell()

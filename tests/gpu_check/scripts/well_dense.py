@@ -1,7 +1,7 @@
 """Healthy: large matrix products in bf16 that take the card to its power limit; the loss printed each 20th step."""
 
 import torch
-from common import Meter, options
+from common import Meter, learn, options
 from torch import nn
 
 given = options()
@@ -10,14 +10,6 @@ kind = torch.float32 if given.cpu else torch.bfloat16
 model = nn.Sequential(*[nn.Linear(width, width, bias=False) for _ in range(layers)]).to(given.device, kind)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 batch = torch.randn(rows, width, device=given.device, dtype=kind)
-meter = Meter(given)
-for step in range(10**9):
+for step in Meter(given).steps(rows):
     loss = (model(batch) - batch).square().mean()
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-    if step % 20 == 0:
-        print(f"step {step}: loss {loss.item():.4f}")
-    if meter.over(rows):
-        break
-meter.tell()
+    learn(optimizer, loss, step, every=20)

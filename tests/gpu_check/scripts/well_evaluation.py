@@ -1,13 +1,12 @@
 """Healthy: a GPT in bf16 that is evaluated after each fiftieth step, for a few batches."""
 
 import torch
-from common import Meter, options
-from models import GPT, tokens
+from common import Meter, learn, options
+from models import gpt, tokens
 
 given = options()
-size = dict(width=32, layers=1, heads=2, vocab=64) if given.cpu else dict(width=768, layers=12, heads=12, vocab=32768)
 batch, length = (2, 8) if given.cpu else (16, 1024)
-model = GPT(**size).to(given.device)
+model = gpt(given, width=768, layers=12, heads=12, vocab=32768)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 ids, targets = tokens(512, length, model.vocab, given.device)
 
@@ -23,18 +22,10 @@ def evaluate():
     return torch.stack(losses).mean().item()
 
 
-meter = Meter(given)
-for step in range(10**9):
+for step in Meter(given).steps(batch):
     rows = torch.randint(5 * batch, 512, (batch,), device=given.device)
     with torch.autocast(given.device, torch.bfloat16):
         loss = model(ids[rows], targets[rows])
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-    if step % 10 == 0:
-        print(f"step {step}: loss {loss.item():.3f}")
+    learn(optimizer, loss, step, every=10)
     if step and step % 50 == 0:
         print(f"step {step}: validation loss {evaluate():.3f}")
-    if meter.over(batch):
-        break
-meter.tell()

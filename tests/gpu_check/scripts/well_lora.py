@@ -1,8 +1,8 @@
 """Healthy: a frozen GPT in bf16 of which only low-rank additions are trained."""
 
 import torch
-from common import Meter, options
-from models import GPT, tokens
+from common import Meter, learn, options
+from models import GPT, predict, tokens
 from torch import nn
 
 given = options()
@@ -28,17 +28,7 @@ for block in model.blocks:
 model = model.to(given.device)
 trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
 optimizer = torch.optim.AdamW(trained, lr=2e-4, fused=True)
-ids, targets = tokens(128, length, model.vocab, given.device)
-meter = Meter(given, warm=3)
-for step in range(10**9):
-    rows = torch.randint(128, (batch,), device=given.device)
-    with torch.autocast(given.device, torch.bfloat16):
-        loss = model(ids[rows], targets[rows])
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-    if step % 10 == 0:
-        print(f"step {step}: loss {loss.item():.3f}")
-    if meter.over(batch):
-        break
-meter.tell()
+texts = tokens(128, length, model.vocab, given.device)
+for step in Meter(given, warm=3).steps(batch):
+    loss = predict(model, texts, batch)
+    learn(optimizer, loss, step, every=10)

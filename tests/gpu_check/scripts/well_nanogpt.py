@@ -1,18 +1,18 @@
-"""Healthy: in the manner of nanoGPT, eager, bf16, the loss read and printed with each step."""
+"""Healthy: in the manner of nanoGPT, eager or compiled, bf16, the loss read and printed with each step."""
 
 import math
 import time
 
 import torch
 from common import Meter, options
-from models import GPT
+from models import gpt
 
-given = options()
-size = dict(width=32, layers=1, heads=2, vocab=64) if given.cpu else dict(width=768, layers=12, heads=12)
+given = options(compiled=False)
 batch_size, block_size, warmup_iters, lr_decay_iters = (2, 8, 5, 100) if given.cpu else (16, 1024, 20, 1000)
 torch.backends.cuda.matmul.allow_tf32 = True
-data = torch.randint(size.get("vocab", 50304), (1_000_000,))
-model = GPT(**size, context=block_size).to(given.device)
+model = gpt(given, width=768, layers=6 if given.compiled else 12, heads=12, context=block_size)
+forward = torch.compile(model, backend="eager" if given.cpu else "inductor") if given.compiled else model
+data = torch.randint(model.vocab, (1_000_000,))
 optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 
 
@@ -38,7 +38,7 @@ while True:
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(step)
     with torch.autocast(given.device, torch.bfloat16):
-        loss = model(X, Y)
+        loss = forward(X, Y)
     X, Y = get_batch()  # the next batch, while the GPU is busy with this one
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -3,10 +3,11 @@
 import tempfile
 
 import torch
-from common import Meter, options
+from common import options
 from datasets import Dataset
+from hf import Clock
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, TrainerCallback
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import SFTConfig, SFTTrainer
 
 given = options()
@@ -23,13 +24,6 @@ config = LlamaConfig(
 )  # fmt: skip
 
 
-class Clock(TrainerCallback):
-    meter = Meter(given)
-
-    def on_step_end(self, args, state, control, **kwargs):
-        control.should_training_stop = self.meter.over(rows)
-
-
 with tempfile.TemporaryDirectory() as directory:
     texts = torch.randint(2, vocab, (16 if given.cpu else 256, length)).tolist()
     arguments = SFTConfig(
@@ -39,6 +33,5 @@ with tempfile.TemporaryDirectory() as directory:
     )  # fmt: skip
     SFTTrainer(
         LlamaForCausalLM(config), args=arguments, train_dataset=Dataset.from_dict({"input_ids": texts}),
-        processing_class=tokenizer, callbacks=[Clock()],
+        processing_class=tokenizer, callbacks=[Clock(given, rows)],
     ).train()  # fmt: skip
-Clock.meter.tell()

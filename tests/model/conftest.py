@@ -128,7 +128,10 @@ def parts_of(wall: Wall) -> list[float]:
 
 def assert_first_and_alone(story: Story, code: str) -> None:
     """Check that a story's cause comes first, with evidence and advice, and that no other warning is given."""
-    found, _ = judged(story, alive=False)
+    assert_first_among(judged(story, alive=False)[0], code)
+
+
+def assert_first_among(found: list[Finding], code: str) -> None:
     assert found and found[0].code == code, found
     assert [finding.code for finding in found if finding.severity != "info" and finding.code != code] == []
     assert found[0].evidence and found[0].advice

@@ -10,7 +10,7 @@ import pytest
 from monitor.model.report import Finding
 from trainhooks.protocol.events import Facts
 
-from .conftest import Story, assert_first_and_alone, judged
+from .conftest import Story, judged
 
 
 def trained(default: str = "torch.float32", device: str = "cpu", seconds: float = 0.3, **dtypes: Any) -> Story:
@@ -35,15 +35,6 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
 
 def found(story: Story) -> dict[str, Finding]:
     return {finding.code: finding for finding in judged(story, alive=False)[0]}
-
-
-def test_it_is_named_first_and_alone() -> None:
-    assert_first_and_alone(SICK["double-precision"](), "double-precision")
-
-
-@pytest.mark.parametrize("case", range(len(INNOCENT["double-precision"])))
-def test_it_is_silent_in_the_nearest_innocent_runs(case: int) -> None:
-    assert "double-precision" not in found(INNOCENT["double-precision"][case]())
 
 
 def test_a_cpu_gains_half_of_what_is_computed_at_most_and_a_gpu_an_unknown_part() -> None:

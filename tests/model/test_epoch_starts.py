@@ -55,8 +55,3 @@ def test_the_wait_is_named_once(fact: str) -> None:
     assert not [each.code for each in found if each.code in ("input-bound", "slow-steps")]
     assert "anew" in found[0].title and found[0].lost_fraction is not None
     assert found[0].lost_fraction == pytest.approx(7 / (8 * 20 * 0.06 + 8), rel=0.25)
-
-
-@pytest.mark.parametrize("place", range(len(INNOCENT["epoch-start"])))
-def test_it_is_silent_in_the_nearest_innocent_cases(place: int) -> None:
-    assert "epoch-start" not in [finding.code for finding in INNOCENT["epoch-start"][place]()]

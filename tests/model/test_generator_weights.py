@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from trainhooks.protocol.events import Facts
 
-from .conftest import Story, assert_first_and_alone, judged
+from .conftest import Story, judged
 from .test_rules import jitter
 
 
@@ -32,16 +30,6 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
 }
 
 
-def test_it_comes_first_and_alone() -> None:
-    assert_first_and_alone(SICK["weights-not-synced"](), "weights-not-synced")
-
-
 def test_a_few_calls_are_information() -> None:
     (finding,) = [each for each in judged(generating(10, 10, reward=0.3))[0] if each.code == "weights-not-synced"]
     assert finding.severity == "info"
-
-
-@pytest.mark.parametrize("case", range(len(INNOCENT["weights-not-synced"])))
-def test_it_is_silent_on_near_runs(case: int) -> None:
-    found = judged(INNOCENT["weights-not-synced"][case](), alive=False)[0]
-    assert "weights-not-synced" not in [finding.code for finding in found]

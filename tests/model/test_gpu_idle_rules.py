@@ -12,7 +12,7 @@ import pytest
 
 from monitor.model.report import Finding
 
-from .conftest import Story, assert_first_and_alone, judged
+from .conftest import Story, judged
 from .device_stories import (
     AT_WORK,
     COPIED,
@@ -183,22 +183,6 @@ HEALTHY: dict[str, Callable[[], Story]] = {
         ITEM_EACH_STEP, GPT2, looks=(("other", "train.py:50 (loss.item) in <module>", 90),)
     ),
 }
-
-
-@pytest.mark.parametrize("code", SICK)
-def test_it_fires_first_and_alone(code: str) -> None:
-    assert_first_and_alone(SICK[code](), code)
-
-
-@pytest.mark.parametrize(
-    ("code", "place"), [(code, place) for code, rows in INNOCENT.items() for place in range(len(rows))]
-)
-def test_it_is_silent_in_the_nearest_innocent_cases(code: str, place: int) -> None:
-    assert code not in codes(INNOCENT[code][place]())
-
-
-def test_every_rule_has_its_cases() -> None:
-    assert set(SICK) == set(INNOCENT)
 
 
 @pytest.mark.parametrize("case", HEALTHY)

@@ -254,12 +254,6 @@ def test_it_fires_first_and_alone(code: str, case: int) -> None:
     assert findings[0].lost_fraction is None
 
 
-@pytest.mark.parametrize(("code", "case"), [(code, i) for code, cases in INNOCENT.items() for i in range(len(cases))])
-def test_it_is_silent_on_the_nearest_innocent_runs(code: str, case: int) -> None:
-    findings, _ = judged(INNOCENT[code][case](), alive=False)
-    assert code not in [finding.code for finding in findings]
-
-
 @pytest.mark.parametrize(
     ("story", "severity"),
     [

@@ -186,13 +186,6 @@ def test_it_fires_and_nothing_else_of_weight(code: str) -> None:
     assert finding.lost_fraction is None or 0 <= finding.lost_fraction <= 1
 
 
-@pytest.mark.parametrize(
-    ("code", "place"), [(code, place) for code, rows in INNOCENT.items() for place in range(len(rows))]
-)
-def test_it_is_silent_in_the_nearest_innocent_cases(code: str, place: int) -> None:
-    assert code not in [finding.code for finding in INNOCENT[code][place]()]
-
-
 def test_what_was_only_seen_names_its_lines_and_says_about() -> None:
     (found,) = SICK["logging-overhead"]()
     assert found.code == "logging-overhead" and "about 5" in found.title

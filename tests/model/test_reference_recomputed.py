@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from trainhooks.protocol.events import Facts
 
-from .conftest import Story, assert_first_and_alone, judged
+from .conftest import Story, judged
 from .test_rules import jitter
 
 CODE = "reference-recomputed"
@@ -34,16 +32,6 @@ INNOCENT: dict[str, list[Callable[[], Story]]] = {
         lambda: updating(calls="64"),
     ]
 }
-
-
-def test_it_comes_first_and_alone() -> None:
-    assert_first_and_alone(SICK[CODE](), CODE)
-
-
-@pytest.mark.parametrize("case", range(len(INNOCENT[CODE])))
-def test_it_is_silent_on_near_runs(case: int) -> None:
-    found = judged(INNOCENT[CODE][case](), alive=False)[0]
-    assert CODE not in [finding.code for finding in found]
 
 
 def test_a_small_share_is_information() -> None:

@@ -148,16 +148,6 @@ def found(story: Story) -> dict[str, Finding]:
     return {finding.code: finding for finding in judged(story, alive=False)[0]}
 
 
-@pytest.mark.parametrize("code", sorted(SICK))
-def test_a_cause_is_named_first_and_alone(code: str) -> None:
-    assert_first_and_alone(SICK[code](), code)
-
-
-@pytest.mark.parametrize(("code", "place"), [(code, i) for code, runs in INNOCENT.items() for i in range(len(runs))])
-def test_it_is_silent_in_the_nearest_innocent_runs(code: str, place: int) -> None:
-    assert code not in found(INNOCENT[code][place]())
-
-
 def test_environments_gain_at_most_what_the_cores_allow() -> None:
     part = 0.6 / (0.7 + 2 * 0.21)
     told = found(stepping(cpus=4))["env-bound"]

@@ -48,9 +48,3 @@ def test_a_pool_is_information_as_it_may_be_all_there_is_to_do() -> None:
 def test_a_shorter_wait_is_information() -> None:
     (finding,) = [each for each in judged(waiting(0.3, QUEUE))[0] if each.code == "worker-wait"]
     assert finding.severity == "info" and finding.lost_fraction == pytest.approx(0.3, rel=0.15)
-
-
-@pytest.mark.parametrize("case", range(len(INNOCENT["worker-wait"])))
-def test_others_do_not_wait_for_workers(case: int) -> None:
-    found = judged(INNOCENT["worker-wait"][case](), alive=False)[0]
-    assert "worker-wait" not in [finding.code for finding in found]

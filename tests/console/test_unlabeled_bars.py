@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from monitor.runs.follow import load
 from tests.console.conftest import Live, ParsedLog, parse
 from tests.launch.conftest import State
 from tests.launch.conftest import state as state
@@ -116,9 +117,10 @@ def test_lines_import_and_live_run_agree(state: State, tmp_path: Path) -> None:
     summary = json.loads(shown.stdout)["summary"]
     assert (summary["steps"], summary["total"], summary["spans"]) == (20, 20, {"preparation": 5.0})
     assert state.call("import", str(log)).returncode == 0
-    report = json.loads(state.call("report", "--json").stdout)
-    assert (report["progress"]["steps_done"], report["progress"]["steps_total"]) == (20, 20)
+    imported = state.only
     done = state.run("sh", "-c", f"head -c 900 {log}; sleep 0.5; tail -c +901 {log}")
     assert done.returncode == 0
-    report = json.loads(state.call("report", "--json").stdout)
-    assert (report["progress"]["steps_done"], report["progress"]["steps_total"]) == (20, 20)
+    (live,) = set(state.runs()) - {imported}
+    for run in (imported, live):
+        progress = load(run).report.progress
+        assert (progress.steps_done, progress.steps_total) == (20, 20)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from trainhooks.auto.models.update_checks import CHECKS_AGAIN, FIRST_CHECKS
-from trainhooks.auto.steps.fast_path import MIN_INTERVAL
 from trainhooks.device import cuda, device_sampling
 from trainhooks.device.device_sampling import Sampling
 from trainhooks.recording import facts
 from trainhooks.recording.facts import Devices
 
-from .conftest import Told, Trainings
+from .conftest import Trainings
 
 MS = 1_000_000  # nanoseconds
 COST = 450_000  # nanoseconds: a timed step on the machine that was measured
@@ -155,59 +152,6 @@ def test_the_background_thread_makes_no_call_in_a_capture(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "torch", Torch())
     assert facts._gpu_memory(Torch()) == {"total": 1}
     assert Devices().in_use(1e9) == []
-
-
-# Losses and the usual step, on the real torch with a simulated device
-
-
-def simulated(train: Trainings, workload: str, steps: int) -> tuple[Told, dict[str, float]]:
-    told = train(
-        f"""
-        import dataclasses, json, sys
-        from tests.simulated_device import begin
-        device, clock = begin()
-        from tests.simulated_device.install import install
-        face = install(device)
-        from trainhooks.auto import imports
-        imports.install()
-        from tests.simulated_device.workloads import WORKLOADS, train
-        from trainhooks.auto.steps.fast_path import FastPath
-        end, ends = FastPath.end_step, []
-        FastPath.end_step = lambda *args: (ends.append(1), end(*args))
-        began = clock.now
-        train(device, dataclasses.replace(WORKLOADS[{workload!r}], steps={steps}))
-        seconds = (clock.now - began) / 1e9
-        print(json.dumps(dict(face.calls, fast=len(ends), seconds=seconds, cost=face.hooks_cost / 1e9)))
-        print(sorted(face.misdeeds))
-        """,
-        plain=True,
-        quiet=False,
-    )
-    return told, json.loads(told.out.splitlines()[0])
-
-
-def test_untimed_steps_stay_on_the_fast_path_and_losses_are_taken_at_intervals(train: Trainings) -> None:
-    told, counted = simulated(train, "one-millisecond", 1500)
-    assert told.out.endswith("[]\n")
-    times = {event["step"]: event for event in told.kind("gpu_time")}
-    assert 3 <= len(times) < 150 and told.indices == list(range(1, 1501))
-    # A timed step leaves the fast path for itself alone, and so do the steps that are checked.
-    checked = FIRST_CHECKS + (CHECKS_AGAIN + 1) * counted["seconds"] * 1e9 / MIN_INTERVAL
-    assert counted["fast"] > 1500 - 3 * len(times) - 10 - checked > 1200
-    assert counted["cost"] < 0.01 * counted["seconds"], "all calls of the hooks to the device, by the measured table"
-    assert 5 <= counted["copy_"] <= 10 * counted["seconds"] + 2
-    assert counted["pinned memory"] <= 20, "places are used again"
-    losses = [step for step in told.steps if "loss" in step.get("metrics", {})]
-    late = [event for event in told.kind("metrics") if "loss" in event["values"]]
-    assert abs(len(losses) + len(late) - counted["copy_"]) <= 2
-
-
-def test_slow_steps_are_all_timed_and_have_a_loss(train: Trainings) -> None:
-    told, counted = simulated(train, "hundred-milliseconds", 60)
-    assert told.out.endswith("[]\n")
-    times = {event["step"] for event in told.kind("gpu_time") if "seconds" in event}
-    assert len(times) >= 25
-    assert counted["copy_"] >= 55
 
 
 def test_a_torch_without_a_gpu_is_not_changed(train: Trainings) -> None:

@@ -69,8 +69,8 @@ EVENTS = {cls.__name__ for cls in KINDS.values()} | {"Event"}
 
 def positional_event_arguments(source: str) -> list[str]:
     """Return the calls in `source` that construct an event with a positional argument."""
-    tree = ast.parse(source)
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    nodes = list(ast.walk(ast.parse(source)))
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
     names = {
         alias.asname or alias.name
         for node in imports
@@ -78,8 +78,15 @@ def positional_event_arguments(source: str) -> list[str]:
         for alias in node.names
     }
     names = {name for name in names if name in EVENTS} | {f"events.{name}" for name in EVENTS}
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
-    return [ast.unparse(call) for call in calls if ast.unparse(call.func) in names]
+    calls = [node for node in nodes if isinstance(node, ast.Call) and node.args]
+    return [ast.unparse(call) for call in calls if name_of(call.func) in names]
+
+
+def name_of(called: ast.expr) -> str | None:
+    """Return `name` or `module.name`; None for any other expression."""
+    if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+        return f"{called.value.id}.{called.attr}"
+    return called.id if isinstance(called, ast.Name) else None
 
 
 def test_a_training_loads_no_library_of_sockets(train: Trainings) -> None:
@@ -96,7 +103,9 @@ def test_a_training_loads_no_library_of_sockets(train: Trainings) -> None:
 
 def test_events_are_constructed_by_keyword_only() -> None:
     """A dataclass cannot ask for that before Python 3.10."""
-    found = {path.name: positional_event_arguments(path.read_text(encoding="utf-8")) for path in PRODUCT}
+    sources = {str(path): path.read_text(encoding="utf-8") for path in PRODUCT}
+    concerned = {name: source for name, source in sources.items() if "trainhooks.protocol" in source}
+    found = {name: positional_event_arguments(source) for name, source in concerned.items()}
     assert not {name: calls for name, calls in found.items() if calls}
     assert len(PRODUCT) > 100
     assert positional_event_arguments("from trainhooks.protocol.events import Note\nNote('p', 0, t=1.0)") == [

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
 import pytest
 
+from tests.hooks.conftest import Told
 from tests.simulated_device import checks
 from tests.simulated_device.plays import Plays
 from tests.simulated_device.workloads import WORKLOADS, anything
+from trainhooks.auto.models.update_checks import CHECKS_AGAIN, FIRST_CHECKS
+from trainhooks.auto.steps.fast_path import MIN_INTERVAL
 
 SAMPLED = ("healthy", "mixed", "ten-milliseconds", "one-millisecond", "half-a-millisecond", "slow-drift")
 LENGTHS = ("half-a-millisecond", "one-millisecond", "ten-milliseconds", "hundred-milliseconds")
@@ -85,3 +89,55 @@ def test_a_timed_step_costs_what_it_did_on_the_machine(play: Plays) -> None:
 def test_what_is_made_is_used_again(play: Plays) -> None:
     played = play("half-a-millisecond")
     assert played.truth["events"] < 200 and played.truth["calls"].get("pinned memory", 0) < 10
+
+
+# Losses and the usual step
+
+
+def counted(play: Plays, workload: str, steps: int) -> tuple[Told, dict[str, float]]:
+    """What was told of a workload, and calls of the hooks to the device, steps on the fast path, and seconds."""
+    told = play.script(
+        f"""
+        import dataclasses, json
+        from tests.simulated_device import begin
+        device, clock = begin()
+        from tests.simulated_device.install import install
+        face = install(device)
+        from trainhooks.auto import imports
+        imports.install()
+        from tests.simulated_device.workloads import WORKLOADS, train
+        from trainhooks.auto.steps.fast_path import FastPath
+        end, ends = FastPath.end_step, []
+        FastPath.end_step = lambda *args: (ends.append(1), end(*args))
+        began = clock.now
+        train(device, dataclasses.replace(WORKLOADS[{workload!r}], steps={steps}))
+        seconds = (clock.now - began) / 1e9
+        print(json.dumps(dict(face.calls, fast=len(ends), seconds=seconds, cost=face.hooks_cost / 1e9)))
+        print(sorted(face.misdeeds))
+        """
+    )
+    return told, json.loads(told.out.splitlines()[0])
+
+
+def test_untimed_steps_stay_on_the_fast_path_and_losses_are_taken_at_intervals(play: Plays) -> None:
+    told, calls = counted(play, "one-millisecond", 1500)
+    assert told.out.endswith("[]\n")
+    times = {event["step"]: event for event in told.kind("gpu_time")}
+    assert 3 <= len(times) < 150 and told.indices == list(range(1, 1501))
+    # A timed step leaves the fast path for itself alone, and so do the steps that are checked.
+    checked = FIRST_CHECKS + (CHECKS_AGAIN + 1) * calls["seconds"] * 1e9 / MIN_INTERVAL
+    assert calls["fast"] > 1500 - 3 * len(times) - 10 - checked > 1200
+    assert calls["cost"] < 0.01 * calls["seconds"], "all calls of the hooks to the device, by the measured table"
+    assert 5 <= calls["copy_"] <= 10 * calls["seconds"] + 2
+    assert calls["pinned memory"] <= 20, "places are used again"
+    losses = [step for step in told.steps if "loss" in step.get("metrics", {})]
+    late = [event for event in told.kind("metrics") if "loss" in event["values"]]
+    assert abs(len(losses) + len(late) - calls["copy_"]) <= 2
+
+
+def test_slow_steps_are_all_timed_and_have_a_loss(play: Plays) -> None:
+    told, calls = counted(play, "hundred-milliseconds", 60)
+    assert told.out.endswith("[]\n")
+    times = {event["step"] for event in told.kind("gpu_time") if "seconds" in event}
+    assert len(times) >= 25
+    assert calls["copy_"] >= 55

@@ -270,33 +270,13 @@ print([b.tolist() for b in torch.utils.data.dataloader.DataLoader(torch.ones(2, 
 """,
     "what an import of torch changes": """
 import builtins, gc, os, signal, sys, threading, warnings
-before = (
-    sys.excepthook,
-    sys.displayhook,
-    builtins.__import__,
-    signal.getsignal(signal.SIGINT),
-    len(warnings.filters),
-    dict(os.environ),
-    sys.getswitchinterval(),
-    sys.getrecursionlimit(),
-    gc.get_threshold(),
-    len(gc.callbacks),
-    os.getcwd(),
-)
+def state():
+    hooks = sys.excepthook, sys.displayhook, builtins.__import__, signal.getsignal(signal.SIGINT)
+    limits = sys.getswitchinterval(), sys.getrecursionlimit(), gc.get_threshold()
+    return *hooks, dict(os.environ), *limits, len(warnings.filters), len(gc.callbacks), os.getcwd()
+before = state()
 import torch
-after = (
-    sys.excepthook,
-    sys.displayhook,
-    builtins.__import__,
-    signal.getsignal(signal.SIGINT),
-    len(warnings.filters),
-    dict(os.environ),
-    sys.getswitchinterval(),
-    sys.getrecursionlimit(),
-    gc.get_threshold(),
-    len(gc.callbacks),
-    os.getcwd(),
-)
+after = state()
 print(
     [a == b for a, b in zip(before, after)][1:],
     sys.excepthook.__name__,

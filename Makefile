@@ -58,7 +58,7 @@ demo-replay: $(DEMO)  ## Play the recordings that come with trainmon; q goes to 
 
 # Most tests wait for child processes, so four at a time share two cores well.
 TESTS := -m pytest -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/faults
-test: $(READY)  ## Run the tests (some minutes)
+test: $(READY)  ## Run the tests (some ten minutes on two cores)
 	$(BIN)/python $(TESTS) -m "not long"
 
 test-long: $(READY)  ## Run the slow tests: frameworks, compilers and demos from end to end

@@ -206,6 +206,14 @@ def test_a_demo_waits_for_nothing_that_only_tests_need(tmp_path: Path) -> None:
     assert "dev" not in said.replace(str(tmp_path), "")
 
 
+def test_the_command_that_passes_the_tests_is_the_first_that_runs_on_a_clean_clone() -> None:
+    shown = [line.partition("#")[0].strip() for line in block("## Install").splitlines()]
+    assert {"make demo", "make test"} <= set(shown)
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    commands = [line for line in script if line and not line.startswith(("#", "set ", "cd "))]
+    assert commands[0] == "make test"
+
+
 def test_the_way_to_the_demo_is_read_in_a_minute() -> None:
     beginning = README.partition("## Use it")[0]
     assert "make demo" in beginning

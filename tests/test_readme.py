@@ -25,11 +25,16 @@ from tests.zoo.cases import CASES
 from trainhooks.auto.operations import op_inspection
 from trainhooks.device import deferred, device_lane, device_sampling
 from trainhooks.protocol import rundir
+from trainhooks.recording import frames
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
 DOCS = "\n".join([README, *PAGES.values()])
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+DECISIONS = {
+    path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+}
 SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 
 
@@ -97,7 +102,8 @@ def test_the_configuration_shown_is_accepted(configured: None, monkeypatch: pyte
     assert settings.bounds() == settings.Bounds(0.5, 2.0)
     assert settings.table("alerts") == {"bell": True, "command": "notify-me"}
     documented = dict(re.findall(r"`(TRAINMON_\w+)=(\w+)`", DOCS))
-    assert documented.pop(device_lane.VARIABLE) == documented.pop(op_inspection.VARIABLE) == "0"
+    for switch in (frames.VARIABLE, device_lane.VARIABLE, op_inspection.VARIABLE):
+        assert documented.pop(switch) == "0"
     assert documented.pop(device_sampling.DELAY_VARIABLE) == "1"
     ((name, value),) = documented.items()
     (Path(settings.path())).write_text("")
@@ -141,7 +147,7 @@ def test_the_other_keys(key: str, does: str) -> None:
 def test_the_keys_of_the_report() -> None:
     known = {field.name for field in fields(Report)} | {f"throughput.{field.name}" for field in fields(Throughput)}
     documented = set(re.findall(r"`(throughput\.\w+|to_try)`", DOCS))
-    assert len(documented) == 6
+    assert len(documented) == 9
     assert documented <= known
 
 
@@ -220,24 +226,53 @@ def test_the_way_to_the_demo_is_read_in_a_minute() -> None:
     assert len(beginning.split()) < 250  # what people read in a minute
 
 
+PLACE = re.compile(r"`([\w/]+(?:\.py|/))`")
+
+
 @pytest.mark.parametrize("package", ["monitor", "trainhooks"])
 def test_every_room_of_the_house_is_in_the_architecture(package: str) -> None:
-    documented = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Decisions")[0]
-    rows = [line for line in documented.splitlines() if line.startswith("| `")]
-    places = [place for row in rows for place in re.findall(r"`([\w/]+(?:\.py|/))`", row.split("|")[1])]
+    rows = [line for line in ARCHITECTURE.splitlines() if line.startswith("| `")]
+    places = [place for row in rows for place in PLACE.findall(row.split("|")[1])]
     assert len(places) == len(set(places)), "a place is listed twice"
-    known = {path.name for path in (ROOT / package).iterdir() if path.suffix == ".py" and "__" not in path.name}
-    known |= {f"{path.name}/" for path in (ROOT / package).iterdir() if (path / "__init__.py").exists()}
+    home = ROOT / package
+    known = {path.name for path in home.iterdir() if path.suffix == ".py" and "__" not in path.name}
+    known |= {f"{path.parent.relative_to(home)}/" for path in home.glob("*/**/__init__.py")}
     listed = {place.removeprefix(f"{package}/") for place in places}
     assert known - listed == set()
 
 
 def test_no_place_of_the_architecture_is_gone() -> None:
-    documented = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Decisions")[0]
-    for row in (line for line in documented.splitlines() if line.startswith("| `")):
-        first, *others = re.findall(r"`([\w/]+(?:\.py|/))`", row.split("|")[1])
+    for row in (line for line in ARCHITECTURE.splitlines() if line.startswith("| `")):
+        first, *others = PLACE.findall(row.split("|")[1])
         for place in (first, *(f"{first.split('/')[0]}/{other}" for other in others)):
             assert (ROOT / place).exists(), place
+
+
+def test_every_module_of_a_walk_exists_and_is_counted_once() -> None:
+    walks = ARCHITECTURE[ARCHITECTURE.index("## Two walks") :].split("\n### ")[1:]
+    assert len(walks) == 2
+    for walk in walks:
+        stages = re.findall(r"^\d+\. `([\w/]+\.py)`: ", walk, re.MULTILINE)
+        assert len(stages) == len(set(stages)) == int(re.findall(r"(\d+) modules, one direction", walk)[0])
+        names = {path.name for package in ("monitor", "trainhooks") for path in (ROOT / package).rglob("*.py")}
+        for place in PLACE.findall(walk):
+            assert (ROOT / place).exists() if "/" in place else place in names, place
+
+
+def test_the_architecture_is_read_in_five_minutes() -> None:
+    assert len(ARCHITECTURE.splitlines()) <= 150
+
+
+def test_every_decision_is_a_short_record_in_the_list() -> None:
+    page = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    for name, text in DECISIONS.items():
+        number = name[:3]
+        assert text.startswith(f"# {number}: ") and f"[{number}]({name})" in page
+        assert re.findall(r"^## (.*)", text, re.MULTILINE) == ["Decision", "Why", "Cost"], name
+        assert len(text.splitlines()) <= 30, name
+        for place in PLACE.findall(text):
+            assert "/" not in place or (ROOT / place).exists(), (name, place)
+    assert [name[:3] for name in DECISIONS] == [f"{number:03}" for number in range(1, len(DECISIONS) + 1)]
 
 
 def test_the_documented_api_is_the_real_one() -> None:
@@ -248,9 +283,10 @@ def test_the_documented_api_is_the_real_one() -> None:
 
 
 def test_every_link_leads_somewhere() -> None:
-    for name, text in {"README.md": README, **{f"docs/{name}": text for name, text in PAGES.items()}}.items():
-        for target in re.findall(r"\]\(([^)]+)\)", text):
-            assert target.startswith("https://") or (ROOT / name).parent.joinpath(target).exists(), (name, target)
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+            place = page.parent / target.partition("#")[0]
+            assert target.startswith("https://") or place.exists(), (page.name, target)
 
 
 def test_make_targets_exist() -> None:

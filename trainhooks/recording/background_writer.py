@@ -295,6 +295,8 @@ class BackgroundWriter:
                 if not self._block.accepts(event):
                     self._close_block()
                 self._block.add(event)
+            elif event["kind"] == "metrics" and not others and self._block.add_late(event):
+                pass  # it became readable while its step waited: then it is the step's own
             else:
                 others.append(event)
         self._encode_events(others)

@@ -122,6 +122,15 @@ class OpenBlock:
     def add(self, step: PlainStep) -> None:
         self._steps.append(step)
 
+    def add_late(self, event: Mapping) -> bool:
+        """Add metrics that became readable after their step's end. Return whether that step waits in this block."""
+        steps, values = self._steps, event.get("values") or {}
+        place = event.get("step", -1) - steps[0].number if steps else -1
+        if not 0 <= place < len(steps) or event.get("role") != steps[place].shape.role or not are_plain(values):
+            return False
+        steps[place] = steps[place]._replace(metrics={**(steps[place].metrics or {}), **values})
+        return True
+
     def close(self, seq: int, producer: str, encode: Callable[[List[Mapping]], bytes]) -> bytes:
         """Return the steps as lines, numbered from `seq` on, and begin anew."""
         steps, self._steps = self._steps, []

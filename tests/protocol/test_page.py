@@ -1,0 +1,31 @@
+"""docs/protocol.md, by which a stranger writes a producer: its lines are read, and add up to a run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from monitor.runs.follow import load
+from monitor.sources.decode import decode
+from trainhooks.protocol.events import KINDS, PROTOCOL, Event
+
+PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
+LINES = re.findall(r"```json\n(.*?)\n```", PAGE, re.DOTALL)
+
+
+def test_the_lines_of_the_page_are_a_run(tmp_path: Path) -> None:
+    events = [decode(line.encode()) for line in LINES]
+    assert [event.kind for event in events if isinstance(event, Event)] == ["hello", "step", "steps"]
+    (tmp_path / "rank-0-a1b2c3d4.jsonl").write_text("".join(line + "\n" for line in LINES))
+    report = load(tmp_path).report
+    assert (report.progress.steps_done, report.dropped.lines) == (4, 0)
+    assert report.metrics["loss"].count == 3 and report.metrics["loss"].last == 2.3
+    assert report.phases[0].mean == pytest.approx(0.02)
+    assert report.run.name == "my training"
+
+
+def test_the_page_names_the_version_and_every_kind() -> None:
+    assert f"protocol **{PROTOCOL}**" in PAGE
+    assert all(f"`{kind}`" in PAGE or f"`{kind}`," in PAGE for kind in KINDS)

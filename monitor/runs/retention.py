@@ -25,7 +25,7 @@ from monitor.errors import UserError
 from monitor.runs import catalogue
 from trainhooks.protocol import rundir
 
-# A year of daily runs, or a few weeks of large ones; journals are about 300 bytes a step.
+# A year of daily runs, or a few weeks of large ones; journals are about 100 bytes a step.
 KEEP_RUNS = 400
 KEEP_BYTES = 20 * 2**30
 MIN_RUN_BYTES = 2**26  # a live run keeps some ten thousand steps and a while of output

@@ -16,6 +16,7 @@ from typing import Any
 from monitor.errors import UserError
 from monitor.runs.run_files import ending, identity
 from monitor.sources.decode import decode
+from monitor.sources.step_lines import single_events
 from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.events import Bye, Event, Facts, Hello, Step
 from trainhooks.protocol.limits import clean
@@ -270,7 +271,7 @@ def _progress(path: Path) -> tuple[int | None, int | None, float | None]:
     if not journals:
         return None, None, None
     tail = _tail(max(journals, key=_modified))
-    steps = [event for event in _events(tail) if isinstance(event, Step) and event.thread is None]
+    steps = [event for event in single_events(_events(tail)) if isinstance(event, Step) and event.thread is None]
     planned = None
     for journal in sorted(journals, key=_modified):
         for event in (*_events(_head(journal)), *_events(_tail(journal))):

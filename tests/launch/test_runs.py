@@ -99,12 +99,18 @@ def test_a_run_that_another_machine_writes(here: Path) -> None:
     assert catalogue.state(path)[0] == "lost"
 
 
-def test_progress_from_a_long_journal(here: Path) -> None:
+@pytest.mark.parametrize("together", [1, 50])
+def test_progress_from_a_long_journal(here: Path, together: int) -> None:
     path = made("a", "a", 1.0)
     with open(path / "rank-0-x.jsonl", "w") as journal:
         journal.write(line("hello") + line("facts", total_steps=9000) + "not json\n")
-        for i in range(1, 5001):
-            journal.write(line("step", index=i, start=i * 0.5, duration=0.4, metrics={"x": 1}))
+        for first in range(1, 5001, together):
+            starts = [i * 0.5 for i in range(first, first + together)]
+            if together == 1:
+                journal.write(line("step", index=first, start=starts[0], duration=0.4, metrics={"x": 1}))
+            else:
+                columns = {"start": starts, "duration": [0.4] * together, "metrics": {"x": [1] * together}}
+                journal.write(line("steps", index=first, **columns))
         journal.write('{"kind":"step","index":50')
     entry = catalogue.entry(path)
     assert (entry.step, entry.steps_total) == (5000, 9000)

@@ -239,6 +239,6 @@ def _metrics(event: Event) -> list[Event]:
 def _has_steps(journal: Path) -> bool:
     try:
         with open(journal, "rb") as source:
-            return b'"kind":"step"' in source.read(FIRST_STEP_SEARCH_BYTES)
+            return b'"kind":"step' in source.read(FIRST_STEP_SEARCH_BYTES)  # or "steps"
     except OSError:
         return False

@@ -180,8 +180,9 @@ def test_unchanged_frame_gives_position_without_metrics(tmp_path: Path) -> None:
     assert whole.metrics == {"loss": 0.4215}
 
 
-def test_torn_lines_beside_hooks_make_few_steps(tmp_path: Path) -> None:
-    (tmp_path / "rank-0-a.jsonl").write_text('{"kind":"step"}\n')
+@pytest.mark.parametrize("kind", ["step", "steps"])
+def test_torn_lines_beside_hooks_make_few_steps(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "rank-0-a.jsonl").write_text(f'{{"kind":"{kind}"}}\n')
     (tmp_path / "console.log").write_text("step 1 loss: 0.5\n")
     recorder = ConsoleRecorder(tmp_path)
     recorder.step()

@@ -83,7 +83,8 @@ def _joined(index: IntArray, columns: Mapping[str, FloatArray]) -> tuple[IntArra
         index, columns = index[order], {name: column[order] for name, column in columns.items()}
         steps = index[1:] - index[:-1]
     begins = np.concatenate(([0], np.flatnonzero(steps) + 1))
-    return index[begins], {name: JOINS[name].reduceat(column, begins) for name, column in columns.items()}
+    with np.errstate(over="ignore"):
+        return index[begins], {name: JOINS[name].reduceat(column, begins) for name, column in columns.items()}
 
 
 def in_pairs(rows: Sequence[T], join: Callable[[T, T], T]) -> list[T]:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monitor.arrays import np
 from monitor.model.steps.pace import MAX_MARKS, Pace
 from monitor.model.steps.time_left import time_left
+
+PORTION = 50  # steps that come together
 
 
 def pace_of(*stretches: tuple[int, float], pause: float = 0.0, tokens: int = 0, samples: int = 0) -> Pace:
     """Stretches of (steps, seconds a step)."""
     pace, now = Pace(), 50.0
     for steps, seconds in stretches:
-        for _ in range(steps):
-            pace.add(now, now + seconds, tokens, samples)
-            now += seconds + pause
+        for first in range(0, steps, PORTION):
+            count = min(PORTION, steps - first)
+            ends = now + seconds + (seconds + pause) * np.arange(float(count))
+            pace.extend(now, ends, {"tokens": np.full(count, tokens), "samples": np.full(count, samples)})
+            now = float(ends[-1]) + pause
     return pace
 
 
@@ -81,7 +88,8 @@ def test_a_rate_needs_the_work_of_nearly_all_steps(uncounted: int, rate: float |
     pace = Pace()
     for at in range(20):
         known = at >= uncounted
-        pace.extend(float(at), [at + 1.0], [100 if known else 0], [0], [not known])
+        tokens = np.array([100.0 if known else math.nan])
+        pace.extend(float(at), np.array([at + 1.0]), {"tokens": tokens}, np.array([not known]))
     assert pace.whole_run().tokens_per_second == (None if rate is None else pytest.approx(rate))
     assert pace.whole_run().steps_per_second == pytest.approx(1.0)
     assert pace.whole_run().counted == pytest.approx(1 - uncounted / 20)

@@ -42,11 +42,6 @@ class Pace:
     recent: list[Mark] = field(default_factory=list)
     history: History = field(default_factory=lambda: History(MAX_MARKS))
 
-    def add(self, start: float, end: float, tokens: int, samples: int) -> None:
-        """Add one step."""
-        one = np.array([end], float)
-        self.extend(start, one, {"tokens": np.array([tokens], float), "samples": np.array([samples], float)})
-
     def extend(
         self, start: float, ends: FloatArray, amounts: Mapping[str, FloatArray], uncounted: BoolArray | None = None
     ) -> None:

@@ -16,7 +16,9 @@ from tests.launch.conftest import state as state
 from trainhooks.protocol.events import PROTOCOL, Event
 
 FIXTURES = Path(__file__).with_name("fixtures")
-OF_VERSION = {1: {"hello", "facts", "step", "span", "metrics", "pulse", "frames", "note", "bye", "gpu", "host", "exit"}}
+FIRST = {"hello", "facts", "step", "span", "metrics", "pulse", "frames", "note", "bye", "gpu", "host", "exit"}
+OF_VERSION = {1: FIRST, 2: {*FIRST, "steps", "gpu_time"}}
+TOKENS = {1: 3034, 2: 9796}  # a second, in the run of each version
 
 
 def copied(name: str, run: Path) -> Path:
@@ -42,8 +44,9 @@ def test_every_kind_of_a_version_is_read(version: int) -> None:
             assert name == "phases" or name == "background" or json.loads(json.dumps(found)) == value, name
 
 
-def test_a_run_of_version_1_is_reported_as_it_was(tmp_path: Path) -> None:
-    report = load(copied("v1", tmp_path / "run")).report
+@pytest.mark.parametrize("version", OF_VERSION)
+def test_a_run_of_a_version_is_reported_as_it_was(version: int, tmp_path: Path) -> None:
+    report = load(copied(f"v{version}", tmp_path / "run")).report
     assert (report.progress.steps_done, report.progress.steps_total, report.progress.skipped) == (
         12,
         12,
@@ -54,7 +57,7 @@ def test_a_run_of_version_1_is_reported_as_it_was(tmp_path: Path) -> None:
     assert report.metrics["loss"].last == pytest.approx(1 / 12) and report.metrics["reward"].nonfinite == 1
     assert report.wall.spans["checkpoint"] == pytest.approx(1.2, abs=0.1)
     assert report.run.facts["config"] == {"lr": 0.1, "batch": 4} and report.run.source == "hooks"
-    assert report.throughput.tokens_per_second == pytest.approx(3034, rel=0.01)
+    assert report.throughput.tokens_per_second == pytest.approx(TOKENS[version], rel=0.01)
     assert report.dropped.lines == 0
 
 
@@ -70,9 +73,10 @@ def newer(run: Path, protocol: int) -> Path:
     return run
 
 
-def test_unknown_kinds_and_fields_pass(tmp_path: Path) -> None:
-    known = load(copied("v1", tmp_path / "known")).report
-    found = load(newer(copied("v1", tmp_path / "newer"), PROTOCOL)).report
+@pytest.mark.parametrize("version", OF_VERSION)
+def test_unknown_kinds_and_fields_pass(version: int, tmp_path: Path) -> None:
+    known = load(copied(f"v{version}", tmp_path / "known")).report
+    found = load(newer(copied(f"v{version}", tmp_path / "newer"), PROTOCOL)).report
     assert found.progress == known.progress and found.phases == known.phases and found.dropped == known.dropped
     assert "newer" not in run_text.text(found)
     line = {"kind": "novelty", "producer": "p", "seq": 1, "t": 1.0}

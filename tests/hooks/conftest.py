@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 
 from monitor.model.report import Report
 from monitor.runs.follow import load
+from tests.journal_lines import events_in
 from trainhooks.protocol import rundir
 from trainhooks.session import DEBUG_VARIABLE
 
@@ -52,10 +52,10 @@ def wait_for(condition: Callable[[], object], seconds: float = LIMIT) -> None:
 
 
 def lines_of(journal: Path) -> list[dict[str, Any]]:
-    """Every line of a journal. A half line or one that is no JSON fails the test that asks."""
+    """Every event of a journal. A half line or one that is no JSON fails the test that asks."""
     data = journal.read_bytes()
     assert data.endswith(b"\n") or not data, "a half line at the end"
-    return [json.loads(line) for line in data.splitlines()]
+    return events_in(journal)
 
 
 def phases_of(step: dict[str, Any]) -> dict[str, float]:

@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 
+from tests.journal_lines import steps_in
 from trainhooks.protocol import rundir
 
 from .conftest import Told, Trainings, wait_for
@@ -132,7 +133,7 @@ def test_a_half_line_that_stands_in_the_journal_is_ended_when_it_is_opened_again
     )
     lines = told.journals[0].read_bytes().splitlines()
     assert lines.count(b'{"kind":"no') == 1
-    assert sum(b'"kind":"step"' in line for line in lines) == 30
+    assert steps_in(told.journals[0]) == 30
     assert lines[-1].endswith(b"}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from monitor.arrays import np
 from monitor.diagnosis.diagnose import RULES
 from monitor.diagnosis.rule import GpuEvidence, gpu_evidence
 from monitor.model.device.throttle_events import Episode
@@ -46,12 +47,19 @@ class Play:
 
     def train(self, upto: float, seconds: float, pause: float = 0.0, kind: StepKind = ANY_KIND) -> Play:
         """Steps of so many seconds, until second `upto` of the play."""
-        at = getattr(self, "_trained", 0.0)
+        at, rows = getattr(self, "_trained", 0.0), []
         while at + seconds <= upto + 1e-9:
-            self.steps += 1
-            self.timelines.add(kind, at, at + seconds, self.steps)
+            rows.append((at, at + seconds))
             at += seconds + pause
         self._trained = at
+        return self.ran(rows, kind)
+
+    def ran(self, rows: list[tuple[float, float]], kind: StepKind = ANY_KIND) -> Play:
+        """Steps of these begins and ends, in the order in which they ended."""
+        if rows:
+            starts, ends = np.array(rows, float).T
+            self.timelines.extend(kind, starts, ends, np.arange(self.steps + 1, self.steps + 1 + len(rows)))
+            self.steps += len(rows)
         return self
 
     def episodes(self, gpu: int = 0) -> list[Episode]:

@@ -1,4 +1,4 @@
-"""Random well-nested programs, digested by the hooks' state machine and by a slow, obvious one."""
+"""Random well-nested programs, assembled by the hooks' state machine and by a slow, obvious one."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ from trainhooks.lane_entries import (
     STANDARD,
     STEP,
     Loop,
+    StandardStep,
 )
 from trainhooks.recording.assembler import Assembler
-from trainhooks.recording.batch_assembler import BatchAssembler, standard_step_entries
+from trainhooks.recording.batch_assembler import BatchAssembler
 from trainhooks.recording.step_annotations import ProcessState
+from trainhooks.recording.step_blocks import PlainStep
 
 # A program is a list of: a wait (seconds), or (kind, name, program), or ("loop", role, [(wait, program)], last wait).
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -126,15 +128,20 @@ class Slow:
         self.put(QUIT, self.t, loop)
 
 
-def digested(slow: Slow, portion: int) -> list[dict[str, Any]]:
+def events_of(assembler: Assembler) -> list[dict[str, Any]]:
+    """Every event as the mapping of a line of its own."""
+    return [event.as_event() if isinstance(event, PlainStep) else event for event in assembler.events]
+
+
+def assembled(slow: Slow, portion: int) -> list[dict[str, Any]]:
     assembler = Assembler(ProcessState(), "main", True)
     batches = BatchAssembler(assembler)
     while slow.entries:
-        batches.digest(slow.entries, portion)
+        batches.assemble(slow.entries, portion)
     assembler.release_held()
     assert assembler.process.lost == 0
     assert assembler.enclosing == [] and assembler.step is None
-    return assembler.events
+    return events_of(assembler)
 
 
 @given(programs(4, True), st.integers(1, 7))
@@ -142,7 +149,7 @@ def test_every_second_is_accounted_for_once(program: list[Any], portion: int) ->
     slow = Slow()
     slow.run(program)
     total = slow.t / NANOSECOND
-    events = digested(slow, portion)
+    events = assembled(slow, portion)
     steps = [event for event in events if event["kind"] == "step"]
     for event, truth in zip(steps, slow.steps, strict=True):
         found = Counter({name: round(seconds) for name, seconds, _, _ in event.get("phases", [])})
@@ -172,9 +179,9 @@ def test_entries_in_any_order_raise_nothing(kinds: list[Any]) -> None:
         entries.append(shapes.get(kind, default))
     process = ProcessState()
     assembler = Assembler(process, "main", True)
-    BatchAssembler(assembler).digest(entries, len(kinds))
+    BatchAssembler(assembler).assemble(entries, len(kinds))
     assert process.lost <= sum(kind == 0 for kind in kinds) + len(kinds) * len(kinds)
-    for event in assembler.events:
+    for event in events_of(assembler):
         if event["kind"] == "step":
             named = sum(seconds for _, seconds, _, _ in event.get("phases", []))
             assert 0 <= named <= event.get("duration", 0) + 1e-9
@@ -243,14 +250,14 @@ def test_whole_steps_make_the_events_that_their_entries_make_one_by_one(
             if at_once:  # while the training goes on, and has put so many more each time
                 so_far = deque(entries.popleft() for _ in range(min(come, len(entries))))
                 while so_far:
-                    batches.digest(so_far, portion)
+                    batches.assemble(so_far, portion)
                 continue
             try:
-                assembler.take(entries.popleft())
-            except Exception:  # an odd value may raise anything, here as in `digest`, which counts it as lost
+                assembler.add_entry(entries.popleft())
+            except Exception:  # an odd value may raise anything, here as in `assemble`, which counts it as lost
                 process.lost += 1
         assembler.release_held()
-        results.append((timeless(assembler.events), process.lost, process.steps, assembler.accounted_ns))
+        results.append((timeless(events_of(assembler)), process.lost, process.steps, assembler.accounted_ns))
     assert results[0] == results[1]
 
 
@@ -275,10 +282,10 @@ def test_a_standard_step_makes_the_event_that_its_entries_make_one_by_one(
         entries: deque[tuple[Any, ...]] = deque()
         for number, (times, loss, amounts) in enumerate(steps):
             entry = (STANDARD, *(100 * number + t for t in times), loss, amounts)
-            entries += [entry] if at_once else standard_step_entries(entry)
+            entries += [entry] if at_once else StandardStep._make(entry).entries()
         while entries:
-            batches.digest(entries, portion)
-        events = [{**event, "phases": [list(row) for row in event["phases"]]} for event in assembler.events]
+            batches.assemble(entries, portion)
+        events = [{**event, "phases": [list(row) for row in event["phases"]]} for event in events_of(assembler)]
         results.append((events, process.lost, process.steps, assembler.accounted_ns, assembler.accounted_until))
     assert results[0] == results[1]
 
@@ -300,9 +307,9 @@ def test_steps_that_fell_out_of_a_full_deque_are_counted() -> None:
         for number in steps:
             entries += [(NEXT, 10 * number, loop, number), (None, 10 * number + 1)]
         while entries:
-            batches.digest(entries, 8)
+            batches.assemble(entries, 8)
     assert process.lost == 4
-    assert [event["index"] for event in assembler.events] == [*range(1, 11), *range(15, 20)]
+    assert [event["index"] for event in events_of(assembler)] == [*range(1, 11), *range(15, 20)]
 
 
 def test_entries_out_of_order_make_no_negative_part() -> None:
@@ -315,12 +322,12 @@ def test_entries_out_of_order_make_no_negative_part() -> None:
     loop = Loop(None, None, None)
     entries += [(NEXT, 100, loop, 1), (None, 110), ("a", 130), (None, 120), (NEXT, 140, loop, 2)]
     while entries:
-        batches.digest(entries, 64)
-    hindsight, overtaken = (event for event in assembler.events if event["kind"] == "step")
+        batches.assemble(entries, 64)
+    hindsight, overtaken = (event for event in events_of(assembler) if event["kind"] == "step")
     for event in (hindsight, overtaken):
         times = [seconds for _, seconds, _, _ in event["phases"]]
         assert min(times) >= 0 and sum(times) <= event["duration"] + 1e-12
-    assert all(event["duration"] >= 0 for event in assembler.events)
+    assert all(event["duration"] >= 0 for event in events_of(assembler))
     assert {name: round(seconds * NANOSECOND) for name, seconds, _, _ in hindsight["phases"]}["eval"] == 20
 
 
@@ -329,5 +336,5 @@ def test_an_automatic_step_without_counts_says_so() -> None:
     assembler = Assembler(process, "main", True)
     for at, counts in ((0, [(COUNT, None, None, 4)]), (10, [])):
         for entry in [(STEP, at, AUTOMATIC), *counts, (END, at + 9, AUTOMATIC)]:
-            assembler.take(entry)
-    assert [event.get("uncounted") for event in assembler.events] == [None, True]
+            assembler.add_entry(entry)
+    assert [event.get("uncounted") for event in events_of(assembler)] == [None, True]

@@ -2,8 +2,10 @@
 
 import math
 
+from monitor.arrays import np
 from monitor.model.fold import fold
-from monitor.model.state import MAX_LATEST, MAX_MARKS, MAX_PARTS, OpenStep, RunState
+from monitor.model.state import MAX_MARKS, MAX_PARTS, OpenStep, RunState
+from monitor.model.steps.latest_steps import MAX_LATEST
 from monitor.model.steps.series import Quantiles
 from monitor.model.view import MAX_BARS, details, distribution
 from monitor.sources.tail_file import LineTimestamps
@@ -99,7 +101,7 @@ def test_several_kinds_of_step_are_told_apart_and_a_single_one_is_not() -> None:
 
 def test_a_distribution_counts_everything_in_few_bars() -> None:
     quantiles = Quantiles()
-    quantiles.extend([0.001 * 1.01**n for n in range(1000)])
+    quantiles.extend(0.001 * 1.01 ** np.arange(1000.0))
     bars = distribution(quantiles)
     assert sum(count for _, count in bars) == 1000 and len(bars) <= MAX_BARS
     starts = [start for start, _ in bars]
@@ -126,5 +128,5 @@ def test_lines_have_the_time_at_which_they_were_first_seen() -> None:
 def test_what_is_logged_after_a_step_joins_it_and_takes_nothing_from_it() -> None:
     told = Story().step_with({"metrics": {"new_tokens": 576}}, forward=1.0)
     told.tell(Metrics, values={"new_tokens": 20, "loss": 0.5})  # of an evaluation, by the same name
-    (step,) = folded(told).main.latest
+    (step,) = folded(told).main.latest.steps()
     assert step.metrics == {"new_tokens": 576, "loss": 0.5}

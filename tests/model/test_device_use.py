@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import astuple
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from monitor.diagnosis.rule import Evidence
 from monitor.model.device.device_report import Device
 from monitor.model.device.device_steps import WARM_UP
 from monitor.model.device.device_use import MIN_READINGS, MIN_STEADY_TIMED, bound_in_words, busy_in_words, device_use
-from monitor.model.device.gpu_activity import MAX_BUCKETS, Activity
+from monitor.model.device.gpu_activity import MAX_BUCKETS, Activity, Range
 from monitor.model.report import Finding
 from monitor.model.summary import open_work, report
 from trainhooks.protocol.events import Facts, Gpu
@@ -179,25 +180,44 @@ def test_a_card_s_readings_are_kept_in_bounded_memory() -> None:
     activity = Activity()
     for second in range(5 * MAX_BUCKETS):
         activity.add(Gpu("r", second, float(second), uuid="GPU-1", utilization=100.0 if second % 2 else 50.0))
-    assert len(activity.buckets) <= MAX_BUCKETS and activity.width == 8.0
+    assert len(activity.history) <= MAX_BUCKETS and activity.history.width == 8
     found = activity.over(0.0, 1e9)["utilization"]
     assert (found.mean, found.min, found.max, found.readings) == (75.0, 50.0, 100.0, 5 * MAX_BUCKETS)
 
 
-def test_sums_that_were_kept_equal_those_of_the_whole_history() -> None:
+def test_figures_are_those_of_all_readings_in_the_buckets() -> None:
     """However the readings come: late ones, a clock that begins again, buckets that are joined."""
     lots = random.Random(7)
-    activity, now = Activity(), 0.0
+    activity, now, readings = Activity(), 0.0, []
+
+    def told(begin: float, end: float, without: list[tuple[float, float]]) -> list[float]:
+        """The power in the buckets that lie wholly there, reading by reading."""
+        width, found = activity.history.width, []
+        for at, power in readings:
+            since = int(at) // width * width
+            left_out = any(since < until and first < since + width for first, until in without)
+            if begin <= since and since + width <= end and not left_out:
+                found.append(power)
+        return found
+
+    def assert_like(found: Range | None, truth: list[float]) -> None:
+        assert found == (None if not truth else Range(pytest.approx(fmean(truth)), min(truth), max(truth), len(truth)))
+
     for number in range(3 * MAX_BUCKETS):
         now += lots.choice((0.2, 1.0, 1.0, 3.0))
         at = now - lots.choice((0.0,) * 20 + (1.5, 40.0))
-        activity.add(Gpu("r", number, at, uuid="GPU-1", power=lots.random(), utilization=lots.choice((None, 50.0))))
+        readings.append((at, lots.random()))
+        activity.add(Gpu("r", number, at, uuid="GPU-1", power=readings[-1][1], utilization=lots.choice((None, 50.0))))
+        if number % 10:
+            continue
         stops = [(float(begin), begin + 20.0) for begin in range(100, int(now), 700)]
         end = now - lots.choice((0.0, 0.0, 5.0, 200.0))
-        fresh = Activity(activity.width, activity.buckets)
-        assert activity.over(10.0, end, stops) == fresh.over(10.0, end, stops)
-        assert activity.over(10.0, end) == fresh.over(10.0, end)
-        assert activity.within(stops) == fresh.within(stops)
+        assert_like(activity.over(10.0, end).get("power"), told(10.0, end, []))
+        apart = told(10.0, end, stops)
+        assert activity.tells_apart(10.0, end, stops) == bool(apart)
+        assert_like(activity.over(10.0, end, stops).get("power"), apart or told(10.0, end, []))
+        within = [power for since, until in stops for power in told(since, until, [])]
+        assert_like(activity.within(stops).get("power"), within)
 
 
 def test_readings_of_a_stretch_lie_wholly_within_it() -> None:

@@ -68,7 +68,7 @@ def after(before: Story | None, told: Story) -> Scene:
         if before is not None:
             old = folded(before)
             known = report(old, around(old, id="before", started=1000.0, command=["python", "t.py"]))
-            earlier = Side(known, old.main.step_seconds.digested().series.curve())
+            earlier = Side(known, old.main.step_seconds.curve())
         about = around(state, id="after", started=9000.0, command=["python", "t.py"])
         now = report(state, about)
         return diagnose(Evidence(state, now, open_work(state, about, now.outcome), earlier))

@@ -16,6 +16,7 @@ import pytest
 from monitor.running.relay import Relay
 from monitor.sources.decode import decode
 from monitor.sources.run_directory import RunDirectory
+from tests.journal_lines import single_lines
 from trainhooks.protocol import rundir
 from trainhooks.protocol.events import Bye, Event, Hello, Note
 
@@ -89,7 +90,8 @@ class Stage:
     def journal(self) -> list[Event]:
         events = []
         for path in rundir.journals(self.run):
-            events += [decode(line) for line in path.read_bytes().split(b"\n")[:-1]]
+            data = path.read_bytes()
+            events += [decode(line) for line in single_lines(data[: data.rfind(b"\n") + 1])]
         assert all(isinstance(event, Event) for event in events)
         return events  # type: ignore[return-value]
 
@@ -169,7 +171,7 @@ import trainhooks as th
 from trainhooks.protocol import journal
 append = journal.Journal.append
 def lossy(self, batch, lines):  # as on a full disk, for good
-    if b'"kind":"step"' not in batch: append(self, batch, lines)
+    if b'"kind":"step' not in batch: append(self, batch, lines)
 journal.Journal.append = lossy
 def go(name):
     while not os.path.exists(name): time.sleep(0.01)

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitor import gpu_lines
+from monitor.arrays import np
 from monitor.model.device.throttle_events import CLEAR_SECONDS, MAX_EPISODES
 from monitor.model.device.throttle_watch import MAX_GPUS, ClockBaseline, Throttles, throttle_event, throttle_events
 from monitor.model.steps.baseline import StepKind
-from monitor.model.steps.step_intervals import MAX_BLOCKS, StepTimes, Timelines
+from monitor.model.steps.step_intervals import MAX_BLOCKS, StepTimes
 from trainhooks.protocol.events import Gpu
 
 from .gpu_plays import Play
@@ -263,8 +264,7 @@ def test_what_cannot_be_compared_stays_unknown() -> None:
     unwatched.read(60, reasons=0x40).train(120, 0.7)
     assert effect_of(unwatched) is None, "nobody knows how the GPU ran in the steps before"
     two_speeds = Play().read(60).read(30, reasons=0x40).read(60)
-    for i in range(150):
-        two_speeds.timelines.add(StepKind(), i, i + (0.05 if i * 7 % 13 < 6 else 0.9), i + 1)
+    two_speeds.ran([(i, i + (0.05 if i * 7 % 13 < 6 else 0.9)) for i in range(150)])
     assert effect_of(two_speeds) is None, "the steps differ by themselves"
 
 
@@ -273,7 +273,7 @@ def test_roles_are_compared_with_their_like() -> None:
     play = Play().read(400).read(300, reasons=0x40).read(100)
     for i in range(800):
         long = i % 2 if i < 400 or i >= 700 else i % 4 != 0
-        play.timelines.add(StepKind("generator" if long else "trainer"), i, i + (0.9 if long else 0.1), i + 1)
+        play.ran([(i, i + (0.9 if long else 0.1))], StepKind("generator" if long else "trainer"))
     assert effect_of(play) == pytest.approx(0.0, abs=1e-6)
 
 
@@ -350,12 +350,13 @@ STRETCHES = st.lists(st.tuples(st.integers(0, 3200), st.integers(1, 1600)), max_
 
 @given(STEP_ROWS, STRETCHES)
 def test_steps_are_counted_as_they_overlap(rows: list[tuple[int, int]], stretches: list[tuple[int, int]]) -> None:
-    timelines, steps, t = Timelines(), [], 0.0
+    steps: list[tuple[float, float]] = []
+    t = 0.0
     for pause, seconds in rows:
         t += pause / 16
         steps.append((t, t + seconds / 16))
-        timelines.add(StepKind(), t, t + seconds / 16, len(steps))
         t += seconds / 16
+    timelines = Play().ran(steps).timelines
     intervals = [(start / 16, (start + length) / 16) for start, length in stretches]
     for (start, end), effect in zip(intervals, timelines.effects(intervals, (0.0, 1e9)), strict=True):
         touched = [i for i, (a, b) in enumerate(steps) if min(b, end) > max(a, start)]
@@ -384,10 +385,12 @@ def test_everything_stays_small() -> None:
 
 
 @pytest.mark.parametrize("n", [10, MAX_BLOCKS - 1, MAX_BLOCKS, MAX_BLOCKS + 1, 3 * MAX_BLOCKS + 77, 100_000])
-def test_the_line_of_steps_keeps_them_all(n: int) -> None:
+@pytest.mark.parametrize("portion", [7, 64, 5000])
+def test_the_line_of_steps_keeps_them_all(n: int, portion: int) -> None:
     times = StepTimes()
-    for i in range(n):
-        times.add(2.0 * i, 2.0 * i + 1.0, i + 1)
+    for first in range(0, n, portion):
+        numbers = np.arange(first, min(n, first + portion))
+        times.extend(2.0 * numbers, 2.0 * numbers + 1.0, numbers + 1)
     blocks = times.blocks()
     assert len(blocks) <= MAX_BLOCKS
     assert sum(block.count for block in blocks) == n and sum(block.seconds for block in blocks) == n

@@ -39,7 +39,7 @@ def counted(n: int, facts: dict[str, Any], seconds: float, **fields: Any) -> Sto
 def side(told: Story, **identity: Any) -> Side:
     state = folded(told)
     known = report(state, around(state, id="before", started=1000.0, **identity))
-    return Side(known, state.main.step_seconds.digested().series.curve())
+    return Side(known, state.main.step_seconds.curve())
 
 
 def judged(before: Story, after: Story, command: tuple[str, str] = ("t.py", "t.py")) -> Finding | None:

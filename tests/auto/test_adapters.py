@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.journal_lines import events_in
 from trainhooks import session
 from trainhooks.auto import instrumentation
 from trainhooks.auto.adapters import huggingface_hub_adapter, lightning_adapter, transformers_adapter, trl_adapter
@@ -21,6 +22,7 @@ from trainhooks.lane_entries import AGGREGATE, COUNT, END, FACTS, SPAN, STEP, Lo
 from trainhooks.protocol.vocabulary import PHASES, phase_name
 from trainhooks.recording.assembler import Assembler
 from trainhooks.recording.step_annotations import ProcessState
+from trainhooks.recording.step_blocks import PlainStep
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -195,22 +197,23 @@ def test_the_calls_of_one_step_are_one_figure() -> None:
     assembler = Assembler(ProcessState(), "MainThread", is_main=True)
     loop = Loop(None, None, None)
     for batches in ((8, 2, 2), (4,)):
-        assembler.take((STEP, 0, loop))
+        assembler.add_entry((STEP, 0, loop))
         for batch in batches:
-            assembler.take(
+            assembler.add_entry(
                 (AGGREGATE, {"generate_calls": 1, "new_tokens": 5 * batch}, {"generate_batch": float(batch)})
             )
-            assembler.take((AGGREGATE, {"reward_seconds/a": 0.5}, {}))
-        assembler.take((END, 1, loop))
-    assembler.take((AGGREGATE, {"generate_calls": 1}, {"generate_batch": 3.0}))  # between steps
+            assembler.add_entry((AGGREGATE, {"reward_seconds/a": 0.5}, {}))
+        assembler.add_entry((END, 1, loop))
+    assembler.add_entry((AGGREGATE, {"generate_calls": 1}, {"generate_batch": 3.0}))  # between steps
     first, second, between = assembler.events
-    assert first["metrics"] == {
+    assert isinstance(first, PlainStep) and isinstance(second, PlainStep) and isinstance(between, dict)
+    assert first.metrics == {
         "generate_calls": 3,
         "new_tokens": 60,
         "generate_batch": pytest.approx(4.0),
         "reward_seconds/a": 1.5,
     }
-    assert second["metrics"]["generate_batch"] == 4.0
+    assert second.metrics is not None and second.metrics["generate_batch"] == 4.0
     assert between["values"] == {"generate_calls": 1, "generate_batch": 3.0}
 
 
@@ -338,7 +341,6 @@ with tempfile.TemporaryDirectory() as directory:
     assert "already one" not in ended.stderr
     (run,) = (tmp_path / "runs").iterdir()
     (journal,) = run.glob("rank-0-*.jsonl")
-    lines = journal.read_text()
-    assert lines.count('"total_steps":4') == 1
-    assert lines.count('"kind":"step"') == 4
-    assert lines.count('"grad_norm"') == 4
+    assert journal.read_text().count('"total_steps":4') == 1
+    steps = [event for event in events_in(journal) if event["kind"] == "step"]
+    assert len(steps) == 4 and all("grad_norm" in step["metrics"] for step in steps)

@@ -14,6 +14,7 @@ import pytest
 
 from monitor.model.report import Report
 from tests.auto.watched import LIMIT, ROOT, SCRIPTS, Watched, adds_up, entered, environment, phases, watched
+from tests.journal_lines import events_in
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 BAR = re.compile(r"\d+%[|\u2501 ]|\d+/\d+ .*it/s|it/s\]|\u2501")
@@ -49,7 +50,7 @@ class Both:
 
     def tells_all_of_the_time(self) -> None:
         (journal,) = self.seen.journals
-        adds_up([json.loads(line) for line in journal.read_text().splitlines()])
+        adds_up(events_in(journal))
         report: Report = self.seen.report
         wall = report.wall
         parts = wall.startup + wall.steps + sum(wall.spans.values()) + wall.between_steps + wall.teardown

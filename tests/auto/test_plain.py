@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.journal_lines import steps_in
+
 from .watched import TORCHRUN, Watched, both, entered, long, phases, watched
 
 PARTS = {"data", "forward", "backward", "optimizer"}
@@ -195,7 +197,7 @@ def test_two_ranks(tmp_path: Path, way: str) -> None:
         assert speed.job.samples_per_second == pytest.approx(2 * speed.samples_per_second)
     else:
         texts = [journal.read_text() for journal in run.journals]
-        assert [text.count('"kind":"step"') for text in texts] == [12, 12]
+        assert [steps_in(journal) for journal in run.journals] == [12, 12]
         assert all('"kind":"bye"' in text for text in texts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 
 from monitor.model.report import Report
 from monitor.runs.follow import load
+from tests.journal_lines import events_in
 from trainhooks.protocol import rundir
 from trainhooks.session import DEBUG_VARIABLE
 
@@ -46,8 +46,7 @@ class Watched:
 
     def events(self, kind: str, rank: int = 0) -> list[dict[str, Any]]:
         (journal,) = self.run.glob(f"rank-{rank}-*.jsonl")
-        found = [json.loads(line) for line in journal.read_text().splitlines()]
-        return [event for event in found if event["kind"] == kind]
+        return [event for event in events_in(journal) if event["kind"] == kind]
 
     def steps(self, rank: int = 0) -> list[dict[str, Any]]:
         steps = self.events("step", rank)
@@ -97,7 +96,7 @@ def both(state: Path, script: str, *arguments: str, launcher: tuple[str, ...] = 
     assert (seen.code, seen.out) == (bare.returncode, bare.stdout)
     assert _comparable(seen.err) == _comparable(bare.stderr)
     for journal in seen.journals:
-        adds_up([json.loads(line) for line in journal.read_text().splitlines()])
+        adds_up(events_in(journal))
     return seen
 
 

@@ -21,6 +21,7 @@ from trainhooks.lane_entries import STANDARD
 from trainhooks.recording.assembler import Assembler
 from trainhooks.recording.batch_assembler import BatchAssembler
 from trainhooks.recording.step_annotations import ProcessState
+from trainhooks.recording.step_blocks import PlainStep
 
 way, seed, kind = sys.argv[1:]
 chance = random.Random(int(seed))
@@ -167,10 +168,12 @@ on_path = sum(entry[0] == STANDARD for entry in entries)
 assembler = Assembler(ProcessState(), "main", True)
 batches = BatchAssembler(assembler)
 while entries:
-    batches.digest(entries, 8)
+    batches.assemble(entries, 8)
 assembler.release_held()
 TIMES = ("t", "start", "duration", "own")
 for event in assembler.events:
+    if isinstance(event, PlainStep):
+        event = event.as_event()
     if not {"forwards", "plan"}.isdisjoint(event.get("facts", ())):
         continue  # repeated calls and loops are looked for in the slow path alone
     if "passes" in event.get("facts", ()):

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from tests.e2e.conftest import PATIENCE, ROOT, Box
+from tests.journal_lines import events_in, steps_in
 from trainhooks.protocol import rundir
 
 # A training of ten steps a second with everything the screen shows.
@@ -52,7 +53,7 @@ def report(box: Box) -> dict[str, object]:
 
 def steps_done(run: Path) -> int:
     journal = next(run.glob("rank-*.jsonl"))
-    return journal.read_text().count('"kind":"step"')
+    return steps_in(journal)
 
 
 def wait_for_steps(run: Path, count: int) -> None:
@@ -118,7 +119,7 @@ def test_late_attach_shows_the_whole_history(box: Box, script: str) -> None:
         wait_for_steps(box.run(), 30)
         terminal = box.trainmon("attach")
         terminal.wait_for(lambda screen: "pulsar" in screen and re.search(r"step 1\b", screen) is not None)
-        seqs = [msgspec.json.decode(line)["seq"] for line in next(box.run().glob("rank-*.jsonl")).open("rb")]
+        seqs = [event["seq"] for event in events_in(next(box.run().glob("rank-*.jsonl")))]
         assert seqs == list(range(len(seqs)))
         assert report(box)["dropped"] == {"events": 0, "lines": 0, "broken_off": 0, "parts": 0}
     finally:

@@ -15,6 +15,7 @@ Name = tuple[str, int]  # producer, number: what identifies an event
 class _Line(msgspec.Struct):
     producer: str
     seq: int
+    duration: list[float] | float = 0.0  # of a line of several steps: a number of the sequence for each
 
 
 _decode = msgspec.json.Decoder(_Line).decode
@@ -22,8 +23,12 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 def journalled(run: Path) -> list[Name]:
     """Every event of a run's journals, read in another way than the product does."""
-    lines = (line for path in rundir.journals(run) for line in path.read_bytes().splitlines())
-    return [(line.producer, line.seq) for line in map(_decode, lines)]
+    lines = (_decode(line) for path in rundir.journals(run) for line in path.read_bytes().splitlines())
+    return [(line.producer, line.seq + place) for line in lines for place in range(_events(line))]
+
+
+def _events(line: _Line) -> int:
+    return len(line.duration) if isinstance(line.duration, list) else 1
 
 
 def seen(told: Path) -> tuple[list[Name], int]:

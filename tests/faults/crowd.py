@@ -12,6 +12,7 @@ from typing import Any
 from tests.faults.catalogue import NotHere, Result, fault
 from tests.faults.checker import journalled
 from tests.faults.place import HERE, TRAINMON, Place, done_by, wait_for
+from tests.journal_lines import steps_in
 from trainhooks.lane_entries import MAX_LANE_ENTRIES
 from trainhooks.protocol.journal import MAX_UNWRITTEN
 
@@ -60,7 +61,7 @@ ENTRY_BYTES = 1000  # at most, of an entry with four metrics: the tuple, its dic
 def told(run: Path, world: int) -> list[int]:
     """The steps in the journal of each rank."""
     found = [path for rank in range(world) for path in run.glob(f"rank-{rank}-*.jsonl")]
-    return [path.read_bytes().count(b'"kind":"step"') for path in found] + [0] * (world - len(found))
+    return [*map(steps_in, found)] + [0] * (world - len(found))
 
 
 def report_of(place: Place, run: Path) -> dict[str, Any]:
@@ -108,7 +109,7 @@ def workers(place: Place, short: bool) -> Result:
     journals = list(run.glob("rank-*.jsonl"))
     if len(journals) != 1:
         result.harmed.append(f"{len(journals)} journals: a worker passes for a training")
-    result.lost = (forked + spawned) - journals[0].read_bytes().count(b'"kind":"step"')  # four workers, four steps
+    result.lost = (forked + spawned) - steps_in(journals[0])  # four workers, four steps
     return result
 
 

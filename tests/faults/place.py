@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.e2e.conftest import ROOT, Box
 from tests.faults.catalogue import Result
+from tests.journal_lines import steps_in
 from tests.signals import send_signal
 from trainhooks.protocol import process_identity, rundir
 
@@ -111,7 +112,7 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 def steps_told(run: Path) -> int:
     """The steps in a run's journals."""
-    return sum(path.read_bytes().count(b'"kind":"step"') for path in run.glob("rank-*.jsonl"))
+    return sum(map(steps_in, run.glob("rank-*.jsonl")))
 
 
 def done_by(place: Path) -> int:

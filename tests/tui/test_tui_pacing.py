@@ -37,6 +37,7 @@ from monitor.tui.terminal_output import (
     Pacer,
 )
 from monitor.tui.textual_private import CountingDriver
+from tests.journal_lines import steps_in
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = (160, 45)
@@ -251,7 +252,7 @@ def training(tmp_path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
 
 
 def steps_done(state: Path) -> int:
-    return sum(path.read_bytes().count(b'"kind":"step"') for path in state.glob("runs/*/rank-*.jsonl"))
+    return sum(map(steps_in, state.glob("runs/*/rank-*.jsonl")))
 
 
 def opened(training: tuple[Path, dict[str, str]], speed: float, *words: str) -> SlowTerminal:

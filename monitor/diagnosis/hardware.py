@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import Any
 
 from monitor.diagnosis.rule import Evidence
+from monitor.model.compute.mfu import matmul_precision
 from monitor.model.compute.peaks import Peak, peak_of
 from monitor.model.state import MACHINE, ours
 from trainhooks.protocol.events import Gpu, Host
@@ -16,8 +16,8 @@ OFF = ("off", "no", "None", "32", "32-true", "64-true")  # what stands for "no m
 
 def place(evidence: Evidence) -> str | None:
     """Return where the trained parameters are: `cpu`, `cuda`...; None where unknown."""
-    device = evidence.facts("optimizer").get("device")
-    if isinstance(device, str) and not (device == "cpu" and evidence.state.devices):  # states may be offloaded
+    device = evidence.facts.optimizer.device
+    if device is not None and not (device == "cpu" and evidence.state.devices):  # states may be offloaded
         return device
     return "cuda" if evidence.state.devices else None
 
@@ -61,21 +61,14 @@ def busy(evidence: Evidence) -> float | None:
     return max(device.busy_least or 0.0, device.utilization or 0.0)
 
 
-def allocator(evidence: Evidence) -> dict[str, Any]:
-    """Return the facts of torch's allocator for GPU memory; empty where there are none."""
-    facts = evidence.facts("torch").get("gpu_memory")
-    return facts if isinstance(facts, dict) else {}
-
-
 def gpu_memory(evidence: Evidence) -> tuple[float, float] | None:
     """Return peak and total bytes of GPU memory; None where unknown.
 
     By the allocator where it is known; else by the driver, which counts reserved memory, too.
     """
-    facts = allocator(evidence)
-    allocated, total = facts.get("peak_allocated"), facts.get("total")
-    if isinstance(allocated, int) and isinstance(total, int) and total > 0:
-        return allocated, total
+    allocator = evidence.facts.torch.gpu_memory
+    if allocator.peak_allocated is not None and allocator.total:
+        return allocator.peak_allocated, allocator.total
     rows = [
         (trend.highest, card.memory_total)
         for card in cards(evidence)
@@ -114,31 +107,23 @@ def free_memory(evidence: Evidence) -> tuple[float, float, str] | None:
 
 def mixed(evidence: Evidence) -> bool | None:
     """Return whether it computes in mixed precision; None where unknown."""
-    config, autocast = evidence.facts("config"), evidence.state.facts.get("autocast")
-    settings = (autocast, evidence.facts("accelerate").get("mixed_precision"), config.get("precision"))
-    if config.get("bf16") is True or config.get("fp16") is True:
+    facts, config = evidence.facts, evidence.facts.config
+    settings = (facts.autocast, facts.accelerate.mixed_precision, config.precision)
+    if config.bf16 or config.fp16 or any(setting is not None and setting not in OFF for setting in settings):
         return True
-    if any(isinstance(setting, str) and setting not in OFF for setting in settings):
-        return True
-    return False if autocast == "off" else None
+    return False if facts.autocast == "off" else None
 
 
 def full_precision(evidence: Evidence) -> bool:
     """Return whether all parameters are fp32 and matrix products use them as they are."""
-    tables = (evidence.facts(name).get("dtypes") for name in ("optimizer", "model"))
-    known = {dtype for table in tables if isinstance(table, dict) for dtype in table}
-    return known == {"float32"} and mixed(evidence) is False
+    dtypes = {*evidence.facts.optimizer.dtypes, *evidence.facts.model.dtypes}
+    return dtypes == {"float32"} and mixed(evidence) is False
 
 
 def tf32(evidence: Evidence) -> bool | None:
     """Return whether fp32 matrix products may run as TF32; None where unknown."""
-    forced = evidence.facts("environment").get("NVIDIA_TF32_OVERRIDE")
-    if forced in ("0", "1"):
-        return bool(forced == "1")
-    if evidence.facts("config").get("tf32") is True:
-        return True
-    precision = evidence.facts("torch").get("matmul_precision")
-    return precision != "highest" if isinstance(precision, str) else None
+    precision = matmul_precision(evidence.facts)
+    return precision != "highest" if precision is not None else None
 
 
 def calls_a_step(evidence: Evidence) -> float:
@@ -146,20 +131,18 @@ def calls_a_step(evidence: Evidence) -> float:
 
     By the framework's setting; else by the samples of a step and those of the call that was watched.
     """
-    pace, batch = evidence.state.main.pace, evidence.facts("ops").get("batch")
+    pace, batch = evidence.state.main.pace, evidence.facts.ops.batch
     calls = 0.0
-    if pace.samples and pace.steps and isinstance(batch, int) and batch > 0:
+    if pace.samples and pace.steps and batch:
         calls = pace.samples / pace.steps / batch
     return max(batches_a_step(evidence), float(round(calls)))
 
 
 def batches_a_step(evidence: Evidence) -> float:
     """Return the loader's batches per step, by the framework's setting for accumulation; one where there is none."""
-    config, batches = evidence.facts("config"), 1.0
-    for name in ("gradient_accumulation_steps", "accumulate_grad_batches"):
-        if isinstance(config.get(name), int) and config[name] > 1:
-            batches = float(config[name])
-    return batches
+    config = evidence.facts.config
+    settings = (config.accumulate_grad_batches, config.gradient_accumulation_steps)
+    return next((float(batches) for batches in settings if batches is not None and batches > 1), 1.0)
 
 
 def computing(evidence: Evidence) -> float:

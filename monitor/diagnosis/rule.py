@@ -20,6 +20,7 @@ from monitor.model.steps.step_intervals import Timelines
 from monitor.model.steps.time_split import once_in
 from monitor.model.view import OpenWork
 from monitor.units import share
+from trainhooks.protocol.facts import RunFacts
 
 # The evidence: the state, its report, the open step or span, and throttle events of the GPUs.
 
@@ -131,18 +132,22 @@ class Evidence:
 
     # Facts of the program and its framework
 
-    def facts(self, name: str) -> dict[str, Any]:
-        """Return a table of the facts; empty where there is none."""
-        table = self.state.facts.get(name)
-        return table if isinstance(table, dict) else {}
+    @property
+    def facts(self) -> RunFacts:
+        return self.state.facts
 
     def setting(self, *names: str) -> tuple[str, Any] | None:
         """Return name and value of the first of these settings in the facts, at whatever depth."""
         for name in names:
-            value = _search(self.state.facts, name)
+            value = _search(self.facts.table, name)
             if value is not None:
                 return name, value
         return None
+
+    def count_setting(self, *names: str) -> tuple[str, int] | None:
+        """Return name and value of the first of these settings, where that is a count."""
+        setting = self.setting(*names)
+        return None if setting is None or type(setting[1]) is not int or setting[1] < 0 else setting
 
     def setting_now(self, *names: str) -> str:
         """Return ` (batch_size=8 now)` for the first of these settings; empty where none is known."""
@@ -187,11 +192,11 @@ class Evidence:
         return [] if unnamed is None else [part.text() for part in unnamed.parts if part.place is not None][:MAX_PLACES]
 
 
-def _search(facts: dict[str, Any], name: str, depth: int = 3) -> Any:
-    if name in facts:
-        return facts[name]
+def _search(table: dict[str, Any], name: str, depth: int = 3) -> Any:
+    if name in table:
+        return table[name]
     if depth > 0:
-        for value in facts.values():
+        for value in table.values():
             if isinstance(value, dict) and (setting := _search(value, name, depth - 1)) is not None:
                 return setting
     return None

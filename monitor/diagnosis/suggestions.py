@@ -6,13 +6,13 @@ A setting with a measurable cost in this run is a finding; a suggestion may help
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import Evidence
 from monitor.diagnosis.rules import kernels, memory
 from monitor.model.report import Finding, Suggestion
 from monitor.units import duration, share
+from trainhooks.protocol.facts import Compile
 
 MAX_SUGGESTIONS = 6  # nobody tries a longer list
 MIN_BUSY = 0.30  # of the time in which the GPU runs something; below, no faster kernel helps
@@ -68,12 +68,12 @@ def _free(evidence: Evidence, min_share: float) -> str | None:
 
 def _batch(evidence: Evidence) -> Ranked | None:
     free, busy = _free(evidence, MIN_BATCH_ROOM), hardware.busy(evidence)
-    batch = evidence.setting("per_device_train_batch_size", "batch_size")
-    steps = evidence.setting("gradient_accumulation_steps", "accumulate_grad_batches")
-    if hardware.place(evidence) != "cuda" or free is None or batch is None or not _is_count(batch[1]):
+    batch = evidence.count_setting("per_device_train_batch_size", "batch_size")
+    steps = evidence.count_setting("gradient_accumulation_steps", "accumulate_grad_batches")
+    if hardware.place(evidence) != "cuda" or free is None or batch is None or not batch[1]:
         return None
     text = f"{batch[0]}={batch[1]} → {2 * batch[1]}"
-    if steps is not None and _is_count(steps[1]) and steps[1] > 1:
+    if steps is not None and steps[1] > 1:
         text += f" with {steps[0]}={steps[1]} → {max(1, steps[1] // 2)}"
     because = free + (f", GPU busy {share(busy)} of the time" if busy is not None else "")
     gain = 0.1 if busy is None else max(0.05, (1 - busy) / 2)
@@ -81,24 +81,25 @@ def _batch(evidence: Evidence) -> Ranked | None:
 
 
 def _optimizer(evidence: Evidence) -> Ranked | None:
-    row, facts, place = evidence.phase("optimizer"), evidence.facts("optimizer"), hardware.place(evidence)
-    if row is None or row.share < MIN_OPTIMIZER_SHARE or facts.get("fused") or "fused" not in facts:
+    row, facts, place = evidence.phase("optimizer"), evidence.facts.optimizer, hardware.place(evidence)
+    if row is None or row.share < MIN_OPTIMIZER_SHARE or facts.fused is True or facts.fused is None:
         return None
-    kind, tensors = facts.get("class"), facts.get("tensors")
-    if not isinstance(tensors, int) or tensors < kernels.MIN_TENSORS or kind not in kernels.HAS_FUSED:
+    kind, tensors = facts.kind, facts.tensors
+    if tensors is None or tensors < kernels.MIN_TENSORS or kind not in kernels.HAS_FUSED:
         return None
     if place not in ("cuda", "cpu") or (place == "cpu" and not kernels.is_one_by_one(evidence)):
         return None
     because = f"the optimizer takes {share(row.share)} of step time, the most that it can gain"
-    return row.share / 2, Suggestion(kernels.fused_setting(evidence, str(kind)), "none", because)
+    return row.share / 2, Suggestion(kernels.fused_setting(evidence, kind), "none", because)
 
 
 def _compile(evidence: Evidence) -> Ranked | None:
     eta, busy = evidence.report.progress.eta_seconds, hardware.busy(evidence)
-    compiled = "compile" in evidence.state.facts or evidence.facts("config").get("torch_compile") is True
-    if compiled or eta is None or eta < MIN_COMPILE_SECONDS or busy is None or busy < MIN_BUSY:
+    if evidence.facts.compile != Compile() or evidence.facts.config.torch_compile:
         return None
-    transformers = evidence.state.facts.get("framework") == "transformers"
+    if eta is None or eta < MIN_COMPILE_SECONDS or busy is None or busy < MIN_BUSY:
+        return None
+    transformers = evidence.facts.framework == "transformers"
     text = "torch_compile=True" if transformers else "torch.compile(model)"
     because = f"the model runs eagerly on a GPU busy {share(busy)} of the time, for {duration(eta)} more"
     return 0.08, Suggestion(text, "some hundred MiB while compiling; CUDA graphs take more", because)
@@ -128,10 +129,10 @@ def _grouping(evidence: Evidence) -> Ranked | None:
     waste = 1 - main.unpadded_tokens / main.padded_tokens
     if waste < MIN_PADDING_SHARE:
         return None
-    limit, longest = evidence.setting("max_length", "max_seq_length"), main.lengths.longest
+    limit, longest = evidence.count_setting("max_length", "max_seq_length"), main.lengths.longest
     because = f"{share(waste)} of the positions are padding"
     typical = main.lengths.typical() or 0.0
-    if limit is not None and _is_count(limit[1]) and typical >= MIN_LIMIT_SHARE * limit[1] and longest <= limit[1]:
+    if limit is not None and limit[1] and typical >= MIN_LIMIT_SHARE * limit[1] and longest <= limit[1]:
         text = f"pad to the longest of the batch instead of {limit[0]}={limit[1]}"
         because += "; every batch is as long as the limit"
         return waste, Suggestion(text, "falls with the lengths", because)
@@ -162,19 +163,20 @@ def _ignored(evidence: Evidence) -> list[Suggestion]:
 
 
 def _without_effect(evidence: Evidence) -> list[tuple[str, str]]:
-    config, loader = evidence.facts("config"), evidence.facts("loader")
+    config, loader = evidence.facts.config, evidence.facts.loader
     on_cpu = hardware.place(evidence) == "cpu"
-    transformers = evidence.state.facts.get("framework") == "transformers"
-    workers = {**loader, **config}.get("dataloader_num_workers")
+    transformers = evidence.facts.framework == "transformers"
+    of_config = config.dataloader_num_workers
+    workers = loader.dataloader_num_workers if of_config is None else of_config
     settings = []
     # The default of torch is False; that of transformers is True, and nobody has chosen it.
-    if on_cpu and loader.get("dataloader_pin_memory") is True and not transformers:
+    if on_cpu and loader.dataloader_pin_memory and not transformers:
         settings.append(("pin_memory=True", "it helps copies to a GPU, and the model is on the CPU"))
     if transformers and workers == 0:
         for name in ("dataloader_prefetch_factor", "dataloader_persistent_workers"):
-            if config.get(name):
-                settings.append((f"{name}={config[name]}", "there are no workers (dataloader_num_workers=0)"))
-    if config.get("tf32") is True:
+            if value := getattr(config, name):
+                settings.append((f"{name}={value}", "there are no workers (dataloader_num_workers=0)"))
+    if config.tf32:
         known = hardware.peak(evidence)
         if on_cpu:
             settings.append(("tf32=True", "it is a format of NVIDIA GPUs, and the model is on the CPU"))
@@ -183,7 +185,3 @@ def _without_effect(evidence: Evidence) -> list[tuple[str, str]]:
         elif known is not None and known[1].tf32 is None:
             settings.append(("tf32=True", f"{known[0]} has no TF32"))
     return settings
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from monitor import run_facts
 from monitor.arrays import FloatArray
 from monitor.gpu_lines import complete
 from monitor.hooks_reach import NOT_LOADED
@@ -48,7 +49,6 @@ from trainhooks.protocol.events import (
 )
 
 MAX_DEVICES = 1024  # GPUs of one run
-MAX_FACTS = 2000  # of one table of facts; the hooks send far fewer
 NEWER = "newer-protocol"
 STOPS = ("eval", "checkpoint")  # phases of some steps that say nothing about the others
 NO_ALERT = (*QUIET, "gpu-error")  # an error's alert is the recorder's own note
@@ -146,59 +146,37 @@ def _hello(state: RunState, hello: Hello, _: Producer | None) -> None:
         return
     if state.name is None:
         state.name = hello.name
-    state.facts = _updated(hello.facts, state.facts)
+    state.facts = run_facts.completed(state.facts, hello.facts)
 
 
-def _devices(state: RunState, facts: dict[str, Any], producer: Producer) -> None:
+def _devices(state: RunState, uuids: list[str], producer: Producer) -> None:
     """Add the GPUs of this producer to those of the run: ranks use different ones."""
-    devices = facts.get("devices")
-    if not isinstance(devices, list):
-        return
-    uuids = [uuid for uuid in devices[:MAX_DEVICES] if isinstance(uuid, str)]
     if uuids:
-        producer.devices = uuids
+        producer.devices = uuids[:MAX_DEVICES]
     for uuid in uuids:
         if uuid not in state.devices and len(state.devices) < MAX_DEVICES:
             state.devices.append(uuid)
 
 
-def _updated(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Return `old` with `new` laid over it, one level deep."""
-    out = dict(old)
-    for key, value in new.items():
-        known = out.get(key)
-        if isinstance(known, dict) and isinstance(value, dict):
-            out[key] = _bounded(known, value)
-        elif key in out or len(out) < MAX_FACTS:
-            out[key] = value
-    return out
-
-
-def _bounded(table: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Return both tables merged, as far as there is room for new names."""
-    return {**table, **{key: value for key, value in more.items() if key in table or len(table) < MAX_FACTS}}
-
-
 def _facts(state: RunState, facts: Facts, producer: Producer) -> None:
-    rank_state = _rank_state(state, producer)
+    rank_state, known = _rank_state(state, producer), run_facts.read(facts.facts)
     if rank_state is not None:
         if facts.total_steps is not None:
             rank_state.total_steps = facts.total_steps
         # After a restart, the process's first step says where it begins.
         if facts.start_step is not None and not rank_state.begins_again and not rank_state.restarts:
             rank_state.start_step = facts.start_step
-        rank_state.passes.take(facts.facts, rank_state.steps_ok + sum(rank_state.skipped.values()))
-        rank_state.first_fetches.take(facts.facts, rank_state.stepped)
+        rank_state.passes.take(known, rank_state.steps_ok + sum(rank_state.skipped.values()))
+        rank_state.first_fetches.take(known, rank_state.stepped)
     if producer.source == "console":
-        known = dict(facts.facts)
-        position = known.pop("printed", None)
-        if rank_state is not None:
-            rank_state.printed.take(position, facts.t)
-        state.facts = _updated(known, state.facts)
+        if rank_state is not None and known.printed is not None:
+            rank_state.printed.take(known.printed, facts.t)
+        settled = {name: value for name, value in facts.facts.items() if name != "printed"}
+        state.facts = run_facts.completed(state.facts, settled)
         return
     state.name = facts.name or state.name
-    state.facts = _updated(state.facts, facts.facts)
-    _devices(state, facts.facts, producer)
+    state.facts = run_facts.updated(state.facts, facts.facts)
+    _devices(state, known.devices, producer)
 
 
 # Steps, spans, readings and other events

@@ -9,11 +9,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from monitor.model.steps.stack_samples import Place
 from monitor.units import share
 from trainhooks.protocol import stack_activities
+from trainhooks.protocol.facts import Census, RunFacts
 
 # The work of a sample by the recorded operations of one forward pass early in the run.
 #
@@ -61,47 +61,42 @@ class Operations:
         return whole / length if whole is not None and length else None
 
 
-def operations(facts: Mapping[str, Any], precision: str | None = None) -> Operations | None:
+def operations(facts: RunFacts, precision: str | None = None) -> Operations | None:
     """Return the operations that the hooks reported; None where they reported none.
 
     Args:
         facts: all facts of a run.
         precision: torch's setting for fp32 matrix products; below "highest" they run as TF32.
     """
-    ops = facts.get("ops")
-    if not isinstance(ops, dict):
+    ops = facts.ops
+    if ops == Census():
         return None
-    unknown = ops.get("flops_unknown")
-    forward, backward, attention = (_amount(ops, f"flops_{name}") for name in ("forward", "backward", "attention"))
-    if not forward and not unknown:
-        unknown = "no operations recorded"
-    model = facts.get("model")
-    if isinstance(model, dict) and model.get("is_encoder_decoder") and not unknown:
+    unknown = ops.flops_unknown or (None if ops.flops_forward else "no operations recorded")
+    if facts.model.is_encoder_decoder and not unknown:
         unknown = "encoder-decoder: two sequence lengths"
+    flops = ops.flops_forward + ops.flops_backward
     return Operations(
-        flops=forward + backward,
-        attention=min(attention, forward + backward),
-        batch=_whole(ops, "batch"),
-        length=_whole(ops, "length"),
-        input=str(ops.get("input", "")),
-        step=_whole(ops, "step") or 0,
+        flops=flops,
+        attention=min(ops.flops_attention, flops),
+        batch=ops.batch,
+        length=ops.length,
+        input=ops.input or "",
+        step=ops.step or 0,
         dtype=_dtype(ops, precision),
-        unknown=unknown if isinstance(unknown, str) else None,
+        unknown=unknown,
     )
 
 
-def _dtype(ops: Mapping[str, Any], precision: str | None) -> str | None:
+def _dtype(ops: Census, precision: str | None) -> str | None:
     """Return the format of most of the operations; None: unknown, or no peaks are listed for it."""
-    table = ops.get("flops_by_dtype")
-    amounts = {name: _amount(table, name) for name in table} if isinstance(table, dict) else {}
-    if not amounts or not sum(amounts.values()):
+    amounts = ops.flops_by_dtype
+    if not sum(amounts.values()):
         return None
     most = max(amounts, key=lambda name: amounts[name])
     if most != "float32":
         return _DTYPES.get(most)
-    conv = ops.get("conv")
-    if isinstance(conv, dict) and _amount(conv, "share") > 0.5 and isinstance(conv.get("tf32"), bool):
-        return "tf32" if conv["tf32"] else "fp32"  # convolutions have their own setting; torch allows TF32 by default
+    if ops.conv.share > 0.5 and ops.conv.tf32 is not None:
+        return "tf32" if ops.conv.tf32 else "fp32"  # convolutions have their own setting; torch allows TF32 by default
     if precision is None:
         return None
     return "fp32" if precision == "highest" else "tf32"
@@ -129,16 +124,6 @@ def flop(value: float) -> str:
         if value >= size:
             return f"{value / size:,.3g} {name}"
     return f"{value / 1e3:,.3g} kFLOP"
-
-
-def _amount(table: Mapping[str, Any], name: str) -> float:
-    value = table.get(name)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e30 else 0.0
-
-
-def _whole(table: Mapping[str, Any], name: str) -> int | None:
-    value = table.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 # Activities by the names in stack samples

@@ -7,7 +7,6 @@ Times are seconds, shares are fractions of 1.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from monitor.model.collected import Collected
 from monitor.model.cycle import Cycle
@@ -16,6 +15,7 @@ from monitor.model.device.gpu_activity import Range
 from monitor.model.steps.speed_classes import SpeedClasses
 from monitor.model.steps.stack_samples import UnnamedTime
 from monitor.units import brief
+from trainhooks.protocol.facts import RunFacts
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class Run:
     host: str | None = None
     started: float | None = None  # Unix time
     ranks: int = 0
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: RunFacts = field(default_factory=RunFacts)  # as JSON: its table
     source: str | None = None  # of the steps: hooks | native | console; None while there is none
     imported: bool = False  # made from a log, after the fact
     recording: bool = False  # read from a recording's file

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from monitor.arrays import np
 from monitor.model.device.device_steps import WARM_UP, DeviceLane
@@ -24,6 +23,7 @@ from monitor.model.steps.step_intervals import Timelines
 from monitor.model.trend import Trend
 from monitor.step_blocks import StepBlock
 from trainhooks.protocol.events import Gpu, GpuTime, Host, Pulse, Span, Step
+from trainhooks.protocol.facts import RunFacts
 from trainhooks.protocol.vocabulary import LOSS
 
 # Sequence lengths of the steps, and the seconds by length, in bounded memory.
@@ -307,7 +307,7 @@ class RunState:
 
     producers: dict[str, Producer] = field(default_factory=dict)
     name: str | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: RunFacts = field(default_factory=RunFacts)
 
     lead: int | None = None
     hooked: dict[int, RankState] = field(default_factory=dict)  # of the lead, and of ranks below it that do not step

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 
+from monitor import run_facts
 from monitor.console.printed_error import RANK_ENDED
 from monitor.gpu_lines import reasons_in_words
 from monitor.model import wall_time
@@ -136,7 +137,7 @@ def progressed(last: Report, state: RunState, context: RunContext) -> Report:
 def _run(state: RunState, context: RunContext) -> Run:
     identity = context.identity
     name = identity.get("name") if identity.get("named") else None
-    command = identity.get("command") or state.facts.get("command") or []
+    command = identity.get("command") or state.facts.command
     trainings = wall_time.trainings(state)
     host = identity.get("host") or next((producer.host for producer in trainings if producer.host), None)
     ranks = len({producer.rank for producer in trainings})
@@ -145,7 +146,7 @@ def _run(state: RunState, context: RunContext) -> Run:
     offset = wall_time.wall_offset(state, identity)
     begins = [] if offset is None else [producer.hello + (producer.wall_offset or offset) for producer in trainings]
     started = identity.get("started") or min(begins, default=None)
-    facts = {**state.facts, **({"tags": identity["tags"]} if identity.get("tags") else {})}
+    facts = run_facts.updated(state.facts, {"tags": identity["tags"]}) if identity.get("tags") else state.facts
     name = name or state.name or identity.get("name")
     imported = identity.get("imported") is True
     recording = identity.get("recording") is True
@@ -241,10 +242,8 @@ def _job_rates(state: RunState, rates: Rates) -> Rates | None:
 
     Ranks of tensor or pipeline parallelism share a batch: there is nothing to add up.
     """
-    model = state.facts.get("model")
-    replicas = model.get("data_parallel") if isinstance(model, dict) else None
     ranks, own = list(state.ranks.values()), state.ranks.get(state.main.rank)
-    if own is None or replicas != len(ranks) or any(rank.uncounted for rank in ranks):
+    if own is None or state.facts.model.data_parallel != len(ranks) or any(rank.uncounted for rank in ranks):
         return None
 
     def total(rate: float | None, name: str) -> float | None:

@@ -210,11 +210,9 @@ def _gpu(gpu: GpuRow) -> Iterable[str]:
 
 def _allocator(report: Report) -> Iterable[str]:
     """Return torch's part of the memory that the driver reports as used; the rest is CUDA's or other programs'."""
-    torch = report.run.facts.get("torch")
-    memory = torch.get("gpu_memory") if isinstance(torch, dict) else None
-    figures = memory if isinstance(memory, dict) else {}
-    sizes = [figures.get(name) for name in ("allocated", "reserved", "peak_allocated", "peak_reserved", "total")]
-    if all(type(count) is int and count >= 0 for count in sizes):
+    memory = report.run.facts.torch.gpu_memory
+    sizes = (memory.allocated, memory.reserved, memory.peak_allocated, memory.peak_reserved, memory.total)
+    if None not in sizes:
         allocated, reserved, most_allocated, most_reserved, total = map(size, sizes)
         yield (
             f"torch, of {total}: {allocated} allocated and {reserved} reserved; at most {most_allocated} and "

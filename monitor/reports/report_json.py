@@ -15,6 +15,7 @@ def as_json(report: Report) -> str:
 def as_line(report: Report) -> str:
     """Return the report as JSON in one line."""
     keys = msgspec.to_builtins(report)
+    keys["run"]["facts"] = report.run.facts.table
     for alert in keys["alerts"]:
         del alert["slow_step"], alert["rank"]  # for the screens only, not in the JSON
     return msgspec.json.encode(keys).decode()

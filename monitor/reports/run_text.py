@@ -85,8 +85,7 @@ def summary(report: Report) -> list[tuple[str, str]]:
     if report.dropped.broken_off:
         who = plural(report.dropped.broken_off, "process", "processes")
         rows.insert(3, ("Cut off", f"{who} ended without a last word; the last 0.05 s may be missing"))
-    tags = run.facts.get("tags")
-    if isinstance(tags, dict):
+    if tags := run.facts.tags:
         rows.insert(2, ("Tags", clean(", ".join(f"{key}={value}" for key, value in tags.items()))))
     origin = source(report)
     if origin:
@@ -290,19 +289,12 @@ def ranks(report: Report) -> Section | None:
 
 def compiled(report: Report) -> Section | None:
     """Return what torch.compile did, by the facts."""
-    compile_facts = report.run.facts.get("compile")
-    if not isinstance(compile_facts, dict):
-        return None
-    counts = [
-        plural(compile_facts[key], one, f"{one}s")
-        for key, one in (("graphs", "graph"), ("recompiles", "recompile"), ("graph_breaks", "graph break"))
-        if isinstance(compile_facts.get(key), int)
-    ]
-    if isinstance(compile_facts.get("seconds"), int | float):
-        counts.append(duration(compile_facts["seconds"]))
-    reasons = compile_facts.get("reasons")
+    known = report.run.facts.compile
+    named = (known.graphs, "graph"), (known.recompiles, "recompile"), (known.graph_breaks, "graph break")
+    counts = [plural(count, one, f"{one}s") for count, one in named if count is not None]
+    counts += [duration(known.seconds)] if known.seconds is not None else []
     lines = [", ".join(counts)] if counts else []
-    lines += [clean(reason, 200) for reason in reasons[:MAX_REASON_LINES]] if isinstance(reasons, list) else []
+    lines += [clean(reason, 200) for reason in known.reasons[:MAX_REASON_LINES]]
     return Section("torch.compile", lines) if lines else None
 
 

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from monitor import run_facts
 from monitor.sources.decode import decode
 from trainhooks.protocol import rundir
 from trainhooks.protocol.events import Event, Hello
@@ -40,9 +41,7 @@ class Life:
 
     @property
     def command(self) -> str:
-        words = self.hello.facts.get("command")
-        known = [word for word in words[:MAX_WORDS] if isinstance(word, str)] if isinstance(words, list) else []
-        return clean(" ".join(known), MAX_TEXT)
+        return clean(" ".join(run_facts.read(self.hello.facts).command[:MAX_WORDS]), MAX_TEXT)
 
 
 @dataclass(slots=True)

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from monitor import run_facts
 from monitor.model.steps.passes import Passes
 from tests.auto.watched import long, watched
 from trainhooks.protocol.events import Step
+from trainhooks.protocol.facts import RunFacts
 
 LOOP = """
 import argparse, sys, torch
@@ -127,8 +129,8 @@ def steps(fetches: int) -> list[Step]:
     return [Step(producer="a", seq=1, t=1.0, duration=1.0, phases=[("data", 0.1, "host", fetches)])] * 5
 
 
-def facts(**known: Any) -> dict[str, Any]:
-    return dict(known)
+def facts(**known: Any) -> RunFacts:
+    return run_facts.read(known)
 
 
 def test_the_place_and_the_total_within_the_first_pass() -> None:
@@ -185,5 +187,5 @@ def test_more_passes_than_planned_contradict_the_plan() -> None:
 @pytest.mark.parametrize("odd", [None, "x", -1, 0, 2.5, [], {"number": "2"}, {"number": -1}, {"number": 1e9}])
 def test_odd_facts_are_no_passes(odd: Any) -> None:
     passes = Passes()
-    passes.take({"passes": odd, "plan": odd}, 3)
+    passes.take(facts(passes=odd, plan=odd), 3)
     assert passes == Passes() and passes.total(3, steps(1)) is None

@@ -15,6 +15,7 @@ import pytest
 from monitor.model.report import Report
 from monitor.runs.follow import load
 from tests.journal_lines import events_in
+from tests.protocol.typed import untyped
 from trainhooks.protocol import rundir
 from trainhooks.session import DEBUG_VARIABLE
 
@@ -68,6 +69,7 @@ class Watched:
         found: dict[str, Any] = {}
         for event in self.events("facts"):
             found.update(event.get("facts", {}))
+        assert not untyped(found)
         return found
 
 

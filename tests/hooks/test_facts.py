@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.protocol.typed import untyped
 from trainhooks.protocol import secrets
 from trainhooks.recording import facts
 
@@ -139,6 +140,14 @@ def test_a_process_introduces_itself(train: Trainings) -> None:
     assert hello["facts"]["environment"] == {"CUDA_VISIBLE_DEVICES": "0", "OMP_NUM_THREADS": "3"}
     assert told.journals[0].name.startswith("rank-2-")
     assert "abc" not in told.journals[0].read_text()
+    assert untyped(hello["facts"]) == []
+
+
+def test_settings_of_torch_have_types() -> None:
+    import torch
+
+    assert torch.get_num_threads() == facts.torch_flags()["threads"]
+    assert untyped({"torch": facts.torch_flags(), **facts.process_facts()}) == []
 
 
 def test_a_process_in_a_directory_that_was_removed(train: Trainings) -> None:
@@ -148,4 +157,4 @@ def test_a_process_in_a_directory_that_was_removed(train: Trainings) -> None:
 
 def test_libraries_loaded_later_are_told_later(train: Trainings) -> None:
     told = train("written()\nimport numpy\nin_journal('\"numpy\":')")
-    assert "numpy" in told.report.run.facts["versions"]
+    assert "numpy" in told.report.run.facts.versions

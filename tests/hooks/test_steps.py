@@ -201,7 +201,7 @@ def test_names_totals_notes_and_late_facts(train: Trainings) -> None:
     )
     assert told.report.run.name == "second"
     assert told.report.progress.steps_total == 7
-    assert told.report.run.facts["config"] == {"lr": 0.1, "api_key": "***", "3": [1, 2]}
+    assert told.report.run.facts.table["config"] == {"lr": 0.1, "api_key": "***", "3": [1, 2]}
     assert told.kind("note")[0]["text"] == "look here"
 
 

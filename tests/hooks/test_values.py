@@ -54,7 +54,7 @@ for i in th.steps(range(2), role=Bad(), stage=7, epoch=Boundless(), total='many'
 """
     )
     assert told.report.run.name == "fine"
-    assert told.report.run.facts["config"]["ok"] == 2
+    assert told.report.run.facts.table["config"]["ok"] == 2
     for step in told.steps:
         assert step["metrics"] == {"c": "-inf", "d": 4}
         assert (step["samples"], step["padded_tokens"], step["stage"], step["epoch"]) == (1, 2, "7", "-inf")
@@ -114,7 +114,7 @@ def test_secrets_in_the_configuration_are_masked(train: Trainings) -> None:
         "url": "https://me:abc@host/", "note": "use hf_" + "Ab1" * 10, "n": ["sk-" + "abc" * 8],
     }  # fmt: skip
     told = train(f"th.init(config={{**{secrets!r}, 'max_tokens': 5, 'lr': 0.1, 'empty_token': None}})")
-    config = told.report.run.facts["config"]
+    config = told.report.run.facts.table["config"]
     text = repr(config)
     assert "abc" not in text and "Ab1" not in text
     assert (config["max_tokens"], config["lr"], config["empty_token"]) == (5, 0.1, None)
@@ -133,7 +133,7 @@ def test_a_configuration_that_is_a_tensor_s_home(train: Trainings) -> None:
         """
     )
     assert told.out == ""
-    assert told.report.run.facts["config"]["weights"] == "<Tensor>"
+    assert told.report.run.facts.table["config"]["weights"] == "<Tensor>"
 
 
 def test_counts_are_read_where_they_are_at_hand(train: Trainings) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+from monitor import run_facts
 from monitor.model.report import (
     Dropped,
     Finding,
@@ -119,9 +120,9 @@ def test_json_has_the_promised_keys_and_null_for_unknown() -> None:
 def test_what_torch_holds_of_a_gpus_memory_is_beside_what_the_driver_says() -> None:
     report = rich_report()
     held = {"total": 80, "allocated": 20, "reserved": 24, "peak_allocated": 50, "peak_reserved": 60}
-    report.run.facts["torch"] = {"gpu_memory": {name: gib * 2**30 for name, gib in held.items()}}
+    report.run.facts = run_facts.read({"torch": {"gpu_memory": {name: gib * 2**30 for name, gib in held.items()}}})
     line = "torch, of 80.0 GiB: 20.0 GiB allocated and 24.0 GiB reserved; at most 50.0 GiB and 60.0 GiB"
     assert line in text(report)
     for odd in ({}, {"allocated": 1}, {**held, "total": "80"}, {**held, "reserved": -1}, 5):
-        report.run.facts["torch"] = {"gpu_memory": odd}
+        report.run.facts = run_facts.read({"torch": {"gpu_memory": odd}})
         assert "torch, of" not in text(report)

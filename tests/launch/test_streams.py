@@ -175,7 +175,7 @@ def test_while_they_run_the_first_is_shown_then_the_one_that_is_left(
         while followed.advance():
             pass
         run = followed.view().report.run
-        shown.append((run.trainings, (run.facts.get("command") or [None, None])[1]))
+        shown.append((run.trainings, (run.facts.command or [None, None])[1]))
         return str(shown[-1])
 
     try:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monitor import run_facts
 from monitor.model.compute.flops import Accelerator, Model, Work, compute_dtype, flops_a_token, mfu, model_of
 from monitor.model.compute.peaks import PEAKS, ceiling, kind_of, peak_of
 
@@ -18,6 +19,10 @@ LLAMA_8B: dict[str, Any] = {
     "trainable_parameters": 8_030_261_248, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
     "head_dim": 128, "vocab_size": 128_256, "tie_word_embeddings": False,
 }  # fmt: skip
+
+
+def read(facts: dict[str, Any]) -> Model:
+    return model_of(run_facts.read({"model": facts}).model)
 
 
 def counted(model: Any, length: int) -> float:
@@ -51,14 +56,14 @@ def test_the_formula_is_what_torch_counts(family: str, tied: bool) -> None:
     facts |= {"class": type(model).__name__, "parameters": size, "tie_word_embeddings": tied}
     for length in (32, 128):
         # Biases and norms are parameters without matrix products: they weigh on a model this small only.
-        assert flops_a_token(model_of(facts), length) == pytest.approx(counted(model, length), rel=0.02)
+        assert flops_a_token(read(facts), length) == pytest.approx(counted(model, length), rel=0.02)
 
 
 def test_a_model_of_eight_billion_by_hand() -> None:
-    model = model_of(LLAMA_8B)
+    model = read(LLAMA_8B)
     assert model.matmul_parameters == 8_030_261_248 - 128_256 * 4096
     assert flops_a_token(model, 8192) == 6 * 7_504_924_672 + 12 * 32 * 4096 * 8192
-    assert model_of({**LLAMA_8B, "tie_word_embeddings": True}).matmul_parameters == 8_030_261_248
+    assert read({**LLAMA_8B, "tie_word_embeddings": True}).matmul_parameters == 8_030_261_248
 
 
 @pytest.mark.parametrize(
@@ -85,18 +90,18 @@ def test_a_model_of_eight_billion_by_hand() -> None:
     ],
 )
 def test_unknown_where_the_formula_does_not_hold(fact: dict[str, Any], says: str) -> None:
-    found = mfu(Work(model_of({**LLAMA_8B, **fact}), 2048.0, "bf16"), 10_000.0, [Accelerator(H100)])
+    found = mfu(Work(read({**LLAMA_8B, **fact}), 2048.0, "bf16"), 10_000.0, [Accelerator(H100)])
     assert found.share is None and found.of_ceiling is None and found.flops_a_token is None and found.formula == ()
     assert found.unknown is not None and says in found.unknown
 
 
 def test_a_tied_table_is_no_head_where_the_model_has_none() -> None:
     facts = {**LLAMA_8B, "class": "LlamaForSequenceClassification", "tie_word_embeddings": True}
-    assert model_of(facts).matmul_parameters == 8_030_261_248 - 128_256 * 4096
-    assert model_of({}) == Model()
+    assert read(facts).matmul_parameters == 8_030_261_248 - 128_256 * 4096
+    assert read({}) == Model()
 
 
-KNOWN = Work(model_of(LLAMA_8B), 8192.0, "bf16")
+KNOWN = Work(read(LLAMA_8B), 8192.0, "bf16")
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
+from monitor import run_facts
 from monitor.model.steps.printed_position import MAX_SAMPLES, Printed
 from tests.model.conftest import Story, report_of
 from trainhooks.protocol.events import Facts, Metrics
+from trainhooks.protocol.facts import PrintedPosition
 
 
 def printed(rows: list[tuple[float, int]], **known: int) -> Printed:
     position = Printed()
     for t, step in rows:
-        position.take({"step": step, **known}, t)
+        position.take(PrintedPosition(step=step, **known), t)
     return position
 
 
@@ -79,7 +81,7 @@ def test_place_needs_epoch_and_batches() -> None:
 @pytest.mark.parametrize("row", [None, [], "x", {"step": "9", "total": -4}, {"step": True}])
 def test_malformed_rows_are_ignored(row: object) -> None:
     position = Printed()
-    position.take(row, 1.0)
+    position.take(run_facts.read({"printed": row}).printed or PrintedPosition(), 1.0)
     assert (position.samples, position.total) == ([], None)
 
 
@@ -125,7 +127,7 @@ def test_position_that_counts_something_else_is_not_shown() -> None:
 
 
 def test_position_is_no_fact_of_the_program() -> None:
-    assert "printed" not in report_of(told(20), console(ROWS)).run.facts
+    assert "printed" not in report_of(told(20), console(ROWS)).run.facts.table
 
 
 def test_printed_epochs_count_with_the_passes_over_the_loader() -> None:

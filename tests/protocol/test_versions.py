@@ -56,7 +56,7 @@ def test_a_run_of_a_version_is_reported_as_it_was(version: int, tmp_path: Path) 
     assert {row.name for row in report.phases} >= {"data", "forward", "backward"}
     assert report.metrics["loss"].last == pytest.approx(1 / 12) and report.metrics["reward"].nonfinite == 1
     assert report.wall.spans["checkpoint"] == pytest.approx(1.2, abs=0.1)
-    assert report.run.facts["config"] == {"lr": 0.1, "batch": 4} and report.run.source == "hooks"
+    assert report.run.facts.table["config"] == {"lr": 0.1, "batch": 4} and report.run.source == "hooks"
     assert report.throughput.tokens_per_second == pytest.approx(TOKENS[version], rel=0.01)
     assert report.dropped.lines == 0
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from monitor.model.fold import MAX_DEVICES, MAX_FACTS, fold
+from monitor.model.fold import MAX_DEVICES, fold
 from monitor.model.state import RunState
 from monitor.model.steps.step_folding import MAX_PHASES, MAX_REASONS
 from monitor.model.summary import report
+from monitor.run_facts import MAX_FACTS
 from monitor.running.console_recorder import ConsoleRecorder
 from monitor.runs import catalogue
 from monitor.runs.follow import load
@@ -81,7 +82,7 @@ def test_names_without_end_share_a_bucket(kind: str) -> None:
     assert len(figures.phases) <= MAX_PHASES + 1 and len(figures.baselines) <= MAX_PHASES + 1
     assert len(found.progress.skipped) <= MAX_REASONS + 1
     assert sum(found.progress.skipped.values()) == (8_000 if kind == "skips" else 0), "none is forgotten"
-    assert len(state.facts) <= MAX_FACTS + 1 and len(state.facts.get("config", ())) <= MAX_FACTS + 1
+    assert len(state.facts.table) <= MAX_FACTS + 1 and len(state.facts.table.get("config", ())) <= MAX_FACTS + 1
     assert len(state.gpus) <= MAX_DEVICES
 
 

@@ -6,6 +6,7 @@ import pytest
 import sample_views as views
 from by_hand import BIG, press, text
 
+from monitor import run_facts
 from monitor.keymap import SCREEN_ACTIONS, SCREENS
 from monitor.model.report import Outcome
 from monitor.model.steps.series import Curve
@@ -303,7 +304,7 @@ async def test_the_console_is_searched_and_followed(app_on, screen_text) -> None
 async def test_the_setup_has_every_fact_and_finds_by_value(app_on, screen_text) -> None:
     view = views.running()
     facts = {"versions": {"torch": "2.13"}, "training_arguments": {"fp16": False, "optim": "adamw_torch"}, "cpus": 12}
-    run = replace(view.report.run, facts=facts)
+    run = replace(view.report.run, facts=run_facts.read(facts))
     app = app_on(replace(view, report=replace(view.report, run=run)))
     async with app.run_test(size=BIG) as pilot:
         await press(pilot, "i")

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import sample_views as views
 
+from monitor import run_facts
 from monitor.model.report import Outcome
 from monitor.model.steps.speed_classes import SpeedClasses
 from monitor.model.view import PreviousRun
@@ -62,7 +63,7 @@ async def test_setup_tells_the_hardware_as_far_as_it_is_known(app_on, screen_tex
 async def test_many_settings_stand_in_columns_where_there_is_room(app_on, screen_text, size, columns: int) -> None:
     view = views.running()
     settings = {f"per_device_setting_{index:03}": index for index in range(150)}
-    run = replace(view.report.run, facts={"training_arguments": settings})
+    run = replace(view.report.run, facts=run_facts.read({"training_arguments": settings}))
     app = app_on(replace(view, report=replace(view.report, run=run)))
     async with app.run_test(size=size) as pilot:
         await pilot.press("i")
@@ -78,7 +79,8 @@ async def test_many_settings_stand_in_columns_where_there_is_room(app_on, screen
 
 async def test_settings_are_read_column_by_column_of_what_is_in_sight(app_on, screen_text) -> None:
     view = views.running()
-    run = replace(view.report.run, facts={"config": {f"name_{index:03}": index for index in range(200)}, "epochs": 1})
+    table = {"config": {f"name_{index:03}": index for index in range(200)}, "epochs": 1}
+    run = replace(view.report.run, facts=run_facts.read(table))
     app = app_on(replace(view, report=replace(view.report, run=run)))
     async with app.run_test(size=(160, 45)) as pilot:
         await pilot.press("i")
@@ -96,7 +98,7 @@ async def test_settings_are_read_column_by_column_of_what_is_in_sight(app_on, sc
 
 async def test_few_settings_stay_in_one_column(app_on, screen_text) -> None:
     view = views.running()
-    run = replace(view.report.run, facts={"config": {"lr": 0.1, "batch": 8}})
+    run = replace(view.report.run, facts=run_facts.read({"config": {"lr": 0.1, "batch": 8}}))
     app = app_on(replace(view, report=replace(view.report, run=run)))
     async with app.run_test(size=(160, 45)) as pilot:
         await pilot.press("i")

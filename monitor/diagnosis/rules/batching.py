@@ -118,8 +118,8 @@ def length_outliers(evidence: Evidence) -> Finding | None:
         return None  # a policy's answers are as long as it makes them
     few, others, lengths = outlying.few, outlying.others, evidence.state.main.lengths
     seconds, typical, steps = few.seconds / few.steps, others.seconds / others.steps, few.steps + others.steps
-    limit = evidence.setting("max_length", "max_seq_length", "model_max_length", "block_size")
-    now = f" ({limit[0]}={limit[1]} now)" if limit is not None and isinstance(limit[1], int) else ""
+    limit = evidence.count_setting("max_length", "max_seq_length", "model_max_length", "block_size")
+    now = f" ({limit[0]}={limit[1]} now)" if limit is not None else ""
     return Finding(
         code="length-outliers",
         severity="warning",
@@ -196,13 +196,10 @@ TWO_FORWARDS = "two per backward on the same input"
 @rule("duplicate-forward", Family.MODEL)
 def duplicate_forward(evidence: Evidence) -> Finding | None:
     """Find forward passes repeated on the same input: before a backward of their own, or without gradients."""
-    facts = evidence.facts("forwards")
-    repeated, calls, looks = (facts.get(name) for name in ("repeated", "calls", "without_gradients"))
-    if not isinstance(repeated, int) or not isinstance(calls, int):
-        return None
+    repeated, calls = evidence.facts.forwards.repeated, evidence.facts.forwards.calls
     if not evidence.enough() or calls < (MIN_FORWARD_CALLS if evidence.steps >= MIN_STEPS else MIN_LONG_CALLS):
         return None
-    looks = looks if isinstance(looks, int) and not _learns_from_rewards(evidence) else 0
+    looks = 0 if _learns_from_rewards(evidence) else evidence.facts.forwards.without_gradients
     is_looked_at = repeated < looks
     part = min(1.0, looks / calls) if is_looked_at else min(0.5, repeated / calls)
     if part < (MIN_LOOKS_SHARE if is_looked_at else MIN_REPEATED_SHARE):
@@ -286,8 +283,8 @@ def _has_room(evidence: Evidence, per_call: float) -> bool:
 
 def _batch_advice(evidence: Evidence) -> str:
     batch = evidence.setting("per_device_train_batch_size", "batch_size")
-    accumulation = evidence.setting("gradient_accumulation_steps", "accumulate_grad_batches")
-    if batch is None or accumulation is None or not isinstance(accumulation[1], int) or accumulation[1] < 2:
+    accumulation = evidence.count_setting("gradient_accumulation_steps", "accumulate_grad_batches")
+    if batch is None or accumulation is None or accumulation[1] < 2:
         return "Collate the samples with padding and call the model once for all of them."
     half = max(1, accumulation[1] // 2)
     return (

@@ -43,8 +43,8 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     if launching < MIN_LAUNCH_SHARE or has_few_launches(evidence):
         return None
     lines = [*_idle_lines(device), f"host spends {share(launching)} of its time in phases that launch kernels"]
-    launches = evidence.facts("ops").get("launches")
-    if isinstance(launches, int) and launches > 0:
+    launches = evidence.facts.ops.launches
+    if launches:
         lines.append(f"about {launches:,} kernels per forward pass")
     lines += evidence.places(*LAUNCHING) or evidence.places(OTHER)
     return Finding(
@@ -77,8 +77,8 @@ def _model_call_share(evidence: Evidence, phase: str) -> float:
 
 def has_few_launches(evidence: Evidence) -> bool:
     """Return whether the counted launches cannot be what takes the host so long: then it computes in between."""
-    launches = evidence.facts("ops").get("launches")
-    if not isinstance(launches, int) or launches < 1:
+    launches = evidence.facts.ops.launches
+    if not launches:
         return False
     seconds = sum(row.p50 for row in evidence.report.host_phases if row.name == "forward")  # the first one is long
     return launches * hardware.calls_a_step(evidence) * LAUNCH_SECONDS < MIN_LAUNCHES_SHARE * seconds
@@ -191,19 +191,14 @@ def synchronizing(evidence: Evidence) -> Finding | None:
     )
 
 
-def _sync_rows(evidence: Evidence) -> list[dict[str, object]]:
-    rows = evidence.facts("ops").get("syncs")
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-
-
 def _count_syncs(evidence: Evidence) -> int:
-    return sum(count for row in _sync_rows(evidence) if isinstance(count := row.get("count"), int) and count > 0)
+    return sum(row.count for row in evidence.facts.ops.syncs)
 
 
 def _syncs_often(evidence: Evidence, counted: int) -> bool:
     """Return whether values are copied so often that this, and not launching, is what the host does."""
-    launches = evidence.facts("ops").get("launches")
-    return isinstance(launches, int) and counted * MAX_LAUNCHES_PER_SYNC >= launches
+    launches = evidence.facts.ops.launches
+    return launches is not None and counted * MAX_LAUNCHES_PER_SYNC >= launches
 
 
 def _share_after_step(evidence: Evidence) -> float:
@@ -224,7 +219,7 @@ def _share_after_step(evidence: Evidence) -> float:
 
 
 def _sync_places(evidence: Evidence) -> str:
-    return ", ".join(f"{row.get('count')} at {row.get('place')}" for row in _sync_rows(evidence)[:MAX_SYNC_ROWS])
+    return ", ".join(f"{row.count} at {row.place}" for row in evidence.facts.ops.syncs[:MAX_SYNC_ROWS])
 
 
 # Seconds of forward and backward per step. A step starts some hundred kernels of ten microseconds: a model that is done
@@ -266,24 +261,22 @@ def training_on_cpu(evidence: Evidence) -> Finding | None:
 
 def _cpu_setting(evidence: Evidence) -> str:
     """Return the setting that asks for the CPU; empty where there is none."""
-    if evidence.facts("environment").get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+    if evidence.facts.environment.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return "CUDA_VISIBLE_DEVICES hides all GPUs"
-    config = evidence.facts("config")
-    return next((f"{name}=True" for name in ("use_cpu", "no_cuda") if config.get(name) is True), "")
+    config = evidence.facts.config
+    return "use_cpu=True" if config.use_cpu else "no_cuda=True" if config.no_cuda else ""
 
 
 def _torch_build(evidence: Evidence) -> str:
-    flags = evidence.facts("torch")
-    if "cuda" not in flags:
+    version = evidence.facts.torch.cuda
+    if version is None:
         return "CUDA support of this torch unknown"
-    if flags["cuda"] is None:
-        return "torch is a CPU build: torch.version.cuda is None"
-    return f"torch built for CUDA {flags['cuda']}"
+    return f"torch built for CUDA {version}" if version else "torch is a CPU build: torch.version.cuda is None"
 
 
 def _move_advice(evidence: Evidence) -> str:
-    flags, framework = evidence.facts("torch"), evidence.state.facts.get("framework")
-    if "cuda" in flags and flags["cuda"] is None:
+    framework = evidence.facts.framework
+    if evidence.facts.torch.cuda == "":
         return (
             "Install a torch for this driver's CUDA (https://pytorch.org/get-started), then move the model to the GPU."
         )

@@ -28,8 +28,8 @@ MAX_LONGER = 1.5  # tokens of a step against the start: of longer sequences a lo
 @rule("loss-diverging", Family.LEARNING, priority=1)
 def loss_diverging(evidence: Evidence) -> Finding | None:
     """Find a training loss that keeps growing beyond where it began."""
-    metrics, updates = evidence.state.metrics, evidence.facts("updates")
-    if any(REWARD_NAME.search(name) for name in metrics) or updates.get("rollouts") or updates.get("optimizers"):
+    metrics, updates = evidence.state.metrics, evidence.facts.updates
+    if any(REWARD_NAME.search(name) for name in metrics) or updates.rollouts or updates.optimizers:
         return None  # a policy's loss, a value's and two networks against each other say nothing by their size
     if _grows_longer(evidence.state.main.tokens.settled()):
         return None

@@ -37,7 +37,7 @@ def epoch_start(evidence: Evidence) -> Finding | None:
     part = evidence.of_loop(beyond)
     if part < MIN_FIRST_FETCH_SHARE or first.longest > MAX_LONGEST_SHARE * first.seconds:
         return None
-    workers = evidence.setting("dataloader_num_workers", "num_workers")
+    workers = evidence.count_setting("dataloader_num_workers", "num_workers")
     kept = evidence.setting("dataloader_persistent_workers", "persistent_workers")
     started_anew = workers is not None and bool(workers[1]) and kept is not None and kept[1] is False
     passes = plural(first.count, "pass", "passes")

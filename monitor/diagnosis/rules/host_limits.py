@@ -209,14 +209,12 @@ def oversubscribed(evidence: Evidence) -> Finding | None:
 
 def _too_many_workers(evidence: Evidence) -> Finding | None:
     """Find workers that take the cores from each other, or from the training: it starts late, waits or shares cores."""
-    cpus = evidence.state.facts.get("cpus")
-    if not isinstance(cpus, int):
-        cpus = evidence.report.host.cores
-    setting = evidence.setting("dataloader_num_workers", "num_workers")
+    cpus = evidence.facts.cpus if evidence.facts.cpus is not None else evidence.report.host.cores
+    setting = evidence.count_setting("dataloader_num_workers", "num_workers")
     running = int(max(evidence.host_values("tree_workers"), default=0))
-    loading = setting[1] if setting is not None and isinstance(setting[1], int) else 0
+    loading = setting[1] if setting is not None else 0
     workers = max(running, loading)
-    if not isinstance(cpus, int) or workers <= MAX_WORKERS_PER_CORE * cpus:
+    if cpus is None or workers <= MAX_WORKERS_PER_CORE * cpus:
         return None
     data = evidence.phase("data")
     first_wait = data.once if data is not None else 0.0  # for the first batch
@@ -269,8 +267,8 @@ def _crowds_itself(evidence: Evidence) -> bool:
 
 def _too_many_threads(evidence: Evidence) -> Finding | None:
     """Find more compute threads than cores in a run whose cores are full or whose threads wait for them."""
-    threads, cpus = evidence.facts("torch").get("threads"), evidence.state.facts.get("cpus")
-    if not isinstance(threads, int) or not isinstance(cpus, int) or not evidence.enough():
+    threads, cpus = evidence.facts.torch.threads, evidence.facts.cpus
+    if threads is None or cpus is None or not evidence.enough():
         return None
     ranks = _local_ranks(evidence)
     if threads * ranks <= cpus or threads * ranks < MIN_THREADS_RATIO * cpus:
@@ -383,13 +381,12 @@ def pageable_copies(evidence: Evidence) -> Finding | None:
 
 def _by_batch(evidence: Evidence) -> tuple[float, list[str]]:
     """Return the share of a step that copying its batch takes, by the batch's size."""
-    batch, seconds = evidence.facts("batch"), evidence.step_seconds
-    count = batch.get("bytes")
-    if not isinstance(count, int) or batch.get("pinned") is not False or not seconds:
+    batch, seconds = evidence.facts.batch, evidence.step_seconds
+    if batch.bytes is None or batch.pinned is not False or not seconds:
         return 0.0, []
-    part = count / PAGEABLE_RATE * hardware.batches_a_step(evidence) / seconds
+    part = batch.bytes / PAGEABLE_RATE * hardware.batches_a_step(evidence) / seconds
     copy = f"{share(min(1.0, part))} of a step to copy at {PAGEABLE_RATE / 1e9:g} GB/s"
-    return part, [f"batch of {size(count)} in pageable memory: {copy}"]
+    return part, [f"batch of {size(batch.bytes)} in pageable memory: {copy}"]
 
 
 def _by_stack_samples(evidence: Evidence, device: Device) -> tuple[float, list[str]]:

@@ -130,17 +130,16 @@ def garbage_collection(evidence: Evidence) -> Finding | None:
     """Find collections of all Python objects that take much of the time."""
     if not evidence.enough() or evidence.host_only:
         return None
-    found = evidence.facts("collections")
-    count, paused = found.get("full"), found.get("seconds")
+    found = evidence.facts.collections
     called = sampled_seconds(evidence, COLLECTION)
-    seconds = max(called, float(paused) if isinstance(paused, int | float) else 0.0)
+    seconds = max(called, found.seconds)
     # A GPU that has work queued does not wait for a collection.
     part = min(1.0 if evidence.device is None else evidence.idle_most or 0.0, evidence.of_loop(seconds))
     if part < MIN_COLLECTION_SHARE:
         return None
     lines = [f"about {duration(seconds)} in collections of all objects"]
-    if isinstance(count, int) and count > 0:
-        lines[0] += f", {count:,} of them"
+    if found.full:
+        lines[0] += f", {found.full:,} of them"
     if called:
         lines += evidence.unnamed_places()
     return Finding(

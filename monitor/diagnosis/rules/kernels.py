@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.batching import LATE_LAUNCHES
@@ -34,8 +32,8 @@ def slow_attention(evidence: Evidence) -> Finding | None:
 
 def _eager(evidence: Evidence) -> Finding | None:
     """Find it by a library's setting."""
-    facts, length = evidence.facts("model"), typical_length(evidence)
-    if facts.get("attention") != "eager" or length is None or not evidence.enough():
+    facts, length = evidence.facts.model, typical_length(evidence)
+    if facts.attention != "eager" or length is None or not evidence.enough():
         return None
     model = model_of(facts)
     total, linear = flops_a_token(model, length), flops_a_token(model, 1.0)
@@ -56,24 +54,21 @@ def _eager(evidence: Evidence) -> Finding | None:
 
 def _written_out(evidence: Evidence) -> Finding | None:
     """Find it written by hand: matrix products and a softmax, whose score matrix goes through GPU memory."""
-    facts, device = evidence.facts("ops").get("attention_written_out"), evidence.device
-    if not isinstance(facts, dict) or device is None or not evidence.enough():
-        return None
-    count, written, length = facts.get("count"), facts.get("bytes"), facts.get("length")
+    found, device = evidence.facts.ops.attention_written_out, evidence.device
     seconds, calls = evidence.step_seconds, hardware.calls_a_step(evidence)
-    if not isinstance(count, int) or not isinstance(written, int) or not seconds or count < 1:
+    if not found.count or device is None or not evidence.enough() or not seconds:
         return None
-    part = min(MAX_WRITTEN_SHARE, SCORE_PASSES * written * calls / _memory_rate(evidence) / seconds)
+    part = min(MAX_WRITTEN_SHARE, SCORE_PASSES * found.bytes * calls / _memory_rate(evidence) / seconds)
     if part < MIN_WRITTEN_SHARE or device.bound in ("host", "data"):
         return None
-    place = f" at {facts['place']}" if isinstance(facts.get("place"), str) else ""
+    place = f" at {found.place}" if found.place is not None else ""
     return Finding(
         code="slow-attention",
         severity="warning",
         title=f"Slow attention: score matrices written to memory, about {share(part)} of step time",
         evidence=[
-            f"{count} softmax over score matrices in one forward pass{place}: {size(written)} in all",
-            *([f"sequence length {length:,}"] if isinstance(length, int) else []),
+            f"{found.count} softmax over score matrices in one forward pass{place}: {size(found.bytes)} in all",
+            *([f"sequence length {found.length:,}"] if found.length is not None else []),
             f"estimate: each of its tensors passes through memory {SCORE_PASSES} times, forward and backward",
         ],
         advice="Use torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True): the score matrix is then"
@@ -105,46 +100,47 @@ FUSED_ON_CPU = (2, 4)  # torch's version from which these are fused on the CPU, 
 @rule("unfused-optimizer", Family.MODEL, suppresses=("gpu-starved", LATE_LAUNCHES))
 def unfused_optimizer(evidence: Evidence) -> Finding | None:
     """Find an optimizer that takes much of the step and updates one parameter after the other."""
-    row, facts = evidence.phase("optimizer"), evidence.facts("optimizer")
+    row, facts = evidence.phase("optimizer"), evidence.facts.optimizer
     if row is None or not evidence.enough() or row.share < MIN_OPTIMIZER_SHARE or evidence.host_only:
         return None
-    where, kind, tensors = hardware.place(evidence), facts.get("class"), facts.get("tensors")
-    if where not in ("cuda", "cpu") or kind not in HAS_FUSED or not isinstance(tensors, int):
+    where, kind, tensors = hardware.place(evidence), facts.kind, facts.tensors
+    if where not in ("cuda", "cpu") or kind not in HAS_FUSED or tensors is None:
         return None
     if not is_one_by_one(evidence) or tensors < MIN_TENSORS:
         return None
     if where == "cpu" and row.share < MIN_OPTIMIZER_SHARE_ON_CPU:
         return None
-    settings = ", ".join(f"{name}={facts.get(name)}" for name in ("fused", "foreach"))
     return Finding(
         code="unfused-optimizer",
         severity="warning" if where == "cuda" else "info",
         title=f"Unfused optimizer: {kind} updates {tensors:,} tensors one by one, {share(row.share)} of step time",
-        evidence=[f"{settings}, parameters on {where}", f"optimizer {duration(row.mean)} per step"],
-        advice=f"Use {fused_setting(evidence, str(kind))}.",
+        evidence=[
+            f"fused={facts.fused}, foreach={facts.foreach}, parameters on {where}",
+            f"optimizer {duration(row.mean)} per step",
+        ],
+        advice=f"Use {fused_setting(evidence, kind)}.",
         lost_fraction=evidence.of_wall(row.recurring),
     )
 
 
 def is_one_by_one(evidence: Evidence) -> bool:
     """Return whether the optimizer updates each parameter by itself: on a GPU torch groups them by default."""
-    facts = evidence.facts("optimizer")
-    if "fused" not in facts or facts.get("fused") or facts.get("foreach"):
+    facts = evidence.facts.optimizer
+    if facts.fused is None or facts.fused is True or facts.foreach is True:
         return False
     if hardware.place(evidence) == "cpu":
         return _torch_version(evidence) >= FUSED_ON_CPU
-    return facts.get("foreach") is False or facts.get("fused") is False
+    return facts.foreach is False or facts.fused is False
 
 
 def fused_setting(evidence: Evidence, kind: str) -> str:
-    if evidence.state.facts.get("framework") == "transformers":
-        return f'optim="{evidence.facts("config").get("optim", "adamw_torch")}" → "adamw_torch_fused"'
+    if evidence.facts.framework == "transformers":
+        return f'optim="{evidence.facts.config.optim or "adamw_torch"}" → "adamw_torch_fused"'
     return f"torch.optim.{kind}(..., fused=True)"
 
 
 def _torch_version(evidence: Evidence) -> tuple[int, ...]:
-    version: Any = evidence.facts("versions").get("torch")
-    parts = version.split(".")[:2] if isinstance(version, str) else []
+    parts = evidence.facts.versions.get("torch", "").split(".")[:2]
     return tuple(int(part) for part in parts if part.isdigit())
 
 
@@ -162,20 +158,20 @@ MAX_SHAPES = 3
 @rule("misaligned-shapes", Family.MODEL)
 def misaligned_shapes(evidence: Evidence) -> Finding | None:
     """Find matrix products whose sizes do not fit tensor cores."""
-    facts, device = evidence.facts("ops").get("misaligned"), evidence.device
-    if not isinstance(facts, dict) or device is None or not evidence.enough():
+    found, device = evidence.facts.ops.misaligned, evidence.device
+    part = found.share
+    if device is None or not evidence.enough() or part < MIN_MISALIGNED_SHARE:
         return None
-    part, shapes = facts.get("share"), facts.get("shapes")
-    if not isinstance(part, int | float) or part < MIN_MISALIGNED_SHARE:
-        return None
-    rows = [row for row in (shapes[:MAX_SHAPES] if isinstance(shapes, list) else []) if isinstance(row, str)]
     is_warning = part >= MIN_WARNING_MISALIGNED_SHARE and device.bound != "host"
     return Finding(
         code="misaligned-shapes",
         severity="warning" if is_warning else "info",
         title=f"Misaligned shapes: {share(part)} of the operations in matrix products that do not fit tensor cores",
         evidence=[
-            *(f"{row} (rows, columns, inner size): not all multiples of 8, or 4 in fp32" for row in rows),
+            *(
+                f"{row} (rows, columns, inner size): not all multiples of 8, or 4 in fp32"
+                for row in found.shapes[:MAX_SHAPES]
+            ),
             "cost unknown, depends on size and library",
         ],
         advice="Pad widths, heads and the vocabulary to a multiple of 64 (50,257 → 50,304); the padding is never used.",
@@ -185,24 +181,19 @@ def misaligned_shapes(evidence: Evidence) -> Finding | None:
 @rule("channels-last", Family.MODEL)
 def channels_last(evidence: Evidence) -> Finding | None:
     """Find convolutions in 16 bits on images in channels-first layout."""
-    ops, device = evidence.facts("ops"), evidence.device
-    facts = ops.get("conv")
-    if not isinstance(facts, dict) or device is None or not evidence.enough():
+    conv, device = evidence.facts.ops.conv, evidence.device
+    if device is None or not evidence.enough() or conv.share < MIN_CONV_SHARE or conv.channels_last != 0:
         return None
-    part, count, last = facts.get("share"), facts.get("count"), facts.get("channels_last")
-    if not isinstance(part, int | float) or not isinstance(count, int) or part < MIN_CONV_SHARE or last != 0:
-        return None
-    by_dtype = ops.get("flops_by_dtype")
-    total = sum(by_dtype.values()) if isinstance(by_dtype, dict) else 0
-    half = sum(by_dtype.get(name, 0) for name in SIXTEEN_BITS) if isinstance(by_dtype, dict) else 0
+    by_dtype = evidence.facts.ops.flops_by_dtype
+    total, half = sum(by_dtype.values()), sum(by_dtype.get(name, 0.0) for name in SIXTEEN_BITS)
     if not total or half < MIN_HALF_SHARE * total:
         return None
     return Finding(
         code="channels-last",
         severity="warning" if device.bound == "device" else "info",
-        title=f"Channels-first layout (NCHW) in {count} 16-bit convolutions",
+        title=f"Channels-first layout (NCHW) in {conv.count} 16-bit convolutions",
         evidence=[
-            f"{share(part)} of the operations are convolutions",
+            f"{share(conv.share)} of the operations are convolutions",
             "tensor cores take NHWC: each call converts images",
         ],
         advice="Call model.to(memory_format=torch.channels_last), and convert the images likewise.",
@@ -212,7 +203,7 @@ def channels_last(evidence: Evidence) -> Finding | None:
 @rule("deterministic-mode", Family.MODEL)
 def deterministic_mode(evidence: Evidence) -> Finding | None:
     """Find torch restricted to deterministic algorithms, some of which are slower. Information."""
-    if evidence.device is None or not evidence.enough() or evidence.facts("torch").get("deterministic") is not True:
+    if evidence.device is None or not evidence.enough() or not evidence.facts.torch.deterministic:
         return None
     return Finding(
         code="deterministic-mode",
@@ -259,7 +250,7 @@ def fp32_matmul(evidence: Evidence) -> Finding | None:
     lost = _product_share(evidence, busy, peak.fp32) * (1 - peak.fp32 / peak.tf32)
     if lost < MIN_PRECISION_GAIN:
         return None
-    if evidence.state.facts.get("framework") == "transformers":
+    if evidence.facts.framework == "transformers":
         advice = "Set tf32=True in TrainingArguments. bf16=True gains more, where it fits."
     else:
         advice = (
@@ -291,11 +282,8 @@ def _has_tf32(peak: Peak) -> bool:
 
 def _convolves_in_tf32(evidence: Evidence) -> bool:
     """Return whether most work is in convolutions, for which cuDNN's own setting allows TF32 by default."""
-    facts = evidence.facts("ops").get("conv")
-    if not isinstance(facts, dict) or facts.get("tf32") is not True:
-        return False
-    part = facts.get("share")
-    return isinstance(part, int | float) and part >= MIN_CONV_TF32_SHARE
+    conv = evidence.facts.ops.conv
+    return conv.tf32 is True and conv.share >= MIN_CONV_TF32_SHARE
 
 
 def _product_share(evidence: Evidence, busy: float, tflops: float) -> float:
@@ -303,7 +291,7 @@ def _product_share(evidence: Evidence, busy: float, tflops: float) -> float:
 
     A network on graphs, or one that is solved for a differential equation, hardly has any.
     """
-    ops, seconds = operations(evidence.state.facts), evidence.step_seconds
+    ops, seconds = operations(evidence.facts), evidence.step_seconds
     if ops is None or ops.unknown or not ops.flops or not seconds:
         return busy
     return min(busy, ops.flops * hardware.calls_a_step(evidence) / (REACHED_PEAK_SHARE * tflops * 1e12) / seconds)
@@ -341,7 +329,7 @@ def no_mixed_precision(evidence: Evidence) -> Finding | None:
 
 
 def _mixed_advice(evidence: Evidence, dtype: str) -> str:
-    framework = evidence.state.facts.get("framework")
+    framework = evidence.facts.framework
     if framework == "transformers":
         advice = f"Set {dtype}=True in TrainingArguments"
     elif framework == "lightning":
@@ -361,18 +349,15 @@ DOUBLE_GAIN = 0.5  # of the time: a CPU computes and moves half as many float64 
 @rule("double-precision", Family.MODEL)
 def double_precision(evidence: Evidence) -> Finding | None:
     """Find a model that is trained in float64."""
-    dtypes = evidence.facts("optimizer").get("dtypes")
-    if not isinstance(dtypes, dict):
-        return None
-    sizes = {name: count for name, count in dtypes.items() if isinstance(count, int)}
-    double, total = sizes.get("float64", 0), sum(sizes.values())
+    dtypes = evidence.facts.optimizer.dtypes
+    double, total = dtypes.get("float64", 0), sum(dtypes.values())
     seconds = hardware.computing(evidence) + evidence.named("optimizer")
     if total <= 0 or double < MIN_DOUBLE_SHARE * total or not evidence.enough():
         return None
     on_cpu = hardware.place(evidence) == "cpu"
     if on_cpu and evidence.of_loop(seconds) < MIN_COMPUTING_SHARE:
         return None
-    is_meant = evidence.facts("torch").get("default_dtype") == "torch.float64"
+    is_meant = evidence.facts.torch.default_dtype == "torch.float64"
     lines = [f"{share(double / total)} of {total:,} trained parameters are float64"]
     lines += ["torch.set_default_dtype(torch.float64): it is meant for all tensors"] if is_meant else []
     return Finding(

@@ -39,11 +39,10 @@ def _oom(severity: str, title: str, lines: list[str], advice: str) -> Finding:
 
 
 def _gpu_near_limit(evidence: Evidence) -> Finding | None:
-    facts = hardware.allocator(evidence)
-    total, peak, retries = facts.get("total"), facts.get("peak_allocated"), facts.get("retries")
-    if not isinstance(total, int) or not isinstance(peak, int) or not evidence.enough():
+    allocator = evidence.facts.torch.gpu_memory
+    total, peak, retries = allocator.total, allocator.peak_allocated, allocator.retries or 0
+    if not total or peak is None or not evidence.enough():
         return None
-    retries = retries if isinstance(retries, int) else 0
     is_full = peak >= MAX_TENSOR_SHARE * total
     if not is_full and (retries < MIN_RETRIES or memory_fragmented(evidence) is not None):
         return None
@@ -102,12 +101,10 @@ MIN_FREQUENT_RETRIES, MIN_SPLIT_OF_RESERVED = 5, 0.08
 @rule("memory-fragmented", Family.MEMORY, priority=5, suppresses=("gpu-starved", DELAYS_ALL_LAUNCHES))
 def memory_fragmented(evidence: Evidence) -> Finding | None:
     """Find an allocator that frees its cache and starts over though tensors take far less than all memory."""
-    facts = hardware.allocator(evidence)
-    total, peak, reserved = facts.get("total"), facts.get("peak_allocated"), facts.get("peak_reserved")
-    retries = facts.get("retries")
-    if not isinstance(total, int) or not isinstance(peak, int) or not isinstance(reserved, int):
-        return None
-    if not isinstance(retries, int) or not evidence.enough():
+    allocator = evidence.facts.torch.gpu_memory
+    total, peak, reserved = allocator.total, allocator.peak_allocated, allocator.peak_reserved
+    retries = allocator.retries
+    if total is None or peak is None or reserved is None or retries is None or not evidence.enough():
         return None
     unused = reserved - peak
     often = retries >= MIN_FREQUENT_RETRIES and unused >= MIN_SPLIT_OF_RESERVED * reserved
@@ -342,4 +339,4 @@ def checkpointing_unneeded(evidence: Evidence) -> Finding | None:
 
 def has_checkpointing(evidence: Evidence) -> bool:
     """Return whether gradient checkpointing is on."""
-    return evidence.facts("model").get("gradient_checkpointing") is True
+    return evidence.facts.model.gradient_checkpointing is True

@@ -329,9 +329,8 @@ SURE_UPDATED = 20  # likewise; a program may hand over its weights every ten ste
 @rule("weights-not-synced", Family.LEARNING, priority=1, suppresses=("off-policy",))
 def weights_not_synced(evidence: Evidence) -> Finding | None:
     """Find a copy of the trained model that generates and never gets its weights."""
-    table = evidence.facts("generator_weights")
-    updated, unchanged = table.get("updated"), table.get("unchanged")
-    if not isinstance(updated, int) or updated < MIN_UPDATED or unchanged != updated:
+    updated = evidence.facts.generator_weights.updated
+    if updated < MIN_UPDATED or evidence.facts.generator_weights.unchanged != updated:
         return None
     if not any(policy.reward is not None for policy in policies(evidence)):
         return None  # a teacher, whose weights stay as they are

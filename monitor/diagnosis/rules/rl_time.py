@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from statistics import median
 
@@ -57,8 +56,7 @@ def env_bound(evidence: Evidence) -> Finding | None:
         return None
     if _steps_in_parallel(evidence, part):
         return None
-    cpus = evidence.setting("cpus")
-    cores = cpus[1] if cpus is not None and isinstance(cpus[1], int) else None
+    cores = evidence.facts.cpus
     stepped = plural(round(time.per_call), "environment", "environments")
     lines = [
         f"env.step {share(part)} of the time {SINCE}, the rest of the rollout {share(evidence.of_loop(time.acting))}",
@@ -101,9 +99,8 @@ def env_time(evidence: Evidence) -> EnvTime | None:
 
 def _steps_in_parallel(evidence: Evidence, part: float) -> bool:
     """Return whether the environments have processes, a GPU or threads of their own."""
-    facts = evidence.facts("environment")
-    processes = facts.get("processes")
-    if facts.get("on_host") is False or (isinstance(processes, int) and processes > 1):
+    environments = evidence.facts.environments
+    if environments.on_host is False or (environments.processes or 0) > 1:
         return True
     used, cores = evidence.host_values("tree_cpu"), evidence.report.host.cores
     # All else in the loop may keep all cores busy.
@@ -197,8 +194,8 @@ def no_kv_cache(evidence: Evidence) -> Finding | None:
         return None
     if not evidence.enough() and generating < MIN_LONG_GENERATION:
         return None
-    place = evidence.facts("generate").get("set_by")
-    where = f"use_cache=False in {place}" if isinstance(place, str) else "use_cache=False"
+    place = evidence.facts.generate.set_by
+    where = f"use_cache=False in {place}" if place is not None else "use_cache=False"
     return Finding(
         code="no-kv-cache",
         severity="warning",
@@ -225,13 +222,12 @@ MIN_WARNING_AGAIN = 0.10
 @rule("reference-recomputed", Family.MODEL, suppresses=(Suppress(("unaccounted-time",), if_most=True),))
 def reference_recomputed(evidence: Evidence) -> Finding | None:
     """Find a copy of the trained model, its weights unchanged, that is called on the same inputs again."""
-    table = evidence.facts("model_copy")
-    calls, again, mixed, rounds = (int(positive(table.get(name))) for name in ("calls", "repeated", "mixed", "rounds"))
-    spent, watched = positive(table.get("repeated_seconds")), positive(table.get("watched_seconds"))
-    if calls < MIN_COPY_CALLS or again < MIN_AGAIN_SHARE * calls or mixed > MAX_MIXED_SHARE * calls:
+    copy = evidence.facts.model_copy
+    calls, again, watched = copy.calls, copy.repeated, copy.watched_seconds
+    if calls < MIN_COPY_CALLS or again < MIN_AGAIN_SHARE * calls or copy.mixed > MAX_MIXED_SHARE * calls:
         return None
-    part = min(1.0, spent / watched) if watched and not evidence.host_only else None
-    if rounds < MIN_ROUNDS or not evidence.enough() or (part is not None and part < MIN_AGAIN_COST):
+    part = min(1.0, copy.repeated_seconds / watched) if watched and not evidence.host_only else None
+    if copy.rounds < MIN_ROUNDS or not evidence.enough() or (part is not None and part < MIN_AGAIN_COST):
         return None
     cost = "" if part is None else f": {share(part)} of the time {SINCE}"
     return Finding(
@@ -247,11 +243,6 @@ def reference_recomputed(evidence: Evidence) -> Finding | None:
         lost_fraction=None if part is None else part * evidence.loop_share,
         culprit=OTHER,
     )
-
-
-def positive(value: object) -> float:
-    """Return a number of a fact; 0 where it is none, or below."""
-    return max(0.0, float(value)) if isinstance(value, int | float) and math.isfinite(value) else 0.0
 
 
 # Weights for an inference server

@@ -7,7 +7,7 @@ from statistics import median
 
 from monitor.diagnosis.policy_metrics import policies
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
-from monitor.diagnosis.rules.rl_time import costs_nothing, positive, total
+from monitor.diagnosis.rules.rl_time import costs_nothing, total
 from monitor.diagnosis.rules.waiting import unnamed_in_steps
 from monitor.diagnosis.rules.worker_waits import worker_seconds
 from monitor.model.report import Finding
@@ -134,22 +134,21 @@ def time_limit(evidence: Evidence) -> Finding | None:
 
 def _by_exceptions(evidence: Evidence) -> Finding | None:
     """Find limits that programs reached which the training waited for."""
-    table = evidence.facts("time_limit")
-    hits, own, seconds, limit = (positive(table.get(name)) for name in ("hits", "own", "seconds", "limit"))
-    if own < hits / 2:  # in a pool: what the training does not wait for costs nothing
+    reached, seconds = evidence.facts.time_limit, evidence.facts.time_limit.seconds
+    if reached.own < reached.hits / 2:  # in a pool: what the training does not wait for costs nothing
         seconds = min(seconds, worker_seconds(evidence))
     part = evidence.of_loop(seconds)
-    if hits < MIN_HITS or part < MIN_LIMIT_SHARE:
+    if reached.hits < MIN_HITS or part < MIN_LIMIT_SHARE:
         return None
     named = {name: evidence.named(name) for name in SCORING}
     longest = max(named, key=named.__getitem__)
     return Finding(
         code="time-limit",
         severity="warning",
-        title=f"Programs end at their time limit {hits:,.0f} times: {share(part)} of the time {SINCE}",
+        title=f"Programs end at their time limit {reached.hits:,} times: {share(part)} of the time {SINCE}",
         evidence=[
-            f"subprocess.TimeoutExpired, the last one after {duration(limit)};"
-            f" {own:,.0f} of them in the training's own thread"
+            f"subprocess.TimeoutExpired, the last one after {duration(reached.limit)};"
+            f" {reached.own:,} of them in the training's own thread"
         ],
         advice=LOWER_LIMIT,
         lost_fraction=None if evidence.host_only else min(1.0, evidence.of_wall(seconds)),

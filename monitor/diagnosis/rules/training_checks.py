@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import Any
 
 from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.host_limits import MIN_CPU_PERCENT
 from monitor.model.report import Finding
 from monitor.units import duration, plural, share, size
+from trainhooks.protocol.facts import GradientSyncs
 
 # The hooks check the first steps and two in a row each second. Fewer steps than these may be a warm-up or a pause.
 MIN_CHECKED = 8
 MIN_KEPT_SHARE = 0.9  # of the checked steps: who keeps gradients on purpose clears them at times
-
-
-def _found(evidence: Evidence, name: str) -> dict[str, Any]:
-    """Return one table of what the hooks found; empty where they found nothing."""
-    table = evidence.facts("updates").get(name)
-    return table if isinstance(table, dict) else {}
-
-
-def _count(table: dict[str, Any], name: str = "steps") -> int:
-    value = table.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
-
-
-def _number(table: dict[str, Any], name: str) -> float | None:
-    value = table.get(name)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
 
 
 # A run that learns nothing or the wrong thing is worth less than a slow one: by their priority these come before what
@@ -39,19 +23,17 @@ def _number(table: dict[str, Any], name: str) -> float | None:
 @rule("weights-unchanged", Family.LEARNING, priority=1, suppresses=("loss-flat",))
 def weights_unchanged(evidence: Evidence) -> Finding | None:
     """Find optimizers whose parameters never get a gradient."""
-    found = _found(evidence, "no_gradient")
-    steps, parameters = _count(found), _count(found, "parameters")
-    if steps < MIN_CHECKED:
+    found = evidence.facts.updates.no_gradient
+    if found.steps < MIN_CHECKED:
         return None
-    frozen = _count(found, "frozen")
-    lines = [f"{plural(parameters, 'parameter', 'parameters')} in the optimizer, no gradient after backward"]
-    if frozen:
-        lines.append(f"{share(frozen / max(parameters, 1))} of them with requires_grad=False")
-    what = "Weights are never trained" if _count(found, "assigned") else "Weights never change"
+    lines = [f"{plural(found.parameters, 'parameter', 'parameters')} in the optimizer, no gradient after backward"]
+    if found.frozen:
+        lines.append(f"{share(found.frozen / max(found.parameters, 1))} of them with requires_grad=False")
+    what = "Weights are never trained" if found.assigned else "Weights never change"
     return Finding(
         code="weights-unchanged",
         severity="warning",
-        title=f"{what}: no gradient reaches the optimizer in all {steps:,} checked steps",
+        title=f"{what}: no gradient reaches the optimizer in all {found.steps:,} checked steps",
         evidence=lines,
         advice="Make the optimizer after the model is complete, from that model's parameters that require gradients;"
         " look for detach(), no_grad() or a missing backward() between them and the loss.",
@@ -65,9 +47,8 @@ MIN_ZERO_SHARE = 0.10
 @rule("learning-rate-zero", Family.LEARNING, priority=1, suppresses=("loss-flat",))
 def learning_rate_zero(evidence: Evidence) -> Finding | None:
     """Find a learning rate that is zero, from the start or long before the end."""
-    found = _found(evidence, "zero_rate")
-    steps, highest = _count(found), _number(found, "highest")
-    since, until = _number(found, "since"), _number(found, "until")
+    found = evidence.facts.updates.zero_rate
+    steps, highest, since, until = found.steps, found.highest, found.since, found.until
     if steps < MIN_CHECKED or highest is None or since is None or until is None:
         return None
     advice = "Check the schedule: its total steps must be those of the run, counted as it is stepped (per batch or per"
@@ -100,8 +81,7 @@ def learning_rate_zero(evidence: Evidence) -> Finding | None:
 @rule("gradients-kept", Family.LEARNING, priority=1)
 def gradients_kept(evidence: Evidence) -> Finding | None:
     """Find gradients that are added up over all steps because nobody zeroes them."""
-    found = _found(evidence, "kept_gradients")
-    steps, checked = _count(found), _count(found, "checked")
+    steps, checked = evidence.facts.updates.kept_gradients.steps, evidence.facts.updates.kept_gradients.checked
     if steps < MIN_CHECKED or steps < MIN_KEPT_SHARE * checked:
         return None
     return Finding(
@@ -116,13 +96,9 @@ def gradients_kept(evidence: Evidence) -> Finding | None:
 @rule("eval-mode", Family.LEARNING, priority=1)
 def eval_mode(evidence: Evidence) -> Finding | None:
     """Find training steps with a model in evaluation mode."""
-    found = _found(evidence, "eval_mode")
-    steps, count = _count(found), _count(found, "count")
-    if steps < MIN_CHECKED or not count:
+    found, was_on = evidence.facts.updates.eval_mode, evidence.facts.updates.eval_mode.trained
+    if found.steps < MIN_CHECKED or not found.count:
         return None
-    modules = found.get("modules")
-    names = ", ".join(str(name) for name in modules) if isinstance(modules, list) else ""
-    was_on = found.get("trained") is True
     return Finding(
         code="eval-mode",
         severity="warning" if was_on else "info",
@@ -130,8 +106,8 @@ def eval_mode(evidence: Evidence) -> Finding | None:
         if was_on
         else "The model trains in evaluation mode from the start",
         evidence=[
-            f"{steps:,} checked steps in a row" + (", after steps in training mode" if was_on else ""),
-            f"without effect meanwhile: {plural(count, 'module', 'modules')} ({names})",
+            f"{found.steps:,} checked steps in a row" + (", after steps in training mode" if was_on else ""),
+            f"without effect meanwhile: {plural(found.count, 'module', 'modules')} ({', '.join(found.modules)})",
         ],
         advice="Call model.train() before each epoch, after each evaluation, and after from_pretrained(), which returns"
         " a model in evaluation mode.",
@@ -145,8 +121,7 @@ MAX_EVALUATIONS_A_STEP = 0.5
 @rule("eval-gradients", Family.WAITING)
 def eval_gradients(evidence: Evidence) -> Finding | None:
     """Find evaluations that record gradients and use none."""
-    found = _found(evidence, "eval_gradients")
-    calls, times = _count(found, "calls"), _count(found, "times")
+    calls, times = evidence.facts.updates.eval_gradients.calls, evidence.facts.updates.eval_gradients.times
     if calls < MIN_CHECKED or times > MAX_EVALUATIONS_A_STEP * max(evidence.steps, 1):
         return None
     seconds = evidence.named("eval")
@@ -169,7 +144,7 @@ def eval_gradients(evidence: Evidence) -> Finding | None:
 @rule("graph-retained", Family.MEMORY)
 def graph_retained(evidence: Evidence) -> Finding | None:
     """Find backward passes that keep their graph although no later pass uses it."""
-    steps = _count(_found(evidence, "retained"))
+    steps = evidence.facts.updates.retained.steps
     if steps < MIN_CHECKED:
         return None
     return Finding(
@@ -192,13 +167,12 @@ WEIGHT_SHARE = 0.5  # of a layer's backward: its weights' gradients; its input's
 @rule("unused-gradients", Family.MODEL)
 def unused_gradients(evidence: Evidence) -> Finding | None:
     """Find parameters that get gradients although no optimizer updates them."""
-    found, row = _found(evidence, "unused_gradients"), evidence.phase("backward")
-    cut, beside, trained = (_count(found, name) for name in ("cut", "beside", "trained"))
-    nodes, tensors = _count(found, "nodes"), _count(found, "tensors")
-    if not cut + beside or not trained or not nodes or row is None or not evidence.enough():
+    found, row = evidence.facts.updates.unused_gradients, evidence.phase("backward")
+    cut, beside, trained, tensors = found.cut, found.beside, found.trained, found.tensors
+    if not cut + beside or not trained or not found.nodes or row is None or not evidence.enough():
         return None
     # A part of its own goes as a whole. What it takes of the pass is between its operations and its weights.
-    whole = max(cut / (cut + beside + trained), min(1.0, _count(found, "needless") / nodes)) if cut else 0.0
+    whole = max(cut / (cut + beside + trained), min(1.0, found.needless / found.nodes)) if cut else 0.0
     part = whole + (1.0 - whole) * WEIGHT_SHARE * beside / (beside + trained)
     cost = None if evidence.host_only else evidence.of_loop(part * row.recurring)
     if cost is not None and cost < MIN_UNUSED_COST:
@@ -227,12 +201,11 @@ MIN_UPDATE_SHARE = 0.20  # of step time in the optimizer: what a sparse update c
 @rule("dense-embedding", Family.MODEL, suppresses=("unfused-optimizer",))
 def dense_embedding(evidence: Evidence) -> Finding | None:
     """Find an embedding whose dense gradient is almost all zeros, where updating all of it takes much of the step."""
-    found, row = _found(evidence, "embedding"), evidence.phase("optimizer")
-    rows, elements, trained = (_count(found, name) for name in ("rows", "elements", "trained"))
-    touched = _number(found, "touched")
-    if row is None or touched is None or not trained or not evidence.enough() or evidence.host_only:
+    found, row = evidence.facts.updates.embedding, evidence.phase("optimizer")
+    rows, touched = found.rows, found.touched
+    if row is None or touched is None or not found.trained or not evidence.enough() or evidence.host_only:
         return None
-    part = min(1.0, elements / trained)
+    part = min(1.0, found.elements / found.trained)
     if part < MIN_TABLE_SHARE or touched > MAX_TOUCHED or row.share < MIN_UPDATE_SHARE:
         return None
     return Finding(
@@ -240,7 +213,7 @@ def dense_embedding(evidence: Evidence) -> Finding | None:
         severity="warning",
         title=f"Dense gradients of an embedding: {rows:,} rows updated, about {share(touched)} of them used in a step",
         evidence=[
-            f"{share(part)} of the trained parameters; its gradient takes {size(4 * elements)} as fp32",
+            f"{share(part)} of the trained parameters; its gradient takes {size(4 * found.elements)} as fp32",
             f"optimizer {share(row.share)} of step time, {duration(row.mean)} per step",
         ],
         advice="Use nn.Embedding(..., sparse=True) with torch.optim.SparseAdam, SGD or Adagrad for it, and the other"
@@ -257,19 +230,19 @@ MIN_WARNING_SYNC_SHARE = 0.10
 @rule("accumulation-sync", Family.WAITING)
 def accumulation_sync(evidence: Evidence) -> Finding | None:
     """Find DDP that averages gradients over the ranks in each pass of an accumulation, in place of the last one."""
-    found = _found(evidence, "gradient_syncs")
-    steps, passes, averaged, unneeded = (_count(found, name) for name in ("steps", "passes", "averaged", "unneeded"))
-    if steps < MIN_CHECKED or not unneeded or not evidence.enough():
+    found = evidence.facts.updates.gradient_syncs
+    steps, passes, averaged = found.steps, found.passes, found.averaged
+    if steps < MIN_CHECKED or not found.unneeded or not evidence.enough():
         return None
     seconds = _average_seconds(evidence, found, passes / steps)
-    part = None if seconds is None else evidence.of_loop(seconds * unneeded / steps * evidence.steps)
+    part = None if seconds is None else evidence.of_loop(seconds * found.unneeded / steps * evidence.steps)
     if part is not None and part < MIN_SYNC_SHARE:
         return None
     lines = [f"{plural(averaged, 'average', 'averages')} in {passes:,} passes of {steps:,} steps; {steps:,} are needed"]
     if seconds is not None:
-        comm, overlap = _number(found, "comm") or 0.0, _number(found, "overlap") or 0.0
         lines.append(
-            f"one takes {duration(comm)} by DDP's own timers, {duration(overlap)} of it beside the backward pass"
+            f"one takes {duration(found.comm or 0.0)} by DDP's own timers, {duration(found.overlap or 0.0)} of it"
+            " beside the backward pass"
         )
     return Finding(
         code="accumulation-sync",
@@ -282,7 +255,7 @@ def accumulation_sync(evidence: Evidence) -> Finding | None:
     )
 
 
-def _average_seconds(evidence: Evidence, found: dict[str, Any], per_step: float) -> float | None:
+def _average_seconds(evidence: Evidence, found: GradientSyncs, per_step: float) -> float | None:
     """Return the seconds that an average adds to a pass; None where DDP has not timed them.
 
     What runs beside the backward pass is free only where somebody is free to do it: a GPU's copy engines, an idle core.
@@ -292,7 +265,7 @@ def _average_seconds(evidence: Evidence, found: dict[str, Any], per_step: float)
     Args:
         per_step: backward passes of a step.
     """
-    comm, overlap = _number(found, "comm"), _number(found, "overlap")
+    comm, overlap = found.comm, found.overlap
     if comm is None or overlap is None:
         return None
     busy = evidence.host_values("cpu")

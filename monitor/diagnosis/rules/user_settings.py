@@ -42,27 +42,23 @@ ON_A_GPU = {
         "1",
     ): "each tensor is allocated and freed by the driver, which waits for the GPU",
 }
-# Tools that Python calls, by the name of their fact.
-TOOLS = {
-    "trace": "a debugger or coverage: called at each line",
-    "profile": "a Python profiler: called at each function call",
-    "tracemalloc": "tracemalloc: records a traceback for each allocation",
-}
 
 
 def _debug_lines(evidence: Evidence) -> list[str]:
     """Return a line for each debugging switch that is on: its name, a colon, what it does."""
-    flags, environment, tools = (evidence.facts(name) for name in ("torch", "environment", "python"))
+    flags, environment, tools = evidence.facts.torch, evidence.facts.environment, evidence.facts.python
     lines = []
     if evidence.report.gpus:
         lines += [f"{name}={on}: {does}" for (name, on), does in ON_A_GPU.items() if environment.get(name) == on]
     if environment.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL" and (evidence.report.run.ranks or 1) > 1:
         lines.append("TORCH_DISTRIBUTED_DEBUG=DETAIL: each collective is checked by another one")
-    if flags.get("detect_anomaly") is True:
+    if flags.detect_anomaly:
         lines.append("autograd anomaly detection: records a traceback for each operation")
-    if flags.get("profiler") is True:
+    if flags.profiler:
         lines.append("torch profiler is running")
-    lines += [line for name, line in TOOLS.items() if tools.get(name) is True]
+    lines += ["a debugger or coverage: called at each line"] if tools.trace else []
+    lines += ["a Python profiler: called at each function call"] if tools.profile else []
+    lines += ["tracemalloc: records a traceback for each allocation"] if tools.tracemalloc else []
     samples = operations.calls_seen(evidence.state.main.frames, frozenset(("empty_cache",)))
     if samples.share >= MIN_EMPTY_CACHE_SHARE:
         lines.append(
@@ -82,28 +78,17 @@ MIN_WARMUP_SHARE = 0.10  # of the elapsed time
 MAX_REASONS = 3
 
 
-def _seconds(evidence: Evidence) -> float:
-    value = evidence.facts("compile").get("seconds")
-    return value if isinstance(value, int | float) else 0.0
-
-
-def _reasons(evidence: Evidence) -> list[str]:
-    reasons = evidence.facts("compile").get("reasons")
-    return [str(reason) for reason in reasons[:MAX_REASONS]] if isinstance(reasons, list) else []
-
-
 @rule("recompiling", Family.COMPILE, suppresses=(Suppress(("gpu-starved",), if_most=True), LATE_LAUNCHES))
 def recompiling(evidence: Evidence) -> Finding | None:
     """Find torch.compile that compiles again and again."""
-    facts = evidence.facts("compile")
-    count = facts.get("recompiles")
-    times = int(count) if isinstance(count, int | float) else 0
+    compiled = evidence.facts.compile
+    times = compiled.recompiles or 0
     often = times >= MIN_FREQUENT_RECOMPILES and times >= MIN_RECOMPILED_SHARE * (evidence.steps - 1)
     if times < MIN_RECOMPILES and not often:
         return None
-    seconds, reasons = _seconds(evidence), _reasons(evidence)
+    seconds, reasons = compiled.seconds or 0.0, compiled.reasons[:MAX_REASONS]
     # Where torch has given up, recompiling is over and what it runs now counts; lengths can still be fixed.
-    is_over = bool(facts.get("fallback")) and not any("size" in reason for reason in reasons)
+    is_over = bool(compiled.fallback) and not any("size" in reason for reason in reasons)
     is_small = evidence.of_wall(seconds) < MIN_COMPILE_SHARE
     return Finding(
         code="recompiling",
@@ -119,13 +104,13 @@ def recompiling(evidence: Evidence) -> Finding | None:
 @rule("compile-fallback", Family.COMPILE, suppresses=("gpu-starved", DELAYS_ALL_LAUNCHES))
 def compile_fallback(evidence: Evidence) -> Finding | None:
     """Find torch.compile that gave up, so that its code runs eagerly."""
-    if not evidence.facts("compile").get("fallback"):
+    if not evidence.facts.compile.fallback:
         return None
     return Finding(
         code="compile-fallback",
         severity="warning",
         title="torch.compile fell back to eager execution",
-        evidence=_reasons(evidence),
+        evidence=evidence.facts.compile.reasons[:MAX_REASONS],
         advice="Past its recompile limit torch runs the function eagerly without a message. Remove what changes from"
         " call to call, or raise torch._dynamo.config.recompile_limit; TORCH_LOGS=recompiles,graph_breaks shows where.",
     )
@@ -134,7 +119,7 @@ def compile_fallback(evidence: Evidence) -> Finding | None:
 @rule("compile-warmup", Family.COMPILE)
 def compile_warmup(evidence: Evidence) -> Finding | None:
     """Find compile time that a short run does not pay back."""
-    seconds = _seconds(evidence)
+    seconds = evidence.facts.compile.seconds or 0.0
     lost = evidence.of_wall(seconds)
     if evidence.is_running or lost < MIN_WARMUP_SHARE or recompiling(evidence) is not None:
         return None

@@ -133,11 +133,11 @@ def input_bound(evidence: Evidence) -> Finding | None:
     if part < MIN_INPUT_SHARE or lost < MIN_INPUT_SHARE / 2:  # else start-up or evaluation is what takes the time
         return None
     in_bursts = row.p50 < MAX_BURST_MEDIAN * mean
-    workers = evidence.setting("dataloader_num_workers", "num_workers")
-    cpus = evidence.setting("cpus")
+    workers = evidence.count_setting("dataloader_num_workers", "num_workers")
+    cpus = evidence.facts.cpus
     lines = [f"data: mean {duration(mean)} per step, median {duration(row.p50)}, p95 {duration(row.p95)}"]
     lines += [f"{workers[0]}={workers[1]}"] if workers is not None else []
-    lines += [f"{cpus[1]} usable CPU cores"] if cpus is not None else []
+    lines += [f"{cpus} usable CPU cores"] if cpus is not None else []
     lines += evidence.places("data")
     passes = evidence.state.main.passes
     is_anew = (passes.batches or 0) > 1 and passes.number >= MIN_NEW_ITERATORS * evidence.steps
@@ -155,7 +155,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
         severity="info" if is_small or crowd else "critical" if part >= MIN_CRITICAL_INPUT_SHARE else "warning",
         title=f"Input-bound: {share(part)} of step time waits for data" + (", in bursts" if in_bursts else ""),
         evidence=lines,
-        advice=NEW_ITERATORS if is_anew else _input_advice(workers, cpus and cpus[1], in_bursts, is_small),
+        advice=NEW_ITERATORS if is_anew else _input_advice(workers, cpus, in_bursts, is_small),
         lost_fraction=lost,
     )
 
@@ -166,7 +166,7 @@ NEW_ITERATORS = (
 )
 
 
-def _input_advice(workers: tuple[str, object] | None, cpus: object, in_bursts: bool, is_small: bool) -> str:
+def _input_advice(workers: tuple[str, int] | None, cpus: int | None, in_bursts: bool, is_small: bool) -> str:
     if is_small:
         return "Use larger batches. Keep data that fits in memory as tensors and index them without a loader."
     if in_bursts:
@@ -174,15 +174,15 @@ def _input_advice(workers: tuple[str, object] | None, cpus: object, in_bursts: b
             "Keep workers alive between epochs (persistent_workers=True), raise prefetch_factor, and check what the"
             " loader does at the start of an epoch or a shard."
         )
-    if workers is None or not isinstance(workers[1], int):
+    if workers is None:
         return "Prepare batches in parallel (DataLoader workers, a prefetching thread), or once before training."
-    name, count = workers[0], workers[1]
-    if isinstance(cpus, int) and cpus <= max(1, count):
+    name, count = workers
+    if cpus is not None and cpus <= max(1, count):
         return (
             f"{name}={count} on {cpus} usable cores: more workers will not help. Preprocess once before training"
             " (tokenize, resize, cache), or get more cores."
         )
-    most = min(max(2, 2 * count), cpus) if isinstance(cpus, int) else max(2, 2 * count)
+    most = min(max(2, 2 * count), cpus) if cpus is not None else max(2, 2 * count)
     return f"Set {name}={count} → {most}; if the wait stays, make items cheaper to load or preprocess them once."
 
 

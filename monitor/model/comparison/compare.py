@@ -136,26 +136,18 @@ def _words(arguments: Arguments) -> str | None:
 
 
 def _circumstances(report: Report) -> dict[str, Any]:
-    circumstances = _flat(report.run.facts)
+    circumstances = _flat(report.run.facts.table)
     circumstances["host"], circumstances["ranks"] = report.run.host, report.run.ranks
     circumstances["gpus"] = ", ".join(gpu.name or "?" for gpu in report.gpus) or None
-    if (repeated_calls(report.run.facts) or 0.0) >= MIN_REPEATED_SHARE:
+    forwards = report.run.facts.forwards
+    if forwards.calls and forwards.repeated / forwards.calls >= MIN_REPEATED_SHARE:
         circumstances["model called twice on the same input"] = "yes"
     return circumstances
 
 
-def repeated_calls(facts: dict[str, Any]) -> float | None:
-    """Return the share of the model's calls in training mode that repeat an input; None: not counted."""
-    counts = facts.get("forwards")
-    if not isinstance(counts, dict):
-        return None
-    repeated, calls = counts.get("repeated"), counts.get("calls")
-    return repeated / calls if isinstance(repeated, int) and isinstance(calls, int) and calls > 0 else None
-
-
-def _flat(facts: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     out: dict[str, Any] = {}
-    for name, value in facts.items():
+    for name, value in table.items():
         if not prefix and (name in IDLE_FACTS or name in COUNTS):
             continue
         if name == "dtypes" and isinstance(value, dict):
@@ -211,7 +203,7 @@ def same_kind_of_machine(one: Report, other: Report) -> bool:
 
 def _machine(report: Report) -> tuple[list[str], object]:
     used = [gpu for gpu in report.gpus if gpu.ours is not False]
-    return sorted(gpu.name or "?" for gpu in used), report.run.facts.get("cpus")
+    return sorted(gpu.name or "?" for gpu in used), report.run.facts.cpus
 
 
 def _differing(one: Arguments, other: Arguments) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from monitor.model.compute.flops import work_of
 from monitor.model.report import Report
+from trainhooks.protocol.facts import RunFacts
 
 # Times; samples or tokens a step that differ by more are another batch or length. What shuffling, padding and a last
 # small batch do to a mean is less.
@@ -32,7 +33,7 @@ Difference = tuple[str, Any, Any]  # name, before, after
 
 def unlike(one: Report, two: Report) -> list[Difference]:
     """Return what makes the speed of one run no baseline for the other; empty where they are alike, as far as known."""
-    rows = [*_circumstances(one, two), *_work(one, two), *_settings(one.run.facts, two.run.facts)]
+    rows = [*_circumstances(one, two), *_work(one, two), *_settings(one.run.facts.table, two.run.facts.table)]
     return list({name: (name, before, after) for name, before, after in rows}.values())
 
 
@@ -43,11 +44,11 @@ def _circumstances(one: Report, two: Report) -> Iterator[Difference]:
         yield "source of the steps", one.run.source, two.run.source
     if one.run.ranks and two.run.ranks and one.run.ranks != two.run.ranks:
         yield "ranks", one.run.ranks, two.run.ranks
-    yield from _differing("python", _minor(first.get("python")), _minor(second.get("python")))
-    yield from _differing("device", _of(first, "optimizer", "device"), _of(second, "optimizer", "device"))
+    yield from _differing("python", _minor(first.python_version), _minor(second.python_version))
+    yield from _differing("device", first.optimizer.device, second.optimizer.device)
     for name in _BACKENDS:
-        yield from _differing(name, _of(first, "environment", name), _of(second, "environment", name))
-    yield from _differing("frameworks", _stack(first.get("versions")), _stack(second.get("versions")))
+        yield from _differing(name, first.environment.get(name), second.environment.get(name))
+    yield from _differing("frameworks", _stack(first.versions), _stack(second.versions))
 
 
 def _work(one: Report, two: Report) -> Iterator[Difference]:
@@ -60,10 +61,10 @@ def _work(one: Report, two: Report) -> Iterator[Difference]:
     ):
         if first and second and max(first, second) > most * min(first, second):
             yield name, _rounded(first), _rounded(second)
-    facts = one.run.facts, two.run.facts
-    yield from _differing("model", *(_of(table, "model", "class") for table in facts))
-    yield from _differing("dtypes", *(_dtypes(table) for table in facts))
-    yield from _differing("autocast", *(table.get("autocast") for table in facts))
+    facts, others = one.run.facts, two.run.facts
+    yield from _differing("model", facts.model.kind, others.model.kind)
+    yield from _differing("dtypes", _dtypes(facts), _dtypes(others))
+    yield from _differing("autocast", facts.autocast, others.autocast)
 
 
 def _settings(one: dict[str, Any], two: dict[str, Any]) -> Iterator[Difference]:
@@ -80,25 +81,18 @@ def _differing(name: str, before: Any, after: Any) -> Iterator[Difference]:
         yield name, before, after
 
 
-def _of(facts: dict[str, Any], table: str, name: str) -> Any:
-    known = facts.get(table)
-    return known.get(name) if isinstance(known, dict) else None
-
-
-def _stack(versions: Any) -> str | None:
+def _stack(versions: dict[str, str]) -> str | None:
     """Return the frameworks that were loaded; None where none is known."""
-    known = [name for name in _STACKS if name in versions] if isinstance(versions, dict) else []
-    return ", ".join(known) or None
+    return ", ".join(name for name in _STACKS if name in versions) or None
 
 
-def _minor(version: Any) -> str | None:
+def _minor(version: str | None) -> str | None:
     """Return `3.12` of `3.12.4`: a patch release of the interpreter is as fast."""
-    return ".".join(version.split(".")[:2]) if isinstance(version, str) else None
+    return ".".join(version.split(".")[:2]) if version is not None else None
 
 
-def _dtypes(facts: dict[str, Any]) -> str | None:
-    dtypes = _of(facts, "optimizer", "dtypes") or _of(facts, "model", "dtypes")
-    return ", ".join(sorted(map(str, dtypes))) if isinstance(dtypes, dict) else None
+def _dtypes(facts: RunFacts) -> str | None:
+    return ", ".join(sorted(facts.optimizer.dtypes or facts.model.dtypes)) or None
 
 
 def _rounded(count: float) -> float:

@@ -7,14 +7,14 @@ dense language models; it does not hold for adapters, experts, frozen parts and 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from monitor.model.compute.peaks import ceiling, peak_of
 from monitor.model.operations import Operations, apart, flop, in_words, operations
 from monitor.model.report import Report
 from monitor.units import rate, share
+from trainhooks.protocol.facts import TrainedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,66 +215,51 @@ def _flops(value: float) -> str:
 
 # The model, by the facts of a run
 
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size")
 _EXPERT_TYPES = re.compile(r"moe|mixtral|dbrx|deepseek_v[23]|gpt_oss|llama4|jamba|switch_transformers", re.IGNORECASE)
 _HALF = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "half": "fp16"}
 
 
-def model_of(facts: Mapping[str, Any]) -> Model:
-    """Return the model by the facts from the hooks: fields as Hugging Face names them, and parameter counts."""
-    unknown = _not_dense(facts)
+def model_of(known: TrainedModel) -> Model:
+    """Return the model by what the hooks tell of it."""
+    unknown = _not_dense(known)
     if unknown:
         return Model(unknown=unknown)
-    width, layers, heads = (_whole(facts, *names) for names in _SHAPE)
-    head_width = _whole(facts, "head_dim")
-    if not heads:  # no attention: the formula does not hold
+    if not known.num_attention_heads:  # no attention: the formula does not hold
         return Model()
-    attention = heads * head_width if head_width else width
     return Model(
-        matmul_parameters=_matmul_parameters(facts, width),
-        layers=layers,
-        attention_width=attention,
-        window=_whole(facts, "sliding_window"),
+        matmul_parameters=known.matmul_parameters or _matmul_parameters(known),
+        layers=known.num_hidden_layers,
+        attention_width=known.num_attention_heads * known.head_dim if known.head_dim else known.hidden_size,
+        window=known.sliding_window,
     )
 
 
-_SHAPE = (
-    ("hidden_size", "n_embd", "d_model"),
-    ("num_hidden_layers", "n_layer", "num_layers"),
-    ("num_attention_heads", "n_head", "num_heads"),
-)
-
-
-def _not_dense(facts: Mapping[str, Any]) -> str | None:
+def _not_dense(known: TrainedModel) -> str | None:
     """Return why the formula does not hold; None where it does."""
-    if facts.get("peft"):
-        return f"adapters ({facts['peft']}) train; the formula covers full training"
-    if facts.get("quantization"):
+    if known.peft:
+        return f"adapters ({known.peft}) train; the formula covers full training"
+    if known.quantization:
         return "the model is quantized"
-    if any(facts.get(name) for name in _EXPERTS) or _EXPERT_TYPES.search(str(facts.get("model_type", ""))):
+    experts = known.num_experts or known.num_local_experts or known.n_routed_experts
+    if experts or _EXPERT_TYPES.search(known.model_type or ""):
         return "mixture of experts: each token uses only part of the parameters"
-    if facts.get("is_encoder_decoder"):
+    if known.is_encoder_decoder:
         return "encoder-decoder: each token uses only part of the parameters"
-    if facts.get("sharded"):
+    if known.sharded:
         return "parameters are sharded across ranks: work per token unknown"
-    total, trainable = _whole(facts, "parameters"), _whole(facts, "trainable_parameters")
+    total, trainable = known.parameters, known.trainable_parameters
     if total and trainable is not None and trainable < total:
         return "part of the model is frozen; the formula covers full training"
     return None
 
 
-def _matmul_parameters(facts: Mapping[str, Any], width: int | None) -> int | None:
-    matmul = _whole(facts, "matmul_parameters")
-    if matmul:
-        return matmul
-    total, vocabulary = _whole(facts, "parameters"), _whole(facts, "vocab_size")
-    tied, kind = facts.get("tie_word_embeddings"), facts.get("class")
-    if not total or not vocabulary or not width or tied is None or not isinstance(kind, str):
+def _matmul_parameters(known: TrainedModel) -> int | None:
+    total, vocabulary, width = known.parameters, known.vocab_size, known.hidden_size
+    tied, kind = known.tie_word_embeddings, known.kind
+    if not total or not vocabulary or not width or tied is None or kind is None:
         return None
     # Tied: one table is both the input embedding (a lookup, no work) and the head, where the model has one.
-    head_in_table = bool(tied) and "LM" in kind
-    positions = _whole(facts, "n_positions") or 0
-    left = total - (0 if head_in_table else vocabulary * width) - positions * width
+    left = total - (0 if tied and "LM" in kind else vocabulary * width) - (known.n_positions or 0) * width
     return left if left > 0 else None
 
 
@@ -301,14 +286,6 @@ def compute_dtype(
     return _HALF.get(kind)
 
 
-def _whole(facts: Mapping[str, Any], *names: str) -> int | None:
-    for name in names:
-        value = facts.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            return value
-    return None
-
-
 # The work of a step: tokens, samples, FLOPs a token.
 
 
@@ -327,15 +304,10 @@ def work_of(report: Report) -> StepWork:
     """Return the work of a run's steps, by its rates and by what is known of its model."""
     tokens, samples = _a_step(report, "tokens_per_second"), _a_step(report, "samples_per_second")
     length = tokens / samples if tokens and samples else None
-    model = report.run.facts.get("model")
-    facts = model if isinstance(model, dict) else {}
-    parameters = facts.get("parameters")
-    known = isinstance(parameters, int) and parameters > 0
-    unit_work = work_per_unit(Work(model_of(facts), length, seen=operations(report.run.facts)))
+    known = report.run.facts
+    unit_work = work_per_unit(Work(model_of(known.model), length, seen=operations(known)))
     a_token = unit_work.flops if unit_work is not None and unit_work.per == "token" else None
-    return StepWork(
-        tokens=tokens, samples=samples, length=length, flops_a_token=a_token, parameters=parameters if known else None
-    )
+    return StepWork(tokens, samples, length, a_token, known.model.parameters or None)
 
 
 def _a_step(report: Report, rate: str) -> float | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from statistics import median
-from typing import Any
 
 from monitor.model.compute.flops import Accelerator, Mfu, Work, compute_dtype, format_of, mfu, model_of
 from monitor.model.compute.peaks import PEAKS, MatrixProduct, Products, peak_of, product_of
@@ -20,6 +19,7 @@ from monitor.model.steps.series import Column
 from monitor.model.wall_time import newest
 from monitor.units import share
 from trainhooks.protocol.events import Gpu
+from trainhooks.protocol.facts import RunFacts
 
 # The MFU that the program itself prints: which peak it divides by.
 #
@@ -152,25 +152,21 @@ def _cards(state: RunState) -> list[Gpu]:
     return [state.gpus[uuid][-1] for uuids in matches for uuid in uuids]
 
 
-def _work(main: RankState, rates: Rates, facts: Mapping[str, Any]) -> Work:
+def _work(main: RankState, rates: Rates, facts: RunFacts) -> Work:
     tokens, samples = rates.tokens_per_second, rates.samples_per_second
-    seen = operations(facts, _precision(facts))
+    seen = operations(facts, matmul_precision(facts))
     return Work(
-        model=model_of(_table(facts, "model")),
+        model=model_of(facts.model),
         length=tokens / samples if tokens and samples else None,
         dtype=_dtype(facts),
         seen=seen,
     )
 
 
-def _in_company(facts: Mapping[str, Any]) -> str | None:
+def _in_company(facts: RunFacts) -> str | None:
     """Return why the trained model is not what the GPU computes; None: it is, as far as known."""
-    unused = _table(_table(facts, "updates"), "unused_gradients")
-    return (
-        "gradients of an untrained model are computed as well: its operations are not seen"
-        if unused.get("cut")
-        else None
-    )
+    cut = facts.updates.unused_gradients.cut
+    return "gradients of an untrained model are computed as well: its operations are not seen" if cut else None
 
 
 def _called_otherwise(main: RankState, rates: Rates, seen: Operations | None) -> str | None:
@@ -194,50 +190,41 @@ def _unsuited(state: RunState, cards: list[Gpu], seen: Operations | None) -> str
         return "peak of a MIG instance not listed"
     if main.source == "console":
         return "console output does not name the device"
-    if _table(facts, "optimizer").get("device") == "cpu":
+    if facts.optimizer.device == "cpu":
         return "the trained parameters are not on a GPU"
     if any(name in main.phases for name in _WITHOUT_GRADIENTS):
         return "the steps also generate or score; the formula covers training only"
     if len({kind.role for kind in main.baselines}) > 1:
         return "several roles train different models"
-    config = _table(facts, "config")
     is_seen = seen is not None and not seen.unknown
-    if not is_seen and (config.get("packing") is True or config.get("padding_free") is True):
+    if not is_seen and (facts.config.packing or facts.config.padding_free):
         return "sequences are packed: attention span unknown"
-    if config.get("parallelism_config") not in (None, "None"):
+    if facts.config.parallelism_config not in (None, "None"):
         return "each token's work is split across ranks"
     return None
 
 
-def _dtype(facts: Mapping[str, Any]) -> str | None:
+def _dtype(facts: RunFacts) -> str | None:
     """Return the format of the matrix products by the facts; None where they disagree or lack it."""
-    config = _table(facts, "config")
-    dtypes = list(_table(_table(facts, "model"), "dtypes"))
-    if "transformer-engine" in str(config.get("precision")):
+    config = facts.config
+    if "transformer-engine" in (config.precision or ""):
         return None
-    autocast, accelerate = facts.get("autocast"), _table(facts, "accelerate").get("mixed_precision")
-    mixed = {
-        compute_dtype([], setting)
-        for setting in (autocast, accelerate)
-        if isinstance(setting, str) and setting not in _OFF
-    }
-    mixed |= {compute_dtype([], name) for name in ("bf16", "fp16") if config.get(name) is True}
+    settings = [facts.autocast, facts.accelerate.mixed_precision]
+    settings += [name for name, on in (("bf16", config.bf16), ("fp16", config.fp16)) if on]
+    mixed = {compute_dtype([], setting) for setting in settings if setting is not None and setting not in _OFF}
     if mixed:
         return mixed.pop() if len(mixed) == 1 else None
-    kind = compute_dtype(dtypes, None, _precision(facts))
+    kind = compute_dtype(list(facts.model.dtypes), None, matmul_precision(facts))
     # Parameters in fp32 mean products in fp32 only where autocast is known to be off.
-    return kind if autocast == "off" or kind in ("bf16", "fp16") else None
+    return kind if facts.autocast == "off" or kind in ("bf16", "fp16") else None
 
 
-def _precision(facts: Mapping[str, Any]) -> str | None:
+def matmul_precision(facts: RunFacts) -> str | None:
     """Return the fp32 matmul precision: "highest" for fp32, anything else for TF32; None: unknown."""
-    forced = _table(facts, "environment").get("NVIDIA_TF32_OVERRIDE")
+    forced = facts.environment.get("NVIDIA_TF32_OVERRIDE")
     if forced in ("0", "1"):
         return "high" if forced == "1" else "highest"
-    if _table(facts, "config").get("tf32") is True:
-        return "high"
-    precision = _table(facts, "torch").get("matmul_precision")
-    return precision if isinstance(precision, str) else None
+    return "high" if facts.config.tf32 else facts.torch.matmul_precision
 
 
 def _of_lower_limits(cards: list[Gpu]) -> list[str]:
@@ -262,11 +249,6 @@ def _of_the_program(state: RunState, cards: list[Gpu], work: Work, ours: float |
 def _of_one_rank(state: RunState) -> list[str]:
     others = {producer.rank for producer in newest(state)} - {state.main.rank}
     return [f"rank {state.main.rank} only: its own tokens on its own GPUs"] if others else []
-
-
-def _table(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = facts.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 # The losses from the hardware's peak down to the MFU.

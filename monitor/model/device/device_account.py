@@ -11,13 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from monitor.model.device.device_report import AccountRow, Device, IdlePlace, OutsideRow
 from monitor.model.device.device_steps import DeviceLane, DeviceSums
 from monitor.model.operations import CHECKPOINT, COPIES, LOGGING, SYNCHRONIZES, activity
 from monitor.model.state import RunState, ours
 from monitor.units import duration, plural, share
+from trainhooks.protocol.facts import Batch
 from trainhooks.protocol.limits import clean
 
 # Copies between host and device as a part of the device's time, by the traffic that the driver reports.
@@ -61,9 +61,8 @@ def copied(state: RunState, driver: Device, step: float, in_steps: float, queued
     """
     if driver.pcie_rx is None or driver.pcie_tx is None or in_steps <= 0.0:
         return UNKNOWN_COPIES
-    batch = state.facts.get("batch")
-    batch = batch if isinstance(batch, Mapping) else {}
-    slowest = MIN_PINNED_RATE if batch.get("pinned") is True else MIN_PAGEABLE_RATE
+    batch = state.facts.batch
+    slowest = MIN_PINNED_RATE if batch.pinned else MIN_PAGEABLE_RATE
     moved, waited = (driver.pcie_rx + driver.pcie_tx) / in_steps, _waited_for(driver, step, batch)
     most = min(moved / slowest, 1.0 - idle)
     if driver.sm_active is not None:  # a kernel ran for this share at least
@@ -78,12 +77,11 @@ def copied(state: RunState, driver: Device, step: float, in_steps: float, queued
     return Copied(least=min(least, most), most=most, queued=behind)
 
 
-def _waited_for(driver: Device, step: float, batch: Mapping[str, Any]) -> float:
+def _waited_for(driver: Device, step: float, batch: Batch) -> float:
     """Return the bytes a second copied while the host waits: batches from pageable memory, at most the traffic."""
-    size = batch.get("bytes")
-    if batch.get("pinned") is not False or not isinstance(size, int) or step <= 0.0:
+    if batch.pinned is not False or batch.bytes is None or step <= 0.0:
         return 0.0
-    return min(size / step, driver.pcie_rx or 0.0)
+    return min(batch.bytes / step, driver.pcie_rx or 0.0)
 
 
 def _link(state: RunState) -> float:

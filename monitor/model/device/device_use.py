@@ -39,9 +39,8 @@ BOUNDS = {"device": "GPU-bound", "host": "host-bound", "data": "waiting for data
 
 def uses_device(state: RunState) -> bool:
     """Return whether the training is known to compute on a GPU."""
-    optimizer = state.facts.get("optimizer")
-    place = optimizer.get("device") if isinstance(optimizer, dict) else None
-    return bool(state.devices) or state.main.device.is_known or (isinstance(place, str) and place.startswith("cuda"))
+    place = state.facts.optimizer.device or ""
+    return bool(state.devices) or state.main.device.is_known or place.startswith("cuda")
 
 
 def over_steps(state: RunState, uuid: str) -> dict[str, Range]:
@@ -78,8 +77,7 @@ def device_use(state: RunState) -> Device | None:
         device.account = _breakdown(device, state, sums)
         device.idle_at = idle_places(lane, sums)
         device.estimate = lane.estimate
-    delays = state.facts.get("device_delay")
-    device.delays = delays if isinstance(delays, str) else None
+    device.delays = state.facts.device_delay
     _busy(device, sums)
     device.bound = _bound(device, sums)
     return device

@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from trainhooks.protocol.events import Step
-from trainhooks.protocol.limits import MAX_INTEGER
+from trainhooks.protocol.facts import RunFacts
 
 FETCH = "data"  # the phase whose count is the batches of a step
 LATEST = 9  # steps by which the batches a step are known
@@ -29,18 +28,18 @@ class Passes:
     updates: int | None = None  # optimizer steps that the program's loops make
     is_late: bool = False  # whether the newest pass was not reported at its begin
 
-    def take(self, facts: dict[str, Any], done: int) -> None:
+    def take(self, facts: RunFacts, done: int) -> None:
         """Take the facts `passes` and `plan`, reported after `done` steps."""
-        plan, passes = facts.get("plan"), facts.get("passes")
-        if isinstance(plan, dict):
-            self.epochs, self.steps, self.updates = (_count(plan.get(name)) for name in ("epochs", "steps", "updates"))
-        number = _count(passes.get("number")) if isinstance(passes, dict) else None
-        if number is None or not isinstance(passes, dict):
+        plan, passes = facts.plan, facts.passes
+        if plan is not None:
+            self.epochs, self.steps, self.updates = plan.epochs or None, plan.steps or None, plan.updates or None
+        if passes is None or not passes.number:
             return
+        number = passes.number
         if number <= self.peeked:  # of another process, or another loop over the same loader
             self.peeked = 0
         number -= self.peeked
-        if passes.get("late") is True and number > self.number:
+        if passes.late and number > self.number:
             self.is_late = self.measured is None  # else its begin follows from the passes before
             self.began += round(self.measured or 0.0) * (number - self.number)
             self.number = number
@@ -55,7 +54,7 @@ class Passes:
             self.measured = None
         # The first pass is reported in the first step, once that has shown which loader is the training's.
         self.began = done - 1 if number == 1 and done == 1 else done
-        self.number, self.batches = number, _count(passes.get("batches"))
+        self.number, self.batches = number, passes.batches or None
 
     def newest(self, done: int) -> int:
         """Return the number of the newest pass in which a step was made; in a later one a batch may be looked at."""
@@ -109,9 +108,6 @@ def _batches_a_step(latest: Sequence[Step]) -> float | None:
     return median(counts) if counts else None
 
 
-FIRST_FETCH_FACTS = ("passes", "loader_passes")  # of the hooks, at the begin of a pass over the training's loader
-
-
 @dataclass(slots=True)
 class FirstFetches:
     """The waits for the first batch of each pass but the run's first, which is a part of its start.
@@ -124,9 +120,9 @@ class FirstFetches:
     longest: float = 0.0
     awaited: bool = False  # the next step begins a pass
 
-    def take(self, facts: dict[str, Any], has_stepped: bool) -> None:
+    def take(self, facts: RunFacts, has_stepped: bool) -> None:
         """Take facts as they come; those of a pass come before the step whose first batch it fetches."""
-        if has_stepped and any(isinstance(facts.get(name), dict) for name in FIRST_FETCH_FACTS):
+        if has_stepped and (facts.passes or facts.loader_passes):
             self.awaited = True
 
     def step(self, step: Step) -> None:
@@ -137,7 +133,3 @@ class FirstFetches:
             self.count += 1
             self.seconds += waited
             self.longest = max(self.longest, waited)
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 < value <= MAX_INTEGER else None

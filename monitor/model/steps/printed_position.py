@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from trainhooks.protocol.limits import MAX_INTEGER
+from trainhooks.protocol.facts import PrintedPosition
 
 MAX_SAMPLES = 64  # positions kept; of more, every second one
 MIN_SAMPLES = 3  # two positions are in accord with any counter that does not stand still
@@ -41,15 +40,12 @@ class Printed:
     batches: int | None = None
     samples: list[Sample] = field(default_factory=list)
 
-    def take(self, row: Any, t: float) -> None:
+    def take(self, row: PrintedPosition, t: float) -> None:
         """Take the fact `printed` of the console, of the moment `t`."""
-        if not isinstance(row, dict):
-            return
-        known = {name: _count(row.get(name)) for name in ("step", "total", "epoch", "epochs", "batch", "batches")}
-        self.total, self.epoch, self.epochs = known["total"], known["epoch"], known["epochs"]
-        self.batch, self.batches = known["batch"], known["batches"]
-        step = known["step"]
-        if step is None or step == self.step:
+        self.total, self.epoch, self.epochs = row.total or None, row.epoch or None, row.epochs or None
+        self.batch, self.batches = row.batch or None, row.batches or None
+        step = row.step
+        if not step or step == self.step:
             return
         if step < self.step:
             self.samples.clear()
@@ -108,7 +104,3 @@ def _ratio(printed: int, low: float, high: float) -> tuple[int, int] | None:
         return (several[0], 1) if len(set(several)) == 1 and several[0] < MAX_RATIO else None
     several = [n for n in (math.ceil(printed / (high + 1)), math.floor(printed / max(low, 1))) if n > 1]
     return (1, several[0]) if len(set(several)) == 1 and several[0] < MAX_RATIO else None
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 < value <= MAX_INTEGER else None

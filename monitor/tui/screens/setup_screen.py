@@ -42,13 +42,13 @@ def flattened(facts: dict[str, Any], prefix: str = "", depth: int = 0) -> Iterat
 def groups(view: View) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the facts in titled groups: a group for each mapping, one for all single facts."""
     run = view.report.run
-    facts = {key: value for key, value in run.facts.items() if key not in _FIRST}
+    facts = {key: value for key, value in run.facts.table.items() if key not in _FIRST}
     single = {_NAMED.get(key, key): value for key, value in facts.items() if not isinstance(value, dict)}
     if single.get("cpus") == view.report.host.cores:
         single.pop("cpus", None)  # the hardware group has it
-    command = run.command or run.facts.get("command") or []
+    command = run.command or run.facts.command
     head = (
-        ("command", " ".join(map(str, command))), ("directory", str(run.facts.get("cwd") or "")), ("run", run.id or ""),
+        ("command", " ".join(map(str, command))), ("directory", run.facts.cwd or ""), ("run", run.id or ""),
         ("host", run.host or ""), ("ranks", f"{run.ranks:,}" if run.ranks else ""),
     )  # fmt: skip
     blocks = ("Run", [(name, value) for name, value in head if value]), (_machine(view), hardware(view))
@@ -195,7 +195,7 @@ class Setup(Finder, Body):
             rows = blocks_abreast(self._blocks(view, options, wide), wide, across, height)
         if not rows:
             return [[("  no matching setting", "muted")]]
-        if not view.report.run.facts:
+        if not view.report.run.facts.table:
             rows += [[], [("  no settings reported yet", "muted")]]
         return rows
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from statistics import median
 
 from monitor.diagnosis.rule import Evidence
-from monitor.model.compute.mfu import matmul_precision
+from monitor.model.compute.mfu import OFF, matmul_precision
 from monitor.model.compute.peaks import Peak, peak_of
 from monitor.model.state import MACHINE, ours
 from trainhooks.protocol.events import Gpu, Host
 
 READINGS = 30  # one a second, before a share of them is used
-OFF = ("off", "no", "None", "32", "32-true", "64-true")  # what stands for "no mixed precision" in the facts
 
 
 def place(evidence: Evidence) -> str | None:

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from monitor import run_facts
 from monitor.runs.caches import decoder_of, encoded
 from tests.gpu_check.test_recorded import ARCHIVE
 from trainhooks.protocol import facts
 from trainhooks.protocol.facts import RunFacts
+from trainhooks.protocol.limits import MAX_INTEGER
 
 from .typed import untyped
 
@@ -38,11 +41,11 @@ def test_every_recorded_fact_has_a_type() -> None:
 
 
 def test_types_read_on_python_3_9() -> None:
-    kinds = [kind for kind in vars(facts).values() if is_dataclass(kind)]
-    types = [str(known.type) for kind in kinds for known in fields(kind)]
+    types = [str(known.type) for kind in KINDS for known in fields(kind)]
     assert len(types) > 150 and not any("|" in text or "list[" in text or "dict[" in text for text in types)
 
 
+KINDS = [kind for kind in vars(facts).values() if is_dataclass(kind)]
 WRONG: tuple[Any, ...] = (5, -1, 1.5, True, "x", "nan", float("nan"), [], ["x"], [5], {}, {"x": 5}, None)
 
 
@@ -54,6 +57,20 @@ def test_what_does_not_fit_costs_nothing_else(wrong: Any) -> None:
         run_facts.read({key: {"x": wrong, "steps": wrong, "conv": wrong, "syncs": [wrong, {"count": wrong}]}})
     read = run_facts.read({**dict.fromkeys(keys, wrong), "cpus": 2, "torch": {"threads": wrong, "profiler": True}})
     assert read.cpus == 2 and read.torch.profiler is True and read.torch.threads in (None, 5)
+
+
+KEYS = sorted({known.metadata.get("key", known.name) for kind in KINDS for known in fields(kind)} - {"table"})
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-MAX_INTEGER, MAX_INTEGER) | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=3),
+)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4), st.dictionaries(st.sampled_from(KEYS), JSON))
+def test_any_tables(one: dict[str, Any], other: dict[str, Any]) -> None:
+    both = run_facts.updated(run_facts.completed(RunFacts(), one), other)
+    assert both.table == {**one, **other} or any(isinstance(value, dict) for value in one.values())
+    encoded(both)
 
 
 def test_what_fits_is_kept_beside_what_does_not() -> None:

@@ -97,7 +97,7 @@ def _printed(metrics: Mapping[str, Column]) -> float | None:
 # The MFU as computed here
 
 _WITHOUT_GRADIENTS = ("generation", "test_generation", "log_probs", "reward", "execution", "advantage")
-_OFF = ("off", "no", "None")  # what stands for "no mixed precision" in the facts
+OFF = ("off", "no", "None", "32", "32-true", "64-true")  # what stands for "no mixed precision" in the facts
 MIN_CALLS_RATIO = 1.2  # calls of the model for the samples of one step: more is not gradient accumulation
 MIN_LIMIT_SHARE = 0.98  # of the default power limit: drivers round limits
 MIN_LOAD = 50.0  # percent utilization: an idle GPU lowers its clock
@@ -211,7 +211,7 @@ def _dtype(facts: RunFacts) -> str | None:
         return None
     settings = [facts.autocast, facts.accelerate.mixed_precision]
     settings += [name for name, on in (("bf16", config.bf16), ("fp16", config.fp16)) if on]
-    mixed = {compute_dtype([], setting) for setting in settings if setting is not None and setting not in _OFF}
+    mixed = {compute_dtype([], setting) for setting in settings if setting is not None and setting not in OFF}
     if mixed:
         return mixed.pop() if len(mixed) == 1 else None
     kind = compute_dtype(list(facts.model.dtypes), None, matmul_precision(facts))

@@ -146,7 +146,7 @@ def _hello(state: RunState, hello: Hello, _: Producer | None) -> None:
         return
     if state.name is None:
         state.name = hello.name
-    state.facts = run_facts.completed(state.facts, hello.facts)
+    run_facts.complete(state.facts, hello.facts)
 
 
 def _devices(state: RunState, uuids: list[str], producer: Producer) -> None:
@@ -159,7 +159,7 @@ def _devices(state: RunState, uuids: list[str], producer: Producer) -> None:
 
 
 def _facts(state: RunState, facts: Facts, producer: Producer) -> None:
-    rank_state, known = _rank_state(state, producer), run_facts.read(facts.facts)
+    rank_state, known = _rank_state(state, producer), run_facts.read_own(facts.facts)
     if rank_state is not None:
         if facts.total_steps is not None:
             rank_state.total_steps = facts.total_steps
@@ -172,10 +172,10 @@ def _facts(state: RunState, facts: Facts, producer: Producer) -> None:
         if rank_state is not None and known.printed is not None:
             rank_state.printed.take(known.printed, facts.t)
         settled = {name: value for name, value in facts.facts.items() if name != "printed"}
-        state.facts = run_facts.completed(state.facts, settled)
+        run_facts.complete(state.facts, settled)
         return
     state.name = facts.name or state.name
-    state.facts = run_facts.updated(state.facts, facts.facts)
+    run_facts.update(state.facts, facts.facts)
     _devices(state, known.devices, producer)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import fields, replace
 
 from monitor import run_facts
@@ -146,7 +147,9 @@ def _run(state: RunState, context: RunContext) -> Run:
     offset = wall_time.wall_offset(state, identity)
     begins = [] if offset is None else [producer.hello + (producer.wall_offset or offset) for producer in trainings]
     started = identity.get("started") or min(begins, default=None)
-    facts = run_facts.updated(state.facts, {"tags": identity["tags"]}) if identity.get("tags") else state.facts
+    facts = copy(state.facts)
+    if identity.get("tags"):
+        run_facts.update(facts, {"tags": identity["tags"]})
     name = name or state.name or identity.get("name")
     imported = identity.get("imported") is True
     recording = identity.get("recording") is True

@@ -68,7 +68,9 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4), st.dictionaries(st.sampled_from(KEYS), JSON))
 def test_any_tables(one: dict[str, Any], other: dict[str, Any]) -> None:
-    both = run_facts.updated(run_facts.completed(RunFacts(), one), other)
+    both = RunFacts()
+    run_facts.complete(both, one)
+    run_facts.update(both, other)
     assert both.table == {**one, **other} or any(isinstance(value, dict) for value in one.values())
     encoded(both)
 
@@ -84,8 +86,8 @@ def test_one_name_for_two_facts() -> None:
     read = run_facts.read({"python": "3.12.1", "environment": {"CUDA_VISIBLE_DEVICES": "0", "count": 4}})
     assert read.python_version == "3.12.1" and read.python == facts.PythonTools()
     assert read.environment == {"CUDA_VISIBLE_DEVICES": "0"} and read.environments.count == 4
-    tools = run_facts.updated(read, {"python": {"trace": True}})
-    assert tools.python_version is None and tools.python.trace is True
+    run_facts.update(read, {"python": {"trace": True}})
+    assert read.python_version is None and read.python.trace is True
 
 
 def test_null_is_not_left_out() -> None:
@@ -95,14 +97,14 @@ def test_null_is_not_left_out() -> None:
 
 
 def test_later_values_win_one_level_deep() -> None:
-    first = run_facts.read({"a": 1, "torch": {"threads": 2, "profiler": True}, "device_delay": "on"})
-    then = run_facts.updated(first, {"torch": {"threads": 4}, "device_delay": None, "b": [1]})
-    assert then.torch == facts.Torch(threads=4, profiler=True) and then.device_delay is None
-    assert then == run_facts.read(then.table) and list(then.table) == ["a", "torch", "device_delay", "b"]
-    before = run_facts.completed(then, {"b": [2], "cpus": 8, "torch": {"threads": 9, "deterministic": True}})
-    assert before.table["b"] == [1] and before.cpus == 8 and next(iter(before.table)) == "b"
-    assert before.torch == facts.Torch(threads=4, profiler=True, deterministic=True)
-    assert before == run_facts.read(before.table)
+    known = run_facts.read({"a": 1, "torch": {"threads": 2, "profiler": True}, "device_delay": "on"})
+    run_facts.update(known, {"torch": {"threads": 4}, "device_delay": None, "b": [1]})
+    assert known.torch == facts.Torch(threads=4, profiler=True) and known.device_delay is None
+    assert known == run_facts.read(known.table) and list(known.table) == ["a", "torch", "device_delay", "b"]
+    run_facts.complete(known, {"b": [2], "cpus": 8, "torch": {"threads": 9, "deterministic": True}})
+    assert known.table["b"] == [1] and known.cpus == 8 and next(iter(known.table)) == "b"
+    assert known.torch == facts.Torch(threads=4, profiler=True, deterministic=True)
+    assert known == run_facts.read(known.table)
 
 
 def test_a_cache_keeps_them() -> None:

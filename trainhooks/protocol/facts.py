@@ -57,7 +57,7 @@ class Torch:
     cudnn_benchmark: Optional[bool] = None
     default_dtype: Optional[str] = None  # "torch.float32"
     cuda: Optional[str] = sent("cuda", null="")  # the version that torch is built for; "": none, sent as null
-    gpu_memory: GpuMemory = field(default_factory=GpuMemory)
+    gpu_memory: GpuMemory = GpuMemory()
 
 
 @dataclass(frozen=True)
@@ -354,10 +354,10 @@ class Census:
     positions: Optional[int] = None  # of the batch
     sdpa: Optional[int] = None  # calls of a fused attention
     syncs: List[Sync] = field(default_factory=list)  # the most frequent first
-    conv: Conv = field(default_factory=Conv)
-    misaligned: Misaligned = field(default_factory=Misaligned)
-    attention_written_out: WrittenOut = field(default_factory=WrittenOut)
-    copies: Copies = field(default_factory=Copies)
+    conv: Conv = Conv()
+    misaligned: Misaligned = Misaligned()
+    attention_written_out: WrittenOut = WrittenOut()
+    copies: Copies = Copies()
 
 
 # What checks of some of the steps found
@@ -457,15 +457,15 @@ class Updates:
 
     rollouts: Optional[bool] = None  # whether it calls the model without gradients before each step
     optimizers: Optional[int] = None  # where there are several
-    no_gradient: NoGradient = field(default_factory=NoGradient)
-    kept_gradients: KeptGradients = field(default_factory=KeptGradients)
-    zero_rate: ZeroRate = field(default_factory=ZeroRate)
-    eval_mode: EvalMode = field(default_factory=EvalMode)
-    eval_gradients: EvalGradients = field(default_factory=EvalGradients)
-    retained: Retained = field(default_factory=Retained)
-    unused_gradients: UnusedGradients = field(default_factory=UnusedGradients)
-    embedding: Embedding = field(default_factory=Embedding)
-    gradient_syncs: GradientSyncs = field(default_factory=GradientSyncs)
+    no_gradient: NoGradient = NoGradient()
+    kept_gradients: KeptGradients = KeptGradients()
+    zero_rate: ZeroRate = ZeroRate()
+    eval_mode: EvalMode = EvalMode()
+    eval_gradients: EvalGradients = EvalGradients()
+    retained: Retained = Retained()
+    unused_gradients: UnusedGradients = UnusedGradients()
+    embedding: Embedding = Embedding()
+    gradient_syncs: GradientSyncs = GradientSyncs()
 
 
 @dataclass(frozen=True)
@@ -480,7 +480,7 @@ class Forwards:
 # All of them
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunFacts:
     """All facts of a run, or of one line. `table` holds them as they were sent, those without a type here, too."""
 
@@ -493,37 +493,37 @@ class RunFacts:
     environment: Dict[str, str] = field(default_factory=dict)  # variables of an allow-list
     versions: Dict[str, str] = field(default_factory=dict)  # of the libraries that are loaded
     python_version: Optional[str] = sent("python")
-    python: PythonTools = field(default_factory=PythonTools)  # in place of the version, once an optimizer steps
+    python: PythonTools = PythonTools()  # in place of the version, once an optimizer steps
     tags: Dict[str, str] = field(default_factory=dict)  # of `trainmon run --tag`, in reports
     devices: List[str] = field(default_factory=list)  # UUIDs of the GPUs in use
     device_clock: Optional[str] = None  # on | off: why
     device_delay: Optional[str] = None  # likewise, of the delays
-    torch: Torch = field(default_factory=Torch)
-    collections: Collections = field(default_factory=Collections)
-    compile: Compile = field(default_factory=Compile)
-    download: Download = field(default_factory=Download)
+    torch: Torch = Torch()
+    collections: Collections = Collections()
+    compile: Compile = Compile()
+    download: Download = Download()
 
     framework: Optional[str] = None  # transformers | lightning
-    config: Config = field(default_factory=Config)
-    loader: Loader = field(default_factory=Loader)
-    accelerate: Accelerate = field(default_factory=Accelerate)
+    config: Config = Config()
+    loader: Loader = Loader()
+    accelerate: Accelerate = Accelerate()
     autocast: Optional[str] = None  # a dtype; "off": never used so far
     epochs: Optional[float] = None  # planned, by a framework
-    dataset: Dataset = field(default_factory=Dataset)
-    generate: Generate = field(default_factory=Generate)
+    dataset: Dataset = Dataset()
+    generate: Generate = Generate()
     plan: Optional[Plan] = None
 
-    model: TrainedModel = field(default_factory=TrainedModel)
-    optimizer: Optimizer = field(default_factory=Optimizer)
-    model_copy: ModelCopy = field(default_factory=ModelCopy)
-    generator_weights: GeneratorWeights = field(default_factory=GeneratorWeights)
+    model: TrainedModel = TrainedModel()
+    optimizer: Optimizer = Optimizer()
+    model_copy: ModelCopy = ModelCopy()
+    generator_weights: GeneratorWeights = GeneratorWeights()
 
-    batch: Batch = field(default_factory=Batch)
+    batch: Batch = Batch()
     passes: Optional[Pass] = None
     loader_passes: Optional[Pass] = None  # in its place, where a framework knows its own epochs
     printed: Optional[PrintedPosition] = None
-    environments: Environments = field(default_factory=Environments, metadata={"key": "environment"})
-    time_limit: TimeLimit = field(default_factory=TimeLimit)
-    forwards: Forwards = field(default_factory=Forwards)
-    ops: Census = field(default_factory=Census)
-    updates: Updates = field(default_factory=Updates)
+    environments: Environments = field(default=Environments(), metadata={"key": "environment"})
+    time_limit: TimeLimit = TimeLimit()
+    forwards: Forwards = Forwards()
+    ops: Census = Census()
+    updates: Updates = Updates()

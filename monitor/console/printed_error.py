@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from monitor.units import signal_name
 from trainhooks.protocol.limits import MAX_NAME, clean
+from trainhooks.protocol.places import Line
 from trainhooks.protocol.secrets import masked
 
 MAX_LINES_AFTER = 80  # between the error and the end, where a launcher adds its own report
@@ -111,7 +112,7 @@ def _place(place: tuple[str, str, str] | None, directory: str) -> str | None:
     path, line, function = place
     inside = os.path.relpath(os.path.join(directory, path), directory)
     short = os.sep.join(path.split(os.sep)[-2:]) if inside.startswith("..") else inside
-    return clean(f"{short}:{line} in {function}", MAX_NAME)
+    return str(Line(clean(short, MAX_NAME), int(line), clean(function, MAX_NAME)).fitted(MAX_NAME))
 
 
 def _error_text(error: str) -> str:

@@ -15,12 +15,13 @@ from monitor.model.device.throttle_watch import MIN_CLOCK_DROP, GpuWatch, Thrott
 from monitor.model.report import Finding, PhaseRow, Report
 from monitor.model.state import RunState
 from monitor.model.steps.stack_samples import BETWEEN_STEPS as BETWEEN_STEPS
-from monitor.model.steps.stack_samples import Place
+from monitor.model.steps.stack_samples import Sample
 from monitor.model.steps.step_intervals import Timelines
 from monitor.model.steps.time_split import once_in
 from monitor.model.view import OpenWork
 from monitor.units import share
 from trainhooks.protocol.facts import RunFacts
+from trainhooks.protocol.places import Place
 
 # The evidence: the state, its report, the open step or span, and throttle events of the GPUs.
 
@@ -162,26 +163,27 @@ class Evidence:
 
     # Stack samples
 
-    def stack_samples(self, *phases: str) -> dict[str, int]:
+    def stack_samples(self, *phases: str) -> dict[Place, int]:
         """Return the number of stack samples by place while one of these phases was open; empty on few samples."""
-        counts: Counter[str] = Counter()
+        counts: Counter[Place] = Counter()
+        by_phase = self.state.main.samples.by_phase()
         for phase in phases:
-            counts.update(self.state.main.frames.get(phase, {}))
+            counts.update(by_phase.get(phase, {}))
         return dict(counts) if counts.total() >= MIN_STACK_SAMPLES else {}
 
-    def sampled_seconds(self, *phases: str) -> dict[Place, float]:
-        """Return the seconds that these samples stand for, by place and activity; empty on few samples."""
+    def sampled_seconds(self, *phases: str) -> dict[Sample, float]:
+        """Return the seconds that these samples stand for; empty on few samples."""
         samples = self.state.main.samples
-        places = {place: seconds for place, seconds in samples.seconds.items() if place.where in phases}
-        return places if sum(samples.looks[place] for place in places) >= MIN_STACK_SAMPLES else {}
+        found = {sample: seconds for sample, seconds in samples.seconds.items() if sample.phase in phases}
+        return found if sum(samples.looks[sample] for sample in found) >= MIN_STACK_SAMPLES else {}
 
     def places(self, *phases: str) -> list[str]:
         """Return the most frequent places in these phases, a line each; none on few samples."""
         samples = self.sampled_seconds(*phases)
         total = sum(samples.values())
         lines: dict[str, float] = {}
-        for place, seconds in samples.items():
-            line = f"{place.line}: {place.activity}" if place.activity else place.line
+        for (_, place), seconds in samples.items():
+            line = f"{place}: {place.activity}" if place.activity else str(place)
             lines[line] = lines.get(line, 0.0) + seconds
         most = sorted(lines.items(), key=lambda row: -row[1])[:MAX_PLACES]
         return [f"{share(spent / total)} of it at {line}" for line, spent in most if spent >= MIN_PLACE_SHARE * total]

@@ -27,7 +27,7 @@ from monitor.model.state import (
     RunState,
 )
 from monitor.model.steps.latest_steps import MAX_LATEST
-from monitor.model.steps.step_folding import MAX_PHASES, add_frames, add_metrics, add_span, add_steps, alert, count
+from monitor.model.steps.step_folding import MAX_PHASES, add_metrics, add_span, add_steps, alert, count
 from monitor.model.trend import Trend
 from monitor.step_blocks import StepBlock, block_of
 from trainhooks.protocol.events import (
@@ -261,7 +261,7 @@ def _pulse(state: RunState, pulse: Pulse, producer: Producer) -> None:
 def _frames(state: RunState, frames: Frames, producer: Producer) -> None:
     rank_state = _rank_state(state, producer)
     if rank_state is not None:
-        add_frames(rank_state, frames)
+        rank_state.samples.take(frames)
 
 
 def _note(state: RunState, note: Note, _: Producer) -> None:

@@ -273,7 +273,6 @@ class RankState:
     restarts: int = 0  # restarts after which steps went on
     steps_again: int = 0  # steps repeated after a restart
 
-    frames: dict[str, dict[str, int]] = field(default_factory=dict)  # open phase -> place -> stack samples
     samples: StackSamples = field(default_factory=StackSamples)  # the same along the run, with activities
     pulse: Pulse | None = None
     open_step: OpenStep = field(default_factory=OpenStep)

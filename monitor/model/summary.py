@@ -46,8 +46,8 @@ from monitor.model.steps.unnamed_time import unnamed_time
 from monitor.model.view import OpenWork
 from monitor.model.wall_time import RunContext, outside_steps
 from monitor.step_blocks import OTHER
+from trainhooks.protocol.calls import FOR_WORKERS
 from trainhooks.protocol.events import Gpu, Pulse
-from trainhooks.protocol.stack_activities import FOR_WORKERS
 
 # Figures that are means over the steps once the run is over.
 _MEANS: dict[str, Callable[[Range], float | int]] = {

@@ -21,6 +21,7 @@ from monitor.model.steps.baseline import Baseline, StepKind
 from monitor.model.steps.pace import Mark
 from monitor.model.steps.series import STEP, Column, Curve, Durations, Quantiles, ordered
 from trainhooks.protocol.events import Gpu, GpuTime, Host, Span, Step
+from trainhooks.protocol.places import Place
 
 MAX_KINDS = 20  # roles and stages shown; more fit on no screen
 MAX_PLACES = 8  # places of stack samples for each open phase
@@ -160,7 +161,7 @@ def details(state: RunState, over: bool) -> Details:
         kinds=_kinds(main),
         distributions=_distributions(main.device.phases if tells_phases(main.device) else _host_phases(main)),
         host_distributions=_distributions(_host_phases(main)),
-        frames={where: _most_seen(table) for where, table in main.frames.items()},
+        frames={phase: _most_seen(table) for phase, table in main.samples.by_phase().items()},
         wall_offset=lead.wall_offset if lead is not None else None,
     )
 
@@ -212,8 +213,8 @@ def _kind(kind: StepKind, baseline: Baseline) -> KindRow:
     )
 
 
-def _most_seen(table: dict[str, int]) -> list[tuple[str, int]]:
-    return sorted(table.items(), key=lambda row: -row[1])[:MAX_PLACES]
+def _most_seen(table: dict[Place, int]) -> list[tuple[str, int]]:
+    return [(str(place), count) for place, count in sorted(table.items(), key=lambda row: -row[1])[:MAX_PLACES]]
 
 
 def distribution(quantiles: Quantiles) -> list[tuple[float, int]]:

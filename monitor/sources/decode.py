@@ -16,6 +16,7 @@ import msgspec
 from trainhooks.protocol import events, limits
 from trainhooks.protocol.events import Event
 from trainhooks.protocol.limits import MAX_INTEGER, MAX_LINE, MAX_NAME, MAX_TEXT, Number, clean, number
+from trainhooks.protocol.places import FROM, Line, Place
 
 _KIND = re.compile(rb'^\s*\{\s*"kind"\s*:\s*"([a-z_]{1,32})"')
 _DECODERS: dict[bytes, msgspec.json.Decoder[Any]] = {
@@ -236,6 +237,19 @@ def _counted(value: int | None) -> int | None:
     return value if value is not None and 0 <= value <= MAX_INTEGER else None
 
 
+MAX_CODE_LINE = 10**9  # no file has as many lines
+
+
+def _place(place: Place) -> Place:
+    library = None if place.library is None else _line(place.library)
+    return Place(*_line(place.users), _name(place.activity), library).fitted()
+
+
+def _line(line: Line) -> Line:
+    number = line.line if 0 < line.line < MAX_CODE_LINE else 0
+    return Line(_name(line.file), number, _name(line.function), _name(line.call))
+
+
 MAX_PLACES = 64  # sampled stack positions of one step; the hooks sample at most twenty times a second
 
 
@@ -254,7 +268,7 @@ def _tidy_gpu_time(gpu_time: events.GpuTime) -> bool:
     gpu_time.every = gpu_time.every if 1 <= gpu_time.every <= MAX_INTEGER else 1
     gpu_time.since = _counted(gpu_time.since)
     gpu_time.looks = [
-        (_name(phase), _name(place), samples, min(idle, samples))
+        (_name(phase), _place(place), samples, min(idle, samples))
         for phase, place, samples, idle in gpu_time.looks[:MAX_PLACES]
         if 0 < samples <= MAX_INTEGER and idle >= 0
     ]
@@ -296,11 +310,8 @@ MAX_FRAMES_SECONDS = 86_400.0  # that stack samples of one line cover; writers r
 
 
 def _tidy_frames(frames: events.Frames) -> bool:
-    fits = len(frames.activities) == len(frames.rows)
-    activities = frames.activities if fits else [""] * len(frames.rows)
-    kept = [row for row in zip(frames.rows, activities, strict=True) if 0 < row[0][2] < 1e9][:500]
-    frames.rows = [(_name(where), _name(place), samples) for (where, place, samples), _ in kept]
-    frames.activities = [_name(activity) for _, activity in kept] if fits else []
+    kept = [row for row in frames.rows if 0 < row[2] < 1e9][:500]
+    frames.rows = [(_name(where), _place(place), samples) for where, place, samples in kept]
     if frames.begin is not None and not 0 <= frames.t - frames.begin <= MAX_FRAMES_SECONDS:
         frames.begin = None
     return True
@@ -429,8 +440,10 @@ def decode_leniently(line: bytes, kind: type) -> Event:
             value = {metric: list(map(_number_or_none, column)) for metric, column in columns.items()}
         elif name in ("metrics", "values") and isinstance(value, dict):
             value = {metric: number for metric, number in value.items() if _is_number(number)}
-        elif name in ("phases", "background") and isinstance(value, list):
+        elif kind is events.Step and name in ("phases", "background") and isinstance(value, list):
             value = [_whole_phase(row) for row in value]
+        elif name in ("rows", "looks") and isinstance(value, list):
+            value = _with_places(value, fields.get("activities"))
         try:
             kept[name] = msgspec.convert(value, hint)
         except msgspec.ValidationError:
@@ -438,6 +451,32 @@ def decode_leniently(line: bytes, kind: type) -> Event:
                 raise
     event: Event = kind(**kept)  # a TypeError where the producer, the number or the time is missing
     return event
+
+
+_LINE_TEXT = re.compile(r"(.+?):([0-9]{1,9})(?: \(([\w.]+)\))?(?: in (.+))?")
+
+
+def _with_places(rows: list[Any], activities: Any) -> list[Any]:
+    """Return rows with places where they have texts, as in a journal of 0.2.0: activities are in a list beside them."""
+    known = activities if isinstance(activities, list) and len(activities) == len(rows) else [""] * len(rows)
+    return [
+        [row[0], place_of(row[1], activity), *row[2:]]
+        if isinstance(row, list) and len(row) > 2 and isinstance(row[1], str)
+        else row
+        for row, activity in zip(rows, known, strict=True)
+    ]
+
+
+def place_of(text: str, activity: str) -> Place:
+    """Return the place of a text: `transformers/trainer.py:9 (loss.item) in train, from train.py:83 in main`."""
+    library, _, users = clean(text, MAX_NAME).rpartition(FROM)
+    return Place(*_line_of(users), activity, _line_of(library) if library else None)
+
+
+def _line_of(text: str) -> Line:
+    match = _LINE_TEXT.fullmatch(text)
+    line = Line(text, 0) if match is None else Line(match[1], int(match[2]), match[4] or "", match[3] or "")
+    return line if str(line) == text else Line(text, 0)  # a text that was cut ends anywhere
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:

@@ -10,8 +10,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from trainhooks.protocol.places import Place
 from trainhooks.recording.frames import Position, Sampler, called
 
 from .conftest import Trainings
@@ -35,7 +37,7 @@ def rows(told) -> dict[str, dict[str, int]]:  # type: ignore[no-untyped-def]
     out: dict[str, dict[str, int]] = {}
     for event in told.kind("frames"):
         for where, place, looks in event["rows"]:
-            out.setdefault(where, {})[place] = looks
+            out.setdefault(where, {})[str(msgspec.convert(place, Place))] = looks
     return out
 
 

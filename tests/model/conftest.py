@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from monitor.model.report import Finding, Report, Wall
 from monitor.model.state import RunState
 from monitor.model.summary import open_work, report
 from monitor.model.wall_time import RunContext
+from monitor.sources.decode import place_of
 from trainhooks.protocol.encoding import encoder, to_dict
-from trainhooks.protocol.events import Bye, Event, Hello, Pulse, Span, Step
+from trainhooks.protocol.events import Bye, Event, Frames, Hello, Pulse, Span, Step
 
 ROOT = Path(__file__).resolve().parents[2]
 encode = encoder()
@@ -26,6 +27,14 @@ def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < until, "it did not come to pass"
         time.sleep(0.01)
+
+
+def placed(rows: Sequence[tuple[Any, ...]], activities: Sequence[str] = ()) -> list[Any]:
+    """Return rows of stack samples with places where they have texts."""
+    return [
+        (row[0], place_of(row[1], activity), *row[2:])
+        for row, activity in zip(rows, activities or [""] * len(rows), strict=True)
+    ]
 
 
 class Story:
@@ -39,6 +48,8 @@ class Story:
         self.tell(Hello, wall=1e9, process_started=99.0, rank=rank, source=source, **hello)
 
     def tell(self, kind: type[Event], **fields: Any) -> Story:
+        if kind is Frames:
+            fields["rows"] = placed(fields["rows"], fields.pop("activities", ()))
         self.events.append(kind(self._producer, len(self.events), self.now, **fields))
         return self
 

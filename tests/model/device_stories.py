@@ -13,7 +13,7 @@ from typing import Any
 
 from trainhooks.protocol.events import Facts, Frames, Gpu, GpuTime
 
-from .conftest import Story
+from .conftest import Story, placed
 
 H100 = "NVIDIA H100 80GB HBM3"
 GIB = 2**30
@@ -129,7 +129,7 @@ class OnDevice(Story):
             every=every,
             since=self._since,
             stretch=None if self._since is None else self._stretch,
-            looks=looks or [],
+            looks=placed(looks or []),
         )
         self.events.append(told)
         self._since, self._stretch = self._index, 0.0

@@ -22,6 +22,7 @@ from trainhooks.protocol import events
 from trainhooks.protocol.encoding import encoder, to_dict
 from trainhooks.protocol.events import KINDS, Event
 from trainhooks.protocol.limits import MAX_INTEGER, MAX_LINE, MAX_TEXT, clean
+from trainhooks.protocol.places import Line, Place
 
 from .conftest import around
 
@@ -43,11 +44,11 @@ FULL: dict[str, dict[str, Any]] = {
         "metrics": {"loss": [0.5, None], "n": [3, 2.5]}, "role": "r", "stage": "s", "epoch": 0.5,
     },
     "gpu_time": {"step": 3, "seconds": 0.5, "phases": [("forward", 0.1), ("other", 0.2)], "busy": 0.4, "dropped": 1,
-                 "gc": 0.2, "gc_phases": [("forward", 0.1)]},
+                 "looks": [("other", Place("train.py", 3), 5, 2)], "gc": 0.2, "gc_phases": [("forward", 0.1)]},
     "span": {"name": "load", "start": 1.0, "duration": 2.0, "own": 0.0, "step": 3, "thread": "t", "detail": "d"},
     "metrics": {"values": {"a": 1.5, "b": "-inf"}, "step": 4, "role": "r"},
     "pulse": {"step": 1, "step_open": 2.0, "phase": "p", "phase_open": 1.0, "spans": [("a", 3.0)], "dropped": 2},
-    "frames": {"rows": [("other", "train.py:3 in load", 12)], "begin": 1.5, "activities": ["fsync"]},
+    "frames": {"rows": [("other", Place("train.py", 3, "load", "", "fsync", Line("json/encoder.py", 9)), 12)]},
     "note": {"text": "words", "level": "warning", "code": "c"},
     "bye": {"error": "E: x", "dropped": 1},
     "gpu": {"uuid": "u", "index": 1, "utilization": 50.0, "memory_used": 5, "reasons": 4, "simulated": True},

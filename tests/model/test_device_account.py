@@ -25,7 +25,9 @@ from monitor.model.device.device_account import (
 )
 from monitor.model.device.device_report import AccountRow, Device
 from monitor.model.device.device_steps import WARM_UP, DeviceSums
+from monitor.sources.decode import place_of
 from trainhooks.protocol.events import Facts, Gpu, GpuTime
+from trainhooks.protocol.places import Place
 
 from .conftest import Story, report_of
 from .device_stories import (
@@ -104,11 +106,11 @@ class Truth:
         sums.collected(told)
         return sums
 
-    def looks(self, lots: random.Random, count: int) -> dict[str, dict[str, list[int]]]:
+    def looks(self, lots: random.Random, count: int) -> dict[str, dict[Place, list[int]]]:
         cells = [(cell, seconds) for cell, seconds in self.cells.items() if cell[3] != GARBAGE]
-        found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+        found: dict[str, dict[Place, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
         for phase, certain, _, host in lots.choices(*zip(*cells, strict=True), k=count):
-            row = found[phase][host]
+            row = found[phase][place_of(host, "")]
             row[0] += 1
             row[1] += not certain
         return found
@@ -233,11 +235,11 @@ def test_what_the_driver_knows_to_be_idle_is_idle_for_certain() -> None:
 
 
 def test_a_kind_of_many_places_is_a_few_rows() -> None:
-    places = [("forward", f"model.py:{line} (x.item) in forward", 9 - line, 9 - line) for line in range(8)]
+    places = [("forward", f"model.py:{line} (x.item) in forward", 9 - line, 9 - line) for line in range(1, 9)]
     account = seen(places)
     found = [name for name in account if name.startswith("synchronizing")]
     assert sorted(found) == [
-        *(f"synchronizing at model.py:{line}" for line in range(MAX_ROWS)),
+        *(f"synchronizing at model.py:{line}" for line in range(1, MAX_ROWS + 1)),
         "synchronizing elsewhere",
     ]
 

@@ -28,7 +28,7 @@ from trainhooks.protocol.encoding import encoder, to_dict
 from trainhooks.protocol.events import GpuTime
 from trainhooks.protocol.limits import OVERFLOW
 
-from .conftest import Story, around, folded, folded_events, report_of
+from .conftest import Story, around, folded, folded_events, placed, report_of
 from .device_stories import GPT2, ITEM_EACH_STEP, QUEUEING, OnDevice, hf_trainer, matmul
 
 ALONE = HostContext()
@@ -128,7 +128,7 @@ def test_names_are_bounded() -> None:
     lane = DeviceLane()
     for step in range(1000):
         places = [(f"phase {step}", f"train.py:{step}", 2, 1), ("forward", f"model.py:{step}", 2, 1)]
-        lane.take(GpuTime("p", step, 1.0, step, 1.0, [(f"phase {step}", 0.5)], looks=places), ALONE)
+        lane.take(GpuTime("p", step, 1.0, step, 1.0, [(f"phase {step}", 0.5)], looks=placed(places)), ALONE)
     for names in (lane.phases, lane.whole.phases, lane.looks):
         assert len(names) <= MAX_PHASES + 1 and OVERFLOW in names
     assert lane.whole.phases[OVERFLOW].steps > 0

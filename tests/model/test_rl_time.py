@@ -10,7 +10,7 @@ import pytest
 
 from monitor.diagnosis.rules.scoring_time import waits_for_one
 from monitor.model.report import Finding
-from monitor.model.steps.stack_samples import Place
+from monitor.sources.decode import place_of
 from trainhooks.auto.rl import decoding
 from trainhooks.protocol.events import Facts, Frames, Host, Metrics
 from trainhooks.protocol.vocabulary import DECODE_STEPS, TAIL_STEPS
@@ -260,7 +260,7 @@ def test_calls_at_once_are_no_quicker_than_all_cores() -> None:
     ],
 )
 def test_what_waits_for_a_single_thing(line: str, activity: str, waits: bool) -> None:
-    assert waits_for_one(Place("reward", line, activity)) is waits
+    assert waits_for_one(place_of(line, activity)) is waits
 
 
 @pytest.mark.parametrize(

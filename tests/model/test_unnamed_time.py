@@ -8,7 +8,7 @@ from monitor.model.report import Report
 from monitor.model.steps.stack_samples import MAX_PLACES, MAX_STRETCHES, StackSamples, UnnamedTime
 from trainhooks.protocol.events import Frames
 
-from .conftest import Story, judged, report_of
+from .conftest import Story, judged, placed, report_of
 
 Looks = list[tuple[str, str, int, str]]
 
@@ -138,7 +138,7 @@ def test_memory_is_bounded_however_many_places_and_reports() -> None:
     samples = StackSamples()
     for i in range(5000):
         rows = [("other", f"a.py:{i} in f", 1), (f"phase {i}", "b.py:1 in g", 2)]
-        samples.take(Frames("p", i, float(i + 1), rows=rows, activities=["", ""], begin=float(i)))
+        samples.take(Frames("p", i, float(i + 1), rows=placed(rows), begin=float(i)))
     assert len(samples.looks) <= MAX_PLACES + 4 and len(samples.stretches) <= MAX_STRETCHES
     assert sum(samples.seconds.values()) == pytest.approx(5000.0), "nothing is lost"
     assert sum(samples.looks.values()) == 15_000

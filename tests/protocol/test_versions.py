@@ -41,6 +41,8 @@ def test_every_kind_of_a_version_is_read(version: int) -> None:
     for line, event in zip(lines, events, strict=True):
         for name, value in json.loads(line).items():
             found = getattr(event, name)
+            if name == "rows":  # of 0.2.0: places are texts
+                found = [[phase, str(place), count] for phase, place, count in found]
             assert name == "phases" or name == "background" or json.loads(json.dumps(found)) == value, name
 
 

@@ -14,7 +14,8 @@ from trainhooks.device.device_lane import DeviceLane, Entry, Resolved
 from trainhooks.device.device_sampling import Delayed, Work
 from trainhooks.lane_entries import END, NANOSECOND, host_clock, monotonic_seconds
 from trainhooks.protocol.encoding import to_dict
-from trainhooks.protocol.events import Facts, GpuTime
+from trainhooks.protocol.events import Facts, GpuTime, Look
+from trainhooks.protocol.places import Place
 from trainhooks.recording import facts
 from trainhooks.recording.assembler import Assembler
 from trainhooks.recording.gc_pauses import Pauses
@@ -115,7 +116,7 @@ class DeviceTimes:
         self._indices: Dict[float, int] = {}  # by begin
         self._newest = 0.0  # begin of the newest step of the run's own thread
         self._waiting: Deque[Timed] = deque(maxlen=MAX_AWAITED)  # the host's entries may be assembled later
-        self._stack_samples: Deque[Tuple[int, str]] = deque(maxlen=MAX_STACK_SAMPLES)
+        self._stack_samples: Deque[Tuple[int, Place]] = deque(maxlen=MAX_STACK_SAMPLES)
         self._queue = Queue()
         self._last: Optional[int] = None  # index of the last timed step
         self._stretch: Optional[float] = None  # seconds of the device from its begin on
@@ -130,10 +131,10 @@ class DeviceTimes:
         """Observe garbage collection while the device is timed, and only then."""
         self._pauses.watch(wanted)
 
-    def add_stack_sample(self, place: Optional[str]) -> None:
+    def add_stack_sample(self, place: Optional[Place]) -> None:
         """Add the current position of the training's stack; None is ignored."""
         if place is not None:
-            self._stack_samples.append((host_clock(), place))
+            self._stack_samples.append((host_clock(), place._replace(activity="")))  # by line alone
 
     def add_steps(self, events: List[StepEvent]) -> None:
         """Note the steps among the host's events. Those that are not timed are not kept."""
@@ -270,10 +271,10 @@ class DeviceTimes:
         assembler.add_entry((END, times[-1], entries[0][2]))
         return next((event for event in assembler.events if type(event) is PlainStep), None), names
 
-    def _stack_samples_in(self, entries: List[Entry], names: List[str], work: Work) -> List[Tuple[str, str, int, int]]:
+    def _stack_samples_in(self, entries: List[Entry], names: List[str], work: Work) -> List[Look]:
         """Return the stack samples of the step: phase, place, samples, those of them without certain work."""
         began, ended = entries[0][1], entries[-1][1]
-        rows: Dict[Tuple[str, str], List[int]] = {}
+        rows: Dict[Tuple[str, Place], List[int]] = {}
         for t, place in reversed(self._stack_samples):
             if t < began:
                 break

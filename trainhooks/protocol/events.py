@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Dict, List, Optional, Tuple, Union
 
 from trainhooks.protocol.limits import Number
+from trainhooks.protocol.places import Place
 
 PROTOCOL = 2  # docs/protocol.md says what it is; a reader that meets a higher one says so. 1 had no `steps`.
 
@@ -129,6 +130,10 @@ class Steps(Event):
         return self.seq + len(self.start)
 
 
+# Samples of the stack in a step: phase, place, how many, how many while the device may have been idle.
+Look = Tuple[str, Place, int, int]
+
+
 @dataclass
 class GpuTime(Event):
     """The time of an earlier step by the device's clock (CUDA events), sent once the device is done.
@@ -152,8 +157,7 @@ class GpuTime(Event):
     every: int = 1  # how many steps this one stands for
     since: Optional[int] = None  # the step that was timed before this one
     stretch: Optional[float] = None  # device seconds from that step's begin to this one's: of all steps in between
-    # Samples of the stack during the step: phase, place, how many, how many while the device may have been idle.
-    looks: List[Tuple[str, str, int, int]] = field(default_factory=list)
+    looks: List[Look] = field(default_factory=list)
     # Garbage collection in seconds of the host: in all steps since the last timed one; and in this step by phase, while
     # the device was not certainly busy. None: not measured.
     gc: Optional[float] = None
@@ -212,9 +216,9 @@ class Frames(Event):
     """Stack samples of the training thread since the last such event, taken at equal distances."""
 
     kind: ClassVar[str] = "frames"
-    rows: List[Tuple[str, str, int]] = field(default_factory=list)  # phase, "other" or "between steps"; place; samples
+    # Phase, "other" or "between steps"; place; samples.
+    rows: List[Tuple[str, Place, int]] = field(default_factory=list)
     begin: Optional[float] = None  # when the first of them was taken
-    activities: List[str] = field(default_factory=list)  # of each row: what a library does there; empty: unknown
 
 
 @dataclass

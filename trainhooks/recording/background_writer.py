@@ -25,6 +25,7 @@ from trainhooks.protocol.encoding import lines_encoder, to_dict
 from trainhooks.protocol.events import Bye, Event, Facts, Hello
 from trainhooks.protocol.journal import Journal, Notifier
 from trainhooks.protocol.limits import MAX_LINE, MAX_NAME, MAX_TEXT, clean
+from trainhooks.protocol.places import Place
 from trainhooks.recording import facts, jobs
 from trainhooks.recording.assembler import Assembler
 from trainhooks.recording.batch_assembler import BatchAssembler
@@ -80,7 +81,7 @@ class BackgroundWriter:
         self.batches_written = 0  # or refused by the disk
         self._next_pulse = 0.0
         self._sampler = Sampler()
-        self._place: Optional[str] = None  # last stack position of the primary lane's thread
+        self._place: Optional[Place] = None  # last stack position of the primary lane's thread
         self._dropped = 0
         self._device = device
         self._device_times = DeviceTimes(self._process, device)
@@ -227,7 +228,7 @@ class BackgroundWriter:
             leading = (mains or assemblers or [Assembler(self._process, "", True)])[0]
         pulse = leading.pulse(host_clock())
         if leading is primary and max(pulse.step_open or 0.0, pulse.phase_open or 0.0) > MIN_OPEN_SECONDS:
-            pulse.frame = self._place
+            pulse.frame = None if self._place is None else str(self._place)
         pulse.dropped = self._dropped + self._process.lost + (self._journal.dropped if self._journal else 0)
         return pulse
 

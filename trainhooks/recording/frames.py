@@ -18,16 +18,15 @@ from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
-from trainhooks.protocol import stack_activities
+from trainhooks.protocol import calls
 from trainhooks.protocol.events import Frames
 from trainhooks.protocol.limits import MAX_NAME, clean
+from trainhooks.protocol.places import Line, Place
 
-MAX_CALLS = 500  # kept names; a program is sampled in a few dozen calls
+MAX_LINES = 500  # kept; a program is sampled in a few dozen
 MAX_CALL_LINES = 40  # source lines; a longer call is not named
 MAX_CALL_NAME = 48  # characters
 VARIABLE = "TRAINMON_FRAMES"
-FROM = ", from "
-MIN_LIBRARY_PLACE = 12  # characters; a shorter place is not recognized
 MAX_PLACES = 100  # between two reports; further ones are not counted
 MAX_RAISED = 2000  # frames of a traceback
 MAX_LIBRARY_FRAMES = 60  # below the user's line that are looked at for what the library does
@@ -43,7 +42,8 @@ _ESCAPE = re.compile(r"\\.")  # of the same length: columns stay, and strings st
 _WITH = re.compile(r"\s*(?:async\s+)?with\s+([A-Za-z_][\w.]*)\s*(?::|,|\bas\b)")
 # Instructions that enter a `with` block; from Python 3.14 on it is a plain call.
 _ENTERS = ("BEFORE_WITH", "SETUP_WITH") if sys.version_info < (3, 14) else ("CALL",)
-_calls: Dict[Tuple[str, int, str, int], Optional[str]] = {}  # by place: hashing a code object is slow
+_Key = Tuple[str, int, str, int]  # of a position: hashing a code object is slow
+_lines: Dict[_Key, Line] = {}
 
 
 class Position(NamedTuple):
@@ -57,6 +57,11 @@ class Position(NamedTuple):
     def of(cls, frame: FrameType) -> Position:
         return cls(frame.f_code, frame.f_lineno, frame.f_lasti)
 
+    @property
+    def key(self) -> _Key:
+        code = self.code
+        return code.co_filename, code.co_firstlineno, code.co_name, self.instruction
+
 
 class _Stack(NamedTuple):
     """One sample: the innermost frame of the user's code, of a library that it called, and of all that it called."""
@@ -67,32 +72,34 @@ class _Stack(NamedTuple):
     inside: List[Tuple[str, str]]  # file and function of the frames below the user's, innermost first
 
 
+def line_at(position: Position) -> Line:
+    """Return the line at which a frame stands."""
+    key = position.key
+    line = _lines.get(key)
+    if line is None:
+        if len(_lines) >= MAX_LINES:
+            _lines.clear()
+        file, function = clean(_short(key[0]), MAX_NAME), clean(key[2], MAX_NAME)
+        line = _lines[key] = Line(file, position.line or 0, function, called(position) or "").fitted(MAX_NAME)
+    return line
+
+
 def called(position: Position) -> Optional[str]:
     """Return the dotted name of what is called there (`print`, `json.dump`); None where it is unclear or nothing.
 
     Read from the source and checked against the compiled code, which an edited file does not match.
     """
     code = position.code
-    key = (code.co_filename, code.co_firstlineno, code.co_name, position.instruction)
-    if key not in _calls:
-        if len(_calls) >= MAX_CALLS:
-            _calls.clear()
-        _calls[key] = _name(position)
-    return _calls[key]
-
-
-def _name(position: Position) -> Optional[str]:
-    code = position.code
     try:
         text = _expression(position).strip()
         tree = parsed(text) if text else None
     except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):  # no Python, or no source
         return None
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
     # With columns the expression is the call itself; without them a line may hold several calls.
-    if not calls or (len(calls) > 1 and not hasattr(code, "co_positions")):
+    if not found or (len(found) > 1 and not hasattr(code, "co_positions")):
         return None
-    name = _dotted(calls[0].func)
+    name = _dotted(found[0].func)
     names = (*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars)
     return (
         name if name and len(name) <= MAX_CALL_NAME and all(part in names for part in name.split(".") if part) else None
@@ -166,10 +173,9 @@ class Sampler:
 
     def __init__(self) -> None:
         self.wanted = os.environ.get(VARIABLE, "1") != "0"
-        self._rows: Dict[Tuple[str, str, str], int] = {}
-        self._latest: Optional[Tuple[float, Tuple[str, str, str]]] = None  # the newest sample: its time, and its row
-        self._names: Dict[str, str] = {}
-        self._activities: Dict[Tuple[str, int, str, int], Optional[str]] = {}  # of the user's own calls, by place
+        self._rows: Dict[Tuple[str, Place], int] = {}
+        self._latest: Optional[Tuple[float, Tuple[str, Place]]] = None  # the newest sample: its time, and its row
+        self._activities: Dict[_Key, Optional[str]] = {}  # of the user's own calls
         self._first: Optional[float] = None  # when sampling began
         self._due = 0.0
         self._begin = 0.0  # of what the next report covers
@@ -188,19 +194,20 @@ class Sampler:
         age = now - (now if self._first is None else self._first)
         return next((period for upto, period in PERIODS if age < upto), LONG_RUN_PERIOD)
 
-    def sample(self, thread: int, phase: str, now: float = 0.0) -> Optional[str]:
+    def sample(self, thread: int, phase: str, now: float = 0.0) -> Optional[Place]:
         """Count the thread's innermost user frame under `phase`, and return it."""
         self._latest = None
         # The frames are let go of before their source is read, which can take long on a slow disk.
         stack = _stack(_standing(sys._current_frames().get(thread))) if self.wanted else None
-        place = self._place(stack) if stack is not None else None
-        if stack is not None and place is not None:
-            key = (phase, place, self._activity(stack) or "")
-            if key not in self._rows and len(self._rows) >= MAX_PLACES // 2:
-                key = (phase, place.rpartition(FROM)[2], key[2])  # a library's places can be many
-            if key in self._rows or len(self._rows) < MAX_PLACES:
-                self._rows[key] = self._rows.get(key, 0) + 1
-                self._latest = now, key
+        place = _place(stack, self._activity(stack) or "") if stack is not None else None
+        if place is None:
+            return None
+        key = (phase, place)
+        if key not in self._rows and len(self._rows) >= MAX_PLACES // 2:
+            key = (phase, place._replace(library=None))  # a library's places can be many
+        if key in self._rows or len(self._rows) < MAX_PLACES:
+            self._rows[key] = self._rows.get(key, 0) + 1
+            self._latest = now, key
         return place
 
     def ended(self, phase: str, t: float) -> None:
@@ -209,7 +216,7 @@ class Sampler:
             return
         key, self._latest = self._latest[1], None
         if self._rows.get(key):
-            other = ("other", *key[1:])
+            other = ("other", key[1])
             self._rows[other] = self._rows.get(other, 0) + 1
             self._rows[key] -= 1
             if not self._rows[key]:
@@ -233,60 +240,43 @@ class Sampler:
             producer="",
             seq=0,
             t=now,
-            rows=[(phase, place, count) for (phase, place, _), count in rows.items()],
-            activities=[activity for _, _, activity in rows],
+            rows=[(*key, count) for key, count in rows.items()],
             begin=begin,
         )
 
     def _activity(self, stack: _Stack) -> Optional[str]:
         """Return what a library does in the user's line: by the files of its frames, else by the name of the call."""
-        inside = [(stack_activities.inside(path, _LIBRARY), function) for path, function in stack.inside]
-        found = stack_activities.of_libraries(inside)
+        inside = [(calls.inside(path, _LIBRARY), function) for path, function in stack.inside]
+        found = calls.of_libraries(inside)
         for position in (stack.users, stack.library):
             if found is None and position is not None:
                 found = self._of_call(position, is_innermost=not inside)
         return found
 
     def _of_call(self, position: Position, is_innermost: bool) -> Optional[str]:
-        code = position.code
-        key = (code.co_filename, code.co_firstlineno, code.co_name, position.instruction)
+        key = position.key
         if key not in self._activities:
-            if len(self._activities) >= MAX_CALLS:
+            if len(self._activities) >= MAX_LINES:
                 self._activities.clear()
-            activity = stack_activities.of_call(called(position), is_innermost)
+            activity = calls.of_call(line_at(position).call, is_innermost)
             if activity is None and is_innermost:
-                activity = stack_activities.of_context(_entered(position))
+                activity = calls.of_context(_entered(position))
             self._activities[key] = activity
         return self._activities[key]
 
-    def _place(self, stack: _Stack) -> Optional[str]:
-        """Return `train.py:41 (json.load) in read`: the innermost frame of the user's code, else the innermost of all.
 
-        In brackets what it calls there, where that is clear. The innermost frame of a library that runs inside comes
-        first: `transformers/trainer.py:3821 (loss.item) in _inner_training_loop, from train.py:83 (...) in ...`. Torch
-        and the standard library are named so only where it is unclear what the user's line calls.
-        """
-        users, library, innermost, _ = stack
-        if users is None:
-            other = library if library is not None else innermost
-            return self._text(other, called(other)) if other is not None else None
-        call = called(users)
-        text = self._text(users, call)
-        inner = library if library is not None or call is not None else innermost
-        return text if inner is None else self._from(inner, text)
+def _place(stack: _Stack, activity: str = "") -> Optional[Place]:
+    """Return the innermost frame of the user's code, else the innermost of all, with the library that runs inside.
 
-    def _from(self, inner: Position, users: str) -> str:
-        """Return both frames; the inner one is cut so that the user's stays whole."""
-        room = MAX_NAME - len(FROM) - len(users)
-        return self._text(inner, called(inner))[:room].rstrip() + FROM + users if room >= MIN_LIBRARY_PLACE else users
-
-    def _text(self, position: Position, call: Optional[str]) -> str:
-        path, function = position.code.co_filename, position.code.co_name
-        name = self._names.get(path)
-        if name is None:
-            name = self._names[path] = _short(path)
-        place = f"{name}:{position.line}"
-        return clean(f"{place} ({call}) in {function}" if call else f"{place} in {function}", MAX_NAME)
+    Torch and the standard library count as such only where it is unclear what the user's line calls.
+    """
+    users, library, innermost, _ = stack
+    if users is None:
+        other = library if library is not None else innermost
+        return Place(*line_at(other), activity) if other is not None else None
+    line = line_at(users)
+    inner = library if library is not None or line.call else innermost
+    return Place(*line, activity) if inner is None else Place(*line, activity, line_at(inner)).fitted()
 
 
 def _stack(positions: Iterable[Position]) -> _Stack:
@@ -318,23 +308,24 @@ def _standing(frame: Optional[FrameType]) -> Iterator[Position]:
 
 # Torch passes on what a worker process or a replica's thread raised as a text, with the traceback in the message.
 _PASSED_ON = re.compile(r"(?s)^(Caught \S+ in [^\n]{1,80})\nOriginal Traceback \(most recent call last\):\n(.*)")
-_FILE_LINE = re.compile(r'(?m)^  File "([^"\n]+)", line (\d+), in (\S+)$')
+_FILE_LINE = re.compile(r'(?m)^  File "([^"\n]+)", line (\d{1,9}), in (\S+)$')
 
 
 def raised_at(error: BaseException) -> Optional[str]:
-    """Return the place that an exception came from, as `Sampler.sample` writes it; None where it has no traceback."""
+    """Return the place that an exception came from, as people read it; None where it has no traceback."""
     found = _passed_on(error)
     if found is not None:
         rows = _FILE_LINE.findall(found[2])
         path, line, function = next((row for row in reversed(rows) if is_users(row[0])), ("", "", ""))
         if path:
-            return clean(f"{_short(path)}:{line} in {function}", MAX_NAME)
+            return str(Line(clean(_short(path), MAX_NAME), int(line), clean(function, MAX_NAME)).fitted(MAX_NAME))
     stack: List[Position] = []
     trace = error.__traceback__
     while trace is not None and len(stack) < MAX_RAISED:
         stack.append(Position(trace.tb_frame.f_code, trace.tb_lineno, trace.tb_lasti))
         trace = trace.tb_next
-    return Sampler()._place(_stack(reversed(stack))) if stack else None
+    place = _place(_stack(reversed(stack))) if stack else None
+    return None if place is None else str(place)
 
 
 def said(error: BaseException) -> str:

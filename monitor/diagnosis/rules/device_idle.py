@@ -6,11 +6,12 @@ from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import COMPUTING, MIN_STACK_SAMPLES, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.waiting import input_bound
 from monitor.gpu_lines import AMD
-from monitor.model import operations
 from monitor.model.device.device_report import Device
 from monitor.model.report import Finding
+from monitor.model.steps.sampled_calls import alternating, calls_seen
 from monitor.step_blocks import OTHER
 from monitor.units import duration, plural, share, size
+from trainhooks.protocol.calls import IS_MODEL, SYNCHRONIZES
 
 # A rollout's environment and a reward may well compute on the host: only these phases launch kernels all the time.
 LAUNCHING = COMPUTING
@@ -69,9 +70,7 @@ def _launch_share(evidence: Evidence, phase: str) -> float:
 
 def _model_call_share(evidence: Evidence, phase: str) -> float:
     """Return the share of stack samples in calls of a model where that is most of them: text by text, for example."""
-    samples = operations.calls_seen(
-        {phase: evidence.stack_samples(phase)}, operations.MODELS, at_least=MIN_STACK_SAMPLES
-    )
+    samples = calls_seen({phase: evidence.stack_samples(phase)}, IS_MODEL, at_least=MIN_STACK_SAMPLES)
     return samples.share if samples.share >= MIN_LAUNCH_SHARE else 0.0
 
 
@@ -163,7 +162,7 @@ def synchronizing(evidence: Evidence) -> Finding | None:
     if device is None or idle is None or idle < MIN_IDLE_SHARE or not evidence.enough() or device.bound == "data":
         return None
     counted, after = _count_syncs(evidence), _share_after_step(evidence)
-    samples = operations.calls_seen(evidence.state.main.frames, operations.SYNCHRONIZES, INSIDE)
+    samples = calls_seen(evidence.state.main.samples.by_phase(), SYNCHRONIZES, INSIDE)
     often = counted >= MIN_SYNCS and _syncs_often(evidence, counted)
     forward = evidence.phase("forward")
     if samples.whole and not samples.places and (forward is None or forward.share < MIN_IDLE_SHARE):
@@ -209,12 +208,12 @@ def _share_after_step(evidence: Evidence) -> float:
     row, samples = evidence.phase(OTHER), evidence.stack_samples(OTHER)
     if row is None or evidence.host_only or not samples:
         return 0.0
-    syncs = operations.calls_seen({OTHER: samples}, operations.SYNCHRONIZES, at_least=MIN_STACK_SAMPLES)
+    syncs = calls_seen({OTHER: samples}, SYNCHRONIZES, at_least=MIN_STACK_SAMPLES)
     if syncs.share >= MIN_SYNC_SHARE:
         return row.share * syncs.share
     # Between two values the same function launches what computes the next one, on a GPU that has run out of work.
-    steps = {place for phase in LAUNCHING for place in evidence.state.main.frames.get(phase, {})}
-    reading = operations.alternating(samples, operations.SYNCHRONIZES, MIN_READING_SHARE, steps)
+    steps = {place for phase, place in evidence.state.main.samples.looks if phase in LAUNCHING}
+    reading = alternating(samples, SYNCHRONIZES, MIN_READING_SHARE, steps)
     return row.share * reading if reading >= MIN_SYNC_SHARE else 0.0
 
 

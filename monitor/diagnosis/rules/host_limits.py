@@ -8,10 +8,11 @@ from statistics import median
 
 from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
-from monitor.model import operations
 from monitor.model.device.device_report import Device
 from monitor.model.report import Finding
+from monitor.model.steps.sampled_calls import calls_seen
 from monitor.units import duration, percent, plural, share, size
+from trainhooks.protocol.calls import COPIES
 from trainhooks.protocol.events import Host
 
 MIN_READINGS = 30  # of the host, one a second, before a warning: a load of half a minute is no problem
@@ -391,7 +392,7 @@ def _by_batch(evidence: Evidence) -> tuple[float, list[str]]:
 
 def _by_stack_samples(evidence: Evidence, device: Device) -> tuple[float, list[str]]:
     """Return the share of stack samples in copies, where the link's traffic shows much data and a slow copy."""
-    samples = operations.calls_seen(evidence.state.main.frames, operations.COPIES)
+    samples = calls_seen(evidence.state.main.samples.by_phase(), COPIES)
     rate, possible = device.pcie_rx or 0.0, _link_rate(evidence)
     if samples.share < MIN_SAMPLED_SHARE or rate < MIN_TRAFFIC:
         return 0.0, []
@@ -418,7 +419,7 @@ def offload(evidence: Evidence) -> Finding | None:
     into, back = device.pcie_rx, device.pcie_tx
     if into is None or back is None or min(into, back) < max(MIN_TRAFFIC, MIN_BOTH_WAYS_SHARE * max(into, back)):
         return None
-    samples = operations.calls_seen(evidence.state.main.frames, operations.COPIES)
+    samples = calls_seen(evidence.state.main.samples.by_phase(), COPIES)
     lines = [f"{into / 1e9:.1f} GB/s to the GPU and {back / 1e9:.1f} GB/s back, over the whole time"]
     lines += [f"{share(samples.share)} of stack samples in copies, most at {place}" for place in samples.places[:1]]
     idle = evidence.idle_most

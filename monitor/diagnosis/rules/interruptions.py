@@ -6,12 +6,12 @@ from statistics import median
 
 from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.waiting import activity_share, input_bound, sampled_seconds
-from monitor.model import operations
 from monitor.model.report import Finding
 from monitor.model.steps.pace import SINCE
+from monitor.model.steps.sampled_calls import CHECKPOINT, EVAL, LOGGING
 from monitor.model.steps.unnamed_time import UNNAMED
 from monitor.units import duration, flow, percent, share
-from trainhooks.protocol.stack_activities import COLLECTION
+from trainhooks.protocol.calls import COLLECTION
 
 MIN_LOGGING_SHARE = 0.05  # of the time since the first step: logging should cost less than 5%
 MIN_CHECKPOINT_SHARE = 0.10  # a crash costs more than checkpoints usually do; a tenth of the time is rarely intended
@@ -32,7 +32,7 @@ def checkpoint_stall(evidence: Evidence) -> Finding | None:
         evidence,
         "checkpoint-stall",
         "Checkpoints",
-        (operations.CHECKPOINT, "save", "save_checkpoint"),
+        (CHECKPOINT, "save", "save_checkpoint"),
         MIN_CHECKPOINT_SHARE,
         f"Save less often{now}, to a faster disk, or asynchronously (torch.distributed.checkpoint.async_save); save"
         " what a restart needs, not files that can be recreated.",
@@ -51,7 +51,7 @@ def eval_heavy(evidence: Evidence) -> Finding | None:
         evidence,
         "eval-heavy",
         "Evaluation",
-        (operations.EVAL, "evaluation", "validation"),
+        (EVAL, "evaluation", "validation"),
         MIN_EVAL_SHARE,
         f"Evaluate less often{now}, on a part of the set, or with a larger batch than in training (no gradients are"
         " kept).",
@@ -71,7 +71,7 @@ def logging_overhead(evidence: Evidence) -> Finding | None:
         evidence,
         "logging-overhead",
         "Logging",
-        (operations.LOGGING, "log"),
+        (LOGGING, "log"),
         MIN_LOGGING_SHARE,
         f"Log less often{now}, keep metrics on the GPU until then (.item() waits for it), and write outside the loop.",
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from statistics import median
 
 from monitor.diagnosis.policy_metrics import policies
@@ -12,21 +11,17 @@ from monitor.diagnosis.rules.waiting import unnamed_in_steps
 from monitor.diagnosis.rules.worker_waits import worker_seconds
 from monitor.model.report import Finding
 from monitor.model.steps.pace import SINCE
-from monitor.model.steps.stack_samples import Place
 from monitor.model.steps.unnamed_time import UNNAMED
 from monitor.step_blocks import OTHER
 from monitor.units import duration, share
-from trainhooks.protocol.stack_activities import HTTP, SLEEP, SUBPROCESS
+from trainhooks.protocol.calls import HTTP, RUNS_PROCESS, SLEEP, SUBPROCESS, does
+from trainhooks.protocol.places import Line, Place
 
 REWARDS = ("reward", "execution")
 MIN_REWARD_SHARE = 0.20  # of the time since the first step: half of it, the least that waits, is 10%
 MIN_WAITING_SHARE = 0.5  # of the stack samples in these phases: computing is then the lesser part
-# A started process may be one of many; these calls start one and wait for it.
-_ONE_PROCESS = re.compile(
-    r"\((?:subprocess\.)?(?:run|call|check_call|check_output|getoutput|getstatusoutput)\)|\(os\.system\)"
-)
-# Functions that look after several things at once.
-_OF_MANY = re.compile(r" in \w*(?:poll|wait|join|gather|collect|as_completed)\w*", re.IGNORECASE)
+# In names of functions that look after several things at once.
+_OF_MANY = ("poll", "wait", "join", "gather", "collect", "as_completed")
 
 
 @rule(
@@ -47,14 +42,14 @@ def sequential_rewards(evidence: Evidence) -> Finding | None:
     if part < MIN_REWARD_SHARE or not evidence.enough() or costs_nothing(evidence, MIN_REWARD_SHARE):
         return None
     samples = evidence.sampled_seconds(*where)
-    waits = {place: spent for place, spent in samples.items() if waits_for_one(place)}
+    waits = {sample: spent for sample, spent in samples.items() if waits_for_one(sample.place)}
     if where == UNNAMED:  # a pause there may be anything; where nothing else generates, a request may do so
         others = (SLEEP,) if has_cycle else (SLEEP, HTTP)
-        waits = {place: spent for place, spent in waits.items() if place.activity not in others}
+        waits = {sample: spent for sample, spent in waits.items() if sample.place.activity not in others}
     waiting = sum(waits.values()) / sum(samples.values()) if waits else 0.0
     if waiting < MIN_WAITING_SHARE or part * waiting < MIN_REWARD_SHARE / 2:
         return None
-    kinds = sorted({place.activity for place in waits})
+    kinds = sorted({sample.place.activity for sample in waits})
     what = "rewards" if where == REWARDS else "in no phase"
     return Finding(
         code="sequential-rewards",
@@ -96,9 +91,11 @@ def waits_for_one(place: Place) -> bool:
     """
     if place.activity == HTTP:
         return True
-    if place.activity == SUBPROCESS:
-        return _ONE_PROCESS.search(place.line) is not None
-    return place.activity == SLEEP and _OF_MANY.search(place.line) is None
+    lines: list[Line] = [place.users, *([] if place.library is None else [place.library])]
+    if place.activity == SUBPROCESS:  # a started process may be one of many; `run` may be imported by its own name
+        return any((does(line.call) | does(f"subprocess.{line.call}")) & RUNS_PROCESS for line in lines)
+    names = [line.function.lower() for line in lines]
+    return place.activity == SLEEP and not any(word in name for name in names for word in _OF_MANY)
 
 
 # A sandbox or a judge that ends by its time limit

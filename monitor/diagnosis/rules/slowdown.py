@@ -13,9 +13,10 @@ from monitor.model.report import Finding
 from monitor.model.steps.growth import is_jump, slope
 from monitor.model.steps.pace import Pace, amounts_per_step
 from monitor.model.steps.series import Column
-from monitor.model.steps.stack_samples import Place
-from monitor.model.steps.unnamed_time import place_growth
+from monitor.model.steps.stack_samples import Sample
+from monitor.model.steps.unnamed_time import sampled_growth
 from monitor.units import brief, share
+from trainhooks.protocol.places import Line
 from trainhooks.protocol.vocabulary import ENV_STEPS
 
 MIN_DRIFT_STEPS = 40
@@ -242,10 +243,10 @@ def _grown_phases(evidence: Evidence) -> dict[str, float]:
 def _grown_line(evidence: Evidence) -> list[str]:
     """Return the line of the program that grew most, by stack samples in all phases; none where none did."""
     main = evidence.state.main
-    by_line: dict[str, list[Place]] = {}
-    for place in main.samples.looks:
-        by_line.setdefault(place.users, []).append(place)
-    known = {line: growth for line, places in by_line.items() if (growth := place_growth(main, places)) is not None}
+    by_line: dict[Line, list[Sample]] = {}
+    for sample in main.samples.looks:
+        by_line.setdefault(sample.place.users, []).append(sample)
+    known = {line: growth for line, seen in by_line.items() if (growth := sampled_growth(main, seen)) is not None}
     most = max(known, key=lambda line: known[line].late - known[line].early, default=None)
     if most is None:
         return []

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from monitor.diagnosis.rule import Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.batching import LATE_LAUNCHES
-from monitor.model import operations
 from monitor.model.report import Finding
+from monitor.model.steps.sampled_calls import calls_seen
 from monitor.units import duration, plural, share
+from trainhooks.protocol.calls import EMPTIES_CACHE
 
 # Of the stack samples; giving memory back waits for the GPU, and a loop that does it seldom is never sampled there.
 MIN_EMPTY_CACHE_SHARE = 0.03
@@ -59,7 +60,7 @@ def _debug_lines(evidence: Evidence) -> list[str]:
     lines += ["a debugger or coverage: called at each line"] if tools.trace else []
     lines += ["a Python profiler: called at each function call"] if tools.profile else []
     lines += ["tracemalloc: records a traceback for each allocation"] if tools.tracemalloc else []
-    samples = operations.calls_seen(evidence.state.main.frames, frozenset(("empty_cache",)))
+    samples = calls_seen(evidence.state.main.samples.by_phase(), EMPTIES_CACHE)
     if samples.share >= MIN_EMPTY_CACHE_SHARE:
         lines.append(
             f"torch.cuda.empty_cache() in each step: {share(samples.share)} of stack samples, at {samples.places[0]};"

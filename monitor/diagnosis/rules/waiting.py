@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.host_limits import crowded
-from monitor.model.operations import kind_of
 from monitor.model.report import Finding, Straggler
-from monitor.model.steps.stack_samples import Place
+from monitor.model.steps.sampled_calls import kind_of
+from monitor.model.steps.stack_samples import Sample
 from monitor.model.steps.unnamed_time import UNNAMED
 from monitor.step_blocks import OTHER
 from monitor.units import duration, share
-from trainhooks.protocol.stack_activities import COMPUTED, OPTIMIZER
+from trainhooks.protocol.calls import COMPUTED, COMPUTES, OPTIMIZER, does
+from trainhooks.protocol.places import Place
 
 # Time in no phase, and what stack samples show in it.
 
@@ -24,14 +23,6 @@ MIN_COMPUTED_SHARE = 0.25  # of the samples in no phase: likewise, a smaller one
 # Of the samples in no phase, in one line that computes with tensors: one that takes more is worth a look, and time in
 # Python before it may be seen there, as samples are taken when the interpreter lets go.
 MAX_LINE_SHARE = 1 / 3
-# A line of the program's that computes with tensors, by the function or method that it calls: a loss, a target, a mask.
-# What makes a tensor of Python's numbers, reads a file or waits for a value is none.
-_ON_TENSORS = re.compile(
-    r"\((?:torch|F|nn\.functional|torch\.(?:nn\.functional|linalg|special|fft))\.(?!(?:as_)?tensor\b|from_|save|load|manual)\w+\)"
-    r"|\.(?:[a-z]\w*[a-z]_|clamp|softmax|log_softmax|logsumexp|gather|scatter\w*|index_select|masked_fill|einsum|matmul|bmm"
-    r"|sigmoid|tanh|relu|square|exp|log|pow|cumsum|topk|unsqueeze|expand|detach|norm|mean|sum|log_prob|rsample)\)"
-)
-_IS_STEP = re.compile(r"[.(]step\)")  # what a sampled line calls: `(optimizer.step)`
 MIN_NAMED_SHARE = 0.02  # of step time: a program that names one small part has not named the rest
 
 
@@ -56,8 +47,9 @@ def _computed_share(evidence: Evidence) -> float:
     samples = evidence.sampled_seconds(*UNNAMED)
     # The optimizer's step has a phase of its own: what samples show of it here was before its begin or behind its end.
     has_phase = evidence.phase(OPTIMIZER) is not None
-    computed = sum(part for place, part in samples.items() if _is_computing(place, has_phase))
-    tensors = [part for place, part in samples.items() if not place.activity and _ON_TENSORS.search(place.users)]
+    computed = sum(part for (_, place), part in samples.items() if _is_computing(place, has_phase))
+    # A line of the program's that computes with tensors, by what it calls: a loss, a target, a mask.
+    tensors = [part for (_, place), part in samples.items() if not place.activity and does(place.call) & COMPUTES]
     if tensors and max(tensors) <= MAX_LINE_SHARE * sum(samples.values()):
         computed += sum(tensors)
     part = computed / sum(samples.values()) if computed else 0.0
@@ -65,7 +57,9 @@ def _computed_share(evidence: Evidence) -> float:
 
 
 def _is_computing(place: Place, has_phase: bool) -> bool:
-    return place.activity in COMPUTED and not (has_phase and _IS_STEP.search(place.line) is not None)
+    calls = (place.call, place.library.call if place.library is not None else "")
+    is_step = any(call.rpartition(".")[2] == "step" for call in calls)
+    return place.activity in COMPUTED and not (has_phase and is_step)
 
 
 def unnamed_seconds(evidence: Evidence) -> float:
@@ -88,16 +82,16 @@ def sampled_seconds(evidence: Evidence, what: str) -> float:
 def sampled_activity(evidence: Evidence) -> tuple[str, float] | None:
     """Return what most of the time in no phase is by the stack samples, and its seconds."""
     samples = {} if evidence.host_only else evidence.sampled_seconds(*UNNAMED)
-    for what in sorted({name for place in samples if (name := kind_of(place)) is not None}):
+    for what in sorted({name for sample in samples if (name := kind_of(sample.place)) is not None}):
         seconds = unnamed_seconds(evidence) * activity_share(samples, what)
         if seconds and evidence.of_loop(seconds) >= MIN_SAMPLED_LOOP_SHARE:
             return what, seconds
     return None
 
 
-def activity_share(samples: dict[Place, float], what: str) -> float:
+def activity_share(samples: dict[Sample, float], what: str) -> float:
     total = sum(samples.values())
-    part = sum(seconds for place, seconds in samples.items() if kind_of(place) == what) / total if total else 0.0
+    part = sum(seconds for (_, place), seconds in samples.items() if kind_of(place) == what) / total if total else 0.0
     return part if part >= MIN_ACTIVITY_SHARE else 0.0
 
 

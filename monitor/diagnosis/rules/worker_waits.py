@@ -10,7 +10,7 @@ from monitor.model.report import Finding
 from monitor.model.steps.pace import SINCE
 from monitor.model.steps.unnamed_time import UNNAMED
 from monitor.units import share
-from trainhooks.protocol.stack_activities import FOR_WORKERS, POOL
+from trainhooks.protocol.calls import FOR_WORKERS, POOL
 
 
 @rule(
@@ -41,5 +41,5 @@ def worker_wait(evidence: Evidence) -> Finding | None:
 def worker_seconds(evidence: Evidence, activities: Collection[str] = FOR_WORKERS) -> float:
     """Return the seconds in no phase in which the training waits for its own workers, by stack samples."""
     samples = evidence.sampled_seconds(*UNNAMED)
-    waits = sum(seconds for place, seconds in samples.items() if place.activity in activities)
+    waits = sum(seconds for sample, seconds in samples.items() if sample.place.activity in activities)
     return unnamed_seconds(evidence) * waits / sum(samples.values()) if waits and not evidence.host_only else 0.0

@@ -7,18 +7,19 @@ in which the device was not certainly busy counts in the upper bounds of its pha
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from monitor.model.device.device_report import AccountRow, Device, IdlePlace, OutsideRow
 from monitor.model.device.device_steps import DeviceLane, DeviceSums
-from monitor.model.operations import CHECKPOINT, COPIES, LOGGING, SYNCHRONIZES, activity
 from monitor.model.state import RunState, ours
+from monitor.model.steps.sampled_calls import CHECKPOINT, LOGGING, kind_of
 from monitor.units import duration, plural, share
+from trainhooks.protocol.calls import COPIES, LOGS, SYNCHRONIZES, WAITS, does
 from trainhooks.protocol.facts import Batch
 from trainhooks.protocol.limits import clean
+from trainhooks.protocol.places import Place
 
 # Copies between host and device as a part of the device's time, by the traffic that the driver reports.
 #
@@ -118,8 +119,6 @@ _STATES = (BUSY, COPY, IDLE)
 SIGMAS = 1.96  # of the 95% range of a share
 MAX_ROWS = 3  # places of one kind that have a row of their own
 _SYNCHRONIZING, _BLOCKING, _WAITING = "synchronizing", "copying", "waiting"
-_WAITS = frozenset(("sleep", "wait", "join", "recv", "acquire", "result", "select", "poll", "barrier"))
-_CALL = re.compile(r" \(([\w.]+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,7 @@ class _Unsure:
 
 def device_account(
     sums: DeviceSums,
-    samples: Mapping[str, Mapping[str, list[int]]],
+    samples: Mapping[str, Mapping[Place, list[int]]],
     copied: Copied,
     kernels_most: float | None = None,
 ) -> list[AccountRow]:
@@ -208,7 +207,7 @@ def _garbage(sums: DeviceSums, unsure: _Unsure) -> list[AccountRow]:
     return [AccountRow(what=GARBAGE, state=IDLE, least=min(most, quiet + unsure.idle(unsure.gc)), most=most, by="host")]
 
 
-def _by_samples(samples: Mapping[str, Mapping[str, list[int]]], unsure: _Unsure) -> list[AccountRow]:
+def _by_samples(samples: Mapping[str, Mapping[Place, list[int]]], unsure: _Unsure) -> list[AccountRow]:
     """Return what the host did while the device was not certainly busy, by the stack samples of that time."""
     if unsure.whole <= 0.0:
         return []
@@ -233,18 +232,17 @@ def _by_samples(samples: Mapping[str, Mapping[str, list[int]]], unsure: _Unsure)
     return rows
 
 
-def _doing(place: str) -> str:
+def _doing(place: Place) -> str:
     """Return `synchronizing at train.py:107`: by the innermost call of the stack sample."""
-    call = _CALL.search(place)
-    name = call[1].rpartition(".")[2] if call is not None else ""
-    at = place.split(" ", 1)[0]
-    if name in SYNCHRONIZES and name != "print":
+    done = does(place.innermost_call)
+    at = (place.library or place.users)._replace(function="", call="")
+    if done & SYNCHRONIZES and not done & LOGS:
         return f"{_SYNCHRONIZING} at {at}"
-    if name in COPIES:
+    if done & COPIES:
         return f"{_BLOCKING} at {at}"
-    if name in _WAITS:
+    if done & WAITS:
         return f"{_WAITING} at {at}"
-    doing = activity(place)
+    doing = kind_of(place)
     return f"{doing}, in no phase" if doing in (LOGGING, CHECKPOINT) else LAUNCHING
 
 
@@ -274,7 +272,7 @@ def idle_places(lane: DeviceLane, sums: DeviceSums) -> list[IdlePlace]:
         return []
     seconds = sums.seconds / sums.steps
     rows = [
-        IdlePlace(place=place, phase=phase, share=idle / whole, looks=whole, seconds=seconds * idle / whole)
+        IdlePlace(place=str(place), phase=phase, share=idle / whole, looks=whole, seconds=seconds * idle / whole)
         for phase, table in lane.looks.items()
         for place, (_, idle) in table.items()
         if idle

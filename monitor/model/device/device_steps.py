@@ -19,6 +19,7 @@ from monitor.model.steps.series import Column, Durations
 from monitor.step_blocks import OTHER
 from trainhooks.protocol.events import GpuTime
 from trainhooks.protocol.limits import OVERFLOW
+from trainhooks.protocol.places import OTHERS, Place
 
 # Delayed steps: before them the device was held up, so that their kernels ran back to back.
 #
@@ -207,7 +208,7 @@ class DeviceLane:
     newest_step: int = 0  # the step that was timed last, and its phases
     newest: dict[str, float] = field(default_factory=dict)
     # Of the same steps as `steady`: phase -> place -> stack samples: all, and those while not certainly busy.
-    looks: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    looks: dict[str, dict[Place, list[int]]] = field(default_factory=dict)
 
     @property
     def is_known(self) -> bool:
@@ -252,9 +253,9 @@ class DeviceLane:
             name = name if name in self.phases or len(self.phases) < MAX_PHASES else OVERFLOW
             self.phases.setdefault(name, Durations()).extend(steps, np.full(len(steps), seconds))
 
-    def _add_samples(self, phase: str, place: str, samples: int, idle: int) -> None:
+    def _add_samples(self, phase: str, place: Place, samples: int, idle: int) -> None:
         table = self.looks.setdefault(phase if phase in self.looks or len(self.looks) < MAX_PHASES else OVERFLOW, {})
-        row = table.setdefault(place if place in table or len(table) < MAX_PLACES else OVERFLOW, [0, 0])
+        row = table.setdefault(place if place in table or len(table) < MAX_PLACES else OTHERS, [0, 0])
         row[0] += samples
         row[1] += idle
 

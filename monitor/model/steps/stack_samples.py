@@ -13,10 +13,11 @@ from monitor.step_blocks import OTHER
 from monitor.units import duration, share
 from trainhooks.protocol.events import Frames
 from trainhooks.protocol.limits import OVERFLOW
+from trainhooks.protocol.places import OTHERS, Line, Place
 
 BETWEEN_STEPS = "between steps"  # the stack sampler's name for time outside all steps
-FROM = ", from "  # between a library's place and the user's line that it was called from
 MAX_PLACES = 400  # places in all phases; a program is sampled in a few dozen
+MAX_SHARED = 32  # of them, phases whose further places share a row
 MAX_STRETCHES = 48
 DEFAULT_PERIOD = 0.1  # seconds between two samples of a writer that does not report when it began
 MIN_LOOP_PHASES = 3  # that go on inside one line: forward, backward and one more
@@ -31,17 +32,11 @@ GROWTH_SIGMAS = 2.5
 MIN_SHOWN_SHARE = 0.05  # of the time since the first step in no phase; less is what every loop has
 
 
-class Place(NamedTuple):
-    """A line of the program, and what a library does there."""
+class Sample(NamedTuple):
+    """Where stack samples found the training thread."""
 
-    where: str  # the open phase, "other" or "between steps"
-    line: str  # `train.py:41 (json.load) in read`; where a library goes on inside, its own place comes before FROM
-    activity: str  # empty: unknown
-
-    @property
-    def users(self) -> str:
-        """Return the user's own line."""
-        return self.line.rpartition(FROM)[2]
+    phase: str  # the open one, "other" or "between steps"
+    place: Place
 
 
 @dataclass(slots=True)
@@ -50,7 +45,7 @@ class Stretch:
 
     begin: float
     end: float
-    seconds: dict[Place, float] = field(default_factory=dict)
+    seconds: dict[Sample, float] = field(default_factory=dict)
 
     def joined(self, after: Stretch) -> Stretch:
         seconds = dict(self.seconds)
@@ -70,52 +65,64 @@ class Growth:
 class StackSamples:
     """All stack samples of a rank. Samples stand for different times: a short run is sampled more often."""
 
-    looks: dict[Place, int] = field(default_factory=dict)
-    seconds: dict[Place, float] = field(default_factory=dict)  # that these samples stand for
+    looks: dict[Sample, int] = field(default_factory=dict)
+    seconds: dict[Sample, float] = field(default_factory=dict)  # that these samples stand for
     stretches: list[Stretch] = field(default_factory=list)
 
     def take(self, frames: Frames) -> None:
         """Add one report; its samples were taken at equal distances."""
-        looks: dict[Place, int] = {}
-        activities = frames.activities or [""] * len(frames.rows)
-        for (where, line, count), activity in zip(frames.rows, activities, strict=False):
-            place = Place(where, line, activity)
-            if place not in self.looks and len(self.looks) >= MAX_PLACES:
-                known = where in (OTHER, BETWEEN_STEPS)
-                place = Place(where if known else OVERFLOW, OVERFLOW, "")
-            looks[place] = looks.get(place, 0) + count
-            self.looks[place] = self.looks.get(place, 0) + count
+        looks: dict[Sample, int] = {}
+        for phase, place, count in frames.rows:
+            sample = self._known(Sample(phase, place))
+            looks[sample] = looks.get(sample, 0) + count
+            self.looks[sample] = self.looks.get(sample, 0) + count
         total = sum(looks.values())
         if not total:
             return
         begin = frames.t - DEFAULT_PERIOD * total if frames.begin is None else min(frames.begin, frames.t)
-        stretch = Stretch(begin, frames.t, {place: (frames.t - begin) / total * n for place, n in looks.items()})
+        stretch = Stretch(begin, frames.t, {sample: (frames.t - begin) / total * n for sample, n in looks.items()})
         _add(self.seconds, stretch.seconds)
         self.stretches.append(stretch)
         if len(self.stretches) > MAX_STRETCHES:
             self.stretches = in_pairs(self.stretches, Stretch.joined)
 
-    def training_calls(self) -> frozenset[str]:
+    def _known(self, sample: Sample) -> Sample:
+        """Return a sample's row: with too many of them the phase's shared one, with too many phases that of all."""
+        if sample in self.looks or len(self.looks) < MAX_PLACES - MAX_SHARED:
+            return sample
+        shared = sample._replace(place=OTHERS)
+        has_room = len(self.looks) < MAX_PLACES or sample.phase in (OTHER, BETWEEN_STEPS)
+        return shared if shared in self.looks or has_room else Sample(OVERFLOW, OTHERS)
+
+    def by_phase(self) -> dict[str, dict[Place, int]]:
+        """Return the number of samples by phase and place, whatever a library did there."""
+        phases: dict[str, dict[Place, int]] = {}
+        for (phase, place), count in self.looks.items():
+            counts, place = phases.setdefault(phase, {}), place._replace(activity="")
+            counts[place] = counts.get(place, 0) + count
+        return phases
+
+    def training_calls(self) -> frozenset[Line]:
         """Return the user's lines inside which a library runs the whole loop: they say nothing about a part of it."""
-        phases: dict[str, set[str]] = {}
-        for place in self.looks:
-            if FROM in place.line and place.where not in (OTHER, BETWEEN_STEPS):
-                phases.setdefault(place.users, set()).add(place.where)
+        phases: dict[Line, set[str]] = {}
+        for phase, place in self.looks:
+            if place.library is not None and phase not in (OTHER, BETWEEN_STEPS):
+                phases.setdefault(place.users, set()).add(phase)
         return frozenset(line for line, names in phases.items() if len(names) >= MIN_LOOP_PHASES)
 
-    def growth(self, done: Callable[[float], float], is_meant: Callable[[Place], bool]) -> Growth | None:
+    def growth(self, done: Callable[[float], float], is_meant: Callable[[Sample], bool]) -> Growth | None:
         """Return how the seconds per step in some places grew; None where they did not, or samples are few.
 
         Args:
             done: returns the number of steps done by a moment.
         """
-        if sum(looks for place, looks in self.looks.items() if is_meant(place)) < MIN_GROWTH_SAMPLES:
+        if sum(looks for sample, looks in self.looks.items() if is_meant(sample)) < MIN_GROWTH_SAMPLES:
             return None
         points = []
         for stretch in self.stretches:
             steps = done(stretch.end) - done(stretch.begin)
             if steps >= 1.0:
-                spent = sum(seconds for place, seconds in stretch.seconds.items() if is_meant(place))
+                spent = sum(seconds for sample, seconds in stretch.seconds.items() if is_meant(sample))
                 points.append((done(stretch.begin) + steps / 2, spent / steps))
         rise, third = slope(points, GROWTH_SIGMAS), len(points) // 3
         if rise is None or not rise.rises or not third:
@@ -124,9 +131,9 @@ class StackSamples:
         return Growth(early, late) if late > 0 and late >= MIN_GROWTH * early else None
 
 
-def _add(table: dict[Place, float], more: dict[Place, float]) -> None:
-    for place, seconds in more.items():
-        table[place] = table.get(place, 0.0) + seconds
+def _add(table: dict[Sample, float], more: dict[Sample, float]) -> None:
+    for sample, seconds in more.items():
+        table[sample] = table.get(sample, 0.0) + seconds
 
 
 # What a report says of them.

@@ -26,7 +26,7 @@ from monitor.model.steps.series import Column
 from monitor.model.steps.span_attribution import ROUNDING, SpanPiece
 from monitor.model.steps.step_intervals import seconds_in_steps
 from monitor.step_blocks import Parts, StepBlock, columns_of, dense_columns, parts_of, row_of, sums
-from trainhooks.protocol.events import Frames, Span, Step
+from trainhooks.protocol.events import Span, Step
 from trainhooks.protocol.limits import MAX_METRICS, OVERFLOW
 
 RESTART = "restart"  # from the last step before an elastic restart to the first one after it
@@ -34,7 +34,6 @@ MAX_PHASES = 200  # names of phases and spans that get a row of their own
 MAX_REASONS = 100
 MAX_SKIPS = 10_000  # skipped steps kept by index: a restart may repeat them
 MAX_ENDS = 500
-MAX_PLACES = 200  # places of stack samples in each phase
 
 
 def add_steps(rank_state: RankState, block: StepBlock, restart: int) -> None:
@@ -350,14 +349,6 @@ def _mark(rank_state: RankState, span: Span) -> None:
     if len(marks) > MAX_MARKS:
         longest = sorted(range(len(marks)), key=lambda place: -marks[place].duration)[: MAX_MARKS // 2]
         marks[:] = [marks[place] for place in sorted(longest)]
-
-
-def add_frames(rank_state: RankState, frames: Frames) -> None:
-    rank_state.samples.take(frames)
-    table = rank_state.frames
-    for where, place, looks in frames.rows:
-        where = where if where in table or len(table) < MAX_PHASES else OVERFLOW
-        count(table.setdefault(where, {}), place, MAX_PLACES, looks)
 
 
 def count(table: dict[str, Any], name: str, limit: int, amount: float = 1) -> str:

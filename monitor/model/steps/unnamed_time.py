@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from monitor.model.report import PhaseRow, Wall
 from monitor.model.state import RankState
-from monitor.model.steps.stack_samples import BETWEEN_STEPS, Growth, Place, SampledPart, UnnamedTime
+from monitor.model.steps.stack_samples import BETWEEN_STEPS, Growth, Sample, SampledPart, UnnamedTime
 from monitor.step_blocks import OTHER
+from trainhooks.protocol.places import Place
 
 # A loop without a loader has no step open between two steps, and its time counts as the next one's: stack samples and
 # seconds meet only in the sum of both.
@@ -26,25 +27,25 @@ def unnamed_time(main: RankState, phases: Sequence[PhaseRow], wall: Wall) -> Unn
     """
     inside = sum(row.mean * row.count for row in phases if row.name == OTHER)
     seconds, stepping = inside + wall.between_steps, wall.stepping
-    places = {place: spent for place, spent in main.samples.seconds.items() if place.where in UNNAMED}
-    looks = sum(main.samples.looks[place] for place in places)
-    total = sum(places.values())
-    enough = MIN_UNANIMOUS_LOOKS if len({place.users for place in places}) == 1 else MIN_LOOKS
+    samples = {sample: spent for sample, spent in main.samples.seconds.items() if sample.phase in UNNAMED}
+    looks = sum(main.samples.looks[sample] for sample in samples)
+    total = sum(samples.values())
+    enough = MIN_UNANIMOUS_LOOKS if len({sample.place.users for sample in samples}) == 1 else MIN_LOOKS
     if looks < enough or total <= 0 or seconds <= 0 or not stepping:
         return None
-    joined: dict[tuple[str, str], list[Place]] = {}
+    joined: dict[Place, list[Sample]] = {}
     calls = main.samples.training_calls()
-    for place in places:
-        line = place.line if place.users in calls else place.users
-        joined.setdefault((line, place.activity), []).append(place)
-    rows = sorted(joined.items(), key=lambda row: -sum(places[place] for place in row[1]))
+    for sample in samples:
+        place = sample.place
+        joined.setdefault(place if place.users in calls else place._replace(library=None), []).append(sample)
+    rows = sorted(joined.items(), key=lambda row: -sum(samples[sample] for sample in row[1]))
     shown, parts = rows[:MAX_PARTS], []
-    shown = [row for row in shown if sum(places[place] for place in row[1]) >= MIN_PART_SHARE * total]
-    for (line, activity), of_line in shown:
-        spent = seconds * sum(places[place] for place in of_line) / total
-        seen = sum(main.samples.looks[place] for place in of_line)
-        part = SampledPart(line, activity or None, spent, spent / stepping, seen)
-        growth = place_growth(main, of_line)
+    shown = [row for row in shown if sum(samples[sample] for sample in row[1]) >= MIN_PART_SHARE * total]
+    for place, of_line in shown:
+        spent = seconds * sum(samples[sample] for sample in of_line) / total
+        seen = sum(main.samples.looks[sample] for sample in of_line)
+        part = SampledPart(str(place), place.activity or None, spent, spent / stepping, seen)
+        growth = sampled_growth(main, of_line)
         if growth is not None:
             part.grows, part.early, part.late = True, growth.early, growth.late
         parts.append(part)
@@ -55,7 +56,7 @@ def unnamed_time(main: RankState, phases: Sequence[PhaseRow], wall: Wall) -> Unn
     return UnnamedTime(seconds, looks, parts)
 
 
-def place_growth(main: RankState, places: Sequence[Place]) -> Growth | None:
-    """Return how the seconds per step in these places grew; None where they did not, or samples are few."""
-    meant = frozenset(places)
+def sampled_growth(main: RankState, samples: Sequence[Sample]) -> Growth | None:
+    """Return how the seconds per step in these samples grew; None where they did not, or samples are few."""
+    meant = frozenset(samples)
     return main.samples.growth(main.pace.done, meant.__contains__)

@@ -12,6 +12,7 @@ from types import CodeType
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from trainhooks.auto.operations.op_flops import Product
+from trainhooks.protocol.places import Line
 
 MAX_FRAMES = 80  # of the stack that are searched for an autograd function or a checkpoint
 _CONTEXTS = ("ctx", "context", "_ctx")  # the first argument of an autograd function's forward
@@ -125,7 +126,7 @@ class Scores:
 
     __slots__ = ("bytes", "flops", "place", "shape", "softmaxed", "used")
 
-    def __init__(self, flops: int, size: int, shape: Tuple[int, int], place: str) -> None:
+    def __init__(self, flops: int, size: int, shape: Tuple[int, int], place: Optional[Line]) -> None:
         self.flops = flops  # forward and backward
         self.bytes = size  # of all tensors that hold it
         self.shape = shape
@@ -150,9 +151,9 @@ class Attention:
         self._count = 0
         self._bytes = 0
         self._length = 0
-        self._place = ""
+        self._place: Optional[Line] = None
 
-    def multiplied(self, found: Product, flops: int, result: Any, factors: List[Any], place: str) -> None:
+    def multiplied(self, found: Product, flops: int, result: Any, factors: List[Any], place: Optional[Line]) -> None:
         """Record a product; `flops` are those of forward and backward."""
         if found.attends:
             self.flops += flops
@@ -186,7 +187,7 @@ class Attention:
             scores.softmaxed = scores.softmaxed or name in _SOFTMAX
             return
 
-    def unfused(self, size: int, length: int, place: str) -> None:
+    def unfused(self, size: int, length: int, place: Line) -> None:
         """Count attention whose scores torch itself writes to memory."""
         if length * length >= MIN_SCORES:
             self._count += 1
@@ -197,7 +198,7 @@ class Attention:
         """Return facts of the scores that were written to memory; None if there were none of at least MIN_SCORES."""
         if not self._count:
             return None
-        return {"count": self._count, "bytes": self._bytes, "length": self._length, "place": self._place}
+        return {"count": self._count, "bytes": self._bytes, "length": self._length, "place": str(self._place)}
 
     def _confirm(self, scores: Scores) -> None:
         """Count scores as attention, once they are multiplied with values."""

@@ -25,7 +25,9 @@ from trainhooks.auto.operations.op_flops import (
     shape_of,
 )
 from trainhooks.device import cuda
+from trainhooks.protocol import calls
 from trainhooks.protocol.limits import clean
+from trainhooks.protocol.places import Line
 from trainhooks.recording import frames
 from trainhooks.signal_errors import pass_on
 
@@ -38,15 +40,12 @@ MAX_FRAMES = 60  # of the stack that are searched for the program's line
 
 # Calls that return a number to the host, or a shape that depends on values: the host waits for the device.
 _WAITING = {
-    **{name: "." + name for name in (
-        "item", "tolist", "cpu", "numpy", "nonzero", "nonzero_numpy", "argwhere", "masked_select", "unique",
-        "_unique2", "unique_dim", "unique_consecutive", "bincount", "is_nonzero", "equal", "allclose",
-    )},
+    **{name: "." + name for name in calls.torch_functions(calls.TORCH_SYNCHRONIZES)},
     "__bool__": "bool()", "__int__": "int()", "__float__": "float()", "__complex__": "complex()",
     "__index__": "index()", "__array__": "numpy()", "__contains__": "in", "__format__": "format()",
     "__repr__": "repr()",
 }  # fmt: skip
-_COPYING = frozenset(("to", "cuda", "cpu", "copy_", "tensor", "as_tensor"))
+_COPYING = calls.torch_functions(calls.TORCH_COPIES)
 INSPECTED = _COPYING.union(_WAITING, ("__getitem__", "__setitem__", "where", "repeat_interleave"))
 
 _OWN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
@@ -60,8 +59,8 @@ class Transfers:
         self._masks = (torch.bool, torch.uint8)
         self._passed = (_OWN, os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)
         self._names: Dict[str, str] = {}
-        self._waits: Dict[Tuple[str, str], int] = {}
-        self._copies: Dict[str, int] = {}  # bytes by place
+        self._waits: Dict[Line, int] = {}
+        self._copies: Dict[Line, int] = {}  # bytes
         self._pin_queries = 0
         self._pageable = 0  # bytes of the queried copies: those from pageable memory, and all (`_queried`)
         self._queried = 0
@@ -96,7 +95,7 @@ class Transfers:
         return True
 
     def _waited(self, call: str) -> None:
-        key = (self.place(), call)
+        key = self.place()._replace(call=call)
         if key in self._waits or len(self._waits) < MAX_PLACES:
             self._waits[key] = self._waits.get(key, 0) + 1
 
@@ -151,8 +150,8 @@ class Transfers:
         if place in self._copies or len(self._copies) < MAX_PLACES:
             self._copies[place] = self._copies.get(place, 0) + _bytes(moved)
 
-    def place(self) -> str:
-        """Return the innermost line outside torch and trainhooks, as `model.py:88`; "?" if there is none."""
+    def place(self) -> Line:
+        """Return the innermost line outside torch and trainhooks; "?" if there is none."""
         frame = sys._getframe(1)
         for _ in range(MAX_FRAMES):
             code = frame.f_code
@@ -162,28 +161,28 @@ class Transfers:
                 if name is None:
                     inside = os.sep.join(path.split(os.sep)[-2:]) if "-packages" + os.sep in path else path
                     name = self._names[path] = inside if inside is not path else frames._short(path)
-                return f"{name}:{frame.f_lineno}"
+                return Line(name, frame.f_lineno or 0)
             if frame.f_back is None:
                 break
             frame = frame.f_back
-        return "?"
+        return Line("?", 0)
 
     def waits(self) -> List[Dict[str, Any]]:
         """Return the calls that wait for the device, the most frequent first."""
         rows = sorted(self._waits.items(), key=lambda row: -row[1])[:MAX_ROWS]
-        return [{"place": f"{place} ({call})", "call": call, "count": count} for (place, call), count in rows]
+        return [{"place": str(line), "call": line.call, "count": count} for line, count in rows]
 
     def copies(self) -> Dict[str, Any]:
         """Return what was copied. The pageable share is that of the first copies."""
         pageable = self.h2d * self._pageable // self._queried if self._queried else 0
-        places = sorted(self._copies, key=lambda place: -self._copies[place])[:MAX_ROWS]
+        lines = sorted(self._copies, key=lambda line: -self._copies[line])[:MAX_ROWS]
         return {
             "h2d": self.h2d,
             "h2d_pageable": pageable,
             "h2d_calls": self.h2d_calls,
             "d2h": self.d2h,
             "d2h_calls": self.d2h_calls,
-            "places": places,
+            "places": [str(line) for line in lines],
         }
 
 
@@ -296,7 +295,7 @@ class Census:
         dtype = self._dtype(factors[0])
         flops = found.flops + backward
         self._by_dtype[dtype] = self._by_dtype.get(dtype, 0) + flops
-        self._attention.multiplied(found, flops, result, factors, self._transfers.place() if found.scores else "")
+        self._attention.multiplied(found, flops, result, factors, self._transfers.place() if found.scores else None)
         if found.shape is not None and _is_misaligned(found.shape, _MULTIPLE.get(dtype)):
             self._misaligned[found.shape] = self._misaligned.get(found.shape, 0) + flops
         if self._transformed():

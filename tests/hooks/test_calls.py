@@ -1,4 +1,4 @@
-"""What a stack sample shows a library doing: threads that really wait there, and names of files and calls."""
+"""What calls and libraries do: threads that really wait there, and names of files and calls."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from trainhooks.protocol import stack_activities
-from trainhooks.protocol.stack_activities import of_call, of_context, of_libraries
+from trainhooks.protocol import calls
+from trainhooks.protocol.calls import does, of_call, of_context, of_libraries
 from trainhooks.recording.frames import PERIODS, Sampler
 
 
@@ -86,9 +86,9 @@ def test_a_sample_says_what_goes_on_there(way: Callable[[Gate], None], activity:
         if sampler.is_due(time.monotonic()):
             sampler.sample(thread.ident, "other")
         frames = sampler.report(time.monotonic(), is_last=True)
-        for (_, place, count), name in zip(frames.rows, frames.activities, strict=True) if frames is not None else ():
-            if way.__name__ == "<lambda>" or f" in {way.__name__}" in place:
-                seen[name] = seen.get(name, 0) + count
+        for _, place, count in frames.rows if frames is not None else ():
+            if way.__name__ in ("<lambda>", place.function):
+                seen[place.activity] = seen.get(place.activity, 0) + count
         time.sleep(0.02)
     gate.open()
     thread.join()
@@ -139,10 +139,8 @@ def test_only_what_is_called_a_lock_is_one() -> None:
 
 def test_a_path_is_that_inside_its_library() -> None:
     library = "/usr/lib/python3.11/"
-    assert stack_activities.inside("/v/lib/python3.11/site-packages/matplotlib/figure.py", (library,)) == (
-        "matplotlib/figure.py"
-    )
-    assert stack_activities.inside("/usr/lib/python3.11/json/encoder.py", (library,)) == "json/encoder.py"
+    assert calls.inside("/v/lib/python3.11/site-packages/matplotlib/figure.py", (library,)) == ("matplotlib/figure.py")
+    assert calls.inside("/usr/lib/python3.11/json/encoder.py", (library,)) == "json/encoder.py"
 
 
 def test_the_loss_functions_of_torch_are_known() -> None:
@@ -187,3 +185,32 @@ def test_samples_of_one_report_stand_for_equally_long() -> None:
         each = (frames.t - frames.begin) / sum(count for _, _, count in frames.rows)
         assert any(abs(each - period) < 0.03 for _, period in PERIODS)
     assert len(reports) >= 10, "what grows shows in a short run"
+
+
+@pytest.mark.parametrize(
+    ("call", "done"),
+    [
+        ("loss.item", calls.SYNCHRONIZES), (".cpu", calls.SYNCHRONIZES | calls.COPIES), ("batch.to", calls.COPIES),
+        ("float", calls.SYNCHRONIZES), ("np.bincount", 0), ("self.net", calls.IS_MODEL), ("time.sleep", calls.WAITS),
+        ("print", calls.LOGS | calls.SYNCHRONIZES), ("logging.info", calls.LOGS), ("wandb.log", calls.LOGS),
+        ("wandb.login", 0), ("run.log_artifact", calls.LOGS), ("json.dump", calls.LOGS), ("logger.save", calls.LOGS),
+        ("np.save", calls.SAVES), ("best.save", 0), ("self.model.save_pretrained", calls.SAVES),
+        ("F.mse_loss", calls.COMPUTES), ("torch.from_numpy", 0), ("torch.load", 0), ("torch.manual_seed", 0),
+        ("logits.softmax", calls.COMPUTES), ("mean", 0), ("x.mul_", calls.COMPUTES),
+        ("torch.cuda.empty_cache", calls.EMPTIES_CACHE), ("subprocess.check_output", calls.RUNS_PROCESS),
+        ("subprocess.Popen", 0), ("self.run", 0), ("", 0),
+    ],
+)  # fmt: skip
+def test_one_table_says_what_a_call_does(call: str, done: int) -> None:
+    assert does(call) & ~(calls.TORCH_SYNCHRONIZES | calls.TORCH_COPIES) == done
+
+
+def test_torch_itself_may_do_what_others_of_that_name_do_not() -> None:
+    assert {"item", "bincount", "is_nonzero"} < calls.torch_functions(calls.TORCH_SYNCHRONIZES)
+    assert "synchronize" not in calls.torch_functions(calls.TORCH_SYNCHRONIZES), "it is no function of a tensor's"
+    assert not does("torch.tensor") & (calls.COPIES | calls.COMPUTES)
+
+
+def test_no_call_is_in_the_table_twice() -> None:
+    names = [name for _, _, names in calls._ROWS for name in names.split()]
+    assert len(names) == len(set(names)) == len(calls._CALLS)

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 
-from tests.bench import dashboard_cost, device_cost, readers_cost, recorder_cost, rivals, zero_code_cost
+from tests.bench import cuda_path_cost, dashboard_cost, device_cost, readers_cost, recorder_cost, rivals, zero_code_cost
 
 
 def main() -> None:
@@ -19,6 +19,7 @@ def main() -> None:
     _show("Hooks, on a training step of about 1 ms", _hooks(10 if short else 80))
     _show("No code changed, on a step of about 1 ms", _hooks(10 if short else 80, "zero_code_cost"))
     _show("The device's lane, on a simulated device (virtual time)", device_cost.measure())
+    _show("The training thread of a CUDA program, on a simulated device", cuda_path_cost.measure(6 if short else 20))
     _show("What `trainmon run` adds to the start of a Python", zero_code_cost.starts(4 if short else 12))
     beside = zero_code_cost.traceml(10 if short else 80)
     _show("TraceML on the same loop" if beside else "TraceML is not installed here: nothing to set beside it.", beside)

@@ -73,47 +73,66 @@ def loop(torch: Any) -> tuple[Any, Callable[..., None]]:
     return model, train
 
 
+class Switch:
+    """Put our functions in place, or torch's own."""
+
+    def __init__(self, torch: Any) -> None:
+        from torch.utils.data import dataloader
+
+        from trainhooks.auto import imports
+
+        scaler = torch.amp.GradScaler
+        self._places = [
+            (torch.autograd, "backward"), (torch.autograd, "grad"), (scaler, "scale"), (scaler, "step"),
+            (dataloader.DataLoader, "__iter__"), (dataloader._BaseDataLoaderIter, "__next__"),
+        ]  # fmt: skip
+        self._theirs = [getattr(owner, name) for owner, name in self._places]
+        imports.install()
+        self._ours = [getattr(owner, name) for owner, name in self._places]
+        module = sys.modules["torch.optim.optimizer"]
+        self._hooks: list[Any] = [module._global_optimizer_pre_hooks, module._global_optimizer_post_hooks]  # type: ignore[attr-defined]
+        assert all(self._hooks)
+        self._held = [dict(each) for each in self._hooks]
+        self._calls: list[tuple[dict[str, Any], Any]] = []
+
+    def found(self, models: list[Any]) -> None:
+        """Take the models whose calls are followed."""
+        from trainhooks.auto.models.model_calls import CALL
+
+        self._name = CALL
+        self._calls = [(vars(model), vars(model).get(CALL)) for model in models]
+        assert all(heard is not None for _, heard in self._calls), "a model was not found"
+
+    def set(self, armed: bool) -> None:
+        for (owner, name), function in zip(self._places, self._ours if armed else self._theirs, strict=True):
+            setattr(owner, name, function)
+        for each, entries in zip(self._hooks, self._held, strict=True):
+            each.clear()
+            each.update(entries if armed else {})
+        for attributes, heard in self._calls:
+            attributes[self._name] = heard if armed else None
+
+
 def measure(pairs: int = PAIRS) -> dict[str, float]:
     """Microseconds a step, by name; run in a process of its own."""
     os.environ.setdefault("TRAINMON_DIR", tempfile.mkdtemp(prefix="trainmon-bench-"))
     import torch
-    from torch.utils.data import dataloader
 
-    from trainhooks.auto import imports
-    from trainhooks.auto.models.model_calls import CALL, MAX_INSPECTED_CALLS
+    from trainhooks.auto.models.model_calls import MAX_INSPECTED_CALLS
 
-    places = [
-        (torch.autograd, "backward"),
-        (torch.autograd, "grad"),
-        (dataloader.DataLoader, "__iter__"),
-        (dataloader._BaseDataLoaderIter, "__next__"),
-    ]
-    theirs = [getattr(owner, name) for owner, name in places]
-    imports.install()
-    ours = [getattr(owner, name) for owner, name in places]
-
+    switch = Switch(torch)
     model, train = loop(torch)
     train([])  # finds the model
-    module = sys.modules["torch.optim.optimizer"]
-    hooks: list[Any] = [module._global_optimizer_pre_hooks, module._global_optimizer_post_hooks]
-    assert all(hooks)
-    held = [dict(each) for each in hooks]
-    heard = vars(model).get(CALL)
-    assert heard is not None, "the model was not found"
+    switch.found([model])
 
-    def with_(functions: list[Any], armed: bool) -> Callable[[list[int]], None]:
+    def with_(armed: bool) -> Callable[[list[int]], None]:
         def run(times: list[int]) -> None:
-            for (owner, name), function in zip(places, functions, strict=True):
-                setattr(owner, name, function)
-            for each, entries in zip(hooks, held, strict=True):
-                each.clear()
-                each.update(entries if armed else {})
-            vars(model)[CALL] = heard if armed else None
+            switch.set(armed)
             train(times)
 
         return run
 
-    bare, armed = with_(theirs, False), with_(ours, True)
+    bare, armed = with_(False), with_(True)
     for _ in range(1 + MAX_INSPECTED_CALLS // STEPS):  # until the hooks have seen what they look for at first only
         bare([])
         armed([])

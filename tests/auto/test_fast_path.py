@@ -25,14 +25,18 @@ def recorded(state: Path, *words: str) -> tuple[str, int]:
     return ended.stdout, int(ended.stderr.split()[-1])
 
 
+KINDS = ("loader", "plain", "tokens", "alone", "accumulating", "scaled", "two")
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["loader", *map(long, ("late", "plain", "tokens"))])
+@pytest.mark.parametrize("late", [(), ("late",)], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", ["1", long("2")])
-def test_both_paths_record_the_same(tmp_path: Path, kind: str, seed: str) -> None:
-    fast, on_path = recorded(tmp_path, "fast", seed, kind)
-    slow, none = recorded(tmp_path, "never", seed, kind)
+def test_both_paths_record_the_same(tmp_path: Path, kind: str, seed: str, late: tuple[str, ...]) -> None:
+    fast, on_path = recorded(tmp_path, "fast", seed, kind, *late)
+    slow, none = recorded(tmp_path, "never", seed, kind, *late)
     assert fast == slow
-    assert (on_path > 50, none) == (True, 0)
+    assert (on_path > (15 if kind == "accumulating" else 50), none) == (True, 0)
 
 
 @pytest.mark.long

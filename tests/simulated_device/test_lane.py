@@ -12,8 +12,7 @@ from tests.hooks.conftest import Told
 from tests.simulated_device import checks
 from tests.simulated_device.plays import Plays
 from tests.simulated_device.workloads import WORKLOADS, anything
-from trainhooks.auto.models.update_checks import CHECKS_AGAIN, FIRST_CHECKS
-from trainhooks.auto.steps.fast_path import MIN_INTERVAL
+from trainhooks.auto.models.update_checks import CHECKS_AGAIN, FIRST_CHECKS, MIN_INTERVAL
 
 SAMPLED = ("healthy", "mixed", "ten-milliseconds", "one-millisecond", "half-a-millisecond", "slow-drift")
 LENGTHS = ("half-a-millisecond", "one-millisecond", "ten-milliseconds", "hundred-milliseconds")
@@ -141,3 +140,29 @@ def test_slow_steps_are_all_timed_and_have_a_loss(play: Plays) -> None:
     times = {event["step"] for event in told.kind("gpu_time") if "seconds" in event}
     assert len(times) >= 25
     assert calls["copy_"] >= 55
+
+
+def test_an_optimizer_may_be_gone_before_the_last_step_ends(play: Plays) -> None:
+    told = play.script(
+        """
+        import gc
+        from tests.simulated_device import begin
+        device, _ = begin()
+        from tests.simulated_device.install import install, place
+        install(device)
+        from trainhooks.auto import imports
+        imports.install()
+        import torch
+        def main():
+            model = torch.nn.Linear(4, 4)
+            optimizer = torch.optim.SGD([place(weight) for weight in model.parameters()], lr=0.1)
+            loader = torch.utils.data.DataLoader(torch.ones(60, 4), batch_size=1)
+            for _, batch in zip(range(45), loader):
+                place(model(batch).square().mean()).backward()
+                optimizer.step()
+                device.host(0.001)
+        main()
+        gc.collect()
+        """
+    )
+    assert told.indices == list(range(1, 46))

@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Optional
 
 from trainhooks.auto import batch_parts, unseen
 from trainhooks.auto.instrumentation import framework, harmless, override, put_facts
-from trainhooks.auto.steps.fast_path import Counts
 from trainhooks.auto.steps.plan import passes
+from trainhooks.auto.steps.step_order import Counts
 from trainhooks.auto.steps.step_tracker import StepTracker
 from trainhooks.device import cuda
 from trainhooks.lane_entries import host_clock

@@ -95,13 +95,6 @@ def _settle(name: str, value: Any) -> Any:
     return on_device(name, value)
 
 
-def loss_of(loss: Any) -> Any:
-    """Return the value of a loss that is not logged; None if reading it would wait or be visible to the program."""
-    if cuda.modes_active():
-        return None
-    return loss.item() if loss.is_cpu else on_device("loss", loss)
-
-
 def on_device(name: str, tensor: Any) -> Optional[Deferred]:
     """Start to copy a CUDA tensor's value to the host; None where it is not copied now, for whatever reason."""
     now = host_clock()

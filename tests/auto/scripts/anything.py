@@ -1,11 +1,13 @@
 """A training with steps of many kinds, and what is recorded of it: JSON without times.
 
 The first word is `fast`, or `never` to keep steps off the fast path; what is recorded must be the same. The second word
-is the seed, the third how the program is made: `loader` (batches as pairs), `plain` (no model in sight), `tokens`, or
-`late` (as `loader`, with steps that end as on a GPU).
+is the seed, the third how the program is made: `loader` (batches as pairs), `plain` (no model in sight), `tokens`,
+`alone` (no loader), `accumulating`, `scaled` (by a loss scaler that now and then skips), or `two` (models). With a
+fourth word, `late`, steps end as on a GPU.
 """
 
 import contextlib
+import itertools
 import json
 import random
 import sys
@@ -17,18 +19,28 @@ from trainhooks import api, session
 from trainhooks.auto import imports
 from trainhooks.auto.instrumentation import framework, phase, span
 from trainhooks.auto.steps import fast_path, parameter_updates
-from trainhooks.lane_entries import STANDARD
 from trainhooks.recording.assembler import Assembler
 from trainhooks.recording.batch_assembler import BatchAssembler
 from trainhooks.recording.step_annotations import ProcessState
 from trainhooks.recording.step_blocks import PlainStep
 
-way, seed, kind = sys.argv[1:]
+way, seed, kind, *late = sys.argv[1:]
 chance = random.Random(int(seed))
 if way == "never":
     fast_path.FastPath.arm = lambda *_: None
+on_path = 0
+end_step = fast_path.FastPath.end_step
+
+
+def ended(path, t):
+    global on_path
+    on_path += 1
+    end_step(path, t)
+
+
+fast_path.FastPath.end_step = ended
 session.Session.start = lambda _: None  # nothing is recorded: the lane is looked at here
-if kind == "late":
+if late:
     record_step = parameter_updates.Optimizers.record_step
 
     def on_gpu(self, key, optimizer):
@@ -47,13 +59,34 @@ del first
 call = (lambda x: hidden[0](x)) if kind == "plain" else hidden[0]
 optimizer = torch.optim.SGD(hidden[0].parameters(), lr=1e-2)
 critic = torch.nn.Linear(4, 1)
+head = torch.nn.Linear(4, 4)
+if kind == "two":
+    optimizer.add_param_group({"params": head.parameters()})
+
+
+class Scaler(torch.amp.GradScaler):
+    """On the CPU, without the kernels that look for what is not finite: it skips at random."""
+
+    def _unscale_grads_(self, optimizer, *_):
+        return {None: torch.tensor(float(chance.random() < 0.1))}
+
+    def _maybe_opt_step(self, optimizer, state, *args, **kwargs):
+        skips = sum(each.item() for each in state["found_inf_per_device"].values())
+        return None if skips else optimizer.step(*args, **kwargs)
+
+    def update(self):
+        self._per_optimizer_states.clear()
+
+
+scaler = Scaler("cpu", init_scale=2.0)
 if kind == "tokens":
     data = [{"input_ids": torch.randint(0, 50, (2 + i % 3, 5 + i % 4))} for i in range(12)]
     loader = DataLoader(data, batch_size=None)
 elif kind == "plain":
     loader = DataLoader(torch.randn(27, 4), batch_size=4)
 else:
-    loader = DataLoader([(torch.randn(4), i) for i in range(27)], batch_size=4)
+    size = 2 if kind == "accumulating" else 4
+    loader = DataLoader([(torch.randn(4), i) for i in range(27)], batch_size=size)
 validation = DataLoader(torch.randn(6, 4) if kind != "tokens" else torch.zeros(6, 3, dtype=torch.long), batch_size=2)
 others = []
 
@@ -63,7 +96,28 @@ def inputs(batch):
 
 
 def loss_of(batch):
-    return call(inputs(batch)).square().mean()
+    made = call(inputs(batch))
+    return (head(made) if kind == "two" else made).square().mean()
+
+
+def usual(batches):
+    """A step that most others are like."""
+    for batch in batches:
+        loss = loss_of(batch) / (3 if kind == "accumulating" else 1)
+        (scaler.scale(loss) if kind == "scaled" else loss).backward()
+    if kind == "scaled":
+        scaler.step(optimizer)
+        scaler.update()
+    else:
+        optimizer.step()
+    optimizer.zero_grad()
+
+
+def fetched(batch, following):
+    """The batches of a step."""
+    yield batch
+    for _ in range(2 if kind == "accumulating" else 0):
+        yield from itertools.islice(following, 1)
 
 
 def evaluate():
@@ -149,14 +203,12 @@ ODD = (
     "in training mode", "without a batch",
 )  # fmt: skip
 for _ in range(24):
-    for batch in loader:
+    following = iter(list(loader) if kind == "alone" else loader)
+    for batch in following:
         if chance.random() < 0.12:
             odd(chance.choice(ODD), batch)
         else:
-            loss = loss_of(batch)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            usual(fetched(batch, following))
         if chance.random() < 0.01:
             break
     if chance.random() < 0.3:
@@ -164,7 +216,6 @@ for _ in range(24):
 framework.tracker.finish()
 
 entries = session._session.lanes[0].entries
-on_path = sum(entry[0] == STANDARD for entry in entries)
 assembler = Assembler(ProcessState(), "main", True)
 batches = BatchAssembler(assembler)
 while entries:
@@ -174,8 +225,8 @@ TIMES = ("t", "start", "duration", "own")
 for event in assembler.events:
     if isinstance(event, PlainStep):
         event = event.as_event()
-    if not {"forwards", "plan"}.isdisjoint(event.get("facts", ())):
-        continue  # repeated calls and loops are looked for in the slow path alone
+    if not {"forwards", "plan", "updates"}.isdisjoint(event.get("facts", ())):
+        continue  # repeated calls, loops and updates are looked for in the slow path alone
     if "passes" in event.get("facts", ()):
         continue  # reported once a second
     recorded = {name: value for name, value in event.items() if name not in TIMES}

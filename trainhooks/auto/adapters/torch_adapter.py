@@ -40,6 +40,7 @@ from trainhooks.auto.steps import (
     parameter_updates,
     plan,
     step_loss,
+    step_order,
     step_tracker,
 )
 from trainhooks.auto.steps.step_tracker import StepTracker
@@ -54,7 +55,7 @@ OWN_HANDLE = -1  # the id of our hooks of all optimizers; torch's begin at 0
 
 # Modules that run on the training thread and must not become part of a compiled graph.
 _NOT_COMPILED = (
-    sys.modules[__name__], step_tracker, step_loss, open_step, parameter_updates, fast_path, data_loading,
+    sys.modules[__name__], step_tracker, step_loss, step_order, open_step, parameter_updates, fast_path, data_loading,
     model_calls, model_copies, time_limits, module_parts, batch_parts, own_decoding, unseen, program_facts,
     op_attention, op_census, op_flops, op_inspection, update_checks, pass_checks, gradient_sync, sparse_rows,
     generator_weights, plan, loop_bounds, loop_numbers, counted_loops, rollouts, environments, instrumentation,
@@ -144,7 +145,8 @@ def _wrap_gradients(torch: Any, tracker: StepTracker, models: Models, is_traced:
             tracker.backward_begins(loss if is_one else None, host_clock())
             if is_one and tracker.optimizers.none:
                 _find_models(tracker, models, loss)
-            harmless(tracker.checks.backward_begins, loss if is_one else None, args, kwargs)
+            if tracker.checks.left:
+                harmless(tracker.checks.backward_begins, loss if is_one else None, args, kwargs)
         except Exception:  # a tensor of a foreign class may raise anything
             tracker.fail()
         return True
@@ -202,9 +204,12 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, models: Models, is_traced
             return
         try:
             path.leave()
+            if id(optimizer) not in models.settled:
+                tracker.checks.arm(host_clock())  # another training begins, or another part of this one
             models.steps(optimizer)
-            harmless(tracker.checks.optimizer_begins, optimizer)
-            harmless(plan.optimizer_begins)
+            if tracker.checks.left:
+                harmless(tracker.checks.optimizer_begins, optimizer)
+                harmless(plan.optimizer_begins)
             tracker.optimizer_begins(id(optimizer), host_clock())
         except Exception:  # as above
             tracker.fail()
@@ -214,7 +219,8 @@ def _hook_optimizers(torch: Any, tracker: StepTracker, models: Models, is_traced
             return
         try:
             path.leave()
-            harmless(tracker.checks.optimizer_ends, optimizer, program_facts.known.model)
+            if tracker.checks.left:
+                harmless(tracker.checks.optimizer_ends, optimizer, program_facts.known.model)
             tracker.optimizer_ends(id(optimizer), optimizer, host_clock())
         except Exception:  # an optimizer of a foreign class may lack anything
             tracker.fail()
@@ -237,21 +243,26 @@ def _register(register: Callable[..., Any], module: Any, place: str, hook: Calla
 def _wrap_scaler(torch: Any, tracker: StepTracker, is_compiling: Check) -> None:
     scaler = torch.amp.grad_scaler.GradScaler if hasattr(torch.amp, "grad_scaler") else torch.cuda.amp.GradScaler
     run = scaler.step
+    path = tracker.fast_path
 
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or tracker.silent or get_ident() != tracker.thread or not getattr(self, "_enabled", True):
             return run(self, optimizer, *args, **kwargs)
         key = id(optimizer)
-        tracker.fast_path.leave()
         before = tracker.entered
-        tracker.scaler_begins(key, host_clock())
+        if not path.scaler_begins(key):
+            path.leave()
+            tracker.scaler_begins(key, host_clock())
         try:
             result = run(self, optimizer, *args, **kwargs)
         except BaseException as error:
+            path.leave()
             tracker.nested.clear()
             unseen.in_traceback(error)
             raise
-        tracker.scaler_ends(key, optimizer, tracker.entered > before, host_clock())
+        if not path.scaler_ends():
+            path.leave()
+            tracker.scaler_ends(key, optimizer, tracker.entered > before, host_clock())
         return result
 
     run_scale, tensor = scaler.scale, torch.Tensor
@@ -260,8 +271,8 @@ def _wrap_scaler(torch: Any, tracker: StepTracker, is_compiling: Check) -> None:
         is_ours = not tracker.silent and get_ident() == tracker.thread and getattr(self, "_enabled", True)
         if type(outputs) is tensor and not is_compiling() and is_ours:
             try:
-                if outputs.numel() == 1 and not cuda.modes_active():
-                    tracker.fast_path.leave()
+                if outputs.numel() == 1 and not cuda.modes_active() and not path.loss_scaled(outputs):
+                    path.leave()
                     tracker.loss_scaled(outputs)
             except Exception:  # as above
                 tracker.fail()

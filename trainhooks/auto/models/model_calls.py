@@ -22,6 +22,7 @@ from trainhooks.auto.models.model_copies import ModelCopies
 from trainhooks.auto.models.module_parts import parameters, parts
 from trainhooks.auto.operations.op_inspection import inspection
 from trainhooks.auto.rl.own_decoding import CACHES, OwnDecoding
+from trainhooks.auto.steps.step_order import ODD
 from trainhooks.auto.steps.step_tracker import StepTracker
 from trainhooks.lane_entries import host_clock
 
@@ -301,7 +302,7 @@ class _ModelCalls:
 
     def follow(self, module: Any) -> None:
         is_compiling = self._torch.compiler.is_dynamo_compiling
-        called = self._tracker.fast_path.model_call(module, self._repeated, is_compiling, self._begins)
+        called = self._tracker.fast_path.model_call(module, self._repeated, self._inputs, is_compiling, self._begins)
         # To script a module or a copy of it, torch would try to understand this annotation of what its dict holds.
         getattr(self._torch.nn.Module, "__annotations__", {}).pop(CALL, None)
         vars(module)[CALL] = _Unsaved(called)
@@ -316,28 +317,28 @@ class _ModelCalls:
         if self._torch.compiler.is_compiling():  # torch.export calls it, on tensors that hold nothing
             return None
         fast_path.leave()
-        modes = tracker.checks.modes
+        checks = tracker.checks
         if not module.training:
             if tracker.grads_wanted():
-                modes.called_in_eval(module)
-        elif modes.pending or not modes.seen_training:
-            tracker.checks.evaluation_over()
+                checks.modes.called_in_eval(module)
+        elif checks.modes.pending or (checks.left and not checks.modes.seen_training):
+            checks.evaluation_over()
         call: Callable[..., Any] = module._call_impl
         t = host_clock()
         is_counted = tracker.forward_begins(module.training, t)
         if not tracker.called and not tracker.grads_wanted():
             harmless(self._called_without_grad, args, kwargs, t)
-        leads = tracker.called and self._leads(self._key)
-        tracker.leading_calls += leads
-        if is_counted and leads:
-            tracker.count(harmless(self._counts, kwargs if "input_ids" in kwargs else args))
         if tracker.called:
+            leads = self._leads(self._key)
+            if is_counted and leads:
+                tracker.count(harmless(self._inputs, args, kwargs))
             self._called.add(self._key)
-            tracker.checks.syncs.called(module)
+            if checks.left:
+                checks.syncs.called(module)
             if inspection.due(module, tracker.began):
                 call = inspection.call_for(self._torch, module)
-            if inspection.done:
-                fast_path.model = self._key
+            place = self._key if leads else -self._key
+            tracker.takes_call(place if inspection.done else ODD, leads)
         if self._repeated.calls < MAX_INSPECTED_CALLS:
             given = args[0] if args else kwargs.get("input_ids")
             tensor = self._torch.Tensor
@@ -348,6 +349,9 @@ class _ModelCalls:
                 else:
                     self._repeated.looked(given, others)
         return call
+
+    def _inputs(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        return self._counts(kwargs if "input_ids" in kwargs else args)
 
     def _called_without_grad(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], t: int) -> None:
         given = args[0] if args else kwargs.get("input_ids")

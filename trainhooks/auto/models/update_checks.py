@@ -1,6 +1,6 @@
 """Check on some of the steps whether they can train: gradients and their zeroing, learning rates, the model's mode.
 
-Only steps that the step tracker records are checked: the first ones, and two in a row each second. Versions and
+The first steps are checked, and two in a row each second; in all others nothing of this is called. Versions and
 addresses of tensors are compared; no tensor is kept, and none is waited for. A finding is reported when its count has
 doubled, so a run that trains as it should reports nothing.
 """
@@ -19,6 +19,9 @@ from trainhooks.auto.models.unused_gradients import UnusedGradients
 from trainhooks.device import cuda, deferred
 from trainhooks.lane_entries import NANOSECOND, host_clock
 
+# Nanoseconds between two begins of checks: a part of the time since the first ones, within these bounds, so that short
+# runs are checked, too.
+MIN_INTERVAL, MAX_INTERVAL, INTERVAL_PART = 50_000_000, 1_000_000_000, 20
 FIRST_CHECKS = 20  # steps of the start, of which all are checked
 CHECKS_AGAIN = 2  # in a row: what happens to gradients between two steps shows in the second one
 FIRST_REPORT = 8  # times that something was found; and again whenever that has doubled
@@ -37,16 +40,19 @@ class UpdateChecks:
     """The checks of one training thread.
 
     Attributes:
-        left: steps that the tracker is to record off the fast path.
+        due: when steps are to be checked again.
+        left: steps from now on that are checked; the tracker records them off the fast path.
         modes: what mode the model is called in.
         syncs: averages of gradients over ranks within an accumulation.
     """
 
-    __slots__ = ("_kind", "_optimizers", "_published", "_retained", "_since", "_table", "_unused", "left", "modes",
-                 "syncs")  # fmt: skip
+    __slots__ = ("_first", "_kind", "_optimizers", "_published", "_retained", "_since", "_table", "_unused", "due",
+                 "left", "modes", "syncs")  # fmt: skip
 
     def __init__(self) -> None:
         self.left = FIRST_CHECKS
+        self.due = 0
+        self._first = 0  # when the first steps had been checked
         self.modes = EvalModeWatch()
         self.syncs = GradientSyncs()
         self._retained = RetainedGraphs()
@@ -59,23 +65,28 @@ class UpdateChecks:
 
     # Which steps are checked
 
-    def step_ended(self, has_rollouts: bool) -> None:
-        """Count a step that the tracker recorded; `has_rollouts`: the model is called without gradients before each."""
-        if self.left:
-            self.left -= 1
+    def step_ended(self, t: int, has_rollouts: bool) -> None:
+        """Count a checked step that ended at `t`; `has_rollouts`: the model is called without gradients before each."""
+        self.left -= 1
         if has_rollouts and "rollouts" not in self._table:
             self._put("rollouts", True)
-
-    def due(self) -> None:
-        """Check the next steps, too."""
-        self.left = CHECKS_AGAIN
-
-    def pause(self) -> None:
-        """Forget what is only known of the last step: the next ones are not seen."""
+        if self.left:
+            return
+        if self._first and t >= self.due:  # steps are long: all of them are checked
+            self.arm(t)
+            return
+        if not self._first:
+            self._first, self.due = t, t + MIN_INTERVAL
+        # What is only known of the last step is forgotten: the next ones are not seen.
         for known in self._optimizers.values():
             known.forget_step()
         self._retained.forget_step()
         self.syncs.forget_step()
+
+    def arm(self, t: int) -> None:
+        """Check the next steps from `t` on."""
+        self.left = max(self.left, CHECKS_AGAIN)
+        self.due = t + min(MAX_INTERVAL, max(MIN_INTERVAL, (t - self._first) // INTERVAL_PART))
 
     # Gradients
 
@@ -92,10 +103,6 @@ class UpdateChecks:
         all_known = len(optimizers) < MAX_OPTIMIZERS and None not in optimizers
         if all_known and self._unused.backward_begins(loss, args, kwargs, optimizers):
             self._put("unused_gradients", self._unused.facts)
-
-    def gradient_begins(self) -> None:
-        """Note that gradients are computed, in whatever way."""
-        self.modes.gradient_begins()
 
     def gradients_asked(self) -> None:
         """Note gradients that go to the program instead of to the parameters: of what graph is unknown."""

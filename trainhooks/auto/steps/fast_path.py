@@ -1,9 +1,9 @@
-"""The fast path: one fetch, one model call, one backward pass, one step of the only optimizer, in this order.
+"""The fast path: a step whose calls come in the same order as those of the step before.
 
-Most steps of most trainings are of this kind. After one of them, the next is recorded here, by a stage and a time at
-each boundary, and put as a single entry at its end; the step tracker is not called. As soon as anything else happens,
-the calls recorded so far are replayed to the tracker, and the step continues there. So only the tracker defines what a
-step is; this path only detects when it does not apply.
+The step tracker notes the order in which a step fetches, calls its models, computes gradients and updates. Of the next
+steps only the time of each call is recorded here, and the whole step is put at its end; the tracker is not called. As
+soon as anything else happens, the calls recorded so far are replayed to the tracker, and the step continues there. So
+only the tracker defines what a step is; this path only detects when it does not apply.
 
 The wrappers made here are called in place of torch's functions. They check and change the state inline, not by methods:
 in a step of a millisecond every further call is measurable.
@@ -14,48 +14,32 @@ from __future__ import annotations
 import sys
 import weakref
 from threading import get_ident
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 from trainhooks import session
 from trainhooks.auto import unseen
-from trainhooks.auto.instrumentation import framework
+from trainhooks.auto.instrumentation import framework, harmless
+from trainhooks.auto.steps.step_order import (
+    BACKWARD,
+    BACKWARD_ENDED,
+    CALLED,
+    FETCH,
+    FETCHED,
+    ODD,
+    OFF,
+    OPTIMIZER,
+    OPTIMIZER_ENDED,
+    SCALER,
+    SCALER_ENDED,
+    Counts,
+    StepOrder,
+    is_served,
+)
 from trainhooks.device import deferred
-from trainhooks.lane_entries import SPAN, STANDARD, Lane, host_clock
+from trainhooks.lane_entries import SPAN, Lane, host_clock
 from trainhooks.signal_errors import pass_on
 
-Counts = Tuple[Optional[int], Optional[int], Optional[int]]  # tokens, padded tokens, samples
 Call = Callable[..., Any]
-
-# The stage of the open step. The order matters: a later stage has all the times of the earlier ones.
-(
-    OFF,  # nothing is recorded here
-    FETCHING,
-    FETCHED,
-    IN_FORWARD,
-    AFTER_FORWARD,
-    IN_BACKWARD,
-    AFTER_BACKWARD,
-    IN_OPTIMIZER,
-    AFTER_OPTIMIZER,  # a GPU may still be working: the step ends with the next event
-    BETWEEN_STEPS,
-) = range(10)
-# Nanoseconds between two calls of the tracker's `on_step_end`, which rarely has news, and between checked steps: a part
-# of the time since the first such step, within these bounds, so that short runs are checked, too.
-MIN_INTERVAL, MAX_INTERVAL, INTERVAL_PART = 50_000_000, 1_000_000_000, 20
-
-# By stage: the open phase, and the attribute with the time when it (or the step) was entered.
-_OPEN: Tuple[Tuple[Optional[str], str], ...] = (
-    (None, "_began"),
-    ("data", "_began"),
-    (None, "_fetched"),
-    ("forward", "_forward_began"),
-    (None, "_forward_ended"),
-    ("backward", "_backward_began"),
-    (None, "_backward_ended"),
-    ("optimizer", "_optimizer_began"),
-    (None, "_optimizer_ended"),
-    (None, "_began"),
-)
 
 
 def _yes() -> bool:
@@ -63,25 +47,22 @@ def _yes() -> bool:
 
 
 class FastPath:
-    """The open step's state on the fast path: its stage and times, in nanoseconds of the host clock.
+    """The open step's state on the fast path: the times of its calls so far, in nanoseconds of the host clock.
 
     Only this module changes it. Others read its properties, and call `arm`, `leave` and `stop`.
 
     Attributes:
-        model: the id of the model whose call is the forward pass; None if its calls are not observed.
         replaying: whether recorded calls are being replayed to the tracker.
     """
 
     __slots__ = (
-        "_backward_began", "_backward_ended", "_before_backward", "_began", "_counts", "_fetched", "_first",
-        "_forward_began", "_forward_ended", "_iterator", "_lane", "_last", "_loss", "_news_due", "_on_gpu",
-        "_optimizer", "_optimizer_began", "_optimizer_ended", "_put", "_stage", "_thread", "_tracker",
-        "model", "replaying",
+        "_backwards", "_began", "_calls", "_counts", "_counts_inputs", "_entries", "_iterator", "_lags", "_lane",
+        "_last", "_next", "_on_gpu", "_optimizer", "_order", "_scaled", "_starts", "_thread", "_times", "_tracker",
+        "replaying",
     )  # fmt: skip
 
     def __init__(self, tracker: Any) -> None:
         self._tracker = tracker
-        self.model: Optional[int] = None
         self.replaying = False
 
     def restart(self, lane: Lane) -> Call:
@@ -90,26 +71,29 @@ class FastPath:
         Returns:
             The `put` for all other callers: it puts what was recorded here before their entries.
         """
-        self._stage = OFF
+        self._next = OFF  # the call that is expected; OFF: nothing is recorded here
         self._thread = thread = get_ident()
         self._lane = lane
-        self._put = lane.entries.append  # not the lane's `put`: a step that is timed on the device leaves this path
-        self._news_due = self._iterator = 0
-        self._first = 0  # when a step ended here first
+        self._entries = lane.entries  # not the lane's `put`: a step that is timed on the device leaves this path
+        self._order: Optional[StepOrder] = None
+        self._calls: Tuple[int, ...] = ()  # its calls, and the first one once more
+        self._counts_inputs = False  # those of models are counted; else batches
         self._optimizer: Optional[int] = None  # its id
+        self._on_gpu = False  # its parameters are: it may still be working, so a step ends with the next event
+        self._lags = False  # the tracker's step ends so
+        self._starts = False  # the next call begins a step
         self._last: Optional[int] = None  # when the last step here ended; None: the tracker ended the last one
-        self._before_backward = AFTER_FORWARD  # the stage from which a backward pass may begin
-        self._on_gpu = False  # whether the optimizer's parameters are
-        self._began = self._fetched = self._forward_began = self._forward_ended = 0
-        self._backward_began = self._backward_ended = self._optimizer_began = self._optimizer_ended = 0
-        self._counts: Optional[Counts] = None
-        self._loss: Any = None  # a number, or one on its way from a GPU
+        self._began = self._iterator = self._backwards = 0  # of the open step, as all that follows
+        self._scaled = 0  # whether the optimizer's step in that of a scaler began (1), and ended (2)
+        self._times: List[int] = []
+        self._counts: List[Optional[Counts]] = []  # of its batches, or its inputs
         lane.live = self
 
         def put(entry: Tuple[Any, ...]) -> None:
             if get_ident() == thread == self._thread:
-                if self._stage:
+                if self._times or self._lags:
                     self.leave()
+                self._tracker.order.append(ODD)
                 if entry[0] == SPAN:
                     self._tracker.span_begins(entry[1])
             lane.put(entry)
@@ -119,138 +103,136 @@ class FastPath:
     # For the tracker and the hooks
 
     @property
-    def is_armed(self) -> bool:
-        """Return whether steps are recorded here."""
-        return self._stage != OFF
-
-    @property
     def in_fetch(self) -> bool:
         """Return whether a fetch is under way here."""
-        return self._stage == FETCHING
+        return self._next == FETCHED
 
     @property
     def in_part(self) -> bool:
         """Return whether a model call or a backward pass is under way here, which other calls are part of."""
-        return self._stage in (IN_FORWARD, IN_BACKWARD)
+        return self._next in (CALLED, BACKWARD_ENDED)
 
     @property
     def in_backward(self) -> bool:
         """Return whether a backward pass is under way here."""
-        return self._stage == IN_BACKWARD
+        return self._next == BACKWARD_ENDED
 
     def arm(self) -> None:
-        """Expect a standard step next, if the step that just ended in the tracker was one."""
+        """Expect the next step to be like the tracker's last one, which has ended, or lags on a GPU."""
         tracker = self._tracker
         optimizer = tracker.optimizers.only
-        if optimizer is None or tracker.fetches != 1 or tracker.backwards != 1 or tracker.forwards > 1:
+        calls = tuple(tracker.order)
+        if optimizer is None or not is_served(calls) or not (tracker.loader_counts or not tracker.fetches):
             return
-        if not tracker.loader_counts or tracker.calls_without_grad or tracker.skips or tracker.loss.scaled:
+        if tracker.calls_without_grad or tracker.skips or tracker.no_grad_streak or tracker.rollout_streak:
             return
         if tracker.pending_batches or tracker.nested or tracker.manual_update is not None:
             return
         if framework.logs_loss or framework.counts_batches or framework.open_evaluations or framework.open_phases:
             return
-        if tracker.sees_model and self.model is None:
-            return
-        tracker.checks.pause()
+        if calls != self._calls[:-1]:
+            self._order, self._calls = StepOrder(calls), (*calls, calls[0])
+        self._counts_inputs = not tracker.loader_counts
         self._optimizer = optimizer
-        self._on_gpu = tracker.optimizers.only_on_cpu != optimizer
-        self._before_backward = AFTER_FORWARD if tracker.sees_model else FETCHED
+        self._on_gpu = self._lags = tracker.open
         self._last = None
-        self._forward_ended = 0  # stays so where no call is observed: forward then lasts until the backward pass
-        self._stage = BETWEEN_STEPS
+        self._times, self._counts = [], []
+        self._starts = True
+        self._next = calls[0]
 
-    def fetch_begins(self, iterator: int, t: int) -> bool:
-        """Begin a step with its fetch; a previous step that waited for a GPU ends now.
+    def _begins(self, t: int) -> bool:
+        """Begin a step at `t`; a previous step that waited for a GPU ends now.
 
         Returns:
-            Whether the step is recorded here; a step that is timed on the device is not.
+            Whether the step is recorded here; one that is timed on the device, or checked, is not.
         """
-        if self._stage == AFTER_OPTIMIZER:
-            self.end_step(self._optimizer_ended, t)
-            if self._stage == OFF:
-                return False
+        if self._lags:
+            self._lags = False
+            self._tracker.end(t)
+            if self._tracker.checks.left:
+                self._next = OFF
+        elif self._times:
+            self.end_step(t)
+        if self._next == OFF:
+            return False
         device = session.device
         if device.watching and not device.skips_step(self._lane):
             self.leave()
             return False
         if deferred.waiting:
-            deferred.poll(self._put)
-        self._began = t
-        self._iterator = iterator
-        self._stage = FETCHING
+            deferred.poll(self._entries.append)
+        # Without a fetch, a step begins where the last one ended.
+        self._began = t if self._on_gpu or self._calls[0] == FETCH else self._last or self._tracker.last or t
+        self._backwards = self._scaled = 0
+        self._starts = False
         return True
 
-    def end_step(self, optimizer_ended: int, t: int) -> None:
-        """End the step at `t`; its optimizer's step ended at `optimizer_ended`."""
-        self._put(
-            (
-                STANDARD,
-                self._began,
-                self._fetched,
-                self._forward_began,
-                self._forward_ended or self._backward_began,
-                self._backward_began,
-                self._backward_ended,
-                self._optimizer_began,
-                optimizer_ended,
-                t,
-                self._loss,
-                self._counts,
-            )
-        )
+    def end_step(self, t: int) -> None:
+        """End the step, all of whose calls are made, at `t`."""
+        tracker, order, times, counts = self._tracker, self._order, self._times, self._counts
+        assert order is not None
+        self._times, self._counts = [], []
+        loss = None if tracker.loss.value is None else tracker.loss.of_step(self._backwards, order.batches, 1)
+        tracker.loss.step_ends()
+        self._entries.extend(order.entries(self._began, times, counts, loss, t))
         self._last = t
-        self._stage = BETWEEN_STEPS
-        if t >= self._news_due:
-            self._first = self._first or t
-            self._news_due = t + min(MAX_INTERVAL, max(MIN_INTERVAL, (t - self._first) // INTERVAL_PART))
-            if self._tracker.on_step_end is not None:
-                self._tracker.on_step_end(self._put, False)
-            self._tracker.checks.due()
+        if t >= tracker.checks.due:
+            if tracker.on_step_end is not None:
+                tracker.on_step_end(self._entries.append, False)
+            tracker.checks.arm(t)
             self.leave()
 
     def stop(self) -> None:
         """Drop what is recorded here. Called from any thread."""
-        self._stage = OFF
+        self._next = OFF
 
     def leave(self) -> None:
         """Hand the open step over to the tracker: replay what was recorded so far."""
-        stage, self._stage = self._stage, OFF
-        if stage == OFF:
+        expected, self._next = self._next, OFF
+        if expected == OFF:
             return
         tracker = self._tracker
         if self._last is not None:
             tracker.last, self._last = self._last, None
-        if stage == BETWEEN_STEPS:
+        times, self._times = self._times, []
+        if not times:
             return
-        if stage < IN_BACKWARD:
-            self._loss = None  # the last step's
         grads_wanted, tracker.grads_wanted = tracker.grads_wanted, _yes  # True: else this path would not have applied
         self.replaying = True
         try:
-            self._replay(stage, tracker)
+            self._replay(times, tracker)
         finally:
             self.replaying = False
             tracker.grads_wanted = grads_wanted
 
-    def _replay(self, stage: int, tracker: Any) -> None:
-        tracker.fetch_begins(self._iterator, self._began)
-        if stage >= FETCHED:
-            tracker.fetch_ends(self._iterator, self._counts, self._fetched)
-        if stage >= IN_FORWARD and self._before_backward == AFTER_FORWARD:
-            tracker.forward_begins(True, self._forward_began)
-            tracker.leading_calls += tracker.called
-            if stage >= AFTER_FORWARD:
-                tracker.forward_ends(self._forward_ended)
-        if stage >= IN_BACKWARD:
-            tracker.backward_begins(None, self._backward_began)
-            tracker.loss.value = self._loss
-        if stage >= AFTER_BACKWARD:
-            tracker.backward_ends(self._backward_ended)
-        if stage >= IN_OPTIMIZER:
-            tracker.optimizer_begins(self._optimizer, self._optimizer_began)
-        if stage >= AFTER_OPTIMIZER:
-            tracker.optimizer_ends(self._optimizer, None, self._optimizer_ended)
+    def _replay(self, times: List[int], tracker: Any) -> None:
+        optimizer = self._optimizer
+        counts = iter(self._counts)
+        for call, t in zip(self._calls, times):
+            if call == FETCH:
+                tracker.fetch_begins(self._iterator, t)
+            elif call == FETCHED:
+                tracker.fetch_ends(self._iterator, next(counts, None), t)
+            elif call == CALLED:
+                tracker.forward_ends(t)
+            elif call == BACKWARD:
+                tracker.backward_begins(None, t)  # its loss has been taken
+            elif call == BACKWARD_ENDED:
+                tracker.backward_ends(t)
+            elif call == OPTIMIZER:
+                tracker.optimizer_begins(optimizer, t)
+            elif call == SCALER:
+                tracker.scaler_begins(optimizer, t)
+                if self._scaled:
+                    tracker.optimizer_begins(optimizer, t)
+                if self._scaled > 1:
+                    tracker.optimizer_ends(optimizer, None, t)
+            elif call == OPTIMIZER_ENDED:
+                tracker.optimizer_ends(optimizer, None, t)
+            elif call == SCALER_ENDED:
+                tracker.scaler_ends(optimizer, None, True, t)
+            elif tracker.model_called(call, t):
+                tracker.count(next(counts, None))
 
     def open(self) -> Optional[Tuple[int, Optional[str], int]]:
         """Return when the open step began, its open phase, and when that was entered, for the background thread.
@@ -258,13 +240,9 @@ class FastPath:
         Returns:
             None if no step is open here; the phase is None between two phases.
         """
-        stage = self._stage
-        if stage == FETCHED == self._before_backward:  # model calls are not observed
-            stage = IN_FORWARD
-        phase, since = _OPEN[stage]
-        if phase is None and since == "_began":
-            return None
-        return self._began, phase, getattr(self, since)
+        order, began = self._order, self._began
+        phase = None if self._next == OFF or order is None else order.open_phase(self._times)
+        return None if phase is None else (began, *phase)
 
     # The wrappers. Each checks whether this path applies; if not, it calls one of the caller's functions.
 
@@ -287,20 +265,22 @@ class FastPath:
         grads_wanted = tracker.grads_wanted
 
         def __next__(iterator: Any) -> Any:
-            is_slow = self._stage < AFTER_OPTIMIZER or get_ident() != self._thread or not grads_wanted()
-            if not is_slow:
-                if self._stage == BETWEEN_STEPS:  # on the CPU
-                    self._began = host_clock()
-                    self._iterator = id(iterator)
-                    self._stage = FETCHING
-                else:
-                    is_slow = not self.fetch_begins(id(iterator), host_clock())
+            t = host_clock()
+            is_fast = (
+                self._next == FETCH
+                and get_ident() == self._thread
+                and grads_wanted()
+                and (self._begins(t) if self._starts else id(iterator) == self._iterator)
+            )
             try:
-                if is_slow:
+                if not is_fast:
                     return slow_next(iterator)
+                self._iterator = id(iterator)
+                self._times.append(t)
+                self._next = FETCHED
                 batch = fetch(iterator)
             except BaseException as error:
-                if not is_slow:
+                if is_fast:
                     fetch_fails(iterator)
                 unseen.in_traceback(error)
                 raise
@@ -309,13 +289,15 @@ class FastPath:
 
         def fetched(iterator: Any, batch: Any) -> None:
             try:
-                if self._stage != FETCHING:
+                if self._next != FETCHED:
                     tracker.fetch_ends(id(iterator), counts(batch), host_clock())
                     inspect(batch)  # the first batches come this way
                     return
-                self._fetched = self._forward_began = host_clock()  # forward begins here if no model is observed
-                self._counts = found = counts(batch)
-                self._stage = FETCHED
+                times = self._times
+                times.append(host_clock())
+                found = counts(batch)
+                self._counts.append(found)
+                self._next = self._calls[len(times)]
                 if found is None:  # the tracker counts the model's inputs instead
                     self.leave()
             except Exception:  # a batch may be of any class, with any faults
@@ -323,7 +305,7 @@ class FastPath:
 
         return __next__, fetched
 
-    def model_call(self, module: Any, calls: Any, is_compiling: Call, begins: Call) -> Call:
+    def model_call(self, module: Any, calls: Any, counts: Call, is_compiling: Call, begins: Call) -> Call:
         """Return the function to call in place of a model's `_call_impl`.
 
         It reads the called module from torch's frame: copies of a module's attributes (DataParallel's replicas, a copy
@@ -332,6 +314,7 @@ class FastPath:
         Args:
             module: the model.
             calls: an object whose `calls` counts them.
+            counts: returns the `Counts` of the model's inputs, or None.
             is_compiling: whether dynamo traces the program; then there are no frames.
             begins: called with the module and its arguments if this path does not apply; returns the function to call
                 if the tracker records the call, else None.
@@ -346,24 +329,29 @@ class FastPath:
             if is_compiling():
                 return reference()._call_impl(*args, **kwargs)  # type: ignore[union-attr]
             module = frame(1).f_locals["self"]
+            t = host_clock()
             if (
-                self._stage == FETCHED
-                and id(module) == self.model == key
+                (self._next == key or self._next == -key)
+                and id(module) == key
                 and module.training
                 and grads_wanted()
                 and get_ident() == self._thread
+                and (not self._starts or self._begins(t))
             ):
-                self._forward_began = host_clock()
-                self._stage = IN_FORWARD
+                if self._counts_inputs and self._next == key:
+                    self._counts.append(harmless(counts, args, kwargs))
+                times = self._times
+                times.append(t)
+                self._next = CALLED
                 calls.calls += 1
                 try:
                     result = module._call_impl(*args, **kwargs)
                 except BaseException as error:
                     unseen.in_traceback(error)
                     raise
-                if self._stage == IN_FORWARD:
-                    self._forward_ended = host_clock()
-                    self._stage = AFTER_FORWARD
+                if self._next == CALLED and self._times is times:
+                    times.append(host_clock())
+                    self._next = self._calls[len(times)]
                 return result
             try:
                 call = begins(module, args, kwargs)
@@ -397,14 +385,20 @@ class FastPath:
             if is_traced():
                 return run(*args, **kwargs)
             loss: Any = args[0] if args else None
-            if self._stage == self._before_backward and get_ident() == self._thread and type(loss) is tensor:
+            if (
+                self._next == BACKWARD
+                and get_ident() == self._thread
+                and type(loss) is tensor
+                and (not self._starts or self._begins(host_clock()))
+            ):
                 try:
-                    self._loss = deferred.loss_of(loss)
+                    tracker.loss.add(loss, self._backwards)
                 except Exception as error:  # not one number, or a tensor of a foreign class
                     pass_on(error)
-                    self._loss = None
-                self._backward_began = host_clock()
-                self._stage = IN_BACKWARD
+                    tracker.loss.add(None, self._backwards)
+                self._backwards += 1
+                self._times.append(host_clock())
+                self._next = BACKWARD_ENDED
             elif not begins(loss, args, kwargs):
                 try:
                     return run(*args, **kwargs)
@@ -417,9 +411,10 @@ class FastPath:
                 unseen.in_traceback(error)
                 raise
             finally:
-                if self._stage == IN_BACKWARD:
-                    self._backward_ended = host_clock()
-                    self._stage = AFTER_BACKWARD
+                if self._next == BACKWARD_ENDED:
+                    times = self._times
+                    times.append(host_clock())
+                    self._next = self._calls[len(times)]
                 else:
                     tracker.backward_ends(host_clock())
 
@@ -436,23 +431,55 @@ class FastPath:
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
             if is_traced():
                 return
-            if self._stage == AFTER_BACKWARD and id(optimizer) == self._optimizer:
-                self._optimizer_began = host_clock()
-                self._stage = IN_OPTIMIZER
+            if self._next == OPTIMIZER and id(optimizer) == self._optimizer:
+                self._times.append(host_clock())
+                self._next = OPTIMIZER_ENDED
+            elif self._next == SCALER_ENDED and id(optimizer) == self._optimizer:
+                self._scaled = 1
             else:
                 begins(optimizer)
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
             if is_traced():
                 return
-            if self._stage == IN_OPTIMIZER and id(optimizer) == self._optimizer:
-                t = host_clock()
-                if self._on_gpu:
-                    self._optimizer_ended = t
-                    self._stage = AFTER_OPTIMIZER
-                else:
-                    self.end_step(t, t)
+            if self._next == OPTIMIZER_ENDED and id(optimizer) == self._optimizer:
+                self._updated(host_clock())
+            elif self._next == SCALER_ENDED and id(optimizer) == self._optimizer:
+                self._scaled = 2
             else:
                 ends(optimizer)
 
         return before, after
+
+    def _updated(self, t: int) -> None:
+        """Take the end of the optimizer's step, with which a step ends that no GPU may be working on."""
+        self._times.append(t)
+        self._next = self._calls[0]
+        self._starts = True
+        if not self._on_gpu:
+            self.end_step(t)
+
+    # A loss scaler, around the optimizer's step
+
+    def loss_scaled(self, loss: Any) -> bool:
+        """Take a loss that a scaler multiplies. Return whether the step is recorded here."""
+        if self._next != BACKWARD or self._starts:
+            return False
+        self._tracker.loss.scale(loss, self._backwards)
+        return True
+
+    def scaler_begins(self, key: int) -> bool:
+        """Take the begin of a scaler's step; `key` is the optimizer's id. Return whether it is recorded here."""
+        if self._next != SCALER or key != self._optimizer:
+            return False
+        self._tracker.loss.uses_scaler()
+        self._times.append(host_clock())
+        self._next = SCALER_ENDED
+        return True
+
+    def scaler_ends(self) -> bool:
+        """Take the end of a scaler's step. Return whether it is recorded here; one that the scaler skipped is not."""
+        if self._next != SCALER_ENDED or self._scaled < 2:
+            return False
+        self._updated(host_clock())
+        return True

@@ -16,10 +16,11 @@ from trainhooks import session
 from trainhooks.auto.instrumentation import framework, harmless
 from trainhooks.auto.models.update_checks import UpdateChecks
 from trainhooks.auto.rl.rollouts import Rollouts
-from trainhooks.auto.steps.fast_path import Counts, FastPath
+from trainhooks.auto.steps.fast_path import FastPath
 from trainhooks.auto.steps.parameter_updates import ManualUpdate, Optimizers
 from trainhooks.auto.steps.plan import passes
 from trainhooks.auto.steps.step_loss import StepLoss
+from trainhooks.auto.steps.step_order import Counts, new_order
 from trainhooks.device import cuda, deferred
 from trainhooks.lane_entries import AUTOMATIC, CANCEL, COUNT, END, LOG, RENAME, SKIP, SPAN, STEP, host_clock
 from trainhooks.protocol.vocabulary import SCALER_OVERFLOW
@@ -42,8 +43,9 @@ class OpenStep:
         "eval_iterator", "eval_last", "evaluating", "exhausted", "fast_path", "fetched_again", "fetches", "forwards",
         "fresh", "gradients", "grads_wanted", "has_gradients", "in_backward", "in_forward", "iterator", "lane", "last",
         "leading_calls", "loader_counts", "loss", "manual_update", "nested", "no_grad_seen", "no_grad_streak", "on_gpu",
-        "on_step_end", "open", "opened_by", "optimizers", "pending_batches", "put", "rollout_seen", "rollout_streak",
-        "rollouts", "sees_model", "silent", "skips", "stepped", "stepped_at", "thread", "unseen_updates",
+        "on_step_end", "open", "opened_by", "optimizers", "order", "pending_batches", "put", "rollout_seen",
+        "rollout_streak", "rollouts", "sees_model", "silent", "skips", "stepped", "stepped_at", "thread",
+        "unseen_updates",
     )  # fmt: skip
 
     def __init__(self, grads_wanted: Callable[[], bool]) -> None:
@@ -69,6 +71,7 @@ class OpenStep:
         self.last: Optional[int] = None  # when the last step, or what was recorded after it, ended
         self.began = 0
         self.open = False
+        self.order = new_order()  # of this step's calls, for the fast path
         self.stepped: Set[int] = set()  # optimizers that have stepped in this step
         self.stepped_at = 0  # when the last of them ended
         self.on_gpu = False  # whether its work may go on after that
@@ -121,6 +124,7 @@ class OpenStep:
             deferred.poll(put)
         self.open = True
         self.began = t
+        self.order.clear()
         self.fetches = self.forwards = self.calls_without_grad = self.backwards = self.gradients = self.skips = 0
         self.leading_calls = 0
         self.fetched_again = self.exhausted = self.has_gradients = False
@@ -159,10 +163,14 @@ class OpenStep:
             if not self.announced:
                 self._announce()
         self.stepped.clear()
-        if self.on_step_end is not None:
-            self.on_step_end(put, False)
-        self.checks.step_ended(self.no_grad_streak >= MIN_STREAK)
-        if self.announced and not self.checks.left:
+        checks = self.checks
+        if checks.left:
+            if self.on_step_end is not None:
+                self.on_step_end(put, False)
+            checks.step_ended(t, self.no_grad_streak >= MIN_STREAK)
+        elif t >= checks.due:
+            checks.arm(t)
+        if not (checks.left or self.on_gpu) and self.announced:
             self.fast_path.arm()
 
     def cancel(self, t: int) -> None:

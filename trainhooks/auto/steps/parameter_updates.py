@@ -57,10 +57,12 @@ class Optimizers:
         self.only = self.only_on_cpu = None
 
     def record_step(self, key: int, optimizer: Any) -> bool:
-        """Record a step. Return whether the parameters are on a GPU. `optimizer` may be None after its first step."""
+        """Record a step. Return whether the parameters are on a GPU. `optimizer` may be None if it is replayed."""
         try:
             on_gpu = self._on_gpu[key]
         except KeyError:
+            if optimizer is None:  # it is gone; a step is replayed up to its end only if a GPU may be working on it
+                return True
             firsts = [parameter for group in optimizer.param_groups for parameter in group["params"][:1]]
             devices = {parameter.device.index for parameter in firsts if parameter.is_cuda}
             on_gpu = self._on_gpu[key] = bool(devices)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Optional, Tuple
 
-from trainhooks.device import deferred
+from trainhooks.device import cuda, deferred
 
 Seen = Tuple[Any, Optional[float]]  # a loss, as a number or on its way from a device, and its divisor
 # How torch keeps a Python number of an expression; a tensor, as in a masked mean, is usually of another type.
@@ -51,7 +51,7 @@ class StepLoss:
         """Take the end of a step: a scaler that it did not use belongs to an earlier training."""
         self.scaled, self._is_scaled = self.scaled and self._is_scaled, False
 
-    def add(self, loss: Any, place: int, again: bool) -> None:
+    def add(self, loss: Any, place: int, again: bool = False) -> None:
         """Take the loss that a backward pass starts from.
 
         Args:
@@ -108,9 +108,9 @@ class StepLoss:
             value.wanted = False
 
     def _read(self, loss: Any, place: int) -> Optional[Seen]:
-        if place and not loss.is_cpu:
+        if cuda.modes_active() or (place and not loss.is_cpu):  # reading it would be visible to the program
             return None
-        value = deferred.loss_of(loss)
+        value = loss.item() if loss.is_cpu else deferred.on_device("loss", loss)
         if value is None:
             return None
         return value, _divisor(loss) if place or self._accumulates else UNREAD

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from trainhooks.auto.instrumentation import framework, harmless
-from trainhooks.auto.steps.fast_path import Counts
+from trainhooks.auto.steps import step_order
 from trainhooks.auto.steps.open_step import MIN_STREAK, OpenStep
 from trainhooks.auto.steps.parameter_updates import ManualUpdate
+from trainhooks.auto.steps.step_order import Counts
 from trainhooks.lane_entries import BACKWARD, COUNT, DATA, FORWARD, NO_PHASE, OPTIMIZER, PhaseMarker, host_clock
 
 MAX_ITERATOR_GAP = 1_000_000  # nanoseconds between the creation of an iterator and its first use, in a `for`
@@ -36,8 +37,6 @@ class StepTracker(OpenStep):
         if self.open:
             if self.stepped:
                 self.end(t)
-                if self.fast_path.is_armed and self.grads_wanted() and self.fast_path.fetch_begins(iterator, t):
-                    return
             elif self.has_gradients:
                 if self.optimizers.none or self._updated_unseen():
                     self._end_unseen(t)
@@ -70,6 +69,8 @@ class StepTracker(OpenStep):
         if self.rollouts.open:
             self.rollouts.end()
         self.put((DATA, t))
+        is_another = self.fetches and iterator != self.iterator
+        self.order.append(step_order.ODD if is_another else step_order.FETCH)
 
     def forget_unused(self) -> None:
         """Forget the batches of an iterator that another one follows: looked at, or left out, they were not used."""
@@ -90,6 +91,7 @@ class StepTracker(OpenStep):
             self.eval_last = t
         elif self.open:
             self.put((NO_PHASE if self.sees_model else FORWARD, t))
+            self.order.append(step_order.FETCHED)
             self.fetches += 1
             self.iterator = iterator
             if counts is not None:
@@ -162,6 +164,17 @@ class StepTracker(OpenStep):
         # A batch may go through the model again before its backward pass, or in an optimizer's closure.
         return self.fresh and not self.loader_counts
 
+    def model_called(self, call: int, t: int) -> bool:
+        """Record the begin of a model call that the fast path recorded. Return whether its inputs are to be counted."""
+        is_counted = self.forward_begins(True, t)
+        self.takes_call(call, is_leader=call > 0)
+        return is_counted and call > 0
+
+    def takes_call(self, call: int, is_leader: bool) -> None:
+        """Note which model was called in training, by its place in a step's order."""
+        self.order.append(call)
+        self.leading_calls += is_leader
+
     def forward_ends(self, t: int) -> None:
         """Record the end of a model call. What follows (a loss, an environment) is not forward."""
         self.in_forward = False
@@ -170,6 +183,7 @@ class StepTracker(OpenStep):
         elif self.called:
             self.called = False
             self.put((NO_PHASE, t))
+            self.order.append(step_order.CALLED)
 
     def count(self, counts: Optional[Counts]) -> None:
         """Keep the counts of the model's inputs until gradients are computed: a policy is also called for rollouts."""
@@ -222,10 +236,10 @@ class StepTracker(OpenStep):
             loss: the tensor that it starts from; None if its value may not be read.
             t: when it began.
         """
-        self.gradient_begins(t)
+        self.gradient_begins(t, step_order.BACKWARD)
         if not self.open:
             return
-        if not framework.logs_loss:
+        if not (framework.logs_loss or self.fast_path.replaying):
             self.loss.add(loss, self.backwards, again=bool(self.nested))
         self.backwards += 1
         if self.optimizers.none_stepped and loss is not None:
@@ -235,8 +249,8 @@ class StepTracker(OpenStep):
                 parameter = near_parameter(loss)
                 self.manual_update = None if parameter is None else ManualUpdate(parameter)
 
-    def gradient_begins(self, t: int) -> None:
-        """Record that gradients are computed from `t` on."""
+    def gradient_begins(self, t: int, call: int = step_order.ODD) -> None:
+        """Record that gradients are computed from `t` on; `call` is what does so in the step's order."""
         self.in_backward = True
         self.in_forward = False
         if self.evaluating:
@@ -246,7 +260,10 @@ class StepTracker(OpenStep):
         if self.rollouts.open:
             self.rollouts.end()
         self.put((BACKWARD, t))
-        self.checks.gradient_begins()
+        self.order.append(call)
+        modes = self.checks.modes
+        if self.checks.left or modes.pending:
+            modes.gradient_begins()
         self.gradients += 1
         if not self.has_gradients and self.optimizers.none_stepped:
             self.optimizers.parameters_changed()  # from here on
@@ -261,9 +278,11 @@ class StepTracker(OpenStep):
 
     def backward_ends(self, t: int) -> None:
         self.in_backward = False
-        harmless(self.checks.backward_ends)
+        if self.checks.left:
+            harmless(self.checks.backward_ends)
         if self.open:
             self.put((OPTIMIZER if self.nested else NO_PHASE, t))
+            self.order.append(step_order.BACKWARD_ENDED)
             if self.manual_update is not None:
                 self.manual_update.backward_ended(t)
             if self.stepped and not self.nested and self.optimizers.all_in(self.stepped):
@@ -299,6 +318,7 @@ class StepTracker(OpenStep):
             if not self.open:
                 return
         self.put((REPLAY, t))
+        self.order.append(step_order.ODD)
         self.has_gradients = True
         self.forwards = self.forwards or 1
         while self.pending_batches and not framework.counts_batches:
@@ -341,15 +361,17 @@ class StepTracker(OpenStep):
         if self.rollouts.open:
             self.rollouts.end()
         self.put((OPTIMIZER, t))
+        self.order.append(step_order.OPTIMIZER if key > 0 else step_order.SCALER)
 
     def optimizer_ends(self, key: int, optimizer: Any, t: int) -> None:
-        nested = self.nested
+        nested, is_scalers = self.nested, False
         if nested:
-            nested.pop()
+            is_scalers = nested.pop() < 0
             if nested:
                 return
         if not self.open:
             return
+        self.order.append(step_order.OPTIMIZER_ENDED if not is_scalers else step_order.SCALER_ENDED)
         optimizers = self.optimizers
         if key == optimizers.only_on_cpu and not self.in_backward:
             self.end(t)
@@ -369,6 +391,8 @@ class StepTracker(OpenStep):
             self.put((NO_PHASE, self.stepped_at))
             if not self.announced:
                 self._announce()
+            if self.announced and self.checks.left <= 1 and not self.fast_path.replaying:
+                self.fast_path.arm()  # which ends this step with the next event
         else:
             self.end(self.stepped_at)
 

@@ -38,22 +38,13 @@ def explain(code: str | None) -> None:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with stable keys.")
 @click.option("--python", metavar="PATH", help="Python interpreter of the training. Default: `python` on PATH.")
-@click.option(
-    "--measure-gpu",
-    is_flag=True,
-    help="Instead, measure the matrix-multiply throughput of the first visible GPU: about ten seconds of full load on a"
-    " GPU that must be idle otherwise. Reports then compare trainings with it. Select another GPU with"
-    " CUDA_VISIBLE_DEVICES. Exits with 1 if the result could not be saved, with 2 if there is no CUDA.",
-)
 @click.pass_context
-def doctor(context: click.Context, as_json: bool, python: str | None, measure_gpu: bool) -> None:
+def doctor(context: click.Context, as_json: bool, python: str | None) -> None:
     """Check what works on this machine and how to fix the rest. Exits with 1 if trainmon cannot work."""
     import json
 
     from monitor.doctor import examination
 
-    if measure_gpu:
-        context.exit(_measure_gpu(python, as_json))
     checks = examination.examine(python)
     if as_json:
         click.echo(json.dumps(examination.mapping(checks), indent=2))
@@ -63,20 +54,6 @@ def doctor(context: click.Context, as_json: bool, python: str | None, measure_gp
         width = min(120, shutil.get_terminal_size((100, 24)).columns)
         click.echo(examination.text(checks, width, lambda w, s: click.style(w, fg=colors[s]) if drawn else w), nl=False)
     context.exit(int(any(check.fatal for check in checks)))
-
-
-def _measure_gpu(python: str | None, as_json: bool) -> int:
-    import json
-
-    from monitor.doctor import measure
-
-    measured = measure.measure(python)
-    kept, why_not = measure.keep(measured)
-    if as_json:
-        click.echo(json.dumps(measure.mapping(measured, kept, why_not), indent=2))
-    else:
-        click.echo(measure.text(measured, kept, why_not), nl=False)
-    return int(kept is None)
 
 
 @click.command()

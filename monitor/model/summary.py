@@ -13,7 +13,7 @@ from monitor.gpu_lines import reasons_in_words
 from monitor.model import wall_time
 from monitor.model.collected import collected_rates
 from monitor.model.compute import mfu
-from monitor.model.compute.mfu import below_peak, holds
+from monitor.model.compute.mfu import below_peak
 from monitor.model.cycle import cycle
 from monitor.model.device.device_report import GpuClock
 from monitor.model.device.device_use import device_use, over_steps, phase_rows, tells_phases, uses_device
@@ -72,12 +72,8 @@ def report(state: RunState, context: RunContext) -> Report:
     throughput, straggler = _throughput(state, context, outcome), straggler_of(state, comparison, typical)
     if device is not None:
         waits = straggler.share if straggler is not None and straggler.rank != main.rank else None
-        product = mfu.matrix_product(state, throughput, context.products)
-        if product is not None and product.share is not None and throughput.mfu is not None:
-            product.holds = holds(product, throughput.mfu, device.busy_most)
-        device.matrix_product = product
         device.outside_steps = outside_steps(state, wall)
-        device.below_peak = below_peak(device, throughput.mfu, waits, product)
+        device.below_peak = below_peak(device, throughput.mfu, waits)
     timed = tells_phases(main.device)
     unnamed = unnamed_time(main, host_phases, wall)
     metrics = _metrics(state)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from monitor.model.compute.peaks import Products
 from monitor.model.cycle import COLLECT, MIN_COLLECTED, MIN_ITERATIONS, PREPARE, REWARD, part_of
 from monitor.model.device.device_report import OutsideRow
 from monitor.model.device.device_use import MIN_READINGS, READING_SECONDS
@@ -33,7 +32,6 @@ class RunContext:
     alive: bool = False
     missing_lines: int = 0
     starting: tuple[tuple[str, float], ...] = ()  # open before any process has reported: name and begin
-    products: Products = field(default_factory=Products)  # measured matrix products of this machine
     stopped: bool = False  # whether somebody asked trainmon to stop it
 
     def begun(self) -> list[tuple[str, float]]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 
-from monitor.model.compute.peaks import NOT_MEASURED, MatrixProduct
 from monitor.model.device import device_account
 from monitor.model.device.device_report import Device
 from monitor.model.device.device_use import bound_in_words, busy_in_words
@@ -13,27 +11,6 @@ from monitor.model.report import GpuRow, PhaseRow, Report
 from monitor.reports.listings import Section
 from monitor.units import duration, plural, share, size, size_of, times
 from trainhooks.protocol.limits import clean
-
-# What these GPUs reach in a plain matrix product; how to measure it where it is unknown.
-
-MEASURE = "run `trainmon doctor --measure-gpu` on an idle GPU"
-
-
-def lines(product: MatrixProduct | None) -> list[str]:
-    """Return one line; none where the MFU is unknown, which it is compared with."""
-    if product is None:
-        return []
-    if product.share is None or product.tflops is None:
-        why = f" ({clean(product.unknown)})" if product.unknown and product.unknown != NOT_MEASURED else ""
-        return [f"matrix product rate unknown{why}: {MEASURE}"]
-    day = "" if product.measured is None else f" {datetime.fromtimestamp(product.measured):%Y-%m-%d}"
-    which = "on this GPU" if product.same_card else "on another GPU of this name"
-    text = (
-        f"matrix product in {product.format}: {share(product.share)} of the peak,"
-        f" {product.tflops:,.4g} TFLOPS (measured{day} {which})"
-    )
-    return [text if product.holds else f"{text} (not applicable: this training reaches more)"]
-
 
 HOST_ONLY = "host clock only: Python time, not GPU time"
 SHOWN_PLACES = 5
@@ -137,7 +114,7 @@ def below_peak(report: Report) -> Section | None:
     if device is None or mfu is None or not device.below_peak:
         return None
     rows = [["of the peak", "share"], *([row.what, f"-{share(row.share)}"] for row in device.below_peak)]
-    return Section("Losses against the hardware peak", lines(device.matrix_product), [*rows, ["MFU", share(mfu)]])
+    return Section("Losses against the hardware peak", [], [*rows, ["MFU", share(mfu)]])
 
 
 def idle_places(report: Report) -> Section | None:

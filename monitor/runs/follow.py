@@ -24,7 +24,7 @@ from monitor.model.steps.speed_classes import Bounds, counted
 from monitor.model.summary import open_work, progressed, report
 from monitor.model.view import FindingChange, PreviousRun, View, curves, details
 from monitor.model.wall_time import RunContext
-from monitor.runs import catalogue, figures_cache, product_store, state_cache
+from monitor.runs import catalogue, figures_cache, state_cache
 from monitor.runs.run_files import ending, identity
 from monitor.sources import streams
 from monitor.sources.run_directory import POLL, RunDirectory
@@ -69,7 +69,6 @@ class Run:
         self._starting: Open = ()
         self._checked_at = -LIVENESS_SECONDS
         self._bounds = _bounds()
-        self._products = product_store.load()
         self._log = FindingLog()
         self._open: dict[str, tuple[str | None, int]] = {}  # producer -> open phase, number of open spans
         self.has_news = False  # whether an event was folded that a screen should show at once
@@ -167,7 +166,7 @@ class Run:
         self.check()
         self._read_to_end()
         context = RunContext(
-            self._identity, self._now(), self._alive, self.source.missing, self._starting, self._products, self._stopped
+            self._identity, self._now(), self._alive, self.source.missing, self._starting, self._stopped
         )
         console, seen = self._console.poll()
         times = self._arrivals.of(len(console), seen, time.monotonic())

@@ -19,7 +19,6 @@ from monitor.model.fold import fold
 from monitor.model.state import RunState
 from monitor.model.view import View
 from monitor.model.wall_time import RunContext
-from monitor.runs import product_store
 from monitor.runs.catalogue import resolve
 from monitor.runs.follow import FOLD_SECONDS, build_view
 from monitor.runs.run_files import identity
@@ -49,7 +48,6 @@ class Player:
         self._recording = recording
         self._known = known
         self._lives = lives
-        self._products = product_store.load()
         self._kept: list[tuple[int, bytes]] = []
         self._every = KEEP_EVERY
         self.state = RunState()
@@ -124,7 +122,7 @@ class Player:
         """Return the view at this moment of the recording."""
         alive = self._lives or (not self.at_end and self.state.ending is None)
         missing = self._recording.missing
-        return build_view(self.state, RunContext(self._known, self.now, alive, missing, products=self._products))
+        return build_view(self.state, RunContext(self._known, self.now, alive, missing))
 
 
 class Playback:

@@ -40,7 +40,6 @@ MAX_JSON_BYTES = 1 << 24  # of a file that holds one mapping
 CONSOLE = "console.log"
 STARTING = "starting"  # imports of processes that have not announced themselves; `auto.imports` writes it
 MAX_STARTING = 64 * 1024  # bytes, of all processes
-PRODUCTS = "matrix-products.json"  # beside the runs: measured speeds of GPUs
 
 
 class UnsafeDirectory(OSError):
@@ -70,11 +69,6 @@ def state_dir() -> Path:
 
 def runs_dir() -> Path:
     return state_dir() / "runs"
-
-
-def products_file() -> Path:
-    """Return the file with the measured speed of the machine's GPUs in plain matrix products."""
-    return state_dir() / PRODUCTS
 
 
 def socket_dir() -> Path:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from statistics import median
 
 from monitor.model.compute.flops import Accelerator, Mfu, Work, compute_dtype, format_of, mfu, model_of
-from monitor.model.compute.peaks import PEAKS, MatrixProduct, Products, peak_of, product_of
+from monitor.model.compute.peaks import PEAKS, peak_of
 from monitor.model.device.device_report import Device, LossRow
 from monitor.model.operations import Operations, operations
 from monitor.model.report import Rates, Throughput
@@ -119,14 +119,6 @@ def fill(throughput: Throughput, state: RunState, running: bool) -> None:
             throughput.mfu_formula.append(f"recent: {recent.formula[0]}; {recent.formula[-1]}")
     elif cards:
         throughput.mfu_unknown = whole.unknown
-
-
-def matrix_product(state: RunState, throughput: Throughput, products: Products) -> MatrixProduct | None:
-    """Return what these GPUs reach in a plain matrix product of the run's format; None where there is no MFU."""
-    kind = format_of(_work(state.main, throughput, state.facts))
-    if throughput.mfu is None or kind is None:
-        return None
-    return product_of(_cards(state), kind, products)
 
 
 def _share(work: Work, rates: Rates, cards: list[Gpu], reason: str | None, live: bool) -> Mfu:
@@ -254,44 +246,24 @@ def _of_one_rank(state: RunState) -> list[str]:
 # The losses from the hardware's peak down to the MFU.
 
 MIN_SHOWN_SHARE = 1e-9  # of the peak: less is a rounding error
-PRODUCT = "a plain matrix product does less than the peak"
 
 
-def below_peak(
-    device: Device, mfu: float | None, waits: float | None, product: MatrixProduct | None = None
-) -> list[LossRow]:
+def below_peak(device: Device, mfu: float | None, waits: float | None) -> list[LossRow]:
     """Return the losses from the peak to the MFU; empty where the MFU is unknown.
 
     Args:
         mfu: share of the peak that is reached; None: unknown.
         waits: share of a step in which this rank's device waits for another rank in collectives.
-        product: what these GPUs reach in a plain matrix product. Where it holds, lost time is weighed by it, otherwise
-            by the peak.
     """
     if mfu is None:
         return []
-    top = reached(product) if holds(product, mfu, device.busy_most) else 1.0
-    needed = mfu / top  # share of the time that the work would take at that rate
-    most = 1.0 if device.busy_most is None else max(device.busy_most, needed)
-    least = needed if device.busy_least is None else min(most, max(device.busy_least, needed))
-    collective = 0.0 if waits is None else min(waits, least - needed)
-    inner = "kernels that do less than the peak" if top == 1.0 else "kernels that do less than a plain matrix product"
+    most = 1.0 if device.busy_most is None else max(device.busy_most, mfu)
+    least = mfu if device.busy_least is None else min(most, max(device.busy_least, mfu))
+    collective = 0.0 if waits is None else min(waits, least - mfu)
     rows = [
-        LossRow(PRODUCT, 1.0 - top),
-        LossRow("the GPU is idle", top * (1.0 - most)),
-        LossRow("idle or busy: not known", top * (most - least)),
-        LossRow("waiting for another rank", top * collective),
-        LossRow(inner, top * (least - collective) - mfu),
+        LossRow("the GPU is idle", 1.0 - most),
+        LossRow("idle or busy: not known", most - least),
+        LossRow("waiting for another rank", collective),
+        LossRow("kernels that do less than the peak", least - collective - mfu),
     ]
     return [row for row in rows if row.share > MIN_SHOWN_SHARE]
-
-
-def reached(product: MatrixProduct | None) -> float:
-    """Return the share of the peak that a matrix product reaches: at most 1 (clocks may exceed the data sheet's)."""
-    return 1.0 if product is None or product.share is None else min(1.0, product.share)
-
-
-def holds(product: MatrixProduct | None, mfu: float, busy_most: float | None) -> bool:
-    """Return whether the training does no more than such products would in the GPU's busy time (upper bound)."""
-    busy = 1.0 if busy_most is None else max(busy_most, mfu)
-    return mfu <= reached(product) * busy

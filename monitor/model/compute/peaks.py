@@ -6,10 +6,7 @@ Without sparsity: the doubled figures of a data sheet are for sparse matrices, w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-from trainhooks.protocol.events import Gpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,99 +111,3 @@ def ceiling(name: str | None, dtype: str, clock: int | None) -> float | None:
     if peak is None or peak.sms is None or not per_clock or most is None or not clock or clock <= 0:
         return None
     return min(most, peak.sms * per_clock * clock / 1e6)
-
-
-# Measured matrix products, and which of them apply to a run's GPUs.
-#
-# The peak is that of the data sheet. A plain matrix product shows what a card really reaches under its power limit and
-# cooling with the library's kernels. It is measured once, when the user asks for it.
-
-NOT_MEASURED = "not measured"
-FORMATS = ("bf16", "fp16", "tf32", "fp32")
-# Of the watts. Limits are set in whole watts, and a limit lower by this much costs less than two measurements differ.
-MAX_LIMIT_DIFFERENCE = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """What one card reached in a measurement."""
-
-    name: str
-    measured: float  # unix time
-    tflops: dict[str, float]  # by format
-    uuid: str | None = None
-    power_limit: float | None = None  # watts, during the measurement
-    driver: str | None = None
-    simulated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Products:
-    """All measurements of this machine; `trouble` says why some cannot be read."""
-
-    cards: tuple[Product, ...] = ()
-    trouble: str | None = None
-
-
-@dataclass(slots=True)
-class MatrixProduct:
-    """What these GPUs reach in a plain matrix product, measured when the user asked for it."""
-
-    share: float | None = None  # of the peak, in the format of the run's products; None: `unknown` says why
-    tflops: float | None = None  # of all GPUs of the rank together
-    format: str | None = None  # fp32 | tf32 | bf16 | fp16
-    measured: float | None = None  # unix time; of several GPUs the oldest
-    same_card: bool = False  # on these very GPUs; else on others of their name
-    holds: bool = True  # False: the training itself reaches more, so it is left out of `below_peak`
-    unknown: str | None = None
-
-
-def product_of(cards: Sequence[Gpu], kind: str, products: Products) -> MatrixProduct:
-    """Return what these cards reach together in products of this format, or in `unknown` why it is unknown.
-
-    Args:
-        cards: the driver's readings of the GPUs that the MFU is of.
-        kind: the format of the run's matrix products.
-        products: the measurements.
-    """
-    chosen: list[Product] = []
-    for card in cards:
-        of_name = [measured for measured in products.cards if _is_for(measured, card)]
-        if not of_name:
-            return MatrixProduct(format=kind, unknown=products.trouble or NOT_MEASURED)
-        fitting = [measured for measured in of_name if _same_limit(measured, card)]
-        if not fitting:
-            return MatrixProduct(format=kind, unknown=_other_limit(of_name, card))
-        in_format = [measured for measured in fitting if kind in measured.tflops]
-        if not in_format:
-            return MatrixProduct(format=kind, unknown=f"not measured in {kind}")
-        # The card itself before others of its name, then the newest.
-        chosen.append(max(in_format, key=lambda measured, card=card: (measured.uuid == card.uuid, measured.measured)))  # type: ignore[misc]
-    peaks = [peak_of(card.name) for card in cards]
-    peak = sum((peak.tflops(kind) if peak is not None else None) or 0.0 for peak in peaks)
-    if not chosen or not peak:
-        return MatrixProduct(format=kind, unknown="peak unknown")
-    reached = sum(measured.tflops[kind] for measured in chosen)
-    same = all(measured.uuid == card.uuid for measured, card in zip(chosen, cards, strict=True))
-    return MatrixProduct(
-        share=reached / peak,
-        tflops=reached,
-        format=kind,
-        measured=min(measured.measured for measured in chosen),
-        same_card=same,
-    )
-
-
-def _is_for(product: Product, card: Gpu) -> bool:
-    return product.simulated == card.simulated and (product.uuid == card.uuid or product.name == card.name)
-
-
-def _same_limit(product: Product, card: Gpu) -> bool:
-    """Return whether the power limits are the same, or one of them is unknown."""
-    one, other = product.power_limit, card.power_limit
-    return one is None or other is None or abs(one - other) <= MAX_LIMIT_DIFFERENCE * max(one, other)
-
-
-def _other_limit(measured_products: Iterable[Product], card: Gpu) -> str:
-    newest = max(measured_products, key=lambda product: product.measured)
-    return f"measured at a power limit of {newest.power_limit:.0f} W; the run's is {card.power_limit:.0f} W"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from monitor.model.compute.peaks import MatrixProduct
-
 
 @dataclass(slots=True)
 class GpuClock:
@@ -109,6 +107,6 @@ class Device:
     # From the peak down to the MFU: what is lost to idle time, to other ranks, and within kernels; with the MFU they
     # add up to 1. Empty where the MFU is not known.
     below_peak: list[LossRow] = field(default_factory=list)
-    matrix_product: MatrixProduct | None = None  # None where the MFU is not known
+    matrix_product: None = None  # nothing measures it any more; a key of `report --json` stays
     estimate: Estimate | None = None  # None: no step was delayed
     delays: str | None = None  # where delays were asked for: their state or why there are none

@@ -20,7 +20,7 @@ from monitor.model.report import Report, Throughput
 from monitor.model.steps import baseline, pace
 from monitor.running import stopping
 from monitor.runs import retention
-from monitor.tui import terminal_output
+from monitor.tui import refresh_rate
 from tests.zoo.cases import CASES
 from trainhooks.auto.operations import op_inspection
 from trainhooks.device import deferred, device_lane, device_sampling
@@ -158,9 +158,11 @@ def test_the_keys_of_the_report() -> None:
     ("sentence", "holds"),
     [
         ("after 30 seconds SIGTERM, after 30 more SIGKILL", stopping.STOP_WAITS[:2] == (30, 30)),
+        ("took longer than 0.25 s", refresh_rate.SLOW_SECONDS == 0.25),
+        ("as long again, at most 0.75 s", refresh_rate.MAX_HEADER_PAUSE == 0.75),
         (
-            "at most 6 kB/s, with `--low-bandwidth` 1.5 kB/s",
-            (terminal_output.SLOW_LINE_RATE, terminal_output.LOW_BANDWIDTH_RATE) <= (6000, 1500),
+            "the header once a second, the panels every five seconds",
+            (refresh_rate.LOW_HEADER_SECONDS, refresh_rate.LOW_PANELS_SECONDS) == (1, 5),
         ),
         ("`--json` a report a second", progress.OBJECT_SECONDS == 1),
         ("beyond 400 runs or 20 GiB", (retention.KEEP_RUNS, retention.KEEP_BYTES) == (400, 20 << 30)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from time import monotonic
 from typing import Any, ClassVar
 
 from rich.color import ColorSystem
@@ -27,9 +26,10 @@ from monitor.tui.feed import Feed, NewAlerts, Preferences, Ring, StopTraining, r
 from monitor.tui.panels.base import Panel, Rows, ViewOptions
 from monitor.tui.panels.curve_panels import chosen
 from monitor.tui.panels.phases_panel import colored_names
+from monitor.tui.refresh_rate import RefreshRate
 from monitor.tui.screens.dialogs import HelpScreen, MetricScreen, PaletteScreen, QuitScreen, StopScreen
 from monitor.tui.screens.page import PageScreen, screen_classes
-from monitor.tui.terminal_output import LeanScreen, Pacer
+from monitor.tui.terminal_output import LeanScreen
 from monitor.tui.textual_private import (
     CountingDriver,
     add_filter,
@@ -39,7 +39,6 @@ from monitor.tui.textual_private import (
     set_color_system,
 )
 
-PANELS_SECONDS = 1.0  # seconds between two redraws of the panels: they are most of the cost of drawing a View
 SETTLE_SECONDS = 5.0  # until everything is loaded and painted once
 CHARTS_ACROSS = 2  # the screen's width divided by this is about a chart's; a key press moves the cursor by a column
 
@@ -91,12 +90,11 @@ class TrainmonApp(App[str], inherit_bindings=False):
             self.board.hidden = set(preferences.hidden)
         self._feed = feed
         self._stop_training = stop_training
-        self._pacer = Pacer(low_bandwidth)
+        self._refresh_rate = RefreshRate(low_bandwidth)
         if low_bandwidth and color_system(self.console) == ColorSystem.TRUECOLOR:
             set_color_system(self.console, ColorSystem.EIGHT_BIT)  # half the bytes a color
         self._news = NewAlerts() if bell_at_alerts else None
         self._held_back = False  # whether a View waits until the connection has caught up
-        self._panels_due = 0.0  # when the panels may be redrawn without a key press
         self._panels_behind = False  # whether the panels show an older View than the header
         self._phases = PhaseTones()
         self._preferences = preferences
@@ -155,18 +153,18 @@ class TrainmonApp(App[str], inherit_bindings=False):
 
     def _show_when_due(self) -> None:
         """Show the newest View when the connection has caught up: the header at once, the panels when they are due."""
-        wait = 0.0 if self._paused or self._shown is None else self._pacer.wait(driver_of(self))
+        wait = 0.0 if self._paused or self._shown is None else self._refresh_rate.wait(driver_of(self))
         self._held_back = wait > 0
         if wait > 0:
             self.set_timer(wait, self._show_when_due)
         elif not self._paused and (self._panels_behind or self._shown is not self._newest):
-            until_panels = max(self._panels_due - monotonic(), self._pacer.panels_wait(driver_of(self)))
+            until_panels = self._refresh_rate.panels_wait()
             if until_panels > 0 and not self._panels_behind:
                 self.set_timer(until_panels, self._show_when_due)
             self._draw(head_only=until_panels > 0)
 
     def on_terminal_supports_synchronized_output(self) -> None:
-        self._pacer.answered()
+        self._refresh_rate.answered()
 
     @property
     def view_options(self) -> ViewOptions:
@@ -189,9 +187,7 @@ class TrainmonApp(App[str], inherit_bindings=False):
         parts = page.parts if page is not None else self.board.parts
         self._draw_parts(parts[:1] if head_only else parts)
         self._panels_behind = head_only
-        if not head_only and not self.is_headless:
-            self._panels_due = monotonic() + PANELS_SECONDS
-        self.call_after_refresh(self._pacer.sent, driver_of(self), answers_questions(self))
+        self.call_after_refresh(self._refresh_rate.sent, driver_of(self), answers_questions(self), not head_only)
 
     def _draw_parts(self, parts: Iterable[Rows]) -> None:
         view, options = self._shown, self.view_options

@@ -1,9 +1,7 @@
-"""Write to the terminal only what has changed, and no sooner than its connection can take it."""
+"""Write to the terminal only what has changed: changed cells, and color codes that are not set already."""
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from time import monotonic
@@ -11,21 +9,17 @@ from time import monotonic
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
-from textual.driver import Driver
 from textual.geometry import Region
 from textual.strip import Strip
 
 from monitor.tui.textual_private import (
     ChopsUpdate,
     Compositor,
-    CountingDriver,
     LayoutUpdate,
     OwnCompositorScreen,
     color_system,
 )
 
-# Only changed cells, and only the color codes that are not already set.
-#
 # Textual's partial update writes each dirty row of a widget from the widget's left edge, however little of it changed,
 # and each piece with all of its colors. On a slow link that is most of the traffic. The updates made here are cropped
 # at both ends, and drawn with one pen that remembers the colors that are set.
@@ -162,141 +156,3 @@ class LeanScreen(OwnCompositorScreen):
 
     def on_screen_suspend(self) -> None:
         self.compositor.forget()
-
-
-# When the next view may be drawn: at once, unless the connection to the terminal is slow.
-#
-# A connection counts as slow if the terminal leaves bytes unread, if its answer to a query sent after a frame is late,
-# or if `--low-bandwidth` was given. A terminal that never answers queries counts as fast; only unread bytes delay its
-# views. The response to keys is never delayed.
-
-SLOW_LINE_RATE = 5_600.0  # bytes a second on a slow line: at most 6 kB/s including cursor and synchronization codes
-LOW_BANDWIDTH_RATE = 1_350.0  # with --low-bandwidth: at most 1.5 kB/s
-SAVED_SECONDS = 2.0  # of the budget; the most that idle time saves up
-# Seconds of the budget. With the age of a view and its transfer, the screen is then at most one second old.
-MAX_DEBT_SECONDS = 0.75
-PANELS_DEBT_SECONDS = 4.0  # with --low-bandwidth: panels below the header wait longer, the header's clock keeps going
-SLOW_ANSWER = 0.25  # seconds: round trip of a fast line to another continent, without the transfer
-QUICK_RATE = 50_000.0  # bytes a second; a line that carries more is fast
-SLOW_FOR = 10.0  # seconds that a line counts as slow after a late answer: one fast answer proves nothing
-RETRY_SECONDS = 0.05  # until a busy line is checked again
-MAX_ANSWER_SECONDS = 10.0  # on a slow line; a later answer counts as lost
-MAX_PROMPT_ANSWER_SECONDS = 1.0  # the same on a fast line
-MIN_WAIT = 0.001  # seconds; a timer would not be more precise
-QUESTION = "\x1b[?2026$p"  # query for synchronized output; answers come in order, so each shows what has arrived
-
-
-class Budget:
-    """A rate limit in bytes a second with bounded savings and debt. Pure: times are passed in (seconds)."""
-
-    def __init__(self, bytes_per_second: float, now: float) -> None:
-        self._rate = bytes_per_second
-        self._left = bytes_per_second * SAVED_SECONDS
-        self._at = now
-        self._counted = 0
-
-    def wait(self, now: float, sent: int) -> float:
-        """Return the seconds until another frame is within the budget, at most `PANELS_DEBT_SECONDS`.
-
-        Args:
-            sent: bytes sent so far, in all.
-        """
-        earned = min(self._left + (now - self._at) * self._rate, self._rate * SAVED_SECONDS)
-        self._left = max(earned - (sent - self._counted), -self._rate * PANELS_DEBT_SECONDS)
-        self._at, self._counted = now, sent
-        wait = -self._left / self._rate
-        return wait if wait > MIN_WAIT else 0.0
-
-
-class Line:
-    """Estimate whether the connection is slow. Pure: times are passed in (seconds)."""
-
-    def __init__(self) -> None:
-        self._asked: deque[tuple[float, int]] = deque()  # unanswered queries: time, bytes sent before
-        self._arrived = 0  # bytes known to have arrived
-        self._waiting_since: float | None = None  # since when the terminal has left bytes unread
-        self._slow_until = 0.0
-
-    def ask(self, now: float, sent: int) -> None:
-        """Note that a query was sent after `sent` bytes in all."""
-        self._asked.append((now, sent))
-
-    def answered(self, now: float) -> None:
-        """Note that an answer came, if one was due."""
-        if self._asked:
-            asked, sent = self._asked.popleft()
-            self._judge(now, asked, sent - self._arrived)
-            self._arrived = sent
-
-    def is_behind(self, now: float, waiting: int) -> bool:
-        """Return whether sent bytes are still in transit, as far as known.
-
-        Args:
-            waiting: bytes that the terminal has not read.
-        """
-        patience = MAX_ANSWER_SECONDS if self.is_slow(now) else MAX_PROMPT_ANSWER_SECONDS
-        while self._asked and now - self._asked[0][0] > patience:  # lost among typed keys, or sent to another terminal
-            self._arrived = self._asked.popleft()[1]
-        if not waiting:
-            self._waiting_since = None
-        elif self._waiting_since is None:
-            self._waiting_since = now
-        else:
-            self._judge(now, self._waiting_since, waiting)
-        return waiting > 0 or bool(self._asked)
-
-    def is_slow(self, now: float) -> bool:
-        return now < self._slow_until
-
-    def _judge(self, now: float, since: float, carried: int) -> None:
-        """Mark the line as slow if `carried` bytes took longer than on a fast line."""
-        if now - since > SLOW_ANSWER + carried / QUICK_RATE:
-            self._slow_until = now + SLOW_FOR
-
-
-class Pacer:
-    """Decide when the next view may be drawn; at once for a driver that does not count its bytes."""
-
-    def __init__(self, low_bandwidth: bool) -> None:
-        self._low_bandwidth = low_bandwidth
-        self._line = Line()
-        self._budget: Budget | None = None
-        self._sent_at = 0.0  # of the last frame, monotonic seconds
-
-    def wait(self, driver: Driver | None) -> float:
-        """Return the seconds until the header may be drawn, or this may be asked again; 0 for now."""
-        if not isinstance(driver, CountingDriver):
-            return 0.0
-        now = time.monotonic()
-        owed = self._owed(now, driver)
-        behind = self._line.is_behind(now, driver.waiting)
-        is_slow = self._low_bandwidth or self._line.is_slow(now)
-        owed = max(0.0, min(owed, self._sent_at + MAX_DEBT_SECONDS - now))
-        return max(owed if is_slow else 0.0, RETRY_SECONDS if behind else 0.0)
-
-    def panels_wait(self, driver: Driver | None) -> float:
-        """Return the seconds until the panels below the header may be drawn; above 0 only with --low-bandwidth."""
-        if not self._low_bandwidth or not isinstance(driver, CountingDriver):
-            return 0.0
-        return self._owed(time.monotonic(), driver)
-
-    def sent(self, driver: Driver | None, answers: bool) -> None:
-        """Count a frame, and send a query after it: the answer shows when it has arrived.
-
-        Args:
-            answers: whether the terminal answers queries.
-        """
-        if isinstance(driver, CountingDriver):
-            now = self._sent_at = time.monotonic()
-            self._owed(now, driver)
-            if answers:
-                driver.write(QUESTION)
-                self._line.ask(now, driver.given)
-
-    def answered(self) -> None:
-        self._line.answered(time.monotonic())
-
-    def _owed(self, now: float, driver: CountingDriver) -> float:
-        if self._budget is None:
-            self._budget = Budget(LOW_BANDWIDTH_RATE if self._low_bandwidth else SLOW_LINE_RATE, now)
-        return self._budget.wait(now, driver.given)

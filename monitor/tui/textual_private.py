@@ -7,6 +7,7 @@ tests/tui/test_textual_private.py checks this, and that each name still exists i
 from __future__ import annotations
 
 from contextlib import suppress
+from time import monotonic
 from typing import IO, Any
 
 from rich.color import ColorSystem
@@ -69,39 +70,46 @@ class OwnCompositorScreen(Screen[None]):
 
 
 class _CountedFile:
-    """A file that counts the bytes written to it. Errors of a terminal that is gone are ignored."""
+    """A file that counts the writes that have ended. Errors of a terminal that is gone are ignored."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
         self.written = 0
+        self.written_at = 0.0  # monotonic seconds
 
     def write(self, text: str) -> None:
         with suppress(OSError):  # an error would end the writing thread, for which Textual waits
             self._file.write(text)
             self._file.flush()
-        self.written += len(text.encode("utf-8", "replace"))
+        self.written_at = monotonic()
+        self.written += 1
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
 
 class CountingDriver(LinuxDriver):
-    """Textual's driver, which also counts the bytes given to it and those that the terminal has read.
+    """Textual's driver, which also says what the terminal's buffers have not taken yet.
 
-    A thread of Textual's writes to `LinuxDriver._file`; the bytes are counted there, because `write` only queues.
+    A thread of Textual's writes to `LinuxDriver._file`, and waits there while they are full; `write` only queues.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.given = 0
+        self._given = 0  # writes
         self._counted = _CountedFile(self._file)
         self._file: Any = self._counted
 
     def write(self, data: str) -> None:
-        self.given += len(data.encode("utf-8", "replace"))
+        self._given += 1
         super().write(data)
 
     @property
     def waiting(self) -> int:
-        """Return the bytes that the terminal has not read yet."""
-        return self.given - self._counted.written
+        """Return the number of writes that have not ended."""
+        return self._given - self._counted.written
+
+    @property
+    def written_at(self) -> float:
+        """Return when the last write ended, in monotonic seconds."""
+        return self._counted.written_at

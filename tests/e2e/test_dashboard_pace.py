@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.tui.terminal_output import QUESTION
+from monitor.tui.refresh_rate import QUESTION
 from tests.e2e.conftest import PATIENCE, Box, Terminal
 from trainhooks.protocol import rundir
 

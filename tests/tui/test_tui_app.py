@@ -14,8 +14,8 @@ from monitor.tui.actions import ACTIONS, PANELS
 from monitor.tui.app import TrainmonApp
 from monitor.tui.drawing.themes import PALETTES
 from monitor.tui.panels.footer import panel_keys
+from monitor.tui.refresh_rate import RefreshRate
 from monitor.tui.screens.dialogs import HelpScreen, MetricScreen, PaletteScreen, QuitScreen, StopScreen
-from monitor.tui.terminal_output import Pacer
 
 BIG = (160, 45)
 
@@ -359,7 +359,7 @@ async def test_every_state_of_a_run_is_drawn_at_every_size(app_on, screen_text, 
 
 async def test_a_busy_link_gets_the_newest_picture_once_it_can_take_it(app_on, screen_text, monkeypatch) -> None:
     waits = [60.0]
-    monkeypatch.setattr(Pacer, "wait", lambda self, driver: waits[0])
+    monkeypatch.setattr(RefreshRate, "wait", lambda self, driver: waits[0])
     app = app_on(views.running(100))
     async with app.run_test(size=BIG) as pilot:
         await settled(pilot)

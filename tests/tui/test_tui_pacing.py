@@ -1,4 +1,4 @@
-"""A view waits only where the line is slow, and then for a second of the budget at most."""
+"""The refresh rate follows how fast the terminal takes what is written: by a made-up clock, then on slow terminals."""
 
 from __future__ import annotations
 
@@ -13,172 +13,169 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from fcntl import ioctl
 from pathlib import Path
+from statistics import median
 
 import pyte
 import pytest
 
-from monitor.tui import terminal_output
-from monitor.tui.terminal_output import (
-    LOW_BANDWIDTH_RATE,
-    MAX_ANSWER_SECONDS,
-    MAX_DEBT_SECONDS,
-    MAX_PROMPT_ANSWER_SECONDS,
-    PANELS_DEBT_SECONDS,
+from monitor.tui import refresh_rate
+from monitor.tui.refresh_rate import (
+    LOW_HEADER_SECONDS,
+    LOW_PANELS_SECONDS,
+    MAX_HEADER_PAUSE,
+    MAX_PATIENCE,
+    PANELS_PAUSE,
+    PANELS_SECONDS,
+    PATIENCE,
     QUESTION,
-    QUICK_RATE,
-    SAVED_SECONDS,
-    SLOW_ANSWER,
-    SLOW_FOR,
-    Budget,
-    Line,
-    Pacer,
+    RETRY_SECONDS,
+    SLOW_SECONDS,
+    RefreshRate,
 )
 from monitor.tui.textual_private import CountingDriver
-from tests.journal_lines import steps_in
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = (160, 45)
-
-
-def test_pictures_of_the_usual_size_keep_to_the_budget_on_average() -> None:
-    budget, now, sent = Budget(1000.0, 0.0), 0.0, 0
-    while now < 600:
-        wait = budget.wait(now, sent)
-        if wait == 0:
-            sent += 700
-        now += wait or 0.15
-    assert sent <= 1000 * (600 + SAVED_SECONDS) + 700
-
-
-def test_a_quiet_spell_saves_up_a_little_only() -> None:
-    budget = Budget(1000.0, 0.0)
-    assert budget.wait(3600.0, 0) == 0
-    assert budget.wait(3600.0, int(1000 * SAVED_SECONDS)) == 0
-    assert budget.wait(3600.0, int(1000 * SAVED_SECONDS) + 500) == pytest.approx(0.5)
-
-
-def test_many_big_pictures_are_paid_for_one_by_one() -> None:
-    budget, now, sent = Budget(1000.0, 0.0), 0.0, 0
-    while now < 600:
-        sent += 3000
-        while (wait := budget.wait(now, sent)) > 0:
-            now += wait
-    assert sent <= 1000 * (600 + SAVED_SECONDS) + 3000
-
-
-def test_no_picture_however_big_is_paid_back_by_more_than_so_many_seconds() -> None:
-    assert Budget(1000.0, 0.0).wait(0.0, 10**6) == PANELS_DEBT_SECONDS
-
-
-def test_a_line_is_behind_until_its_answers_have_come() -> None:
-    line = Line()
-    line.ask(0.0, 500)
-    line.ask(0.1, 900)
-    assert line.is_behind(0.2, 0)
-    line.answered(0.2)
-    assert line.is_behind(0.2, 0), "the second picture is on its way"
-    line.answered(0.3)
-    assert not line.is_behind(0.3, 0)
-    line.answered(90.0)  # nobody asked: Textual's own question, or an answer that was given up
-    assert not line.is_behind(90.0, 0)
-
-
-def test_an_answer_that_is_lost_holds_a_quick_line_up_for_a_second_and_a_slow_one_for_longer() -> None:
-    line = Line()
-    line.ask(0.0, 500)
-    assert line.is_behind(MAX_PROMPT_ANSWER_SECONDS, 0) and not line.is_behind(MAX_PROMPT_ANSWER_SECONDS + 0.1, 0)
-    assert not line.is_slow(MAX_PROMPT_ANSWER_SECONDS + 0.1)
-    line.ask(10.0, 1000)
-    line.answered(10.0 + 2 * SLOW_ANSWER)
-    line.ask(11.0, 1500)
-    assert line.is_behind(11.0 + 2 * MAX_PROMPT_ANSWER_SECONDS, 0)
-    assert not line.is_behind(11.1 + MAX_ANSWER_SECONDS, 0)
-
-
-def test_bytes_that_the_terminal_leaves_make_a_line_slow_for_a_while() -> None:
-    line = Line()
-    assert line.is_behind(100.0, 500) and not line.is_slow(100.0), "every picture takes a moment"
-    assert line.is_behind(100.1, 0) is False
-    assert line.is_behind(200.0, 500)
-    now = 200.0 + 2 * SLOW_ANSWER
-    assert line.is_behind(now, 400) and line.is_slow(now)
-    assert not line.is_behind(now + 1, 0) and line.is_slow(now + 1)
-    assert not line.is_slow(now + SLOW_FOR)
-
-
-def test_a_late_answer_makes_a_line_slow_and_a_prompt_one_does_not() -> None:
-    line = Line()
-    line.ask(0.0, 500)
-    line.answered(SLOW_ANSWER / 2)
-    assert not line.is_slow(SLOW_ANSWER / 2)
-    big = 500 + int(QUICK_RATE)  # it takes its second on a quick line, too
-    line.ask(1.0, big)
-    line.answered(2.0)
-    assert not line.is_slow(2.0)
-    line.ask(3.0, big + 500)
-    line.answered(3.0 + 2 * SLOW_ANSWER)
-    assert line.is_slow(3.0 + 2 * SLOW_ANSWER)
+MAX_AHEAD = 4  # a frame's question, and the same again after 1, 3 and 7 seconds
+SLOW = 2_000  # bytes a second: a third of what the dashboard writes where it may
 
 
 class Terminal(CountingDriver):
-    """A driver without a terminal: the test says what was given and what was taken."""
+    """A driver without a terminal: the test says what was taken, and when."""
 
     waiting = 0
+    written_at = 0.0
 
     def __init__(self) -> None:
-        self.given = 0
         self.questions = 0
 
     def write(self, data: str) -> None:
-        self.given += len(data)
         self.questions += data == QUESTION
 
 
+class Clock:
+    """A rate, its terminal and the time, which passes only where a test says so."""
+
+    def __init__(self, low_bandwidth: bool = False) -> None:
+        self.now = 1000.0
+        self.terminal, self.rate = Terminal(), RefreshRate(low_bandwidth)
+
+    def frame(self, took: float | None = None, panels: bool = False) -> None:
+        """Send a frame, to a terminal that answers after so many seconds; None: not yet."""
+        self.rate.sent(self.terminal, True, panels)
+        if took is not None:
+            self.now += took
+            self.rate.answered()
+
+    def wait(self) -> float:
+        return self.rate.wait(self.terminal)
+
+
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [1000.0]
-    monkeypatch.setattr(terminal_output.time, "monotonic", lambda: now[0])
-    return now
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(refresh_rate, "monotonic", lambda: made.now)
+    return made
 
 
-@pytest.mark.parametrize("answers", [True, False])
-def test_on_a_quick_line_nothing_waits_whatever_was_sent(clock: list[float], answers: bool) -> None:
-    terminal, pacer = Terminal(), Pacer(low_bandwidth=False)
+def test_on_a_fast_terminal_nothing_waits_but_the_panels(clock: Clock) -> None:
     for _ in range(100):
-        terminal.write("x" * 30_000)
-        pacer.sent(terminal, answers)
-        if answers:
-            pacer.answered()
-        clock[0] += 0.05
-        assert pacer.wait(terminal) == 0
-    assert terminal.questions == (100 if answers else 0)
+        clock.frame(took=0.02)
+        assert clock.wait() == 0
+    clock.frame(took=0.02, panels=True)
+    assert clock.wait() == 0 and clock.rate.panels_wait() == pytest.approx(PANELS_SECONDS - 0.02)
 
 
-@pytest.mark.parametrize("low_bandwidth", [True, False])
-def test_on_a_slow_line_a_view_waits_for_a_second_at_most_once_the_last_one_has_arrived(
-    clock: list[float], low_bandwidth: bool
-) -> None:
-    terminal, pacer = Terminal(), Pacer(low_bandwidth)
-    for _ in range(20):
-        pacer.wait(terminal)
-        terminal.write("x" * 10_000)
-        pacer.sent(terminal, True)
-        clock[0] += 2 * SLOW_ANSWER
-        assert pacer.wait(terminal) > 0, "it has not arrived"
-        clock[0] += SLOW_ANSWER
-        pacer.answered()
-        terminal.write("x" * 10_000)  # a key
-        pacer.sent(terminal, False)
-        assert 0 < pacer.wait(terminal) <= MAX_DEBT_SECONDS < 1
-        assert (pacer.panels_wait(terminal) > MAX_DEBT_SECONDS) == low_bandwidth
-        clock[0] += MAX_DEBT_SECONDS
-        assert pacer.wait(terminal) == 0
-        assert (pacer.panels_wait(terminal) > 0) == low_bandwidth
-        clock[0] += PANELS_DEBT_SECONDS
-        assert pacer.panels_wait(terminal) == 0
+def test_a_terminal_that_answers_nothing_is_as_fast_as_it_takes_what_is_written(clock: Clock) -> None:
+    def frame(took: float) -> None:
+        clock.rate.sent(clock.terminal, False, False)
+        clock.terminal.waiting, clock.terminal.written_at = 3, clock.now + took
+        assert clock.wait() == RETRY_SECONDS
+        clock.now += took
+        clock.terminal.waiting = 0
+
+    frame(took=0.01)
+    clock.now += 5  # no View came meanwhile
+    assert clock.wait() == 0
+    frame(took=0.5)
+    assert clock.wait() == pytest.approx(0.5)
+    assert clock.terminal.questions == 0
+
+
+def test_the_rate_falls_with_a_slow_frame_and_rises_with_a_fast_one(clock: Clock) -> None:
+    clock.frame(took=2 * SLOW_SECONDS)
+    assert clock.wait() == pytest.approx(2 * SLOW_SECONDS), "half of the line's time is left"
+    clock.now += clock.wait()
+    clock.frame(took=SLOW_SECONDS / 2)
+    assert clock.wait() == 0
+
+
+def test_the_header_waits_no_longer_than_so_much_and_leaves_the_panels_behind(clock: Clock) -> None:
+    clock.frame(took=0.9, panels=True)
+    assert clock.wait() == pytest.approx(MAX_HEADER_PAUSE)
+    assert clock.rate.panels_wait() == pytest.approx(PANELS_PAUSE * 0.9)
+    clock.now += MAX_HEADER_PAUSE
+    clock.frame(took=0.1)  # the header alone says nothing of what panels take
+    assert clock.wait() == 0 and clock.rate.panels_wait() == pytest.approx(PANELS_PAUSE * 0.9 - MAX_HEADER_PAUSE - 0.1)
+
+
+def test_a_frame_is_on_its_way_until_all_answers_have_come(clock: Clock) -> None:
+    clock.frame()
+    clock.frame()  # a key
+    clock.rate.answered()
+    assert clock.wait() == RETRY_SECONDS, "the second frame is on its way"
+    clock.rate.answered()
+    assert clock.wait() == 0
+    clock.rate.answered()  # nobody asked: Textual's own query, or a late answer
+    assert clock.wait() == 0
+
+
+def test_an_answer_that_is_lost_is_asked_for_again_and_is_no_sign_of_a_slow_terminal(clock: Clock) -> None:
+    clock.frame()
+    clock.now += PATIENCE
+    assert clock.wait() == RETRY_SECONDS and clock.terminal.questions == 2
+    clock.now += 0.02
+    clock.rate.answered()
+    assert clock.wait() == 0
+    clock.terminal.waiting = 1
+    clock.now += 60
+    assert clock.wait() == RETRY_SECONDS and clock.terminal.questions == 2, "more would fill the driver's queue"
+
+
+def test_a_terminal_that_stops_answering_gets_frames_at_the_low_rate_until_it_answers(clock: Clock) -> None:
+    clock.frame()
+    asked = []
+    begun = clock.now
+    while clock.wait() == RETRY_SECONDS:
+        asked.append(clock.terminal.questions)
+        clock.now += RETRY_SECONDS
+        assert clock.now < begun + 2 * MAX_PATIENCE
+    assert max(asked) == 4, "after 1, 3 and 7 seconds"
+    for _ in range(3):
+        assert clock.wait() == 0
+        clock.frame(panels=True)
+        assert clock.wait() == LOW_HEADER_SECONDS and clock.rate.panels_wait() == LOW_PANELS_SECONDS
+        clock.now += LOW_HEADER_SECONDS
+    clock.rate.answered()
+    clock.frame(took=0.02)
+    assert clock.wait() == 0
+
+
+def test_low_bandwidth_is_a_low_rate_however_fast_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(low_bandwidth=True)
+    monkeypatch.setattr(refresh_rate, "monotonic", lambda: clock.now)
+    clock.frame(took=0.01, panels=True)
+    assert clock.wait() == pytest.approx(LOW_HEADER_SECONDS - 0.01)
+    assert clock.rate.panels_wait() == pytest.approx(LOW_PANELS_SECONDS - 0.01)
+    clock.frame(took=3.0)  # a key's frame; on a slow terminal the rate is lower still
+    assert clock.wait() == pytest.approx(MAX_HEADER_PAUSE)
+
+
+# On terminals of a given speed
 
 
 TRAINING = """
@@ -189,44 +186,61 @@ for index in th.steps(range(100000)):
     for name, seconds in (("generation", .05), ("execution", .03), ("training", .02)):
         with th.phase(name): time.sleep(seconds * random.uniform(.7, 1.4))
     th.log(reward=random.random(), loss=random.random()); th.count(tokens=random.randrange(900, 1100))
-    print("step", index, random.random(), flush=True)
+    print(time.monotonic(), flush=True)
 """
 
 
 class SlowTerminal:
-    """A terminal that reads so many bytes a second, and answers as one does when it comes to a question."""
+    """A terminal that takes so many bytes a second, and answers as one does when it comes to a question.
 
-    def __init__(self, command: list[str], environment: dict[str, str], speed: float) -> None:
+    Args:
+        speed: bytes a second.
+        buffer: bytes between it and the pseudoterminal, as a connection to another machine has them.
+    """
+
+    def __init__(self, command: list[str], environment: dict[str, str], speed: float, buffer: int = 0) -> None:
         self.pid, self.master = pty.fork()
         if self.pid == 0:
             os.chdir(ROOT)
             os.execve(command[0], command, environment)
         ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
         self.speed = speed
+        self._buffer = buffer
+        self.on_the_way = b""  # what the buffer holds
+        self._tail = b""  # of what was taken: a question may come in two pieces
         self.screen = pyte.Screen(*SIZE)
         self._stream = pyte.ByteStream(self.screen)
-        self.count = 0
         self.idle = False  # whether there was nothing to read once
+        self.answers = True
+        self.questions = 0
+        self.most_ahead = 0  # questions in the buffer at once
 
     def read(self, seconds: float) -> int:
-        """Read for so long, at its own speed; the bytes that came."""
+        """Take what comes for so long, at its own speed; return the number of bytes."""
         begin, count = time.monotonic(), 0
         while time.monotonic() - begin < seconds:
-            time.sleep(0.05)
+            time.sleep(0.02)
             room = int((time.monotonic() - begin) * self.speed) - count
             if room <= 0:
                 continue
-            if not select.select([self.master], [], [], 0)[0]:
-                self.idle = True
-            else:
+            most = max(self._buffer, room) - len(self.on_the_way)
+            if most > 0 and select.select([self.master], [], [], 0)[0]:
                 with suppress(OSError):
-                    data = os.read(self.master, min(room, 4096))
-                    count += len(data)
-                    self._stream.feed(data)
-                    for _ in range(data.count(QUESTION.encode())):
-                        os.write(self.master, b"\x1b[?2026;2$y")
-        self.count += count
+                    self.on_the_way += os.read(self.master, min(most, 65536))
+            self.most_ahead = max(self.most_ahead, self.on_the_way.count(QUESTION.encode()))
+            data, self.on_the_way = self.on_the_way[:room], self.on_the_way[room:]
+            self.idle |= not data
+            count += len(data)
+            self._take(data)
         return count
+
+    def _take(self, data: bytes) -> None:
+        self._stream.feed(data)
+        asked = (self._tail + data).count(QUESTION.encode())
+        self._tail = (self._tail + data)[1 - len(QUESTION) :]
+        self.questions += asked
+        for _ in range(asked if self.answers else 0):
+            os.write(self.master, b"\x1b[?2026;2$y")
 
     @property
     def step(self) -> int:
@@ -241,50 +255,69 @@ class SlowTerminal:
         os.close(self.master)
 
 
+class Training:
+    """A training of ten steps a second, with the time at which each of its steps ended."""
+
+    def __init__(self, place: Path) -> None:
+        self.environment = {**os.environ, "TRAINMON_DIR": str(place), "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
+        self.environment["COLORTERM"] = "truecolor"
+        self._ends = place / "ends"
+        with open(self._ends, "wb") as out:
+            self.process = subprocess.Popen([sys.executable, "-c", TRAINING], env=self.environment, stdout=out)
+
+    @property
+    def ends(self) -> list[float]:
+        return [float(line) for line in self._ends.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+    def age(self, terminal: SlowTerminal) -> float:
+        """The seconds since the step after the one on the screen ended; 0 where that is still open."""
+        newer = self.ends[terminal.step :]
+        return time.monotonic() - newer[0] if newer else 0.0
+
+
 @pytest.fixture
-def training(tmp_path: Path) -> Iterator[tuple[Path, dict[str, str]]]:
-    environment = {**os.environ, "TRAINMON_DIR": str(tmp_path), "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
-    environment["COLORTERM"] = "truecolor"
-    process = subprocess.Popen([sys.executable, "-c", TRAINING], env=environment, stdout=subprocess.DEVNULL)
-    yield tmp_path, environment
-    process.kill()
-    process.wait()
+def training(tmp_path: Path) -> Iterator[Training]:
+    made = Training(tmp_path)
+    yield made
+    made.process.kill()
+    made.process.wait()
 
 
-def steps_done(state: Path) -> int:
-    return sum(map(steps_in, state.glob("runs/*/rank-*.jsonl")))
-
-
-def opened(training: tuple[Path, dict[str, str]], speed: float, *words: str) -> SlowTerminal:
-    """The dashboard on a terminal of so many bytes a second, once it shows a step."""
-    state, environment = training
+def opened(training: Training, speed: float, *words: str, buffer: int = 0, answers: bool = True) -> SlowTerminal:
+    """The dashboard on a terminal of so many bytes a second, once it shows a step and what came first is through."""
     until = time.monotonic() + 90
-    while steps_done(state) < 5:
+    while len(training.ends) < 5:
         assert time.monotonic() < until
         time.sleep(0.1)
-    terminal = SlowTerminal([sys.executable, "-m", "monitor", "attach", *words], environment, speed)
+    command = [sys.executable, "-m", "monitor", "attach", *words]
+    terminal = SlowTerminal(command, training.environment, speed, buffer)
+    terminal.answers = answers
     while terminal.step == 0:
         terminal.read(0.5)
         assert time.monotonic() < until, "\n".join(terminal.screen.display)
+    terminal.idle = False
+    while not terminal.idle and time.monotonic() < until:  # the rest of the first frame
+        terminal.read(0.5)
     return terminal
 
 
-def within(terminal: SlowTerminal, budget: float) -> bool:
-    """Whether what comes in eight seconds keeps to the budget; one picture may be on its way."""
-    begin = time.monotonic()
-    count = terminal.read(8.0)
-    return count <= budget * (time.monotonic() - begin + SAVED_SECONDS) + 4096
+def ages(training: Training, terminal: SlowTerminal, seconds: float) -> list[float]:
+    """How old the step on the screen is, again and again for so long."""
+    found, until = [], time.monotonic() + seconds
+    while time.monotonic() < until:
+        terminal.read(0.1)
+        found.append(training.age(terminal))
+    return found
 
 
-@pytest.mark.long
-def test_low_bandwidth_keeps_to_its_budget(training: tuple[Path, dict[str, str]]) -> None:
-    terminal = opened(training, 10_000, "--low-bandwidth")
-    try:
-        terminal.read(6.0)  # what the first picture cost
-        # A panel that comes, as the first alert brings it, is drawn whole, whatever it takes: not in each stretch.
-        assert any(within(terminal, LOW_BANDWIDTH_RATE) for _ in range(3))
-    finally:
-        terminal.end()
+def answer_time(terminal: SlowTerminal, paused: bool) -> float:
+    """The seconds until the key that pauses, or goes on, shows."""
+    os.write(terminal.master, b" ")
+    begun = time.monotonic()
+    while ("paused" in "\n".join(terminal.screen.display).lower()) != paused:
+        terminal.read(0.05)
+        assert time.monotonic() - begun < 60, "\n".join(terminal.screen.display)
+    return time.monotonic() - begun
 
 
 def backlog(terminal: SlowTerminal) -> int:
@@ -298,20 +331,50 @@ def backlog(terminal: SlowTerminal) -> int:
     return count
 
 
-@pytest.mark.parametrize("speed", [pytest.param(1_000, marks=pytest.mark.long), 10_000])
-def test_a_slow_terminal_has_one_picture_on_its_way_and_no_backlog(
-    training: tuple[Path, dict[str, str]], speed: int
-) -> None:
-    terminal = opened(training, speed)
+def assert_no_backlog(terminal: SlowTerminal) -> None:
+    before = terminal.step
+    # A panel that comes, as the first alert brings it, is drawn whole, whatever it takes: not at each stop.
+    assert any(backlog(terminal) < 5_000 for _ in range(3)), "the frame that was drawn last"
+    terminal.read(10.0)
+    assert terminal.step > before
+
+
+@pytest.mark.parametrize("answers", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_a_slow_terminal_shows_what_is_new_and_answers_keys(training: Training, answers: bool) -> None:
+    """Beside a fast one, which is as late as the machine is. Without answers the buffers must be short."""
+    fast = opened(training, 10**6)
+    slow = opened(training, 10**6, buffer=10**6 if answers else 0, answers=answers)
+    slow.speed, slow.most_ahead = SLOW, 0
     try:
-        until = time.monotonic() + 90
-        terminal.idle = False
-        while not terminal.idle and time.monotonic() < until:  # the rest of the first picture
-            terminal.read(0.5)
-        before = terminal.step
-        # A panel that comes, as the first alert brings it, is drawn whole, whatever it takes: not at each stop.
-        assert any(backlog(terminal) < 5_000 for _ in range(3)), "the picture that was drawn last"
-        terminal.read(10.0)
-        assert terminal.step > before
+        with ThreadPoolExecutor(2) as both:
+            quick, late = both.map(lambda terminal: ages(training, terminal, 8.0), (fast, slow))
+            assert median(late) <= MAX_HEADER_PAUSE + max(quick)
+            assert slow.most_ahead <= MAX_AHEAD, "a frame only when the last one has arrived"
+            keys = [both.map(answer_time, (fast, slow), (paused, paused)) for paused in (True, False) * 2]
+            quick, late = zip(*keys, strict=True)
+            assert min(late) <= MAX_HEADER_PAUSE + max(quick)
+        assert_no_backlog(slow)
+    finally:
+        fast.end()
+        slow.end()
+
+
+@pytest.mark.long
+def test_the_slowest_terminal_has_one_frame_on_its_way(training: Training) -> None:
+    terminal = opened(training, 1_000)
+    try:
+        assert_no_backlog(terminal)
+    finally:
+        terminal.end()
+
+
+@pytest.mark.long
+def test_low_bandwidth_draws_at_its_low_rate(training: Training) -> None:
+    terminal = opened(training, 10**6, "--low-bandwidth")
+    try:
+        begun, before, step = time.monotonic(), terminal.questions, terminal.step
+        terminal.read(8.0)
+        assert terminal.questions - before <= (time.monotonic() - begun) / LOW_HEADER_SECONDS + 1
+        assert terminal.step > step
     finally:
         terminal.end()

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor import run_facts
-from monitor.runs.caches import decoder_of, encoded
+from monitor.runs.state_cache import decoder_of, encoded
 from tests.gpu_check.test_recorded import ARCHIVE
 from trainhooks.protocol import facts
 from trainhooks.protocol.facts import RunFacts

@@ -37,7 +37,7 @@ class History:
     neighbors are joined in pairs.
     """
 
-    most: int
+    most: int  # at least 2: what lies before and after zero never shares a bucket
     width: int = 1
     index: IntArray = field(default_factory=lambda: np.empty(0, np.int64))  # bucket numbers, rising: place // width
     columns: dict[str, FloatArray] = field(default_factory=dict)

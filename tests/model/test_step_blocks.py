@@ -341,7 +341,7 @@ def test_a_step_comes_back_from_its_block() -> None:
 @given(
     st.lists(st.tuples(st.integers(-50, 5000), st.floats(-1e6, 1e6)), max_size=400),
     st.integers(1, 60),
-    st.integers(1, 40),
+    st.integers(2, 40),
 )
 def test_a_history_keeps_all_in_bounded_memory(rows: list[tuple[int, float]], portion: int, most: int) -> None:
     history = History(most)

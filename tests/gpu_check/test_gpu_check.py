@@ -15,6 +15,7 @@ import pytest
 from tests.gpu.conftest import ROOT, Stub, changed, scene, stub  # noqa: F401  # a fixture
 from tests.gpu_check import clock, events, load, smi, training
 from tests.gpu_check.row import BAD, OK, TOLD, Row
+from tests.journal_lines import single_lines
 from trainhooks.protocol.events import Gpu
 
 H200 = scene("h200x8")
@@ -255,4 +256,5 @@ def test_a_training_under_trainmon_is_reported_and_recorded(tmp_path: Path) -> N
     assert recorded.verdict == OK, asdict(recorded)
     text = (tmp_path / "new" / "out.jsonl").read_text()
     assert str(tmp_path) not in text and os.uname().nodename not in text
-    assert {json.loads(line)["kind"] for line in text.splitlines()} >= {"hello", "step", "host", "exit"}
+    kinds = {json.loads(line)["kind"] for line in single_lines(text.encode())}
+    assert kinds >= {"hello", "step", "host", "exit"}

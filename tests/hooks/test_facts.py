@@ -9,6 +9,7 @@ import pytest
 
 from tests.protocol.typed import untyped
 from trainhooks.protocol import secrets
+from trainhooks.protocol.events import PROTOCOL
 from trainhooks.recording import facts
 
 from .conftest import FOREIGN, Trainings
@@ -133,7 +134,7 @@ def test_a_process_introduces_itself(train: Trainings) -> None:
         RANK="2", WORLD_SIZE="4", OMP_NUM_THREADS="3", SECRET_KEY="abc", CUDA_VISIBLE_DEVICES="0",
     )  # fmt: skip
     hello = told.events[0]
-    assert hello["kind"] == "hello" and hello["protocol"] == 1
+    assert hello["kind"] == "hello" and hello["protocol"] == PROTOCOL
     assert (hello["rank"], hello["world_size"], hello["pid"]) == (2, 4, int(told.out))
     assert hello["name"] == "train0"
     assert hello["process_started"] <= hello["t"]

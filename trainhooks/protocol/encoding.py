@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any, Callable, Dict, List, Tuple
 
 from trainhooks.protocol.events import Event, Frames, GpuTime
+from trainhooks.protocol.limits import MAX_LINE, MAX_NAME
 
 _ALWAYS = frozenset(("protocol", "rank", "status"))  # written even where they hold their default
 
@@ -75,3 +76,23 @@ def lines_encoder() -> Callable[[List[Dict[str, Any]]], bytes]:
         encode = encoder()
         return lambda mappings: b"".join(encode(mapping) + b"\n" for mapping in mappings)
     return msgspec.json.Encoder(enc_hook=str).encode_lines  # type: ignore[no-any-return]
+
+
+def fitting_line(event: Dict[str, Any], encode: Callable[[List[Dict[str, Any]]], bytes]) -> bytes:
+    """Return an event as a line; of one that is too large, what identifies it, and its numbers."""
+    line = encode([event])
+    return line if len(line) <= MAX_LINE else encode([_cut(event)])
+
+
+def _cut(event: Dict[str, Any]) -> Dict[str, Any]:
+    """Return what identifies an event that is too large for a line, and its numbers."""
+    kept = {
+        key: value
+        for key, value in event.items()
+        if isinstance(value, (int, float)) or key in ("kind", "producer", "name", "status")
+    }
+    if "phases" in event:
+        kept["phases"] = event["phases"][:64]
+    if event["kind"] == "note":
+        kept["text"] = event["text"][:MAX_NAME]
+    return kept

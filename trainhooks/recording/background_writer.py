@@ -21,7 +21,7 @@ from trainhooks.device.device_lane import DeviceLane
 from trainhooks.device.device_times import DeviceTimes
 from trainhooks.lane_entries import FACTS, NANOSECOND, Lane, host_clock, monotonic_seconds
 from trainhooks.protocol import process_identity, rundir, secrets
-from trainhooks.protocol.encoding import lines_encoder, to_dict
+from trainhooks.protocol.encoding import fitting_line, lines_encoder, to_dict
 from trainhooks.protocol.events import Bye, Event, Facts, Hello
 from trainhooks.protocol.journal import Journal, Notifier
 from trainhooks.protocol.limits import MAX_LINE, MAX_NAME, MAX_TEXT, clean
@@ -321,29 +321,10 @@ class BackgroundWriter:
                 rundir.rename(self._run, event["name"])
         batch = self._encode(events)
         if len(batch) > MAX_LINE:  # of all lines together: rare
-            batch = b"".join(_fitting_line(event, self._encode) for event in events)
+            batch = b"".join(fitting_line(event, self._encode) for event in events)
         self._unwritten.append(batch)
         self._unwritten_events += len(events)
         events.clear()
-
-
-def _fitting_line(event: Dict[str, Any], encode: Callable[[List[Dict[str, Any]]], bytes]) -> bytes:
-    line = encode([event])
-    return line if len(line) <= MAX_LINE else encode([_cut(event)])
-
-
-def _cut(event: Dict[str, Any]) -> Dict[str, Any]:
-    """Return what identifies an event that is too large for a line, and its numbers."""
-    kept = {
-        key: value
-        for key, value in event.items()
-        if isinstance(value, (int, float)) or key in ("kind", "producer", "name", "status")
-    }
-    if "phases" in event:
-        kept["phases"] = event["phases"][:64]
-    if event["kind"] == "note":
-        kept["text"] = event["text"][:MAX_NAME]
-    return kept
 
 
 def _join_or_make_run(lanes: List[Lane], ranks: Dict[str, int]) -> Optional[Path]:

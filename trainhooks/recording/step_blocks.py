@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from trainhooks.lane_entries import NANOSECOND
+from trainhooks.protocol.encoding import fitting_line
 from trainhooks.protocol.limits import MAX_INTEGER, MAX_LINE, Number
 
 Mapping = Dict[str, Any]
@@ -140,8 +141,10 @@ class OpenBlock:
 def _lines(steps: List[PlainStep], seq: int, producer: str, encode: Callable[[List[Mapping]], bytes]) -> bytes:
     event = steps[0].as_event() if len(steps) == 1 else block_event(steps)
     event["producer"], event["seq"] = producer, seq
+    if len(steps) == 1:
+        return fitting_line(event, encode)
     line = encode([event])
-    if len(line) <= MAX_BLOCK_BYTES or len(steps) == 1:
+    if len(line) <= MAX_BLOCK_BYTES:
         return line
     half = len(steps) // 2
     return _lines(steps[:half], seq, producer, encode) + _lines(steps[half:], seq + half, producer, encode)

@@ -223,7 +223,7 @@ time.sleep(0.3)
 def test_the_state_is_cached_while_the_run_lives(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a viewer that comes late does not read from the start."""
     run = recorded(state, 30_000)
-    monkeypatch.setattr(disk_budget, "RENEWED_BYTES", 4 * MIB)
+    monkeypatch.setattr(disk_budget, "RENEWED_BYTES", MIB)
     monkeypatch.setattr(disk_budget, "MAX_CHECK_SECONDS", 0.0)
     budget = disk_budget.DiskBudget(run, lambda _: None)
 

@@ -58,14 +58,20 @@ def tell(story: Story, kind: int, noise: random.Random) -> None:
     elif kind == 1:
         story.tell(Metrics, values={"loss": noise.random(), "late": "inf"}, step=3)
     elif kind == 2:
-        story.span("checkpoint", noise.random())
+        story.span("checkpoint", whole(noise.random()))
     elif kind == 3:
         story.tell(Note, text="a note", level="warning")
     else:
         longer = 12.0 if kind == 4 else 1.0
         order = ORDERS[0] if kind < 20 else noise.choice(ORDERS)
         fields = FIELDS[0] if kind < 24 else noise.choice(FIELDS)
-        story.step_with(fields, **{name: longer * s * (0.9 + 0.2 * noise.random()) for name, s in order.items()})
+        seconds = {name: whole(longer * s * (0.9 + 0.2 * noise.random())) for name, s in order.items()}
+        story.step_with(fields, **seconds)
+
+
+def whole(seconds: float) -> float:
+    """Seconds that are whole nanoseconds and a whole float."""
+    return max(1, round(512 * seconds)) / 512
 
 
 def told(kinds: list[int], seed: int) -> list[bytes]:

@@ -63,7 +63,7 @@ import os, signal, time
 from monitor.running.exec_state import ExecState
 signal.signal(signal.SIGALRM, lambda *_: None)
 signal.setitimer(signal.ITIMER_REAL, 0.01)
-state = ExecState.take()
+state = ExecState.capture()
 time.sleep(0.05)
 state.restore()
 os.execvp("sleep", ["sleep", "5"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from monitor.arrays import BoolArray, FloatArray, IntArray, np
-from trainhooks.protocol.events import Phase, Step
+from trainhooks.protocol.events import AMOUNTS, Phase, Step
 
 OTHER = "other"  # inside a step, in no phase
 
@@ -152,7 +152,7 @@ def block_of(step: Step) -> StepBlock:
     """Return a block of one step."""
     names, seconds, clocks, counts = zip(*step.phases, strict=True) if step.phases else ((), (), (), ())
     one = np.float64
-    known = {name: getattr(step, name) for name in ("tokens", "padded_tokens", "samples", "forwards")}
+    known = {name: getattr(step, name) for name in AMOUNTS}
     pattern = PhasePattern(names, clocks, np.array(seconds, one)[:, None], np.array(counts, np.int64)[:, None])
     return StepBlock(
         producer=step.producer,

@@ -88,7 +88,7 @@ def _read(line: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 def _is_valid(event: Event) -> bool:
     """Clean the event's texts in place. Return False where its numbers are invalid."""
-    event.producer = _name(event.producer)
+    event.producer = clean_name(event.producer)
     if not (0 <= event.seq <= MAX_INTEGER and _time(event.t)):
         return False
     if type(event) not in (events.Step, Event) and not _check_integers(event):
@@ -122,7 +122,8 @@ def _time(value: float) -> bool:
 _clean_names: set[str] = set()  # names known to be clean: the same few occur in every step
 
 
-def _name(text: str) -> str:
+def clean_name(text: str) -> str:
+    """Return a name as it may be kept and shown."""
     if text in _clean_names:
         return text
     known = clean(text, MAX_NAME)
@@ -131,11 +132,8 @@ def _name(text: str) -> str:
     return known
 
 
-clean_name = _name
-
-
 def _optional(text: str | None) -> str | None:
-    return None if text is None else _name(text)
+    return None if text is None else clean_name(text)
 
 
 def _phases(rows: list[events.Phase]) -> list[events.Phase]:
@@ -148,7 +146,7 @@ def _phases(rows: list[events.Phase]) -> list[events.Phase]:
             tidy = False
     if tidy:
         return rows
-    return [(_name(name), seconds, "cuda" if clock == "cuda" else "host", n) for name, seconds, clock, n in rows]
+    return [(clean_name(name), seconds, "cuda" if clock == "cuda" else "host", n) for name, seconds, clock, n in rows]
 
 
 def _tidy_step(step: events.Step) -> bool:
@@ -185,14 +183,14 @@ def _tidy_steps(steps: events.Steps) -> bool:
         return False
     # What does not fit is left out: the steps are known all the same.
     steps.phases = [
-        (_name(name), seconds, "cuda" if clock == "cuda" else "host", entered)
+        (clean_name(name), seconds, "cuda" if clock == "cuda" else "host", entered)
         for name, seconds, clock, entered in steps.phases
         if len(seconds) == count and min(seconds) >= 0.0 and max(seconds) < 1e12 and 0 <= entered <= MAX_INTEGER
     ]
-    for name in ("tokens", "padded_tokens", "samples", "forwards"):
+    for name in events.AMOUNTS:
         setattr(steps, name, _counts(getattr(steps, name), count))
     steps.metrics = {
-        _name(name): column if _PLAIN_TYPES.issuperset(map(type, column)) else list(map(_finite, column))
+        clean_name(name): column if _PLAIN_TYPES.issuperset(map(type, column)) else list(map(_finite, column))
         for name, column in steps.metrics.items()
         if len(column) == count
     }
@@ -224,7 +222,7 @@ def _numbers(values: dict[str, Number]) -> dict[str, Number]:
         if _clean_names.issuperset(values):
             return values
     tidy = ((name, _number(value)) for name, value in values.items())
-    return {_name(name): value for name, value in tidy if value is not None}
+    return {clean_name(name): value for name, value in tidy if value is not None}
 
 
 def _number(value: Number) -> Number | None:
@@ -242,12 +240,12 @@ MAX_CODE_LINE = 10**9  # no file has as many lines
 
 def _place(place: Place) -> Place:
     library = None if place.library is None else _line(place.library)
-    return Place(*_line(place.users), _name(place.activity), library).fitted()
+    return Place(*_line(place.users), clean_name(place.activity), library).fitted()
 
 
 def _line(line: Line) -> Line:
     number = line.line if 0 < line.line < MAX_CODE_LINE else 0
-    return Line(_name(line.file), number, _name(line.function), _name(line.call))
+    return Line(clean_name(line.file), number, clean_name(line.function), clean_name(line.call))
 
 
 MAX_PLACES = 64  # sampled stack positions of one step; the hooks sample at most twenty times a second
@@ -257,18 +255,20 @@ def _tidy_gpu_time(gpu_time: events.GpuTime) -> bool:
     timed = (*gpu_time.phases, *gpu_time.busy_phases, *gpu_time.unsure)
     if not 0 <= gpu_time.seconds < 1e12 or any(not 0 <= seconds < 1e12 for _, seconds in timed):
         return False
-    gpu_time.phases = [(_name(name), seconds) for name, seconds in gpu_time.phases]
-    gpu_time.busy_phases = [(_name(name), seconds) for name, seconds in gpu_time.busy_phases]
-    gpu_time.unsure = [(_name(name), seconds) for name, seconds in gpu_time.unsure]
+    gpu_time.phases = [(clean_name(name), seconds) for name, seconds in gpu_time.phases]
+    gpu_time.busy_phases = [(clean_name(name), seconds) for name, seconds in gpu_time.busy_phases]
+    gpu_time.unsure = [(clean_name(name), seconds) for name, seconds in gpu_time.unsure]
     gpu_time.busy, gpu_time.lag, gpu_time.stretch = _age(gpu_time.busy), _age(gpu_time.lag), _age(gpu_time.stretch)
     gpu_time.delayed = _age(gpu_time.delayed)
     gpu_time.gc = _age(gpu_time.gc)
     if gpu_time.gc_phases is not None:
-        gpu_time.gc_phases = [(_name(name), seconds) for name, seconds in gpu_time.gc_phases if 0 <= seconds < 1e12]
+        gpu_time.gc_phases = [
+            (clean_name(name), seconds) for name, seconds in gpu_time.gc_phases if 0 <= seconds < 1e12
+        ]
     gpu_time.every = gpu_time.every if 1 <= gpu_time.every <= MAX_INTEGER else 1
     gpu_time.since = _counted(gpu_time.since)
     gpu_time.looks = [
-        (_name(phase), _place(place), samples, min(idle, samples))
+        (clean_name(phase), _place(place), samples, min(idle, samples))
         for phase, place, samples, idle in gpu_time.looks[:MAX_PLACES]
         if 0 < samples <= MAX_INTEGER and idle >= 0
     ]
@@ -276,7 +276,7 @@ def _tidy_gpu_time(gpu_time: events.GpuTime) -> bool:
 
 
 def _tidy_span(span: events.Span) -> bool:
-    span.name = _name(span.name)
+    span.name = clean_name(span.name)
     span.thread = _optional(span.thread)
     span.detail = _optional(span.detail)
     if span.own is not None and not 0 <= span.own < 1e12:
@@ -285,7 +285,7 @@ def _tidy_span(span: events.Span) -> bool:
 
 
 def _tidy_hello(hello: events.Hello) -> bool:
-    hello.source = _name(hello.source)
+    hello.source = clean_name(hello.source)
     hello.name = _optional(hello.name)
     hello.host = _optional(hello.host)
     hello.facts = tidy_facts(hello.facts)
@@ -311,7 +311,7 @@ MAX_FRAMES_SECONDS = 86_400.0  # that stack samples of one line cover; writers r
 
 def _tidy_frames(frames: events.Frames) -> bool:
     kept = [row for row in frames.rows if 0 < row[2] < 1e9][:500]
-    frames.rows = [(_name(where), _place(place), samples) for where, place, samples in kept]
+    frames.rows = [(clean_name(where), _place(place), samples) for where, place, samples in kept]
     if frames.begin is not None and not 0 <= frames.t - frames.begin <= MAX_FRAMES_SECONDS:
         frames.begin = None
     return True
@@ -324,7 +324,7 @@ def _tidy_pulse(pulse: events.Pulse) -> bool:
     pulse.frame = None if pulse.frame is None else clean(pulse.frame, 512)
     pulse.step_open = _age(pulse.step_open)
     pulse.phase_open = _age(pulse.phase_open)
-    pulse.spans = [(_name(name), seconds) for name, seconds in pulse.spans if _age(seconds) is not None]
+    pulse.spans = [(clean_name(name), seconds) for name, seconds in pulse.spans if _age(seconds) is not None]
     return True
 
 
@@ -356,15 +356,15 @@ MAX_UNKNOWN = 100  # a reading has fewer fields
 
 
 def _tidy_gpu(gpu: events.Gpu) -> bool:
-    gpu.uuid = _name(gpu.uuid)
+    gpu.uuid = clean_name(gpu.uuid)
     gpu.name = _optional(gpu.name)
     gpu.mig_of = _optional(gpu.mig_of)
     gpu.driver = _optional(gpu.driver)
     gpu.bus_id = _optional(gpu.bus_id)
-    gpu.unknown = [_name(name) for name in gpu.unknown[:MAX_UNKNOWN]]
+    gpu.unknown = [clean_name(name) for name in gpu.unknown[:MAX_UNKNOWN]]
     if gpu.processes is not None:
         known = gpu.processes[: limits.MAX_GPU_PROCESSES]
-        gpu.processes = [(pid, _name(name), _counted(used), ours) for pid, name, used, ours in known]
+        gpu.processes = [(pid, clean_name(name), _counted(used), ours) for pid, name, used, ours in known]
     return True
 
 
@@ -394,7 +394,7 @@ _TIDY: dict[type, Any] = {
 
 def tidy_facts(facts: dict[str, Any], depth: int = 4) -> dict[str, Any]:
     """Return facts with every key and text cleaned, nesting and length limited."""
-    return {_name(key): _tidy_value(value, depth) for key, value in list(facts.items())[:500]}
+    return {clean_name(key): _tidy_value(value, depth) for key, value in list(facts.items())[:500]}
 
 
 def _tidy_value(value: Any, depth: int) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import FileIO
 from operator import attrgetter
@@ -18,7 +17,7 @@ from trainhooks.protocol.events import Event, Hello, Steps
 from trainhooks.protocol.limits import MAX_LINE
 
 CHUNK = 1 << 21  # bytes read at once: some five thousand steps
-BATCH = 1 << 18  # bytes decoded at once: the objects made of them fit the cache of a core
+SKIPPED = 1 << 18  # bytes read at once of a line that is too long
 
 
 class JournalTail:
@@ -82,7 +81,7 @@ class JournalTail:
             return 0
         source.seek(self.offset - 1)
         last = source.read(1)
-        while last and last not in (b"\n", FREED) and (data := source.read(BATCH)):
+        while last and last not in (b"\n", FREED) and (data := source.read(SKIPPED)):
             end = data.find(b"\n") + 1
             self.offset += end or len(data)
             last = b"\n" if end else data[-1:]
@@ -92,15 +91,6 @@ class JournalTail:
 def lines_of(block: bytes) -> list[bytes]:
     """Return the lines of a block; its last one may lack its end."""
     return block.removesuffix(b"\n").split(b"\n") if block else []
-
-
-def batches(block: bytes) -> Iterator[bytes]:
-    """Yield a block in pieces of some hundred whole lines."""
-    at = 0
-    while at < len(block):
-        end = block.find(b"\n", at + BATCH) + 1 or len(block)
-        yield block[at:end]
-        at = end
 
 
 # Sequencing: events of many producers in order, each exactly once. Pure.

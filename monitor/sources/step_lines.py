@@ -16,7 +16,7 @@ from monitor.arrays import FloatArray, IntArray, np
 from monitor.sources import decode
 from monitor.step_blocks import MetricColumn, PhasePattern, StepBlock, block_of
 from trainhooks.protocol import encoding
-from trainhooks.protocol.events import Event, Step, Steps
+from trainhooks.protocol.events import AMOUNTS, Event, Step, Steps
 from trainhooks.protocol.limits import MAX_INTEGER, MAX_LINE
 
 SINGLE = b'{"kind":"step",'  # the start of a single step's line from the hooks
@@ -24,7 +24,6 @@ _STEPS = re.compile(rb'\s*\{\s*"kind"\s*:\s*"steps"')
 MIN_AT_ONCE = 8  # single steps up to which reading one by one is as fast
 MAX_AT_ONCE = 700  # the objects made of them fit the cache of a core
 INDEPENDENT = ("pulse", "frames")  # kinds of events that may be folded after the steps that follow them
-AMOUNTS = ("tokens", "padded_tokens", "samples", "forwards")
 
 _Time = Annotated[float, Meta(gt=-1e12, lt=1e12)]
 _Seconds = Annotated[float, Meta(ge=0, lt=1e12)]

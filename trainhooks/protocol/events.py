@@ -94,6 +94,8 @@ class Step(Event):
     uncounted: Optional[bool] = None  # set when the step did work of which neither tokens nor samples are known
 
 
+# The work of a step, by the names of its fields; the first three are amounts that a speed is told by.
+AMOUNTS = ("tokens", "padded_tokens", "samples", "forwards")
 StepColumn = Union[int, List[Optional[int]], None]  # one number for all steps, or one each; null: not counted
 
 

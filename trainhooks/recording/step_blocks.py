@@ -11,14 +11,14 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 from trainhooks.lane_entries import NANOSECOND
 from trainhooks.protocol.encoding import fitting_line
+from trainhooks.protocol.events import AMOUNTS
 from trainhooks.protocol.limits import MAX_INTEGER, MAX_LINE, Number
 
 Mapping = Dict[str, Any]
 
 MAX_BLOCK_STEPS = 64
 MAX_BLOCK_BYTES = MAX_LINE // 2
-AMOUNTS = ("tokens", "padded_tokens", "samples", "forwards")  # in the order of a COUNT entry
-UNITS = 3  # the first of them are amounts of work
+UNITS = 3  # so many of AMOUNTS are amounts of work; a COUNT entry has them in this order
 
 
 class StepShape(NamedTuple):

@@ -19,15 +19,25 @@ from trainhooks.protocol import rundir
 from .watched import LIMIT, SCRIPTS, TORCHRUN, environment, watched
 
 PREAMBLE = """
-import glob, os, sys, time
+import glob, json, os, sys, time
 import trainhooks as th
 
-def in_journal(rank, mark):
+def wait_for(rank, wanted):
     until = time.monotonic() + 60
     paths = os.environ['TRAINMON_DIR'] + f'/runs/*/rank-{rank}-*'
-    while not any(mark in open(path).read() for path in glob.glob(paths)):
+    while not any(wanted(line) for path in glob.glob(paths) for line in open(path) if line.endswith('\\n')):
         assert time.monotonic() < until, 'not written'
         time.sleep(0.02)
+
+def in_journal(rank, mark):
+    wait_for(rank, lambda line: mark in line)
+
+def has_step(index):
+    def found(line):
+        event = json.loads(line)
+        return event['kind'] == 'step' and event['index'] == index or (
+            event['kind'] == 'steps' and event['index'] <= index < event['index'] + len(event['start']))
+    return found
 """
 
 # Every rank waits for the others to have joined: a job's processes live at the same time.
@@ -49,8 +59,8 @@ for i in th.steps(range(first, 21)):
         time.sleep(0.002)
     if restart == 0 and i == 12:
         if rank == 1:
-            in_journal(0, '"index":11')
-            in_journal(1, '"index":11')
+            wait_for(0, has_step(11))
+            wait_for(1, has_step(11))
             os._exit(7)
         time.sleep(60)
 """

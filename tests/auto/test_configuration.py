@@ -118,6 +118,7 @@ def test_no_repetition(recorded: list[dict[str, Any]], of_a_step: Callable[[Repe
     assert recorded == []
 
 
+@pytest.mark.long
 def test_an_unmodified_program(tmp_path: Path) -> None:
     run = both(tmp_path, "twice.py")
     facts = run.facts
@@ -146,6 +147,7 @@ for _ in range(30):
 @pytest.mark.parametrize(
     ("words", "tool"), [(("-m", "cProfile", "-o", "profile"), "profile"), long(("-X", "tracemalloc"), "tracemalloc")]
 )
+@pytest.mark.long
 def test_tools_that_python_calls(tmp_path: Path, words: tuple[str, ...], tool: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAINING)

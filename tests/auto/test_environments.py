@@ -109,6 +109,7 @@ def other_pythons() -> list[str]:
     return [*paths[:1], *paths[1:][-1:]]
 
 
+@pytest.mark.long
 def test_another_python_is_seen_live(tmp_path: Path) -> None:
     pythons = other_pythons()
     for number, python in enumerate(pythons):

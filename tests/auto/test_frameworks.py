@@ -101,6 +101,7 @@ SCRIPTS_RUN = [
 
 @pytest.mark.parametrize("command", [*SCRIPTS_RUN, GRPO], ids=" ".join)
 class TestEach:
+    @pytest.mark.long
     def test_the_user_sees_no_difference(self, run: Callable[..., Both], command: tuple[str, ...]) -> None:
         run(*command).is_as_bare()
 

@@ -11,6 +11,7 @@ import pytest
 from tests.auto.watched import LIMIT, ROOT, SCRIPTS, environment, watched
 
 
+@pytest.mark.long
 def test_a_function_that_trains_can_let_go_of_its_model_and_its_first_step(tmp_path: Path) -> None:
     seen = watched(tmp_path, str(SCRIPTS / "weighed.py"))
     assert "left: 0\n" in seen.out, seen.err

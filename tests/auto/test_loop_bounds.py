@@ -189,6 +189,7 @@ train()
         ("for i in range(3):\n    model(torch.randn(4, 4)).sum().backward(); optimizer.step()", 15, None, None),
     ],
 )
+@pytest.mark.long
 def test_the_total_of_a_training(tmp_path: Path, more: str, done: int, total: int | None, epochs: int | None) -> None:
     (tmp_path / "train.py").write_text(SCRIPT.format(more=more))
     progress = watched(tmp_path / "state", str(tmp_path / "train.py")).report.progress

@@ -55,6 +55,7 @@ def counted(tmp_path: Path, kind: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_a_reference_that_is_called_in_each_inner_epoch(tmp_path: Path) -> None:
     found = counted(tmp_path, "again")
     assert (found["calls"], found["mixed"]) == (32, 0)  # the report before the last

@@ -245,6 +245,7 @@ for step in range(3):
 """
 
 
+@pytest.mark.long
 def test_what_the_program_is_warned_of_it_is_warned_of_once() -> None:
     ended = subprocess.run([sys.executable, "-c", WARNED], capture_output=True, text=True, timeout=100, check=True)
     assert "flops_forward" in ended.stdout

@@ -252,6 +252,7 @@ def test_a_training_with_such_a_finder(place: Place, way: str) -> None:
 
 
 @pytest.mark.parametrize("user", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
 def test_two_installations(place: Place, user: bool) -> None:
     pytest.importorskip("torch")
     shutil.copytree(ROOT / "trainhooks", place.path / "other" / "trainhooks")

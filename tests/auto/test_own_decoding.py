@@ -92,6 +92,7 @@ for iteration in range(12):
 """
 
 
+@pytest.mark.long
 def test_a_program_s_own_sampling_is_generation(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     run = watched(tmp_path, str(tmp_path / "script.py"))

@@ -23,6 +23,7 @@ def logged(run: Watched) -> list[float]:
 
 
 @pytest.mark.parametrize("workers", ["0", long("2")])
+@pytest.mark.long
 def test_a_plain_loop_with_evaluations(tmp_path: Path, workers: str) -> None:
     run = both(tmp_path, "plain_loop.py", workers)
     steps = run.steps()
@@ -36,6 +37,7 @@ def test_a_plain_loop_with_evaluations(tmp_path: Path, workers: str) -> None:
     assert all("step" not in span for span in run.spans("eval"))
 
 
+@pytest.mark.long
 def test_the_account_of_time(tmp_path: Path) -> None:
     run = both(tmp_path, "plain_loop.py")
     report = run.report
@@ -50,6 +52,7 @@ def test_the_account_of_time(tmp_path: Path) -> None:
     assert any(row.name == "import torch" and row.seconds > 0 for row in report.startup)
 
 
+@pytest.mark.long
 def test_accumulation(tmp_path: Path) -> None:
     run = both(tmp_path, "plain_accumulation.py")
     steps = run.steps()
@@ -61,6 +64,7 @@ def test_accumulation(tmp_path: Path) -> None:
     assert len(run.spans("eval")) == 2
 
 
+@pytest.mark.long
 def test_a_loop_without_a_loader(tmp_path: Path) -> None:
     run = both(tmp_path, "nanogpt.py")
     steps = run.steps()
@@ -107,6 +111,7 @@ def test_steps_that_the_loss_scaler_skips(tmp_path: Path) -> None:
     assert [step["index"] for step, loss in zip(steps, losses, strict=True) if not math.isfinite(loss)] == [1, 7]
 
 
+@pytest.mark.long
 def test_tokens_and_padding(tmp_path: Path) -> None:
     run = both(tmp_path, "tokens.py")
     assert len(run.steps()) == 12
@@ -130,12 +135,14 @@ def test_updates_by_hand(tmp_path: Path) -> None:
     assert all(set(phases(step)) >= {"data", "forward", "backward"} for step in run.steps())
 
 
+@pytest.mark.long
 def test_updates_by_hand_of_plain_tensors(tmp_path: Path) -> None:
     run = both(tmp_path, "no_loader.py", "by_hand")
     assert len(run.steps()) == 20
     assert all(entered(step)["backward"] == 2 for step in run.steps())
 
 
+@pytest.mark.long
 def test_gradients_from_which_nothing_is_learned_are_no_training(tmp_path: Path) -> None:
     assert both(tmp_path, "no_loader.py", "looked_at").journals == []
 
@@ -150,6 +157,7 @@ def test_what_a_step_learns_from(tmp_path: Path, kind: str, steps: int, samples:
     assert (len(run.steps()), run.counted("samples")) == (steps, samples)
 
 
+@pytest.mark.long
 def test_a_model_that_no_optimizer_holds_has_a_forward(tmp_path: Path) -> None:
     run = both(tmp_path, "no_loader.py", "old_model")
     steps = run.steps()
@@ -157,6 +165,7 @@ def test_a_model_that_no_optimizer_holds_has_a_forward(tmp_path: Path) -> None:
     assert all("forward" in phases(step) for step in steps[5:])
 
 
+@pytest.mark.long
 def test_a_program_that_tells_its_steps_itself(tmp_path: Path) -> None:
     run = both(tmp_path, "explicit.py")
     steps = run.steps()
@@ -165,6 +174,7 @@ def test_a_program_that_tells_its_steps_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("where", "done"), [("program", 5), long("backward", 5), long("data", 5)])
+@pytest.mark.long
 def test_a_program_that_fails(tmp_path: Path, where: str, done: int) -> None:
     run = both(tmp_path, "failing.py", where, code=1)
     assert len(run.steps()) == done
@@ -201,6 +211,7 @@ def test_two_ranks(tmp_path: Path, way: str) -> None:
         assert all('"kind":"bye"' in text for text in texts)
 
 
+@pytest.mark.long
 def test_modes_of_the_program_see_no_operation_of_ours(tmp_path: Path) -> None:
     """Questions for shapes and dtypes pass through them. Where a mode would see a loss read, it is not read."""
     run = both(tmp_path, "plain_under_modes.py")

@@ -85,6 +85,7 @@ for _ in range(epochs):
         long(LEFT_EARLY, 15, None, None),  # its passes end before their batches do
     ],
 )
+@pytest.mark.long
 def test_the_total_of_a_plain_loop(
     tmp_path: Path, main: str, total: int, epochs: int | None, batches: int | None
 ) -> None:

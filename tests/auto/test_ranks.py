@@ -224,6 +224,7 @@ def hellos(run: Path) -> list[dict[str, int]]:
     return [json.loads(path.read_text().splitlines()[0]) for path in run.glob("rank-*.jsonl")]
 
 
+@pytest.mark.long
 def test_torchrun_under_trainmon_names_the_rank_that_the_others_wait_for(tmp_path: Path) -> None:
     seen = watched(tmp_path, *TORCHRUN, str(script(tmp_path, STRAGGLER)))
     assert seen.code == 0, seen.err

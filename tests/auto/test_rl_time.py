@@ -121,6 +121,7 @@ def test_seconds_in_environments(script: Script, seconds: float, fires: bool) ->
     assert ("env-bound" in codes(run)) is fires
 
 
+@pytest.mark.long
 def test_environments_in_processes_of_their_own(script: Script) -> None:
     body = ON_POLICY.format(env="vector", action="action.numpy()", reset="False").strip().replace("\n", "\n    ")
     run = script(
@@ -249,6 +250,7 @@ def update():
 """
 
 
+@pytest.mark.long
 def test_the_client_of_a_vllm_server(script: Script) -> None:
     body = "assert client.generate([[1, 2]] * 3)['completion_ids'] == [[3, 4, 5]] * 3; update()"
     run = script(TRL + LOOP.format(body=body))
@@ -284,6 +286,7 @@ for step in th.steps(range(24)):
 
 
 @pytest.mark.parametrize(("way", "fires"), [("one by one", True), long("in a pool", False), long("computed", False)])
+@pytest.mark.long
 def test_rewards_by_their_stack_samples(script: Script, way: str, fires: bool) -> None:
     run = script(REWARDS, way)
     found = {finding.code: finding for finding in run.report.findings}
@@ -319,6 +322,7 @@ generator.join()
 """
 
 
+@pytest.mark.long
 def test_generation_in_another_thread_is_no_part_of_the_steps(script: Script) -> None:
     steps = script(BESIDE).steps()
     assert len(steps) == 20

@@ -114,6 +114,7 @@ def shares(run: Watched) -> dict[str, float]:
         ("gym.vector.SyncVectorEnv([lambda: World(0.001)] * 3)", "action.numpy()", "False", 3),
     ],
 )
+@pytest.mark.long
 def test_an_on_policy_loop(script, env: str, action: str, reset: str, count: int) -> None:  # type: ignore[no-untyped-def]
     run = script(ON_POLICY.format(env=env, action=action, reset=reset))
     spent = json.loads(run.out)
@@ -129,6 +130,7 @@ def test_an_on_policy_loop(script, env: str, action: str, reset: str, count: int
     assert not {"slow-steps", "eval-heavy", "eval-mode"} & {finding.code for finding in run.report.findings}
 
 
+@pytest.mark.long
 def test_model_calls_with_gradients_are_no_rollout(script) -> None:  # type: ignore[no-untyped-def]
     run = script(EPISODES)
     spent, found = json.loads(run.out), shares(run)
@@ -143,6 +145,7 @@ def test_longer_episodes_are_no_drift(script) -> None:  # type: ignore[no-untype
     assert "slow-drift" not in {finding.code for finding in script(longer).report.findings}
 
 
+@pytest.mark.long
 def test_environments_of_a_program_that_trains_on_other_data_evaluate_it(script) -> None:  # type: ignore[no-untyped-def]
     run = script("""
 env = World(0.002)
@@ -160,6 +163,7 @@ for epoch in range(3):
     assert "env_steps" not in run.report.metrics
 
 
+@pytest.mark.long
 def test_an_environment_of_the_program_is_copied_and_saved_as_without_the_hooks(tmp_path: Path, script) -> None:  # type: ignore[no-untyped-def]
     saved = tmp_path / "saved.pickle"
     run = script(f"""
@@ -182,6 +186,7 @@ open({str(saved)!r}, "wb").write(cloudpickle.dumps(World))
     assert (bare.returncode, bare.stdout.strip()) == (0, "0.5"), bare.stderr
 
 
+@pytest.mark.long
 def test_a_failing_environment_fails_as_without_the_hooks(script) -> None:  # type: ignore[no-untyped-def]
     run = script("""
 class Broken(World):
@@ -254,6 +259,7 @@ print(json.dumps(spent))
 
 
 @pytest.mark.parametrize("form", ["method", long("loose"), long("by hand")])
+@pytest.mark.long
 def test_forward_has_a_name_where_no_outermost_module_is_called(tmp_path: Path, form: str) -> None:
     path = tmp_path / "form.py"
     path.write_text(FORMS)

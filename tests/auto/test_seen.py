@@ -20,5 +20,6 @@ def test_nothing_differs_for_the_program(tmp_path: Path, kind: str) -> None:
     both(tmp_path, "seen.py", kind)
 
 
+@pytest.mark.long
 def test_no_tensor_of_ours_lives_on(tmp_path: Path) -> None:
     both(tmp_path, "seen.py", "living")

@@ -10,6 +10,7 @@ from .watched import both, long, phases
 
 
 @pytest.mark.parametrize("way", ["divided", *map(long, ("scaler", "accelerate", "multiplied", "plain"))])
+@pytest.mark.long
 def test_loss(way: str, tmp_path: Path) -> None:
     run = both(tmp_path, "losses.py", way)
     printed = [float(word) for word in run.out.split()]
@@ -23,6 +24,7 @@ def test_several_losses_of_one_batch_are_not_averaged(tmp_path: Path) -> None:
     assert not any("loss" in step.get("metrics", {}) for step in run.steps())
 
 
+@pytest.mark.long
 def test_forward_ends_where_the_model_returns(tmp_path: Path) -> None:
     """On the fast path and off it: the sleep behind it is in no phase. A sleep is never shorter than asked for."""
     steps = both(tmp_path, "late_loss.py").steps()

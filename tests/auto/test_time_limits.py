@@ -61,6 +61,7 @@ def test_limits_of_programs_that_are_waited_for(tmp_path: Path, arguments: tuple
     assert found["seconds"] == pytest.approx(0.3 * found["hits"], rel=0.05)
 
 
+@pytest.mark.long
 def test_limits_in_a_pool_are_waited_for_at_the_same_time(tmp_path: Path) -> None:
     found = limits(tmp_path, "pool")
     assert 2 <= found["hits"] <= 16 and found["own"] == 0

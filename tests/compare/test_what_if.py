@@ -117,6 +117,7 @@ def test_a_cause_that_is_over_promises_nothing_while_the_run_goes_on() -> None:
     assert recoverable(told(), finding) is not None, "of a run that has ended all is over: what would have been is told"
 
 
+@pytest.mark.long
 def test_the_command(runs: Runs) -> None:
     story = Story("p")
     for _ in range(40):
@@ -139,6 +140,7 @@ def test_the_command(runs: Runs) -> None:
         assert done.returncode == 2 and len(lines) == 1 and said in lines[0], lines
 
 
+@pytest.mark.long
 def test_speed_classes_of_the_configuration(runs: Runs) -> None:
     story = Story("p")
     for i in range(40):

@@ -39,6 +39,7 @@ def events(run: Path) -> list[dict[str, Any]]:
 # Under trainmon run
 
 
+@pytest.mark.long
 def test_single_line_leaves_wall_time_unknown(state: State) -> None:
     done = state.run("sh", "-c", "sleep 0.5; echo 'step 7/10 loss 2.0'; sleep 0.5")
     assert done.returncode == 0

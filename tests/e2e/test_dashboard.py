@@ -74,6 +74,7 @@ def test_run_shows_the_run_and_leaving_detaches(box: Box, script: str) -> None:
     wait_for_steps(box.run(), steps_done(box.run()) + 5)
 
 
+@pytest.mark.long
 def test_kill_minus_9_of_the_dashboard_leaves_the_training(box: Box, script: str) -> None:
     terminal = box.trainmon("run", "--", sys.executable, script, "60")
     terminal.wait_for("generation")
@@ -87,6 +88,7 @@ def test_kill_minus_9_of_the_dashboard_leaves_the_training(box: Box, script: str
     assert found["progress"]["steps_done"] == 60  # type: ignore[index]
 
 
+@pytest.mark.long
 def test_a_closed_terminal_leaves_the_training(box: Box, script: str) -> None:
     terminal = box.trainmon("run", "--", sys.executable, script, "80")
     terminal.wait_for("generation")

@@ -131,6 +131,7 @@ def wait_for_steps(screen: Screen, *others: Screen) -> None:
 
 
 @pytest.mark.parametrize("answers", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
 def test_after_any_keys_at_any_pace_the_time_shown_is_the_runs(
     box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: bool
 ) -> None:

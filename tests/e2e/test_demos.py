@@ -155,6 +155,7 @@ def cpp(program: Path) -> list[str]:
     return [str(program), "--iters", str(CPP_STEPS), "--log-every", "20", "--eval-every", "60", "--batch", "64"]
 
 
+@pytest.mark.long
 def test_the_cpp_trainer_prints_what_it_prints_and_learns(box: Box, built: Path) -> None:
     line = rf"Iter (\d+)/{CPP_STEPS} \| Loss: ([0-9.]+) \| LR: [0-9.]+e-0[0-9] \| Tok/s: [0-9]+"
     for said in (start(box, *cpp(built / "trainer")).stdout, watch(box, *cpp(built / "trainer")).stdout):

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from .conftest import ROOT, Box
 
 RECORDING = ROOT / "demo" / "recordings" / "sft-cpu.jsonl"
@@ -49,6 +51,7 @@ def test_a_replay_on_a_terminal(box: Box) -> None:
     assert terminal.exit_code() == 0
 
 
+@pytest.mark.long
 def test_the_theme_is_remembered(box: Box) -> None:
     a_run(box, "alpha")
     terminal = box.trainmon("attach", "alpha")

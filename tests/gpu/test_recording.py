@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from monitor.model.fold import fold
 from monitor.model.state import RunState
 from monitor.sources.decode import decode
@@ -69,6 +71,7 @@ def test_errors_are_written_down(stub: Stub, tmp_path: Path) -> None:
     assert [line["index"] for line in lines if line.get("xid")] == [5]
 
 
+@pytest.mark.long
 def test_a_run_whose_gpu_overheats_is_recorded_as_such(tmp_path: Path) -> None:
     """The demonstration, cut short: readings during the cut, marked as simulated, and nothing left behind."""
     scratch = tmp_path / "scratch"

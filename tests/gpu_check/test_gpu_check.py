@@ -179,6 +179,7 @@ def test_the_workload_marks_its_phases() -> None:
     assert marks == len(events.PHASES) + 1
 
 
+@pytest.mark.long
 def test_the_clock_of_the_hooks_is_checked_from_end_to_end(tmp_path: Path) -> None:
     """Here without a GPU: nothing is timed, torch.compile makes its one graph, and the rows say so."""
     report, printed, _ = training.run(tmp_path / "state", *clock.command(4, 8, 4, 1))

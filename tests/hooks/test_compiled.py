@@ -82,6 +82,7 @@ def compare(backend):
 
 
 @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.long)])
+@pytest.mark.long
 def test_results_of_a_full_graph_are_equal_to_the_bit(train: Trainings, backend: str) -> None:
     told = train(SCRIPT + f"compare('{backend}')")
     recorded = {span["name"] for span in told.kind("span")}
@@ -89,6 +90,7 @@ def test_results_of_a_full_graph_are_equal_to_the_bit(train: Trainings, backend:
     assert "inner" not in str([event for event in told.events if event["kind"] not in ("hello", "facts")])
 
 
+@pytest.mark.long
 def test_the_graph_is_the_same_and_compiled_once(train: Trainings) -> None:
     told = train(
         SCRIPT
@@ -118,6 +120,7 @@ assert all(map(torch.equal, broken, bare)) and len(graphs) == 2, graphs
     )
 
 
+@pytest.mark.long
 def test_a_wrapper_of_the_program_s_around_a_decorated_function_is_traced(train: Trainings) -> None:
     train(
         SCRIPT

@@ -154,6 +154,7 @@ def test_the_background_thread_makes_no_call_in_a_capture(monkeypatch: pytest.Mo
     assert Devices().in_use(1e9) == []
 
 
+@pytest.mark.long
 def test_a_torch_without_a_gpu_is_not_changed(train: Trainings) -> None:
     """The real one: same graphs, no note, no times."""
     script = """

@@ -110,6 +110,7 @@ def test_the_exit_does_not_wait_for_a_recorder_that_does_not_read(train: Trainin
     assert len(told.kind("note")) == 2001 and told.kind("bye")
 
 
+@pytest.mark.long
 def test_the_exit_waits_for_a_slow_disk_that_makes_progress(train: Trainings) -> None:
     """What a flood left takes longer than the wait for a disk that stalls; it is written nevertheless."""
     told = train(

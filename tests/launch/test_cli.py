@@ -83,6 +83,7 @@ def test_a_home_that_nobody_knows(state: State, words: tuple[str, ...], code: in
     assert ended.returncode == code and "set TRAINMON_DIR" in line
 
 
+@pytest.mark.long
 def test_reports_of_a_run(state: State) -> None:
     state.run("sh", "-c", "exit 3", options=("--name", "a_run"))
     assert b"failed (exit code 3)" in state.call("report").stdout

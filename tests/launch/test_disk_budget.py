@@ -58,6 +58,7 @@ def recorded(state: State, steps: int) -> Path:
     return state.only
 
 
+@pytest.mark.long
 def test_totals_and_curves_are_the_same_when_older_steps_are_freed(state: State) -> None:
     run = recorded(state, 30_000)
     before = report(state, run)
@@ -69,6 +70,7 @@ def test_totals_and_curves_are_the_same_when_older_steps_are_freed(state: State)
     assert before["progress"]["steps_ok"] == 30_000
 
 
+@pytest.mark.long
 def test_without_the_cached_state_the_freed_steps_are_missing_and_it_is_said(state: State) -> None:
     run = recorded(state, 30_000)
     compaction.compact(run, 2 * MIB)
@@ -119,6 +121,7 @@ def test_a_second_compaction_frees_more_and_keeps_the_totals(state: State) -> No
     assert report(state, run) == before
 
 
+@pytest.mark.long
 def test_output_is_freed_while_the_program_prints_and_passes_on_whole(state: State, tmp_path: Path) -> None:
     (state.path).mkdir()
     (state.path / "config.toml").write_text("[retention]\nrun_gib = 0.0625\n")

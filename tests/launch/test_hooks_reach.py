@@ -69,6 +69,7 @@ def test_a_program_that_is_reached_is_not_accused(state: State, tmp_path: Path) 
     assert "hooks not loaded" not in cause(state)[0]
 
 
+@pytest.mark.long
 def test_children_of_a_program_may_be_isolated(state: State) -> None:
     children = f"import subprocess, sys; subprocess.run([sys.executable, '-I', '-c', {SLOW!r}])"
     state.run(sys.executable, "-c", children)

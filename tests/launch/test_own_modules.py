@@ -133,6 +133,7 @@ def test_commands_run_where_modules_have_the_names_of_ours(place: Place, package
     assert place.run == ""
 
 
+@pytest.mark.long
 def test_with_a_safe_path_too(place: Place) -> None:
     place.poison(*NAMES)
     assert place.call("run", "--no-tui", "--", "true", PYTHONSAFEPATH="1").returncode == 0
@@ -332,6 +333,7 @@ def test_ranks_of_torchrun_keep_theirs_and_tell_it_once(checkout: Place) -> None
     assert note(checkout.state.only) == ["hello", "note", "bye"]
 
 
+@pytest.mark.long
 def test_an_unmodified_program_with_a_monitor_of_its_own_is_timed(checkout: Place) -> None:
     pytest.importorskip("torch")
     checkout.write("monitor.py", "WHOSE = 'mine'\n")

@@ -48,6 +48,7 @@ def test_attach_without_a_terminal_prints_a_line_now_and_then(state: State) -> N
     assert "\x1b" not in watched.stdout.decode()
 
 
+@pytest.mark.long
 def test_attach_json_streams_reports_and_ends_with_the_run(state: State) -> None:
     watched = attached(state, "--json")
     assert watched.returncode == 0

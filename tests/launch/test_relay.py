@@ -153,6 +153,7 @@ def test_a_subscriber_that_is_refused_reads_on_without_a_socket(
     subscriber.close()
 
 
+@pytest.mark.long
 def test_a_recorder_with_few_descriptors_says_once_that_it_does_not_publish(state: State) -> None:
     limit = (40, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import trainhooks as th\nfor _ in th.steps(range(9)): pass"

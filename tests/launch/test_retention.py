@@ -43,6 +43,7 @@ def test_the_oldest_go_first(runs: list[Stored]) -> None:
     assert not gone or not left or max(each.started for each in gone) <= min(each.started for each in left)
 
 
+@pytest.mark.long
 def test_pruning_leaves_the_live_and_the_pinned(state: State, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     for _ in range(3):
         state.run(*python("pass"))

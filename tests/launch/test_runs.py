@@ -145,6 +145,7 @@ def test_a_pipe_in_a_file_s_place_holds_nobody_up(state: State, name: str) -> No
         assert state.call(*words, timeout=60).returncode == 0, words
 
 
+@pytest.mark.long
 def test_a_run_on_another_machine_stands_the_same_in_all_places(state: State) -> None:
     """As far as its journals tell: it goes on while they grow, until the last word was a farewell."""
     assert state.run(*python("import trainhooks as th\nfor _ in th.steps(range(3)): pass")).returncode == 0
@@ -170,6 +171,7 @@ def test_a_run_on_another_machine_stands_the_same_in_all_places(state: State) ->
     assert states() == {"lost"}
 
 
+@pytest.mark.long
 def test_an_exit_that_tells_nothing_is_none(state: State) -> None:
     assert state.run(*python("import trainhooks as th\nfor _ in th.steps(range(3)): pass")).returncode == 0
     run = state.only

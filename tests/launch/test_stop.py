@@ -89,6 +89,7 @@ def test_processes_known_by_their_locks(tmp_path: Path) -> None:
     assert training.wait(10) in (-signal.SIGINT, 1, 130)
 
 
+@pytest.mark.long
 def test_a_run_that_was_stopped_is_not_finished_though_its_program_ends_with_0(state: State) -> None:
     code = (
         "import signal, sys, time; signal.signal(signal.SIGINT, lambda *_: sys.exit(0)); print('ready'); time.sleep(60)"

@@ -9,6 +9,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.signals import send_signal
 from trainhooks.protocol import process_identity, rundir
 
@@ -174,6 +176,7 @@ def test_sigterm_to_the_supervisor_is_not_heeded(state: State, tmp_path: Path) -
     assert training.front.returncode == 6
 
 
+@pytest.mark.long
 def test_the_recorder_of_a_run_without_a_launcher(state: State) -> None:
     """A training that only the hooks tell of gets a recorder from `attach`; killed, it gets another."""
     training = subprocess.Popen(["sleep", "60"])

@@ -19,6 +19,7 @@ def train(state: State) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(program, env=state.environment, capture_output=True, timeout=60)
 
 
+@pytest.mark.long
 def test_an_exit_code_that_nobody_saw_is_unknown(state: State, train: subprocess.CompletedProcess[bytes]) -> None:
     assert train.returncode == 3
     run = state.only.name

@@ -32,6 +32,7 @@ def two_runs(state: State) -> State:
     return state
 
 
+@pytest.mark.long
 def test_compare_says_what_made_it_slower_and_fails_for_ci(two_runs: State) -> None:
     done = two_runs.call("compare", "before", "after", "--fail-slower", "20")
     assert done.returncode == 1

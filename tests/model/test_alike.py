@@ -138,6 +138,7 @@ def curves_of(state: RunState) -> Any:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.001, 0.01, 0.2]), st.sampled_from([None, "actor"]), st.booleans())
 @example(4009, 0.2, None, False)  # no hello, and the first line that can be read is a step's
+@pytest.mark.long
 def test_a_journal_is_the_same_by_blocks_and_line_by_line(
     tmp_path: Path, small: None, seed: int, share: float, role: str | None, together: bool
 ) -> None:

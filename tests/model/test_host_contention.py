@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from trainhooks.protocol.events import Facts, Host, Metrics
 
 from .conftest import Story, around, folded, judged, judged_state
@@ -91,6 +93,7 @@ def test_spikes_beside_neighbors_are_information() -> None:
     assert spiking(0.01) == {"slow-steps": "warning"}
 
 
+@pytest.mark.long
 def test_a_wait_that_any_batch_costs_is_no_alarm() -> None:
     def waiting(data: float, workers: int | None) -> str:
         told = Story().tell(Facts, facts={"config": {"num_workers": workers}} if workers is not None else {})

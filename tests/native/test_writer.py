@@ -65,6 +65,7 @@ def test_the_header_is_short() -> None:
     assert len(HEADER.read_text(encoding="utf-8").splitlines()) < 200
 
 
+@pytest.mark.long
 def test_every_line_is_of_the_schema(built: Path, call: Call, run: Path) -> None:
     assert call(built / "trainer-native", *TRAINING).returncode == 0
     for line in journal(run):

@@ -121,6 +121,7 @@ def test_a_foreign_directory_is_refused(state: State, which: str) -> None:
 
 
 @needs_root
+@pytest.mark.long
 def test_settings_that_another_user_wrote_are_refused(state: State, tmp_path: Path) -> None:
     """They may name a command, which is run as us."""
     state.path.mkdir()

@@ -97,6 +97,7 @@ raise ValueError("401 for https://host/api?access_token={s}")
 """
 
 
+@pytest.mark.long
 def test_no_secret_is_on_the_disk_after_a_run(state: State, tmp_path: Path) -> None:
     """Nor in any answer. The program's own output is the user's own file, and is left as it is."""
     program = tmp_path / "train.py"

@@ -12,6 +12,8 @@ from monitor.model.report import Finding
 from tests.simulated_device.plays import Played, Plays
 from tests.simulated_device.programs import PROGRAMS
 
+pytestmark = pytest.mark.long
+
 # Of the workloads: what to change to mend it, and whether the finding promises a gain.
 MENDED: dict[str, tuple[dict[str, object], bool]] = {
     "reads-in-layers": ({"waits": False}, True),
@@ -67,7 +69,6 @@ def test_the_cause_of_a_program_comes_first(play: Plays, name: str) -> None:
     assert (first.severity != "info") == program.loud
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_and_is_gone_from_its_twin(play: Plays, name: str) -> None:
     mended = play.program(name, mended=True)

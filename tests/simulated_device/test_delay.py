@@ -14,6 +14,8 @@ from tests.simulated_device import checks
 from tests.simulated_device.plays import Played, Plays
 from trainhooks.device import device_sampling
 
+pytestmark = pytest.mark.long
+
 ON = {"environment": {device_sampling.DELAY_VARIABLE: "1"}}
 CHECKPOINT = 0.5  # seconds of one, in which nothing is trained: so that steps take little of a test's own time
 # Without a recorder: what the driver tells would be of the checkpoints' time, mostly.
@@ -57,7 +59,6 @@ def seconds_in_steps(played: Played) -> float:
 # What they tell
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", TELLING)
 def test_busy_time_is_the_ledgers(play: Plays, name: str) -> None:
     """Within two points, as a whole and by phase; and the range holds it."""
@@ -76,7 +77,6 @@ def test_busy_time_is_the_ledgers(play: Plays, name: str) -> None:
     assert played.truth["misdeeds"] == []
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", TELLING)
 def test_the_range_of_busy_is_narrowed_to_it(play: Plays, name: str) -> None:
     """By events alone nothing decides these."""
@@ -156,7 +156,6 @@ def test_a_delay_that_does_nothing_is_found_out(play: Plays) -> None:
     assert all(event["delayed"] < 0.001 for event in delayed(told))
 
 
-@pytest.mark.long
 def test_more_launches_than_the_queue_holds_tell_nothing(play: Plays) -> None:
     """The host waits for room and is not ahead of the rest: seen by the lag."""
     told, count = run(play, during="with th.phase('optimizer'): device.launch(1500, 2e-6)")

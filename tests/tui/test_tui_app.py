@@ -64,6 +64,7 @@ async def test_after_the_end_it_returns_ended(app_on) -> None:
         assert app.return_value == "ended"
 
 
+@pytest.mark.long
 async def test_before_the_first_view_keys_do_no_harm(app_on, screen_text) -> None:
     app = app_on(None)
     async with app.run_test(size=BIG) as pilot:

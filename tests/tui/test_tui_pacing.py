@@ -340,6 +340,7 @@ def assert_no_backlog(terminal: SlowTerminal) -> None:
 
 
 @pytest.mark.parametrize("answers", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
 def test_a_slow_terminal_shows_what_is_new_and_answers_keys(training: Training, answers: bool) -> None:
     """Beside a fast one, which is as late as the machine is. Without answers the buffers must be short."""
     fast = opened(training, 10**6)

@@ -16,6 +16,7 @@ SLOWER = pytest.param("sick_eval_plain", marks=pytest.mark.long)
 
 @pytest.mark.timeout(LIMIT)
 @pytest.mark.parametrize("name", [*QUICK, SLOWER])
+@pytest.mark.long
 def test_the_report_names_the_planted_cause_first_and_nothing_false(name: str) -> None:
     (case,) = [case for case in CASES if case.name == name]
     outcome = run(case)

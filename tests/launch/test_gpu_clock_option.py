@@ -6,6 +6,8 @@ import pytest
 
 from .conftest import State
 
+pytestmark = pytest.mark.long
+
 SAY = ("sh", "-c", 'echo "clock ${TRAINMON_GPU_CLOCK-default}"')
 SAY_DELAY = ("sh", "-c", 'echo "delay ${TRAINMON_GPU_DELAY-default}"')
 

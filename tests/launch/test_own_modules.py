@@ -20,6 +20,8 @@ from trainhooks.protocol import rundir
 
 from .conftest import ROOT, State, wait_for
 
+pytestmark = pytest.mark.long
+
 # What trainmon imports, of its own, of others' and of the standard library; and what the hooks do.
 NAMES = ("monitor", "trainhooks", "click", "platformdirs", "psutil", "zmq", "msgspec", "textual", "rich", "plotext")
 NAMES += ("pynvml", "queue", "statistics", "select", "shlex", "termios")
@@ -120,7 +122,6 @@ def checkout(tmp_path: Path, state: State) -> Place:
 # The command and its processes
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("packages", [False, True], ids=["modules", "packages"])
 def test_commands_run_where_modules_have_the_names_of_ours(place: Place, packages: bool) -> None:
     place.poison(*NAMES, packages=packages)
@@ -133,7 +134,6 @@ def test_commands_run_where_modules_have_the_names_of_ours(place: Place, package
     assert place.run == ""
 
 
-@pytest.mark.long
 def test_with_a_safe_path_too(place: Place) -> None:
     place.poison(*NAMES)
     assert place.call("run", "--no-tui", "--", "true", PYTHONSAFEPATH="1").returncode == 0
@@ -320,7 +320,6 @@ def test_a_directory_named_trainhooks_without_modules_does_no_harm(checkout: Pla
     assert checkout.steps_done() == 5
 
 
-@pytest.mark.long
 def test_ranks_of_torchrun_keep_theirs_and_tell_it_once(checkout: Place) -> None:
     pytest.importorskip("torch")
     checkout.write("code/trainhooks.py", "WHOSE = 'mine'\n")
@@ -333,7 +332,6 @@ def test_ranks_of_torchrun_keep_theirs_and_tell_it_once(checkout: Place) -> None
     assert note(checkout.state.only) == ["hello", "note", "bye"]
 
 
-@pytest.mark.long
 def test_an_unmodified_program_with_a_monitor_of_its_own_is_timed(checkout: Place) -> None:
     pytest.importorskip("torch")
     checkout.write("monitor.py", "WHOSE = 'mine'\n")

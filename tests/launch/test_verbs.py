@@ -10,6 +10,8 @@ import pytest
 
 from .conftest import State, python
 
+pytestmark = pytest.mark.long
+
 TRAINING = """
 import sys, time
 import trainhooks as th
@@ -32,7 +34,6 @@ def two_runs(state: State) -> State:
     return state
 
 
-@pytest.mark.long
 def test_compare_says_what_made_it_slower_and_fails_for_ci(two_runs: State) -> None:
     done = two_runs.call("compare", "before", "after", "--fail-slower", "20")
     assert done.returncode == 1

@@ -23,6 +23,8 @@ from tests.launch.conftest import ROOT, State, python, wait_for
 from tests.signals import send_group_signal
 from trainhooks.protocol import process_identity, rundir
 
+pytestmark = pytest.mark.long
+
 NOBODY = 65534
 TRAINING = """
 import sys, time
@@ -121,7 +123,6 @@ def test_a_foreign_directory_is_refused(state: State, which: str) -> None:
 
 
 @needs_root
-@pytest.mark.long
 def test_settings_that_another_user_wrote_are_refused(state: State, tmp_path: Path) -> None:
     """They may name a command, which is run as us."""
     state.path.mkdir()

@@ -13,6 +13,8 @@ from tests.hooks.conftest import Told
 from tests.simulated_device import public_program
 from tests.simulated_device.plays import Zygote
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(public_program.__file__)
 LATENCY = 0.001  # seconds by which a span may be longer or shorter than the program knows of it
 SHARE = 0.02  # of a timed step by which phases may be off

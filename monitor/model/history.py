@@ -29,48 +29,90 @@ JOINS: dict[str, Any] = {
 T = TypeVar("T")
 
 
+MAX_WAITING = 64  # rows that wait to be added together: a call costs the same for one as for all of them
+
+
 @dataclass(slots=True)
 class History:
     """Columns of numbers in buckets of `width` steps or seconds, aligned to multiples of the width.
 
     A bucket's edges never move, so a chart of it shifts only when a bucket is complete. With more than `most` buckets
-    neighbors are joined in pairs.
+    neighbors are joined in pairs. Few new rows wait for more, or until somebody asks.
     """
 
     most: int  # at least 2: what lies before and after zero never shares a bucket
-    width: int = 1
-    index: IntArray = field(default_factory=lambda: np.empty(0, np.int64))  # bucket numbers, rising: place // width
-    columns: dict[str, FloatArray] = field(default_factory=dict)
+    _width: int = 1
+    _index: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    _columns: dict[str, FloatArray] = field(default_factory=dict)
+    _waiting_places: bytearray = field(default_factory=bytearray)  # eight bytes a number, as in an array
+    _waiting: dict[str, bytearray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.index)
 
-    def add(self, places: IntArray, columns: Mapping[str, FloatArray]) -> None:
-        """Add numbers that lie at these steps or seconds, in any order. Each call has the same columns."""
-        if not len(places):
-            return
-        index, new = _joined(places // self.width, columns)
-        while len(index) > self.most:
-            self.width *= 2
-            index, new = _joined(index // 2, new)
-            self.index, self.columns = _joined(self.index // 2, self.columns)
-        if len(self.index):
-            new = {name: np.concatenate((self.columns[name], column)) for name, column in new.items()}
-            in_order = index[0] > self.index[-1]
-            index = np.concatenate((self.index, index))
-            if not in_order:
-                index, new = _joined(index, new)
-        self.index, self.columns = index, new
-        while len(self.index) > self.most:
-            self.width *= 2
-            self.index, self.columns = _joined(self.index // 2, self.columns)
+    @property
+    def width(self) -> int:
+        """Steps or seconds a bucket."""
+        self._settle()
+        return self._width
+
+    @property
+    def index(self) -> IntArray:
+        """The numbers of the buckets, rising: place // width."""
+        self._settle()
+        return self._index
 
     def of(self, name: str) -> FloatArray:
         """Return a column; empty before anything was added."""
-        return self.columns.get(name, _EMPTY)
+        self._settle()
+        return self._columns.get(name, _EMPTY)
+
+    def add(self, places: IntArray, columns: Mapping[str, FloatArray]) -> None:
+        """Add numbers that lie at these steps or seconds, in any order. Each call has the same columns."""
+        if len(places) + len(self._waiting_places) // places.itemsize >= MAX_WAITING:
+            self._settle()
+            self._add(places, columns)
+            return
+        self._waiting_places += places.tobytes()
+        if not self._waiting:
+            self._waiting = {name: bytearray() for name in columns}
+        for name, column in columns.items():
+            self._waiting[name] += column.tobytes()
+
+    def _settle(self) -> None:
+        """Add what waits."""
+        if self._waiting_places:
+            places = np.frombuffer(bytes(self._waiting_places), np.int64)
+            columns = {
+                name: _rows(np.frombuffer(bytes(content)), len(places)) for name, content in self._waiting.items()
+            }
+            self._waiting_places, self._waiting = bytearray(), {}
+            self._add(places, columns)
+
+    def _add(self, places: IntArray, columns: Mapping[str, FloatArray]) -> None:
+        index, new = _joined(places // self._width, columns)
+        while len(index) > self.most:
+            self._width *= 2
+            index, new = _joined(index // 2, new)
+            self._index, self._columns = _joined(self._index // 2, self._columns)
+        if len(self._index):
+            new = {name: np.concatenate((self._columns[name], column)) for name, column in new.items()}
+            in_order = index[0] > self._index[-1]
+            index = np.concatenate((self._index, index))
+            if not in_order:
+                index, new = _joined(index, new)
+        self._index, self._columns = index, new
+        while len(self._index) > self.most:
+            self._width *= 2
+            self._index, self._columns = _joined(self._index // 2, self._columns)
 
 
 _EMPTY: FloatArray = np.empty(0)
+
+
+def _rows(numbers: FloatArray, rows: int) -> FloatArray:
+    """Return numbers as a column: of single numbers, or of rows of several."""
+    return numbers if len(numbers) == rows else numbers.reshape(rows, -1)
 
 
 def _joined(index: IntArray, columns: Mapping[str, FloatArray]) -> tuple[IntArray, dict[str, FloatArray]]:

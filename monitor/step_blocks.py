@@ -39,7 +39,8 @@ class MetricColumn:
 class StepBlock:
     """Consecutive steps of one process, role and stage. All columns have an item for each step.
 
-    Steps that are not plain (skipped, untimed, of another thread...) come one by one: `odd` is that step.
+    Steps that are not plain (skipped, untimed, of another thread...) come one by one: `odd` is that step. So does a
+    plain one whose neighbors are of another kind.
     """
 
     producer: str
@@ -56,6 +57,7 @@ class StepBlock:
     lengths: FloatArray | None = None  # rows: minimum, mean, maximum; nan where not reported
     epoch: FloatArray | None = None  # nan where not reported
     odd: Step | None = None
+    _parts: list[Parts] | None = None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -137,6 +139,13 @@ class StepBlock:
             for step, epoch in zip(steps, self.epoch[first:end].tolist(), strict=True):
                 step.epoch = epoch if epoch == epoch else None
 
+    @property
+    def parts(self) -> list[Parts]:
+        """The parts of all the steps, pattern by pattern."""
+        if self._parts is None:
+            self._parts = [_parts(pattern, self.duration) for pattern in self.patterns]
+        return self._parts
+
     def single_blocks(self) -> Iterator[StepBlock]:
         """Return the same, each step for itself: for where the order between columns matters."""
         return map(block_of, self.steps())
@@ -196,11 +205,6 @@ class Parts:
         """Return the parts of the step at a place of the block; None: it is not among these."""
         at = place if self.at is None else _place_of(self.at, place)
         return None if at is None else {name: float(column[at]) for name, column in self.seconds.items()}
-
-
-def parts_of(block: StepBlock) -> list[Parts]:
-    """Return the parts of all the block's steps, pattern by pattern."""
-    return [_parts(pattern, block.duration) for pattern in block.patterns]
 
 
 def _parts(pattern: PhasePattern, durations: FloatArray) -> Parts:

@@ -173,33 +173,33 @@ def step_blocks(events: Iterable[Any]) -> list[Event | StepBlock]:
     Events between two such steps that are independent of steps come after them.
     """
     out: list[Event | StepBlock] = []
-    columns: _Columns | None = None
+    gathered: _Gathered | None = None
     later: list[Event] = []
     for kind, group in groupby(events, type):
         if kind is StepLine or kind is Steps:
             for steps in _alike(list(group)):
-                if columns is None or not columns.accepts(steps[0]):
-                    out += _finished(columns, later)
-                    columns, later = _Columns(steps[0]), []
-                columns.add(steps)
+                if gathered is None or not gathered.accepts(steps[0]):
+                    out += _finished(gathered, later)
+                    gathered, later = _Gathered(steps[0]), []
+                gathered.add(steps)
             continue
         for event in group:
-            if columns is not None and event.kind in INDEPENDENT and event.producer == columns.producer:
+            if gathered is not None and event.kind in INDEPENDENT and event.producer == gathered.producer:
                 later.append(event)
             elif kind is not Step or not _is_plain(event):
-                out += _finished(columns, later)
-                columns, later = None, []
+                out += _finished(gathered, later)
+                gathered, later = None, []
                 out.append(block_of(event) if kind is Step else event)
             else:
-                if columns is None or not columns.accepts(event):
-                    out += _finished(columns, later)
-                    columns, later = _Columns(event), []
-                columns.add([event])
-    return [*out, *_finished(columns, later)]
+                if gathered is None or not gathered.accepts(event):
+                    out += _finished(gathered, later)
+                    gathered, later = _Gathered(event), []
+                gathered.add([event])
+    return [*out, *_finished(gathered, later)]
 
 
-def _finished(columns: _Columns | None, later: list[Event]) -> list[Event | StepBlock]:
-    return [] if columns is None else [columns.block(), *later]
+def _finished(gathered: _Gathered | None, later: list[Event]) -> list[Event | StepBlock]:
+    return [] if gathered is None else [gathered.block(), *later]
 
 
 def _is_plain(step: Step) -> bool:
@@ -285,12 +285,36 @@ class _Metric:
         self.places = _Places()
 
 
-class _Columns:
-    """The columns of one block while they are gathered."""
+class _Gathered:
+    """The steps of one block while they are gathered."""
 
     def __init__(self, first: PlainStep | Step) -> None:
         self.producer = first.producer
         self._role, self._stage = first.role, first.stage
+        self._parts: list[list[Any]] = []  # lines of several steps, or single ones
+
+    def accepts(self, step: PlainStep | Step) -> bool:
+        return step.producer == self.producer and step.role == self._role and step.stage == self._stage
+
+    def add(self, steps: list[Any]) -> None:
+        """Add steps of one kind: lines of several, or single ones."""
+        self._parts.append(steps)
+
+    def block(self) -> StepBlock:
+        if len(self._parts) == 1 and len(self._parts[0]) == 1 and type(self._parts[0][0]) is not Steps:
+            (step,) = self._parts[0]
+            return block_of(_as_step(step) if type(step) is StepLine else step)
+        columns = _Columns(self._parts[0][0])
+        for steps in self._parts:
+            columns.add(steps)
+        return columns.block()
+
+
+class _Columns:
+    """The columns of one block."""
+
+    def __init__(self, first: PlainStep | Step) -> None:
+        self._producer, self._role, self._stage = first.producer, first.role, first.stage
         self._index: list[Any] = []
         self._ends: dict[int, list[float]] = {}  # of single steps, which report it, by the place of the first
         self._start: list[float] = []
@@ -299,9 +323,6 @@ class _Columns:
         self._metrics: dict[str, _Metric] = {}
         self._numbers = {name: _Runs() for name in (*AMOUNTS, "uncounted", "epoch")}
         self._lengths: dict[int, tuple[float, float, float]] = {}
-
-    def accepts(self, step: PlainStep | Step) -> bool:
-        return step.producer == self.producer and step.role == self._role and step.stage == self._stage
 
     def add(self, steps: list[Any]) -> None:
         """Add steps of one kind: lines of several, or single ones."""
@@ -399,7 +420,7 @@ class _Columns:
         numbers = {name: runs.column() for name, runs in self._numbers.items()}
         uncounted, epoch = numbers.pop("uncounted"), numbers.pop("epoch")
         return StepBlock(
-            producer=self.producer,
+            producer=self._producer,
             role=self._role,
             stage=self._stage,
             index=np.concatenate([np.array(part, np.int64) for part in self._index]),

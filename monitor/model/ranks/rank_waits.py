@@ -15,7 +15,7 @@ from statistics import fmean, median
 from monitor.arrays import FloatArray, np
 from monitor.model.device.device_steps import timed_parts
 from monitor.model.steps.series import Spread
-from monitor.step_blocks import StepBlock, parts_of
+from monitor.step_blocks import StepBlock
 from trainhooks.protocol.events import GpuTime, Span
 
 # The late rank by the device's clock: the last one to arrive in a collective.
@@ -186,13 +186,13 @@ class RankStats:
         if self.work is None or self.work.role != role:
             self.work = RoleWork(role, float(block.start[0]), 0.0)
         self.work.last = float(block.start[-1] + block.duration[-1])
-        for part in parts_of(block):
+        for part in block.parts:
             for name, column in part.seconds.items():
                 self.work.add(name, float(column.sum()))
 
 
 def _sum(amounts: FloatArray | None) -> int:
-    return 0 if amounts is None else int(np.nansum(amounts))
+    return 0 if amounts is None else int(amounts[amounts == amounts].sum())
 
 
 def _in_collectives(block: StepBlock) -> FloatArray:

@@ -71,7 +71,8 @@ class Pace:
             if end >= reached:
                 places.append(place)
                 reached = end + MIN_MARK_SECONDS
-        self.recent += _marks(ends, done, *sums.values(), places=places[-2 * MAX_MARKS :])
+        if places:
+            self.recent += _marks(ends, done, *sums.values(), places=places[-2 * MAX_MARKS :])
         while len(self.recent) > MAX_MARKS:
             del self.recent[: MAX_MARKS // 4]
 
@@ -145,7 +146,7 @@ def _running(before: int, column: FloatArray | BoolArray | None, count: int) -> 
     """Return the running sums of a column, starting from `before`; what is not counted adds nothing."""
     if column is None:
         return np.full(count, float(before))
-    return np.nan_to_num(column).cumsum() + float(before)
+    return np.where(column == column, column, 0.0).cumsum() + float(before)
 
 
 def _marks(*columns: FloatArray | IntArray, places: Sequence[int] | None = None) -> list[Mark]:

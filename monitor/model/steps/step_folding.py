@@ -25,7 +25,7 @@ from monitor.model.steps.latest_steps import MAX_LATE
 from monitor.model.steps.series import Column
 from monitor.model.steps.span_attribution import ROUNDING, SpanPiece
 from monitor.model.steps.step_intervals import seconds_in_steps
-from monitor.step_blocks import Parts, StepBlock, columns_of, dense_columns, parts_of, row_of, sums
+from monitor.step_blocks import Parts, StepBlock, columns_of, dense_columns, row_of, sums
 from trainhooks.protocol.events import Span, Step
 from trainhooks.protocol.limits import MAX_METRICS, OVERFLOW
 
@@ -61,7 +61,7 @@ def add_steps(rank_state: RankState, block: StepBlock, restart: int) -> None:
             _step_times(rank_state, block)
         if len(rank_state.opening) < MAX_OPENING:
             rank_state.opening += block.steps(0, MAX_OPENING - len(rank_state.opening))
-        groups = parts_of(block)
+        groups = block.parts
         rank_state.step_seconds.extend(block.index, block.duration)
         _phases(rank_state.phases, groups, block.index)
         if block.is_ok:

@@ -15,6 +15,7 @@ from monitor.diagnosis.diagnose import FindingLog, diagnose, verdict
 from monitor.diagnosis.rule import Evidence
 from monitor.diagnosis.suggestions import to_try
 from monitor.errors import UserError
+from monitor.memory_tuning import collection_paused
 from monitor.model.comparison.compare import Side, changes
 from monitor.model.fold import fold
 from monitor.model.report import Alert, Report
@@ -95,10 +96,8 @@ class Run:
             self.source.close()
             self._open_source()
             self._whole, self._measured, self.before, self._fully_read = None, False, None, False
-        while batch := self.source.poll_blocks():
+        while batch := self._next_batch():
             self._last_change = time.monotonic()
-            for event in batch:
-                fold(self.state, event)
             self.has_news = self.has_news or any(map(self._is_news, batch))
             if time.monotonic() > until:
                 return True
@@ -106,6 +105,13 @@ class Run:
             self._kept = self.source.bytes_read()
             state_cache.keep_state(self.source, self.state)
         return False
+
+    def _next_batch(self) -> list[Event | StepBlock]:
+        with collection_paused():
+            batch = self.source.poll_blocks()
+            for event in batch:
+                fold(self.state, event)
+        return batch
 
     def _is_news(self, event: Event | StepBlock) -> bool:
         """Return whether a screen should show the event at once: not periodic, or a pulse whose open work changed."""

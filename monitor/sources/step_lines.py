@@ -16,7 +16,7 @@ from monitor.arrays import FloatArray, IntArray, np
 from monitor.sources import decode
 from monitor.step_blocks import MetricColumn, PhasePattern, StepBlock, block_of
 from trainhooks.protocol import encoding
-from trainhooks.protocol.events import AMOUNTS, Event, Step, Steps
+from trainhooks.protocol.events import AMOUNTS, Event, Phase, Step, Steps
 from trainhooks.protocol.limits import MAX_INTEGER, MAX_LINE
 
 SINGLE = b'{"kind":"step",'  # the start of a single step's line from the hooks
@@ -28,14 +28,8 @@ INDEPENDENT = ("pulse", "frames")  # kinds of events that may be folded after th
 _Time = Annotated[float, Meta(gt=-1e12, lt=1e12)]
 _Seconds = Annotated[float, Meta(ge=0, lt=1e12)]
 _Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+_Phase = tuple[str, _Seconds, Literal["host", "cuda"], _Count]
 _Value = Annotated[int, Meta(ge=-MAX_INTEGER, le=MAX_INTEGER)] | float
-
-
-class PhaseRow(msgspec.Struct, gc=False, array_like=True, forbid_unknown_fields=True):
-    name: str
-    seconds: _Seconds
-    clock: Literal["host", "cuda"]
-    count: _Count
 
 
 class StepLine(msgspec.Struct, gc=False):
@@ -48,7 +42,7 @@ class StepLine(msgspec.Struct, gc=False):
     duration: Annotated[float, Meta(gt=0, lt=1e12)]
     index: _Count = 0
     start: _Time = 0.0
-    phases: list[PhaseRow] = []
+    phases: list[_Phase] = []
     tokens: _Count | None = None
     padded_tokens: _Count | None = None
     samples: _Count | None = None
@@ -72,7 +66,6 @@ class StepLine(msgspec.Struct, gc=False):
 _lines = msgspec.json.Decoder(StepLine)
 
 _PRODUCER, _ROLE, _STAGE, _PHASES, _METRICS = map(attrgetter, ("producer", "role", "stage", "phases", "metrics"))
-_NAME, _SECONDS, _CLOCK, _COUNT = map(attrgetter, ("name", "seconds", "clock", "count"))
 
 PlainStep = StepLine | Steps
 
@@ -163,7 +156,7 @@ def single_events(events: Iterable[Any]) -> Iterator[Any]:
 def _as_step(line: StepLine) -> Step:
     fields = {name: getattr(line, name) for name in StepLine.__struct_fields__ if name not in ("kind", "phases")}
     step = Step(**{**fields, "background": []})
-    step.phases = [(decode.clean_name(row.name), row.seconds, row.clock, row.count) for row in line.phases]
+    step.phases = [(decode.clean_name(name), seconds, clock, count) for name, seconds, clock, count in line.phases]
     return step
 
 
@@ -381,34 +374,30 @@ class _Columns:
         for place, lengths in enumerate(map(attrgetter("lengths"), rows), begin):
             if lengths is not None:
                 self._lengths[place] = lengths
-        self._add_row_phases(list(map(_phase_rows if type(rows[0]) is Step else _PHASES, rows)), begin)
+        self._add_row_phases(list(map(_PHASES, rows)), begin)
         metrics = list(map(_METRICS, rows))
         for metric in dict.fromkeys(chain.from_iterable(metrics)):
             column = [values.get(metric) for values in metrics]
             self._add_metric(metric, list(map(_as_float, column)) if str in set(map(type, column)) else column, begin)
 
-    def _add_row_phases(self, steps: list[list[PhaseRow]], begin: int) -> None:
-        flat = list(chain.from_iterable(steps))
-        names, clocks = list(map(_NAME, flat)), list(map(_CLOCK, flat))
+    def _add_row_phases(self, steps: list[list[Phase]], begin: int) -> None:
         width = len(steps[0])
-        if len(flat) == width * len(steps) and _repeats(names, width) and _repeats(clocks, width):
-            self._add_phases(tuple(names[:width]), tuple(clocks[:width]), flat, begin, len(steps))
-            return
-        at = 0
+        if set(map(len, steps)) == {width}:
+            columns = list(zip(*chain.from_iterable(steps), strict=True))
+            if not width or (_repeats(columns[0], width) and _repeats(columns[2], width)):
+                self._add_phases(columns, width, begin, len(steps))
+                return
         for place, phases in enumerate(steps, begin):
-            end = at + len(phases)
-            self._add_phases(tuple(names[at:end]), tuple(clocks[at:end]), flat[at:end], place, 1)
-            at = end
+            self._add_phases(list(zip(*phases, strict=True)), len(phases), place, 1)
 
-    def _add_phases(
-        self, names: tuple[str, ...], clocks: tuple[str, ...], flat: list[PhaseRow], begin: int, steps: int
-    ) -> None:
-        group = self._group(names, clocks)
-        all_seconds, all_counts = list(map(_SECONDS, flat)), list(map(_COUNT, flat))
+    def _add_phases(self, columns: list[tuple[Any, ...]], width: int, begin: int, steps: int) -> None:
+        """Add steps of the same phases: the names, seconds, clocks and counts of `width` phases, step by step."""
+        names, all_seconds, clocks, all_counts = columns or ((), (), (), ())
+        group = self._group(names[:width], clocks[:width])
         for place, (seconds, counts) in enumerate(zip(group.seconds, group.counts, strict=True)):
-            seconds += all_seconds[place :: len(names)]
-            column = all_counts[place :: len(names)]
-            counts.add(column[0] if column.count(column[0]) == len(column) else column, steps)
+            seconds += all_seconds[place::width]
+            column = all_counts[place::width]
+            counts.add(column[0] if column.count(column[0]) == len(column) else list(column), steps)
         group.places.add(begin, begin + steps)
 
     def block(self) -> StepBlock:
@@ -453,9 +442,5 @@ def _as_float(value: Any) -> float | None:
     return _NONFINITE.get(value) if isinstance(value, str) else value
 
 
-def _phase_rows(step: Step) -> list[PhaseRow]:
-    return [PhaseRow(*phase) for phase in step.phases]  # type: ignore[arg-type]
-
-
-def _repeats(texts: list[Any], width: int) -> bool:
-    return texts == texts[:width] * (len(texts) // width) if width else not texts
+def _repeats(texts: tuple[str, ...], width: int) -> bool:
+    return texts == texts[:width] * (len(texts) // width)

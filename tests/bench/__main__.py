@@ -27,6 +27,7 @@ def main() -> None:
     _show("Fold", readers_cost.fold_speed())
     _show("Diagnosis, of the dearest of four runs", readers_cost.diagnosis())
     _show("First paint", readers_cost.first_paint((10_000, 100_000) if short else (10_000, 1_000_000)))
+    _show("Many ranks", readers_cost.many_ranks(64 if short else 1024))
     _show("Recorder, once a second", recorder_cost.measure(20 if short else recorder_cost.POLLS))
     seconds = 5.0 if short else 20.0
     _show("Dashboard, 160x45, ten steps a second, eight GPUs", dashboard_cost.running(seconds))

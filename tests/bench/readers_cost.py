@@ -106,6 +106,16 @@ def first_paint(sizes: tuple[int, ...] = (10_000, 1_000_000)) -> dict[str, float
     return out
 
 
+def many_ranks(ranks: int = 1024, steps: int = 1000) -> dict[str, float]:
+    """Seconds of the first report of a run of many ranks, and of the second."""
+    with state_dir() as state:
+        path = write_run(state / "runs", steps, ranks)
+        return {
+            f"report, {ranks} ranks of {steps} steps, s": _seconds_in(state, path),
+            f"report, {ranks} ranks of {steps} steps, again, s": _seconds_in(state, path),
+        }
+
+
 def _leave_as_recorded(run: Path) -> None:
     """Leave the cached state as a recorder leaves it, as far behind the journal as it ever is."""
     from monitor.running.disk_budget import RENEWED_BYTES

@@ -22,7 +22,7 @@ def text() -> str:
     """Return the document: a table for each family of findings."""
     lines = [HEAD]
     for family, codes in FAMILIES.items():
-        rows = [f"| `{code}` | {explain.page(code).line} |" for code in codes if code != NO_FINDING]
+        rows = [f"| `{code}` | {explain.read_page(code).line} |" for code in codes if code != NO_FINDING]
         lines += [f"## {family}\n\n| code | meaning |\n|---|---|\n" + "\n".join(rows) + "\n"]
     return "\n".join(lines)
 

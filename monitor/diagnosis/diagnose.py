@@ -7,11 +7,11 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from monitor.diagnosis import rules
-from monitor.diagnosis.rule import BETWEEN_STEPS, MIN_STEPS, MOST, Evidence, Family, Rule, gpu_evidence, registered
+from monitor.diagnosis.rule import BETWEEN_STEPS, MIN_STEPS, MOST_COST, Evidence, Family, Rule, gpu_evidence, registered
 from monitor.model.comparison.what_if import recoverable
 from monitor.model.device.device_use import bound_in_words, busy_in_words
 from monitor.model.report import Finding
-from monitor.model.state import ours
+from monitor.model.state import used_gpus
 from monitor.model.steps.pace import SINCE
 from monitor.model.view import FindingChange
 from monitor.step_blocks import OTHER
@@ -23,14 +23,14 @@ SEVERITIES = ("critical", "warning", "info")  # gravest first
 _FAMILIES = tuple(Family)
 
 
-def _load() -> dict[str, Rule]:
+def _load_rules() -> dict[str, Rule]:
     for module in iter_modules(rules.__path__):
         import_module(f"{rules.__name__}.{module.name}")
     ordered = sorted(registered.values(), key=lambda rule: (_FAMILIES.index(rule.family), rule.code))
     return {rule.code: rule for rule in ordered}
 
 
-BY_CODE = _load()
+BY_CODE = _load_rules()
 RULES = tuple(BY_CODE.values())
 
 
@@ -39,10 +39,10 @@ def diagnose(evidence: Evidence) -> list[Finding]:
     state, report = evidence.state, evidence.report
     ended = report.outcome.state != "running"
     gpus = gpu_evidence(
-        state.throttles, state.main.timelines, report.wall.total, ended, ours(state), state.main.wall.first_step
+        state.throttles, state.main.timelines, report.wall.total, ended, used_gpus(state), state.main.wall.first_step
     )
     made = (rule.check(gpus if rule.on_gpus else evidence) for rule in RULES)
-    findings = bounded(evidence, suppressed([finding for finding in made if finding is not None]))
+    findings = limit_costs(evidence, drop_explained([finding for finding in made if finding is not None]))
     for finding in findings:
         finding.recoverable = recoverable(report, finding)
     return sorted(findings, key=_order)
@@ -58,7 +58,7 @@ def _order(finding: Finding) -> tuple[int, int, float, int, str]:
 # Suppression: a finding that another one explains is left out.
 
 
-def suppressed(findings: list[Finding]) -> list[Finding]:
+def drop_explained(findings: list[Finding]) -> list[Finding]:
     """Return the findings without those that others explain; softened ones become information."""
     left = [finding for finding in findings if not _is_explained(finding, findings, shown_only=False)]
     left = [finding for finding in left if not _is_explained(finding, left, shown_only=True)]
@@ -78,7 +78,7 @@ def _is_explained(symptom: Finding, causes: list[Finding], shown_only: bool) -> 
                     return True
                 taken += cause.lost_fraction or 0.0
     cost = 1.0 if symptom.lost_fraction is None else symptom.lost_fraction
-    return taken > 0.0 and taken >= MOST * cost
+    return taken > 0.0 and taken >= MOST_COST * cost
 
 
 # Gains limited by the GPU's idle time.
@@ -92,29 +92,29 @@ MIN_CRITICAL_SHARE = 0.30  # likewise, for critical findings
 GAIN_UNKNOWN = "gain unknown: neither SM activity nor CUDA events show how busy the GPU is"
 
 
-def bounded(evidence: Evidence, findings: list[Finding]) -> list[Finding]:
+def limit_costs(evidence: Evidence, findings: list[Finding]) -> list[Finding]:
     """Return the findings with costs limited to the GPU's idle time where their fix removes nothing else."""
     if evidence.device is None or not evidence.steps:
         return findings
-    return [finding for finding in findings if _bound(evidence, finding)]
+    return [finding for finding in findings if _limit_cost(evidence, finding)]
 
 
-def _bound(evidence: Evidence, finding: Finding) -> bool:
+def _limit_cost(evidence: Evidence, finding: Finding) -> bool:
     """Limit what a finding costs; False where there is no idle time worth a finding."""
     if not BY_CODE[finding.code].idle_time or finding.over:
         return True  # also what happened before the first step
-    most = evidence.idle_most
+    most = evidence.max_idle
     if most is None:
         finding.lost_fraction = None
         finding.evidence.append(GAIN_UNKNOWN)
-        if evidence.idle_least < MIN_WARNING_SHARE:
+        if evidence.min_idle < MIN_WARNING_SHARE:
             finding.severity = "info"
         return True
     if most < MIN_IDLE_SHARE:
         return False
     if finding.lost_fraction is not None and finding.lost_fraction > most * evidence.loop_share:
         finding.lost_fraction = most * evidence.loop_share
-        finding.evidence.append(_reason(evidence, most))
+        finding.evidence.append(_idle_reason(evidence, most))
         if most < MIN_WARNING_SHARE:
             finding.severity = "info"
         elif most < MIN_CRITICAL_SHARE and finding.severity == "critical":
@@ -122,7 +122,7 @@ def _bound(evidence: Evidence, finding: Finding) -> bool:
     return True
 
 
-def _reason(evidence: Evidence, most: float) -> str:
+def _idle_reason(evidence: Evidence, most: float) -> str:
     device = evidence.device
     if device is not None and device.sm_active is not None and device.sm_active >= (device.queued or 0.0):
         return f"SMs active {share(device.sm_active)} of the time: at most {share(most)} to gain"
@@ -152,33 +152,33 @@ def verdict(findings: list[Finding], evidence: Evidence) -> Finding:
     return _where_the_time_goes(evidence, no_findings=not findings)
 
 
-def _line(title: str, evidence: list[str] | None = None) -> Finding:
+def _no_finding(title: str, evidence: list[str] | None = None) -> Finding:
     return Finding(code=NO_FINDING, severity="info", title=title, evidence=evidence or [])
 
 
 def _before_the_first_step(evidence: Evidence) -> Finding:
     now = evidence.open
     if evidence.report.outcome.state != "running":
-        return _line("No steps recorded")
+        return _no_finding("No steps recorded")
     if now.step is not None and now.step_seconds is not None:
-        return _line(f"First step open for {age(now.step_seconds)}" + (f", in {now.phase}" if now.phase else ""))
+        return _no_finding(f"First step open for {age(now.step_seconds)}" + (f", in {now.phase}" if now.phase else ""))
     if now.spans:
         name, seconds = now.spans[-1]
-        return _line(f"Starting: {name} for {age(seconds)}")
-    return _line("Waiting for the first step")
+        return _no_finding(f"Starting: {name} for {age(seconds)}")
+    return _no_finding("Waiting for the first step")
 
 
 def _where_the_time_goes(evidence: Evidence, no_findings: bool) -> Finding:
     report = evidence.report
     if evidence.steps < MIN_JUDGED_STEPS:
-        return _line("Too few steps to judge")
+        return _no_finding("Too few steps to judge")
     bound = bound_in_words(report.device) if report.device is not None else ""
     bound = bound[:1].upper() + bound[1:]
     if bound and evidence.host_only:
-        return _line(f"{bound}; GPU phases unknown, host clock only", _busy(evidence))
+        return _no_finding(f"{bound}; GPU phases unknown, host clock only", _busy_lines(evidence))
     outside = _outside_the_steps(evidence)
     if outside is not None:
-        outside.title += _nothing_found(evidence) if no_findings else ""
+        outside.title += _no_bottleneck(evidence) if no_findings else ""
         return outside
     slowest = max(report.phases, key=lambda row: row.share)
     name = "time in no named phase" if slowest.name == OTHER else slowest.name
@@ -189,12 +189,12 @@ def _where_the_time_goes(evidence: Evidence, no_findings: bool) -> Finding:
     if bound:
         title = f"{bound}: {title}"
     if no_findings:
-        title += _nothing_found(evidence)
-    return _line(title, _details(evidence, slowest.name))
+        title += _no_bottleneck(evidence)
+    return _no_finding(title, _details(evidence, slowest.name))
 
 
-def _nothing_found(evidence: Evidence) -> str:
-    return "; no bottleneck found" if evidence.enough() else f"; most findings need {MIN_STEPS} steps"
+def _no_bottleneck(evidence: Evidence) -> str:
+    return "; no bottleneck found" if evidence.has_steps() else f"; most findings need {MIN_STEPS} steps"
 
 
 def _outside_the_steps(evidence: Evidence) -> Finding | None:
@@ -208,9 +208,9 @@ def _outside_the_steps(evidence: Evidence) -> Finding | None:
     parts |= {BETWEEN_STEPS: wall.between_steps, **wall.in_loop}
     (name, seconds), *others = sorted(parts.items(), key=lambda row: -row[1])
     rest = [f"{other} {share(some / loop)}" for other, some in others if some >= MIN_SHOWN_SHARE * loop]
-    return _line(
+    return _no_finding(
         f"{share(seconds / loop)} of the time {SINCE} is {name}; steps take {share(inside / loop)}",
-        [f"then {', '.join(rest[:MAX_PHASES])}", *_busy(evidence)] if rest else _busy(evidence),
+        [f"then {', '.join(rest[:MAX_PHASES])}", *_busy_lines(evidence)] if rest else _busy_lines(evidence),
     )
 
 
@@ -225,10 +225,10 @@ def _details(evidence: Evidence, slowest: str) -> list[str]:
     others = sorted((row for row in evidence.report.phases if row.name != slowest), key=lambda row: -row.share)
     phases = [f"{row.name} {share(row.share)}" for row in others[:MAX_PHASES] if row.share >= MIN_SHOWN_SHARE]
     lines += [f"then {', '.join(phases)}"] if phases else []
-    return [*lines, *_busy(evidence)]
+    return [*lines, *_busy_lines(evidence)]
 
 
-def _busy(evidence: Evidence) -> list[str]:
+def _busy_lines(evidence: Evidence) -> list[str]:
     device = evidence.device
     if device is None or device.busy_least is None:
         return []
@@ -259,7 +259,7 @@ class FindingLog:
     _known: dict[str, _Known] = field(default_factory=dict)
     _has_read: bool = False
 
-    def take(self, findings: list[Finding], now: float) -> list[FindingChange]:
+    def update(self, findings: list[Finding], now: float) -> list[FindingChange]:
         """Take the findings of one moment and return what changed. What the first call holds is `present`, not new."""
         new = []
         for finding in findings:

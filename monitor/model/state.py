@@ -141,7 +141,7 @@ class OpenStep:
 # The GPUs of a run: joined by UUID, because index and process id differ inside containers.
 
 
-def ours(state: RunState) -> frozenset[str] | None:
+def used_gpus(state: RunState) -> frozenset[str] | None:
     """Return the UUIDs of the GPUs that the training uses; None: not reported, or none of them is read."""
     used = driver_uuids(state, state.devices)
     cards = {state.gpus[uuid][-1].mig_of for uuid in used}  # what slows the card slows its parts

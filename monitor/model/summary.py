@@ -37,7 +37,7 @@ from monitor.model.report import (
     SlowStep,
     Throughput,
 )
-from monitor.model.state import AlertRow, RankState, RunState, ours
+from monitor.model.state import AlertRow, RankState, RunState, used_gpus
 from monitor.model.steps import time_split
 from monitor.model.steps.baseline import StepKind
 from monitor.model.steps.series import Column, ordered
@@ -350,7 +350,7 @@ def _host(state: RunState) -> HostRow:
 
 
 def _gpus(state: RunState, outcome: Outcome) -> list[GpuRow]:
-    used = ours(state)
+    used = used_gpus(state)
     rows = []
     for uuid, readings in state.gpus.items():
         row = _gpu(readings[-1], state.throttles.gpus.get(uuid))

@@ -16,7 +16,7 @@ from monitor.model import wall_time
 from monitor.model.device.device_use import tells_phases, uses_device
 from monitor.model.device.throttle_watch import ThrottleEvent, throttle_events
 from monitor.model.report import Finding, Report
-from monitor.model.state import RankState, RunState, ours
+from monitor.model.state import RankState, RunState, used_gpus
 from monitor.model.steps.baseline import Baseline, StepKind
 from monitor.model.steps.pace import Mark
 from monitor.model.steps.series import STEP, Column, Curve, Durations, Quantiles, ordered
@@ -177,7 +177,7 @@ def _distributions(phases: dict[str, Durations]) -> dict[str, list[tuple[float, 
 def _throttle_events(state: RunState, over: bool) -> tuple[ThrottleEvent, ...]:
     if not any(watch.episodes.all() for watch in state.throttles.gpus.values()):
         return ()
-    return tuple(throttle_events(state.throttles, state.main.timelines, over, ours(state)))
+    return tuple(throttle_events(state.throttles, state.main.timelines, over, used_gpus(state)))
 
 
 def _gpus(state: RunState) -> dict[str, GpuDetail]:

@@ -12,7 +12,7 @@ from monitor.model.device.device_report import OutsideRow
 from monitor.model.device.device_use import MIN_READINGS, READING_SECONDS
 from monitor.model.device.gpu_activity import Range
 from monitor.model.report import NamedSeconds, Outcome, Wall
-from monitor.model.state import MAX_MARKS, UNKNOWN_SOURCE, Producer, RankState, RunState, ours
+from monitor.model.state import MAX_MARKS, UNKNOWN_SOURCE, Producer, RankState, RunState, used_gpus
 from monitor.model.steps.step_folding import RESTART
 from monitor.step_blocks import OTHER
 
@@ -284,7 +284,7 @@ def outside_steps(state: RunState, wall: Wall) -> list[OutsideRow]:
 
 def _busy(state: RunState, name: str) -> tuple[float | None, float | None]:
     """Return the lower and upper bound of the share of that time in which the GPU was busy; means over the GPUs."""
-    used = ours(state)
+    used = used_gpus(state)
     watched = [activity for uuid, activity in state.activity.items() if used is None or uuid in used]
     if not watched or (used is None and len(watched) > 1):
         return None, None

@@ -201,7 +201,7 @@ class Run:
 
     def _finding_changes(self, view: View, loading: bool) -> tuple[FindingChange, ...]:
         """Return the findings that changed since the last view; add all changes so far to the report's alerts."""
-        changed = () if loading else tuple(self._log.take(view.report.findings, time.monotonic()))
+        changed = () if loading else tuple(self._log.update(view.report.findings, time.monotonic()))
         since = time.time() - time.monotonic()
         rows = [Alert(change.t + since, change.finding.code, str(change)) for change in self._log.turns]
         if rows:

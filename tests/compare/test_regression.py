@@ -144,4 +144,4 @@ def test_without_an_earlier_run_there_is_nothing_to_say() -> None:
     known = report(state, about)
     evidence = Evidence(state, known, open_work(state, about, known.outcome))
     assert regressed(evidence) is None
-    assert regressed(replace(evidence, before=side(run(n=3, forward=0.01)))) is None
+    assert regressed(replace(evidence, previous=side(run(n=3, forward=0.01)))) is None

@@ -260,7 +260,7 @@ def bounded(told: Story, code: str = "input-bound", lost: float = 0.6, severity:
     about = around(state)
     known = report(state, about)
     evidence = Evidence(state, known, open_work(state, about, known.outcome))
-    found = diagnose.bounded(evidence, [Finding(code=code, severity=severity, title="a title", lost_fraction=lost)])
+    found = diagnose.limit_costs(evidence, [Finding(code=code, severity=severity, title="a title", lost_fraction=lost)])
     return found[0] if found else None
 
 

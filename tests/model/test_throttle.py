@@ -234,7 +234,7 @@ def test_the_line_people_want() -> None:
     assert row.line("since 14:02") == "GPU 3 hardware thermal since 14:02, 1,980 → 990 MHz, steps +18%"
     assert row.effect.steps == pytest.approx(50, abs=2)
     assert row.effect.first == pytest.approx(121, abs=2) and row.effect.last == pytest.approx(171, abs=2)
-    assert throttle_events(play.throttles, play.timelines, ours={"GPU-0"}) == []
+    assert throttle_events(play.throttles, play.timelines, used_gpus={"GPU-0"}) == []
 
 
 def test_a_late_reader_says_the_same() -> None:

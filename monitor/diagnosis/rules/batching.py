@@ -26,7 +26,7 @@ LATE_LAUNCHES = Suppress(("launch-bound", "small-batch"), if_most=True)
 def padding_waste(evidence: Evidence) -> Finding | None:
     """Find batches of which a large part is padding."""
     main = evidence.state.main
-    if not evidence.enough_of(main.padded_steps) or not main.padded_tokens:
+    if not evidence.is_often(main.padded_steps) or not main.padded_tokens:
         return None
     padding = main.padded_tokens - main.unpadded_tokens
     waste = padding / main.padded_tokens
@@ -36,9 +36,9 @@ def padding_waste(evidence: Evidence) -> Finding | None:
     seconds = sum(row.recurring for row in rows)
     if evidence.host_only:  # when the GPU computed is unknown: all the time, at most
         seconds = evidence.report.wall.stepping
-    lost = waste * evidence.of_wall(seconds)
+    lost = waste * evidence.wall_part(seconds)
     is_critical = waste >= MIN_CRITICAL_PADDING_SHARE and lost >= MIN_CRITICAL_PADDING_SHARE / 2
-    is_small = waste * evidence.of_loop(seconds) < MIN_PADDING_COST
+    is_small = waste * evidence.loop_part(seconds) < MIN_PADDING_COST
     return Finding(
         code="padding-waste",
         severity="critical" if is_critical else "info" if is_small else "warning",
@@ -68,7 +68,7 @@ def sequential_generation(evidence: Evidence) -> Finding | None:
     metrics, wall = evidence.report.metrics, evidence.report.wall
     calls, batch = metrics.get("generate_calls"), metrics.get("generate_batch")
     # Before a step's first forward with gradients, generation lies outside the step and is a span.
-    seconds, around = evidence.named("generation"), wall.steps + wall.spans.get("generation", 0.0)
+    seconds, around = evidence.named_seconds("generation"), wall.steps + wall.spans.get("generation", 0.0)
     if calls is None or batch is None or not around or not evidence.steps:
         return None
     total = (calls.mean or 0.0) * calls.count
@@ -83,7 +83,7 @@ def sequential_generation(evidence: Evidence) -> Finding | None:
         title=f"One-by-one generation: {per_step:.1f} generate() calls per step, {share(part)} of step time",
         evidence=[f"{batch.mean:.2g} sequences per call, {duration(seconds / evidence.steps)} of generation per step"],
         advice="Generate the texts of a step in one call: left-padded prompts, or num_return_sequences=N.",
-        lost_fraction=None if evidence.host_only else evidence.of_wall(seconds) * (1 - 1 / per_step),
+        lost_fraction=None if evidence.host_only else evidence.wall_part(seconds) * (1 - 1 / per_step),
     )
 
 
@@ -132,7 +132,7 @@ def length_outliers(evidence: Evidence) -> Finding | None:
         ],
         advice=f"Check the long sequences: drop broken items, truncate others{now}. Or batch by tokens, so that a long"
         " sequence shares its batch with few others.",
-        lost_fraction=evidence.of_wall(few.seconds - few.steps * typical),
+        lost_fraction=evidence.wall_part(few.seconds - few.steps * typical),
     )
 
 
@@ -197,7 +197,7 @@ TWO_FORWARDS = "two per backward on the same input"
 def duplicate_forward(evidence: Evidence) -> Finding | None:
     """Find forward passes repeated on the same input: before a backward of their own, or without gradients."""
     repeated, calls = evidence.facts.forwards.repeated, evidence.facts.forwards.calls
-    if not evidence.enough() or calls < (MIN_FORWARD_CALLS if evidence.steps >= MIN_STEPS else MIN_LONG_CALLS):
+    if not evidence.has_steps() or calls < (MIN_FORWARD_CALLS if evidence.steps >= MIN_STEPS else MIN_LONG_CALLS):
         return None
     looks = 0 if _learns_from_rewards(evidence) else evidence.facts.forwards.without_gradients
     is_looked_at = repeated < looks
@@ -220,7 +220,7 @@ def duplicate_forward(evidence: Evidence) -> Finding | None:
         evidence=lines,
         advice="Reuse the first output: compute metrics from the same outputs as the loss. Run gradient-free code under"
         " torch.no_grad().",
-        lost_fraction=min(0.5, evidence.of_wall(part * row.recurring)) if row is not None and known else None,
+        lost_fraction=min(0.5, evidence.wall_part(part * row.recurring)) if row is not None and known else None,
     )
 
 
@@ -244,19 +244,19 @@ MIN_COMPUTING_SHARE = 0.30  # of the time since the first step, in forward and b
 def sequential_batching(evidence: Evidence) -> Finding | None:
     """Find many calls of the model per step with one sample each, though more would fit."""
     main = evidence.state.main
-    if not evidence.enough_of(main.called_often) or main.called_singly < MIN_SINGLE_STEPS_SHARE * main.called_often:
+    if not evidence.is_often(main.called_often) or main.called_singly < MIN_SINGLE_STEPS_SHARE * main.called_often:
         return None
     done = main.steps_ok + sum(main.skipped.values())
     samples = main.pace.samples / main.pace.steps if main.pace.steps else 0.0
     if main.called_often < MIN_SINGLE_STEPS_SHARE * done or samples < MIN_SINGLE_CALLS:
         return None
-    seconds = hardware.computing(evidence)
+    seconds = hardware.computing_seconds(evidence)
     per_call = seconds / max(1, main.pace.samples)
-    if evidence.of_loop(seconds) < MIN_COMPUTING_SHARE or not _has_room(evidence, per_call):
+    if evidence.loop_part(seconds) < MIN_COMPUTING_SHARE or not _has_room(evidence, per_call):
         return None
     lines = [f"{samples:.1f} calls per step on one sample each, in {main.called_singly} of {done} steps"]
     lines.append(f"forward and backward {duration(per_call)} per call")
-    memory = hardware.free_memory(evidence)
+    memory = hardware.model_memory(evidence)
     if memory is not None:
         lines.append(f"{share(1 - memory[0] / memory[1])} of {memory[2]} never used")
     return Finding(
@@ -265,18 +265,18 @@ def sequential_batching(evidence: Evidence) -> Finding | None:
         title=f"Batch size 1: {samples:.1f} model calls per step",
         evidence=lines,
         advice=_batch_advice(evidence),
-        lost_fraction=evidence.of_wall(seconds) * (1 - 1 / samples),
+        lost_fraction=evidence.wall_part(seconds) * (1 - 1 / samples),
     )
 
 
 def _has_room(evidence: Evidence, per_call: float) -> bool:
     """Return whether several samples at once would fit and would likely gain."""
-    memory, pace = hardware.free_memory(evidence), evidence.state.main.pace
+    memory, pace = hardware.model_memory(evidence), evidence.state.main.pace
     if memory is not None and 1 - memory[0] / memory[1] < MIN_FREE_SHARE:
         return False
     if pace.samples and pace.tokens / pace.samples >= MAX_SEQUENCE_LENGTH:
         return False
-    if hardware.place(evidence) == "cuda":
+    if hardware.model_device(evidence) == "cuda":
         return memory is not None
     return per_call * hardware.scheduled_share(evidence) < MAX_CALL_SECONDS
 

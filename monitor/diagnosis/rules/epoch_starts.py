@@ -34,7 +34,7 @@ def epoch_start(evidence: Evidence) -> Finding | None:
     mean, beyond = first.seconds / first.count, first.seconds - first.count * typical
     if mean < max(MIN_FIRST_FETCH_SECONDS, MIN_FIRST_FETCH_RATIO * typical):
         return None
-    part = evidence.of_loop(beyond)
+    part = evidence.loop_part(beyond)
     if part < MIN_FIRST_FETCH_SHARE or first.longest > MAX_LONGEST_SHARE * first.seconds:
         return None
     workers = evidence.count_setting("dataloader_num_workers", "num_workers")
@@ -50,7 +50,7 @@ def epoch_start(evidence: Evidence) -> Finding | None:
         + (", workers started anew" if started_anew else ""),
         evidence=lines,
         advice=_advice(started_anew, bool(workers is not None and workers[1])),
-        lost_fraction=evidence.of_wall(beyond),
+        lost_fraction=evidence.wall_part(beyond),
         culprit="data",
     )
 

@@ -77,7 +77,7 @@ def power_capped(evidence: GpuEvidence) -> Finding | None:
 @rule("low-clocks", Family.GPU, on_gpus=True, suppresses=SLOWER_STEPS)
 def low_clocks(evidence: GpuEvidence) -> Finding | None:
     """Find full load at a low clock without a reason that requires it: locked clocks, most often."""
-    rows = evidence.of("low-clocks")
+    rows = evidence.events_of("low-clocks")
     by_hand = all(gpu_lines.set_by_hand(row.bits) for row in rows)
     unknown = 0
     for row in rows:
@@ -107,7 +107,7 @@ def _throttled(
         what: completes "clock ...".
         line: makes one more line of evidence from a `GpuWatch`, or "" for none.
     """
-    rows = evidence.of(code)
+    rows = evidence.events_of(code)
     if not rows:
         return None
     worst = rows[0]
@@ -255,7 +255,7 @@ def _errors(watch: GpuWatch) -> tuple[list[str], bool]:
 @rule("pcie-downtrained", Family.GPU, on_gpus=True)
 def pcie_downtrained(evidence: GpuEvidence) -> Finding | None:
     """Find links to the host that are slower than GPU and slot allow, even under load."""
-    rows = evidence.of("pcie-downtrained")
+    rows = evidence.events_of("pcie-downtrained")
     if not rows:
         return None
     affected = {row.uuid for row in rows}
@@ -281,7 +281,7 @@ def gpu_shared(evidence: GpuEvidence) -> Finding | None:
     """Find processes of others that hold memory of the run's GPUs and take their share of the time."""
     # What has ended before the first step, as a run before this one, has slowed down none.
     since = evidence.first_step
-    rows = [row for row in evidence.of("gpu-shared") if since is None or row.end is None or row.end > since]
+    rows = [row for row in evidence.events_of("gpu-shared") if since is None or row.end is None or row.end > since]
     if not rows:
         return None
     return Finding(

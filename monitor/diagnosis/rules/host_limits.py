@@ -47,14 +47,14 @@ def cpu_starved(evidence: Evidence) -> Finding | None:
 def _quota(evidence: Evidence) -> Finding | None:
     """Find a container's CPU limit that the training uses in full and that stops its threads."""
     readings = [row for row in _readings(evidence) if row.cpu_limit and row.cpu_throttled is not None]
-    if not evidence.enough() or len(readings) < MIN_READINGS:
+    if not evidence.has_steps() or len(readings) < MIN_READINGS:
         return None
     limit = readings[-1].cpu_limit or 0.0
     used = median((row.tree_cpu or 0.0) / 100.0 for row in readings)
     throttled = median(row.cpu_throttled or 0.0 for row in readings)
     if used < MIN_QUOTA_SHARE * limit or throttled < MIN_THROTTLED:
         return None
-    if (hardware.busy(evidence) or 0.0) >= MAX_GPU_BUSY:
+    if (hardware.busy_share(evidence) or 0.0) >= MAX_GPU_BUSY:
         return None
     return Finding(
         code="cpu-starved",
@@ -69,7 +69,7 @@ def _quota(evidence: Evidence) -> Finding | None:
 def _neighbors(evidence: Evidence) -> Finding | None:
     """Find other programs that hold the cores."""
     readings, cores = _readings(evidence), evidence.report.host.cores
-    if not evidence.enough() or len(readings) < MIN_INFO_READINGS or not cores:
+    if not evidence.has_steps() or len(readings) < MIN_INFO_READINGS or not cores:
         return None
     starved = [row for row in readings if _is_crowded(row, cores)]
     if len(starved) < MIN_READINGS_SHARE * len(readings):
@@ -93,7 +93,7 @@ def _neighbors(evidence: Evidence) -> Finding | None:
         f" {percent(100 - 100 * others / used)} of used CPU time",
         evidence=lines,
         advice="Check who it is (top, by CPU). Timings of this run say more about the neighbors than about its code.",
-        lost_fraction=None if waited is None else waited * evidence.of_wall(evidence.report.wall.steps),
+        lost_fraction=None if waited is None else waited * evidence.wall_part(evidence.report.wall.steps),
     )
 
 
@@ -224,7 +224,7 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
     startup = (evidence.report.wall.startup or 0.0) - imports + first_wait if loading > cpus else 0.0
     total = data.mean * data.count if data is not None else 0.0
     part = data.share * data.recurring / total if data is not None and total else 0.0
-    waits = evidence.enough() and part >= MIN_DATA_SHARE
+    waits = evidence.has_steps() and part >= MIN_DATA_SHARE
     crowds = _crowds_itself(evidence)
     if not waits and not crowds and startup < MIN_STARTUP_SECONDS:
         return None
@@ -237,7 +237,7 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
     else:
         line = f"{duration(startup)} so far without a first step, imports apart"
     # In a long run a slow start does not matter.
-    is_warning = waits or crowds or not evidence.enough() or evidence.of_wall(startup) >= MIN_STARTUP_SHARE
+    is_warning = waits or crowds or not evidence.has_steps() or evidence.wall_part(startup) >= MIN_STARTUP_SHARE
     return Finding(
         code="oversubscribed",
         severity="warning" if is_warning else "info",
@@ -245,7 +245,7 @@ def _too_many_workers(evidence: Evidence) -> Finding | None:
         evidence=[f"{cpus} usable cores", line],
         advice=(f"Set num_workers={max(1, cpus // 2)} to {cpus}" if loading else f"Start at most {cpus}")
         + ": more workers take the cores from each other and delay the start.",
-        lost_fraction=evidence.of_wall(startup) if not waits and not crowds else None,
+        lost_fraction=evidence.wall_part(startup) if not waits and not crowds else None,
         over=not waits and not crowds and evidence.steps > 0,
     )
 
@@ -256,7 +256,9 @@ def _crowds_itself(evidence: Evidence) -> bool:
     Where a GPU computes, what comes late is data, and that is a condition of its own.
     """
     readings, cores = _readings(evidence), evidence.report.host.cores
-    if not evidence.enough() or hardware.place(evidence) != "cpu" or len(readings) < MIN_INFO_READINGS or not cores:
+    if not evidence.has_steps() or len(readings) < MIN_INFO_READINGS or not cores:
+        return False
+    if hardware.model_device(evidence) != "cpu":
         return False
     full = [
         row
@@ -269,7 +271,7 @@ def _crowds_itself(evidence: Evidence) -> bool:
 def _too_many_threads(evidence: Evidence) -> Finding | None:
     """Find more compute threads than cores in a run whose cores are full or whose threads wait for them."""
     threads, cpus = evidence.facts.torch.threads, evidence.facts.cpus
-    if threads is None or cpus is None or not evidence.enough():
+    if threads is None or cpus is None or not evidence.has_steps():
         return None
     ranks = _local_ranks(evidence)
     if threads * ranks <= cpus or threads * ranks < MIN_THREADS_RATIO * cpus:
@@ -361,7 +363,7 @@ HOST_IS_BUSY = ("unaccounted-time", "launch-bound", "small-batch", "gpu-starved"
 def pageable_copies(evidence: Evidence) -> Finding | None:
     """Find batches copied to the GPU from memory that is not pinned, while the host waits."""
     device = evidence.device
-    if device is None or not evidence.enough() or offload(evidence) is not None:
+    if device is None or not evidence.has_steps() or offload(evidence) is not None:
         return None
     by_batch, by_samples = _by_batch(evidence), _by_stack_samples(evidence, device)
     part = min(1.0, max(by_batch[0], by_samples[0]))
@@ -385,7 +387,7 @@ def _by_batch(evidence: Evidence) -> tuple[float, list[str]]:
     batch, seconds = evidence.facts.batch, evidence.step_seconds
     if batch.bytes is None or batch.pinned is not False or not seconds:
         return 0.0, []
-    part = batch.bytes / PAGEABLE_RATE * hardware.batches_a_step(evidence) / seconds
+    part = batch.bytes / PAGEABLE_RATE * hardware.batches_per_step(evidence) / seconds
     copy = f"{share(min(1.0, part))} of a step to copy at {PAGEABLE_RATE / 1e9:g} GB/s"
     return part, [f"batch of {size(batch.bytes)} in pageable memory: {copy}"]
 
@@ -414,7 +416,7 @@ def _by_stack_samples(evidence: Evidence, device: Device) -> tuple[float, list[s
 def offload(evidence: Evidence) -> Finding | None:
     """Find steps that move much data to the GPU and back: weights, activations or optimizer states on the host."""
     device = evidence.device
-    if device is None or not evidence.enough():
+    if device is None or not evidence.has_steps():
         return None
     into, back = device.pcie_rx, device.pcie_tx
     if into is None or back is None or min(into, back) < max(MIN_TRAFFIC, MIN_BOTH_WAYS_SHARE * max(into, back)):
@@ -422,7 +424,7 @@ def offload(evidence: Evidence) -> Finding | None:
     samples = calls_seen(evidence.state.main.samples.by_phase(), COPIES)
     lines = [f"{into / 1e9:.1f} GB/s to the GPU and {back / 1e9:.1f} GB/s back, over the whole time"]
     lines += [f"{share(samples.share)} of stack samples in copies, most at {place}" for place in samples.places[:1]]
-    idle = evidence.idle_most
+    idle = evidence.max_idle
     return Finding(
         code="offload",
         severity="warning" if idle is not None and idle >= MIN_COPY_SHARE else "info",
@@ -440,7 +442,7 @@ def _sm_line(device: Device) -> list[str]:
 
 def _link_rate(evidence: Evidence) -> float | None:
     """Return the bytes per second that the slowest PCIe link of the run's GPUs carries in practice."""
-    watches = [evidence.state.throttles.gpus.get(card.uuid) for card in hardware.cards(evidence)]
+    watches = [evidence.state.throttles.gpus.get(card.uuid) for card in hardware.gpus(evidence)]
     links = [watch.link for watch in watches if watch is not None]
     rates = [LANE_RATE[gen] * (link.lanes_max or 16) for link in links if (gen := link.generation_max) in LANE_RATE]
     return min(rates, default=None)

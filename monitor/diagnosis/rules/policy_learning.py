@@ -11,10 +11,10 @@ from monitor.diagnosis.policy_metrics import (
     Policy,
     Quantity,
     Signal,
+    complement,
     has_risen,
-    is_unit,
+    is_zero_one,
     least_correlation,
-    mirrored,
     policies,
 )
 from monitor.diagnosis.rule import Evidence, Family, rule
@@ -39,14 +39,14 @@ def zero_advantage(evidence: Evidence) -> Finding | None:
     for policy in policies(evidence):
         if _solved(evidence, policy) or _is_at_end(evidence, policy):
             continue  # `reward-saturated`
-        shares = [row for row in policy.of(Quantity.ZERO_GROUPS) if row.is_share and row.enough(evidence)]
+        shares = [row for row in policy.signals(Quantity.ZERO_GROUPS) if row.is_share and row.has_values(evidence)]
         for row in shares:
             if row.level >= MIN_ZERO_SHARE:
                 lines = [f"{row.name}: median {share(row.level)} in the last third, of {row.count:,} values"]
                 title = f"{share(row.level)} of the groups teach nothing: equal rewards give no gradient"
                 return _no_differences(evidence, policy, title, lines, row.level, "warning")
-        spread = policy.first(Quantity.REWARD_STD)
-        if not shares and spread is not None and spread.enough(evidence):
+        spread = policy.first_signal(Quantity.REWARD_STD)
+        if not shares and spread is not None and spread.has_values(evidence):
             found = _zero_spread(evidence, policy, spread)
             if found is not None:
                 return found
@@ -77,9 +77,9 @@ def _no_differences(
     side = "Ask for other problems"
     if reward is not None:
         lines.append(f"{reward.name}: median {number(reward.level)} in the last third, {number(reward.most)} at most")
-        if is_unit(reward):
+        if is_zero_one(reward):
             side = "Too easy: harder problems" if reward.level > MIN_ZERO_SHARE else "Too hard: easier problems"
-    spent = evidence.of_loop(evidence.named(GENERATION))
+    spent = evidence.loop_part(evidence.named_seconds(GENERATION))
     if spent and not policy.role and not evidence.host_only:
         lines.append(f"generation takes {share(spent)} of the time, {share(lost * spent)} for what gives no gradient")
     return Finding(
@@ -97,7 +97,7 @@ def reward_saturated(evidence: Evidence) -> Finding | None:
     """Find a reward that has been at its upper bound for a third of the run."""
     for policy in policies(evidence):
         reward = policy.reward
-        if reward is None or not reward.enough(evidence):
+        if reward is None or not reward.has_values(evidence):
             continue
         if _solved(evidence, policy):
             bound = "its upper bound"
@@ -105,7 +105,7 @@ def reward_saturated(evidence: Evidence) -> Finding | None:
             bound = "the largest value so far"
         else:
             continue
-        spread = policy.first(Quantity.REWARD_STD)
+        spread = policy.first_signal(Quantity.REWARD_STD)
         lines = [f"median {number(reward.level)} in the last third, {number(reward.most)} at most in the run"]
         if spread is not None:
             lines.append(f"{spread.name}: median {number(spread.level)} in the last third")
@@ -122,15 +122,15 @@ def reward_saturated(evidence: Evidence) -> Finding | None:
 def _solved(evidence: Evidence, policy: Policy) -> bool:
     """Return whether a reward from 0 to 1 has been 1 for a third of the run, all but a fiftieth."""
     reward = policy.reward
-    if reward is None or not reward.enough(evidence) or not is_unit(reward) or reward.least == reward.most:
+    if reward is None or not reward.has_values(evidence) or not is_zero_one(reward) or reward.least == reward.most:
         return False
-    return reward.mostly(low=1.0 - MAX_BELOW_BOUND)
+    return reward.mostly_in(low=1.0 - MAX_BELOW_BOUND)
 
 
 def _is_at_end(evidence: Evidence, policy: Policy) -> bool:
     """Return whether a reward of unknown bound has risen until all answers had the largest so far."""
     reward = policy.reward
-    if reward is None or not reward.enough(evidence):
+    if reward is None or not reward.has_values(evidence):
         return False
     return has_risen(reward) and _at_most_seen(evidence, policy, reward)
 
@@ -138,12 +138,12 @@ def _is_at_end(evidence: Evidence, policy: Policy) -> bool:
 def _at_most_seen(evidence: Evidence, policy: Policy, reward: Signal) -> bool:
     """Return whether a reward of unknown bound has been the largest so far, and the same in all answers."""
     span = reward.most - reward.least
-    if is_unit(reward) or span <= 0.0 or not reward.mostly(low=reward.most - MAX_BELOW_BOUND * span):
+    if is_zero_one(reward) or span <= 0.0 or not reward.mostly_in(low=reward.most - MAX_BELOW_BOUND * span):
         return False
-    groups, spread = policy.first(Quantity.ZERO_GROUPS), policy.first(Quantity.REWARD_STD)
-    if groups is not None and groups.is_share and groups.enough(evidence):
+    groups, spread = policy.first_signal(Quantity.ZERO_GROUPS), policy.first_signal(Quantity.REWARD_STD)
+    if groups is not None and groups.is_share and groups.has_values(evidence):
         return groups.level >= MIN_SAME_GROUPS
-    return spread is not None and spread.enough(evidence) and spread.mostly(high=MAX_ALIKE * span)
+    return spread is not None and spread.has_values(evidence) and spread.mostly_in(high=MAX_ALIKE * span)
 
 
 # Lengths of completions
@@ -163,8 +163,8 @@ LENGTH_SETTINGS = ("max_completion_length", "max_new_tokens", "max_response_leng
 def completions_truncated(evidence: Evidence) -> Finding | None:
     """Find completions that are often cut off at the limit of their length."""
     for policy in policies(evidence):
-        for row in policy.of(Quantity.TRUNCATED):
-            if policy.acts or not row.is_share or not row.enough(evidence) or row.level < MIN_TRUNCATED:
+        for row in policy.signals(Quantity.TRUNCATED):
+            if policy.is_acting or not row.is_share or not row.has_values(evidence) or row.level < MIN_TRUNCATED:
                 continue  # the episodes of an environment end at its time limit by right
             reward = policy.reward
             # Nothing ends, and the reward rises nevertheless: the length is fixed, and the task one of it.
@@ -190,8 +190,8 @@ def _worth(evidence: Evidence, policy: Policy, truncated: Signal) -> list[str]:
     setting = evidence.setting("mask_truncated_completions")
     if setting is not None and setting[1] is True:
         return ["mask_truncated_completions=True: they are generated, and then left out of the loss"]
-    reward, theirs = policy.reward, policy.first(Quantity.TRUNCATED_REWARD)
-    if theirs is not None and reward is not None and is_unit(reward) and theirs.is_share:
+    reward, theirs = policy.reward, policy.first_signal(Quantity.TRUNCATED_REWARD)
+    if theirs is not None and reward is not None and is_zero_one(reward) and theirs.is_share:
         if theirs.level <= MAX_WORTHLESS * reward.level:
             return [f"they earn nothing: {theirs.name} is {number(theirs.level)} in the last third"]
         return [f"{theirs.name}: median {number(theirs.level)} in the last third, {number(reward.level)} of all"]
@@ -213,7 +213,7 @@ SAME_CORRELATION, MIN_SAME_LENGTH = 0.95, 1.2
 def _growth(evidence: Evidence, length: Signal, least: float) -> tuple[float, float] | None:
     """Return the lengths at both ends of the run, where they grow steadily to `least` times as much."""
     first, last = length.values(0.0, END_SHARE), length.values(1.0 - END_SHARE)
-    if not length.enough(evidence) or not first or not last or length.least < 0.0:
+    if not length.has_values(evidence) or not first or not last or length.least < 0.0:
         return None
     before, now = median(first), median(last)
     return (before, now) if before > 0.0 and now >= least * before and length.rises() else None
@@ -223,11 +223,11 @@ def _growth(evidence: Evidence, length: Signal, least: float) -> tuple[float, fl
 def length_growth(evidence: Evidence) -> Finding | None:
     """Find completions that become longer and earn no more."""
     for policy in policies(evidence):
-        length, reward = policy.first(Quantity.LENGTH), policy.reward
-        if policy.acts or length is None or reward is None or not reward.enough(evidence):
+        length, reward = policy.first_signal(Quantity.LENGTH), policy.reward
+        if policy.is_acting or length is None or reward is None or not reward.has_values(evidence):
             continue
         grown = _growth(evidence, length, MIN_LONGER)
-        if grown is None or not reward.stays():
+        if grown is None or not reward.never_rises():
             continue
         return Finding(
             code="length-growth",
@@ -247,8 +247,8 @@ def length_growth(evidence: Evidence) -> Finding | None:
 def reward_by_length(evidence: Evidence) -> Finding | None:
     """Find a reward that rises by nothing but the length of completions."""
     for policy in policies(evidence):
-        length, reward = policy.first(Quantity.LENGTH), policy.reward
-        if policy.acts or length is None or reward is None or not reward.enough(evidence):
+        length, reward = policy.first_signal(Quantity.LENGTH), policy.reward
+        if policy.is_acting or length is None or reward is None or not reward.has_values(evidence):
             continue
         if not reward.rises():
             continue
@@ -283,8 +283,8 @@ MOST_UNUSABLE = 0.5  # likewise: more of the rewards are about the form than abo
 def unparsable_outputs(evidence: Evidence) -> Finding | None:
     """Find answers that are empty, or that nothing can parse or compile."""
     for policy in policies(evidence):
-        rows = [row for row in policy.of(Quantity.UNUSABLE) if row.is_share and row.enough(evidence)]
-        rows += [mirrored(row) for row in policy.of(Quantity.USABLE) if row.is_share and row.enough(evidence)]
+        rows = [*policy.signals(Quantity.UNUSABLE), *map(complement, policy.signals(Quantity.USABLE))]
+        rows = [row for row in rows if row.is_share and row.has_values(evidence)]
         if policy.reward is None or not rows:
             continue
         rows = sorted((row for row in rows if row.level >= MIN_UNUSABLE), key=lambda row: -row.level)
@@ -318,7 +318,7 @@ SHOWN = 5  # tests
 def easy_tests_only(evidence: Evidence) -> Finding | None:
     """Find a pass rate that easy tests carry while others are never passed."""
     for policy in policies(evidence):
-        tests = [row for row in policy.of(Quantity.PASSED) if row.is_share and row.enough(evidence)]
+        tests = [row for row in policy.signals(Quantity.PASSED) if row.is_share and row.has_values(evidence)]
         if len(tests) < MIN_TESTS:
             continue
         never = [row for row in tests if _never_passed(row)]

@@ -7,12 +7,12 @@ from statistics import median
 
 from monitor.diagnosis.policy_metrics import (
     MIN_VALUES,
-    SAME_WAY,
+    RISE_SIGMAS,
     Policy,
     Quantity,
     Signal,
     has_risen,
-    is_unit,
+    is_zero_one,
     policies,
 )
 from monitor.diagnosis.rule import Evidence, Family, rule
@@ -36,11 +36,11 @@ def entropy_collapse(evidence: Evidence) -> Finding | None:
     """Find a policy that stopped to explore before its task was solved."""
     for policy in policies(evidence):
         reward = policy.reward
-        if reward is None or not reward.enough(evidence):
+        if reward is None or not reward.has_values(evidence):
             continue
-        for row in policy.of(Quantity.ENTROPY):
+        for row in policy.signals(Quantity.ENTROPY):
             entropy = _positive(row)
-            if entropy is None or not entropy.enough(evidence):
+            if entropy is None or not entropy.has_values(evidence):
                 continue
             since = _collapsed(entropy)
             severity = None if since is None else _not_learning(reward, since)
@@ -81,19 +81,19 @@ def _collapsed(entropy: Signal) -> float | None:
 
 def _not_learning(reward: Signal, since: float) -> str | None:
     """Return how grave it is that a reward rises no more; None where it rises, or stays at its best."""
-    if reward.rises(begin=since, sigmas=SAME_WAY):
+    if reward.rises(begin=since, sigmas=RISE_SIGMAS):
         return None
     parts = [values for part in range(PARTS) if (values := reward.values(part / PARTS, (part + 1) / PARTS))]
     best, span = max(median(values) for values in parts), reward.most - reward.least
     if span <= 0.0:
         return None  # a constant reward is a finding of its own
     if best - reward.level > MIN_FALL * span or not has_risen(reward):
-        if is_unit(reward) and reward.level >= MIN_SOLVED:
+        if is_zero_one(reward) and reward.level >= MIN_SOLVED:
             return None
         is_sure = reward.count >= MIN_VALUES or reward.falls(begin=since, sigmas=FALLING)
         return "warning" if is_sure else "info"
     # It rose, and stays there: solved, or stuck. Only a reward whose bound is known tells.
-    return "info" if is_unit(reward) and reward.level < MIN_SOLVED else None
+    return "info" if is_zero_one(reward) and reward.level < MIN_SOLVED else None
 
 
 # Distance to the reference
@@ -107,15 +107,15 @@ MAX_KL_START = 0.1  # of that now, at the start: a policy that begins elsewhere 
 def kl_blowup(evidence: Evidence) -> Finding | None:
     """Find a policy that has left its reference behind."""
     for policy in policies(evidence):
-        for row in policy.of(Quantity.REFERENCE_KL, Quantity.SUMMED_KL):
+        for row in policy.signals(Quantity.REFERENCE_KL, Quantity.SUMMED_KL):
             tokens = 1.0 if row.name in _names(policy, Quantity.REFERENCE_KL) else _tokens(evidence, policy)
-            if policy.acts or tokens is None or not row.enough(evidence):
+            if policy.is_acting or tokens is None or not row.has_values(evidence):
                 continue  # in environments it is another one: between an update's two policies
             begin = min(row.start, row.points[0][1])  # one update may be enough to leave the reference
-            if not row.mostly(low=MAX_KL * tokens) or begin > MAX_KL_START * row.level:
+            if not row.mostly_in(low=MAX_KL * tokens) or begin > MAX_KL_START * row.level:
                 continue
             reward = policy.reward
-            rises = reward is not None and reward.rises(begin=BEFORE, sigmas=SAME_WAY)
+            rises = reward is not None and reward.rises(begin=BEFORE, sigmas=RISE_SIGMAS)
             lines = [
                 f"{row.name}: median {number(row.level)} in the last third, {number(row.start)} at the start"
                 + (f", over {number(tokens)} tokens" if tokens != 1.0 else "")
@@ -140,7 +140,7 @@ def _names(policy: Policy, quantity: Quantity) -> set[str]:
 
 def _tokens(evidence: Evidence, policy: Policy) -> float | None:
     """Return the tokens of a completion, or the most that it may have; None where unknown."""
-    length = policy.first(Quantity.LENGTH)
+    length = policy.first_signal(Quantity.LENGTH)
     if length is not None and length.level > 0.0:
         return length.level
     setting = evidence.setting("response_length", "max_completion_length", "max_new_tokens")
@@ -164,16 +164,16 @@ def clipping_heavy(evidence: Evidence) -> Finding | None:
     if _clips_by_intent(evidence):
         return None
     for policy in policies(evidence):
-        for row in policy.of(Quantity.CLIPPED):
-            if not row.is_share or not row.enough(evidence) or not row.mostly(low=MIN_CLIPPED):
+        for row in policy.signals(Quantity.CLIPPED):
+            if not row.is_share or not row.has_values(evidence) or not row.mostly_in(low=MIN_CLIPPED):
                 continue
             lines = [f"{row.name}: median {share(row.level)} in the last third, of {row.count:,} values"]
-            distance = policy.first(Quantity.UPDATE_KL)
+            distance = policy.first_signal(Quantity.UPDATE_KL)
             if distance is not None:
                 lines.append(f"{distance.name}: median {number(distance.level)} in the last third")
             return Finding(
                 code="clipping-heavy",
-                severity="warning" if row.mostly(low=MOST_CLIPPED) else "info",
+                severity="warning" if row.mostly_in(low=MOST_CLIPPED) else "info",
                 title=f"{share(row.level)} of each update is clipped: its steps are too large",
                 evidence=lines,
                 advice="Lower the learning rate, or make fewer updates on each batch; a limit on the KL of an update"
@@ -203,12 +203,12 @@ UPDATES_SETTINGS: tuple[str, ...] = ("update_epochs", "ppo_epochs", "num_ppo_epo
 def policy_frozen(evidence: Evidence) -> Finding | None:
     """Find a policy that several updates on each batch do not move."""
     for policy in policies(evidence):
-        distance, clipped = policy.first(Quantity.UPDATE_KL), policy.first(Quantity.CLIPPED)
-        if distance is None or clipped is None or not distance.enough(evidence) or not clipped.enough(evidence):
+        distance, clipped = policy.first_signal(Quantity.UPDATE_KL), policy.first_signal(Quantity.CLIPPED)
+        if distance is None or clipped is None or not distance.has_values(evidence) or not clipped.has_values(evidence):
             continue
         updates = _updates(evidence, policy)
         reward = policy.reward
-        if updates is None or (reward is not None and reward.rises(sigmas=SAME_WAY)):
+        if updates is None or (reward is not None and reward.rises(sigmas=RISE_SIGMAS)):
             continue
         if not _is_zero(distance, MAX_FROZEN_KL) or not _is_zero(clipped, MAX_FROZEN_CLIPPED):
             continue
@@ -233,7 +233,7 @@ def _is_zero(row: Signal, limit: float) -> bool:
 
 def _updates(evidence: Evidence, policy: Policy) -> str | None:
     """Return by what it is known that each batch is used for several updates; None where it is not."""
-    counter = policy.first(Quantity.UPDATES)
+    counter = policy.first_signal(Quantity.UPDATES)
     if counter is not None and counter.most >= MIN_UPDATES * counter.count:
         return f"{counter.name} rises by {number(counter.most / counter.count)} with each logged value"
     names = UPDATES_SETTINGS
@@ -265,18 +265,18 @@ MIN_STALENESS = 8.0
 def off_policy(evidence: Evidence) -> Finding | None:
     """Find a sampler whose probabilities are not those of the policy that trains."""
     for policy in policies(evidence):
-        for row in policy.of(Quantity.SAMPLER_DIFFERENCE):
-            if row.enough(evidence) and (found := _by_difference(row)) is not None:
+        for row in policy.signals(Quantity.SAMPLER_DIFFERENCE):
+            if row.has_values(evidence) and (found := _by_difference(row)) is not None:
                 return found
-        for row in policy.of(Quantity.STALENESS):
-            if policy.reward is not None and row.enough(evidence) and (found := _by_staleness(row)) is not None:
+        for row in policy.signals(Quantity.STALENESS):
+            if policy.reward is not None and row.has_values(evidence) and (found := _by_staleness(row)) is not None:
                 return found
-        for row in policy.of(Quantity.SAMPLER_RATIO):
-            if not row.enough(evidence):
+        for row in policy.signals(Quantity.SAMPLER_RATIO):
+            if not row.has_values(evidence):
                 continue
             values = row.values()
             far = max(sum(value <= MIN_RATIO for value in values), sum(value >= MAX_RATIO for value in values))
-            is_far_now = row.mostly(high=MIN_RATIO) or row.mostly(low=MAX_RATIO)
+            is_far_now = row.mostly_in(high=MIN_RATIO) or row.mostly_in(low=MAX_RATIO)
             if is_far_now or far >= MIN_FAR_SHARE * len(values):  # what was learned then is of no use
                 middle = row.level if is_far_now else median(values)
                 lines = [
@@ -289,17 +289,17 @@ def off_policy(evidence: Evidence) -> Finding | None:
 def _by_difference(row: Signal) -> Finding | None:
     lines = [f"{row.name}: median {number(row.level)} in the last third, {number(row.start)} at the start"]
     grows = row.level >= MIN_GROWTH * row.start and row.rises()
-    if grows and row.mostly(low=MIN_GROWN_DIFFERENCE):
+    if grows and row.mostly_in(low=MIN_GROWN_DIFFERENCE):
         factor = f", {times(row.level / row.start)} that of the start" if row.start > 0.0 else ""
         title = f"The sampler falls behind the trainer: {number(row.level)} apart{factor}"
         return _off_policy(title, lines, is_stale=True)
-    if row.mostly(low=MAX_DIFFERENCE):
+    if row.mostly_in(low=MAX_DIFFERENCE):
         return _off_policy(f"Sampler and trainer differ: {number(row.level)} a token", lines)
     return None
 
 
 def _by_staleness(row: Signal) -> Finding | None:
-    if row.level < MIN_GROWTH * row.start or not row.mostly(low=MIN_STALENESS) or not row.rises():
+    if row.level < MIN_GROWTH * row.start or not row.mostly_in(low=MIN_STALENESS) or not row.rises():
         return None
     title = f"The sampler falls behind the trainer: its samples are {row.level:,.0f} updates old"
     lines = [f"{row.name}: median {row.level:,.0f} updates in the last third, {row.start:,.0f} at the start"]

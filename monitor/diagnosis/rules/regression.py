@@ -56,7 +56,7 @@ class Regression:
 @rule("regressed", Family.PROGRESS, priority=20)
 def regressed(evidence: Evidence) -> Finding | None:
     """Find a run slower than the last comparable run of the same command, where that is at hand."""
-    before = evidence.before
+    before = evidence.previous
     if before is None or evidence.steps < MIN_REGRESSION_STEPS:
         return None
     slower_run = regression(before, Side(evidence.report, step_seconds(evidence.state)))
@@ -79,7 +79,7 @@ def regressed(evidence: Evidence) -> Finding | None:
         advice="See which phase grew and what changed; change one thing back and compare:"
         f" trainmon compare {before.report.run.id} {evidence.report.run.id}",
         # Start-up is no part of it, nor what lies between the steps.
-        lost_fraction=evidence.of_wall(evidence.report.wall.steps) * (1 - 1 / slower_run.slower),
+        lost_fraction=evidence.wall_part(evidence.report.wall.steps) * (1 - 1 / slower_run.slower),
         culprit=first.name if first is not None and (first.explains or 0.0) > MIN_CULPRIT_SHARE else None,
     )
 
@@ -188,7 +188,7 @@ def below_expected(evidence: Evidence) -> Finding | None:
     wanted, overall = throughput.expected_tokens_per_second, throughput.tokens_per_second
     recent = throughput.recent.tokens_per_second if evidence.is_running else None
     reached = max(overall or 0.0, recent or 0.0)  # a slow start does not make the run slow
-    if not wanted or not overall or not evidence.enough() or reached >= MAX_EXPECTED_SHARE * wanted:
+    if not wanted or not overall or not evidence.has_steps() or reached >= MAX_EXPECTED_SHARE * wanted:
         return None
     recently = f"recently {rate(recent, 'tok/s')}; " if recent else ""
     return Finding(

@@ -21,7 +21,7 @@ def total(evidence: Evidence, name: str) -> float:
 
 def costs_nothing(evidence: Evidence, least: float) -> bool:
     """Return whether only the host's clock times a GPU's steps and the GPU works meanwhile, as far as is known."""
-    return evidence.host_only and max(evidence.idle_most or 0.0, evidence.idle_least) < least
+    return evidence.host_only and max(evidence.max_idle or 0.0, evidence.min_idle) < least
 
 
 # Environments
@@ -49,9 +49,9 @@ class EnvTime:
 def env_bound(evidence: Evidence) -> Finding | None:
     """Find environments that take most of the time, stepped one after the other in one process."""
     time = env_time(evidence)
-    if time is None or not evidence.enough() or costs_nothing(evidence, MIN_ENV_SHARE):
+    if time is None or not evidence.has_steps() or costs_nothing(evidence, MIN_ENV_SHARE):
         return None
-    part, lost = evidence.of_loop(time.seconds), evidence.of_wall(time.seconds)
+    part, lost = evidence.loop_part(time.seconds), evidence.wall_part(time.seconds)
     if part < MIN_ENV_SHARE or lost < MIN_ENV_SHARE / 2 or time.each < MIN_ENV_STEP_SECONDS:
         return None
     if _steps_in_parallel(evidence, part):
@@ -59,7 +59,7 @@ def env_bound(evidence: Evidence) -> Finding | None:
     cores = evidence.facts.cpus
     stepped = plural(round(time.per_call), "environment", "environments")
     lines = [
-        f"env.step {share(part)} of the time {SINCE}, the rest of the rollout {share(evidence.of_loop(time.acting))}",
+        f"env.step {share(part)} of the time {SINCE}, the rest of the rollout {share(evidence.loop_part(time.acting))}",
         f"{duration(time.each)} per step of one environment, {stepped} per call, one process",
     ]
     lines += [f"{cores} usable CPU cores"] if cores is not None else []
@@ -122,9 +122,9 @@ FEW = 0.25  # of the sequences: the rest of a batch's places are empty
 def generation_tail(evidence: Evidence) -> Finding | None:
     """Find batches of answers of which a few last longest while most of the batch is empty."""
     tail = _tail_share(evidence)
-    seconds = evidence.named("generation")
-    part = evidence.of_loop(seconds)
-    if tail is None or tail[0] < MIN_TAIL_SHARE or part < MIN_GENERATION_SHARE or not evidence.enough():
+    seconds = evidence.named_seconds("generation")
+    part = evidence.loop_part(seconds)
+    if tail is None or tail[0] < MIN_TAIL_SHARE or part < MIN_GENERATION_SHARE or not evidence.has_steps():
         return None
     least, is_measured, line = tail
     about = "" if is_measured else "at least "
@@ -135,7 +135,7 @@ def generation_tail(evidence: Evidence) -> Finding | None:
         evidence=[f"generation {share(part)} of the time {SINCE}", line],
         advice="Let others take the places of finished sequences: vLLM or continuous batching, on more prompts at once"
         " than fit. Limit the length of answers, or start the next batch before the last ones end.",
-        lost_fraction=evidence.of_wall(seconds) * least if is_measured and not evidence.host_only else None,
+        lost_fraction=evidence.wall_part(seconds) * least if is_measured and not evidence.host_only else None,
         culprit="generation",
     )
 
@@ -188,11 +188,11 @@ def no_kv_cache(evidence: Evidence) -> Finding | None:
     answers, tokens = total(evidence, "completions"), total(evidence, "new_tokens")
     if not calls or not answers or uncached < MIN_UNCACHED_CALLS or uncached < MIN_UNCACHED_SHARE * calls:
         return None
-    generating = evidence.named("generation")
-    part = evidence.of_loop(generating)
+    generating = evidence.named_seconds("generation")
+    part = evidence.loop_part(generating)
     if tokens / answers < MIN_NEW_TOKENS or part < MIN_GENERATION_SHARE:
         return None
-    if not evidence.enough() and generating < MIN_LONG_GENERATION:
+    if not evidence.has_steps() and generating < MIN_LONG_GENERATION:
         return None
     place = evidence.facts.generate.set_by
     where = f"use_cache=False in {place}" if place is not None else "use_cache=False"
@@ -227,7 +227,7 @@ def reference_recomputed(evidence: Evidence) -> Finding | None:
     if calls < MIN_COPY_CALLS or again < MIN_AGAIN_SHARE * calls or copy.mixed > MAX_MIXED_SHARE * calls:
         return None
     part = min(1.0, copy.repeated_seconds / watched) if watched and not evidence.host_only else None
-    if copy.rounds < MIN_ROUNDS or not evidence.enough() or (part is not None and part < MIN_AGAIN_COST):
+    if copy.rounds < MIN_ROUNDS or not evidence.has_steps() or (part is not None and part < MIN_AGAIN_COST):
         return None
     cost = "" if part is None else f": {share(part)} of the time {SINCE}"
     return Finding(
@@ -254,9 +254,9 @@ MIN_SYNCS = 3  # the first one sets up connections
 @rule("weight-sync-heavy", Family.WAITING, suppresses=("gpu-starved",))
 def weight_sync_heavy(evidence: Evidence) -> Finding | None:
     """Find much time in handing new weights to whoever generates."""
-    seconds = evidence.named("weight_sync")
-    part = evidence.of_loop(seconds)
-    if part < MIN_SYNC_SHARE or not evidence.enough() or costs_nothing(evidence, MIN_SYNC_SHARE):
+    seconds = evidence.named_seconds("weight_sync")
+    part = evidence.loop_part(seconds)
+    if part < MIN_SYNC_SHARE or not evidence.has_steps() or costs_nothing(evidence, MIN_SYNC_SHARE):
         return None
     row = evidence.phase("weight_sync")
     outside = sum(span.name == "weight_sync" for span in evidence.state.main.marks)  # before a step's first forward
@@ -270,6 +270,6 @@ def weight_sync_heavy(evidence: Evidence) -> Finding | None:
         evidence=[*lines, *evidence.places("weight_sync")],
         advice="Synchronize less often (more training per batch of answers), in few large messages over NCCL or shared"
         " memory, or only what changes: LoRA adapters.",
-        lost_fraction=None if evidence.host_only else evidence.of_wall(seconds),
+        lost_fraction=None if evidence.host_only else evidence.wall_part(seconds),
         culprit="weight_sync",
     )

@@ -32,14 +32,14 @@ _OF_MANY = ("poll", "wait", "join", "gather", "collect", "as_completed")
 )
 def sequential_rewards(evidence: Evidence) -> Finding | None:
     """Find rewards that wait for processes, servers or the clock, one thing at a time."""
-    seconds, where, culprit = evidence.named(*REWARDS), REWARDS, "reward"
+    seconds, where, culprit = evidence.named_seconds(*REWARDS), REWARDS, "reward"
     has_cycle = evidence.report.cycle is not None
     if not seconds and (has_cycle or any(policy.reward is not None for policy in policies(evidence))):
         # A program that names no phase: between generation and learning it asks its judges.
-        inside, between = unnamed_in_steps(evidence), evidence.between
+        inside, between = unnamed_in_steps(evidence), evidence.between_steps
         seconds, where, culprit = inside + between, UNNAMED, OTHER if inside >= between else BETWEEN_STEPS
-    part = evidence.of_loop(seconds)
-    if part < MIN_REWARD_SHARE or not evidence.enough() or costs_nothing(evidence, MIN_REWARD_SHARE):
+    part = evidence.loop_part(seconds)
+    if part < MIN_REWARD_SHARE or not evidence.has_steps() or costs_nothing(evidence, MIN_REWARD_SHARE):
         return None
     samples = evidence.sampled_seconds(*where)
     waits = {sample: spent for sample, spent in samples.items() if waits_for_one(sample.place)}
@@ -62,7 +62,7 @@ def sequential_rewards(evidence: Evidence) -> Finding | None:
         ],
         advice="Where each answer is a call, make the calls at once: a ThreadPoolExecutor around them, or asynchronous"
         " requests. Where one call holds all answers, that program is the limit: score beside the next generation.",
-        lost_fraction=evidence.of_wall(seconds) * waiting * _saved_at_once(evidence, part * waiting),
+        lost_fraction=evidence.wall_part(seconds) * waiting * _saved_at_once(evidence, part * waiting),
         culprit=culprit,
     )
 
@@ -134,10 +134,10 @@ def _by_exceptions(evidence: Evidence) -> Finding | None:
     reached, seconds = evidence.facts.time_limit, evidence.facts.time_limit.seconds
     if reached.own < reached.hits / 2:  # in a pool: what the training does not wait for costs nothing
         seconds = min(seconds, worker_seconds(evidence))
-    part = evidence.of_loop(seconds)
+    part = evidence.loop_part(seconds)
     if reached.hits < MIN_HITS or part < MIN_LIMIT_SHARE:
         return None
-    named = {name: evidence.named(name) for name in SCORING}
+    named = {name: evidence.named_seconds(name) for name in SCORING}
     longest = max(named, key=named.__getitem__)
     return Finding(
         code="time-limit",
@@ -148,7 +148,7 @@ def _by_exceptions(evidence: Evidence) -> Finding | None:
             f" {reached.own:,} of them in the training's own thread"
         ],
         advice=LOWER_LIMIT,
-        lost_fraction=None if evidence.host_only else min(1.0, evidence.of_wall(seconds)),
+        lost_fraction=None if evidence.host_only else min(1.0, evidence.wall_part(seconds)),
         culprit=longest if named[longest] >= seconds / 2 else OTHER,
     )
 
@@ -156,7 +156,7 @@ def _by_exceptions(evidence: Evidence) -> Finding | None:
 def _by_durations(evidence: Evidence) -> Finding | None:
     for name in SCORING:
         stats = evidence.state.main.phases.get(name)
-        if stats is None or not evidence.enough():
+        if stats is None or not evidence.has_steps():
             continue
         column = stats.seconds.settled()
         typical, longest = column.quantiles.at(0.5)[0], column.most
@@ -166,7 +166,7 @@ def _by_durations(evidence: Evidence) -> Finding | None:
         hits = column.quantiles.count(longest / LIMIT_WIDTH)
         near = column.quantiles.count(longest / GAP) - hits
         seconds = hits * (limit - typical)
-        part = evidence.of_loop(seconds)
+        part = evidence.loop_part(seconds)
         if hits < max(MIN_HITS, MIN_HIT_SHARE * column.count) or near > hits or part < MIN_LIMIT_SHARE:
             continue
         return Finding(
@@ -179,7 +179,7 @@ def _by_durations(evidence: Evidence) -> Finding | None:
                 *evidence.places(name),
             ],
             advice=LOWER_LIMIT,
-            lost_fraction=None if evidence.host_only else evidence.of_wall(seconds),
+            lost_fraction=None if evidence.host_only else evidence.wall_part(seconds),
             culprit=name,
         )
     return None

@@ -184,7 +184,7 @@ def _machine_slowdown(evidence: Evidence) -> float:
     On a CPU that shows its clock and what others use of its memory, which nothing else tells. A GPU tells its clock.
     """
     stats = evidence.state.main.phases.get("optimizer")
-    if stats is None or evidence.device is not None or hardware.place(evidence) != "cpu":
+    if stats is None or evidence.device is not None or hardware.model_device(evidence) != "cpu":
         return 1.0
     early, late, _ = _thirds(stats.seconds.curve().mean)
     return max(1.0, late / early) if early >= MIN_OPTIMIZER_SECONDS else 1.0
@@ -214,7 +214,7 @@ def _lost(evidence: Evidence, start: float, between: bool) -> float:
     """Return the share of the elapsed time that lies beyond the speed of the start."""
     main, wall = evidence.state.main, evidence.report.wall
     spent = wall.steps + wall.between_steps if between else wall.steps
-    return evidence.of_wall(max(0.0, spent - start * main.step_seconds.settled().count))
+    return evidence.wall_part(max(0.0, spent - start * main.step_seconds.settled().count))
 
 
 def _drift(means: Sequence[float]) -> tuple[float, float, bool]:

@@ -109,7 +109,7 @@ def _no_next_step(evidence: Evidence) -> Finding | None:
     if not is_running:
         title = f"Stalled: no step ended in the last {age(waited)} before the run was stopped"
     finding = _stalled(title, [line, *frame])
-    finding.lost_fraction = evidence.of_wall(waited)
+    finding.lost_fraction = evidence.wall_part(waited)
     return finding
 
 
@@ -214,7 +214,7 @@ def steps_skipped(evidence: Evidence) -> Finding | None:
     done = progress.steps_ok + progress.steps_skipped
     searched = progress.skipped.get(SCALER_OVERFLOW, 0)
     skipped_steps = progress.steps_skipped - (searched if searched <= MAX_HALVINGS else 0)
-    if skipped_steps < max(MIN_SKIPPED, MIN_SKIPPED_SHARE * done) or not evidence.enough():
+    if skipped_steps < max(MIN_SKIPPED, MIN_SKIPPED_SHARE * done) or not evidence.has_steps():
         return None
     (reason, times), *others = sorted(progress.skipped.items(), key=lambda item: -item[1])
     skipped = progress.steps_skipped / done

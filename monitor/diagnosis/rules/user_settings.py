@@ -21,7 +21,7 @@ DELAYS_ALL_LAUNCHES = Suppress(("launch-bound", "small-batch"))
 @rule("debug-settings", Family.MODEL, priority=2, suppresses=("gpu-starved", DELAYS_ALL_LAUNCHES))
 def debug_settings(evidence: Evidence) -> Finding | None:
     """Find debugging switches that make every step slower."""
-    if not evidence.enough():
+    if not evidence.has_steps():
         return None
     lines = _debug_lines(evidence)
     if not lines:
@@ -90,7 +90,7 @@ def recompiling(evidence: Evidence) -> Finding | None:
     seconds, reasons = compiled.seconds or 0.0, compiled.reasons[:MAX_REASONS]
     # Where torch has given up, recompiling is over and what it runs now counts; lengths can still be fixed.
     is_over = bool(compiled.fallback) and not any("size" in reason for reason in reasons)
-    is_small = evidence.of_wall(seconds) < MIN_COMPILE_SHARE
+    is_small = evidence.wall_part(seconds) < MIN_COMPILE_SHARE
     return Finding(
         code="recompiling",
         severity="info" if is_over or is_small else "warning",
@@ -98,7 +98,7 @@ def recompiling(evidence: Evidence) -> Finding | None:
         evidence=[f"{duration(seconds)} spent compiling", *reasons],
         advice="Mark the dimension that changes (torch._dynamo.mark_dynamic, dynamic=True), or pad to a few fixed"
         " lengths; TORCH_LOGS=recompiles names each reason.",
-        lost_fraction=min(1.0, evidence.of_wall(seconds)),
+        lost_fraction=min(1.0, evidence.wall_part(seconds)),
     )
 
 
@@ -121,7 +121,7 @@ def compile_fallback(evidence: Evidence) -> Finding | None:
 def compile_warmup(evidence: Evidence) -> Finding | None:
     """Find compile time that a short run does not pay back."""
     seconds = evidence.facts.compile.seconds or 0.0
-    lost = evidence.of_wall(seconds)
+    lost = evidence.wall_part(seconds)
     if evidence.is_running or lost < MIN_WARMUP_SHARE or recompiling(evidence) is not None:
         return None
     return Finding(

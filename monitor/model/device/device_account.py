@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from monitor.model.device.device_report import AccountRow, Device, IdlePlace, OutsideRow
 from monitor.model.device.device_steps import DeviceLane, DeviceSums
-from monitor.model.state import RunState, ours
+from monitor.model.state import RunState, used_gpus
 from monitor.model.steps.sampled_calls import CHECKPOINT, LOGGING, kind_of
 from monitor.units import duration, plural, share
 from trainhooks.protocol.calls import COPIES, LOGS, SYNCHRONIZES, WAITS, does
@@ -87,7 +87,7 @@ def _waited_for(driver: Device, step: float, batch: Batch) -> float:
 
 def _link(state: RunState) -> float:
     """Return the bytes a second that the fastest of the run's links carries."""
-    used = ours(state)
+    used = used_gpus(state)
     links = [watch.link for uuid, watch in state.throttles.gpus.items() if used is None or uuid in used]
     rates = [
         MAX_LANE_RATE[gen] * (link.lanes_max or 16) for link in links if (gen := link.generation_max) in MAX_LANE_RATE
@@ -99,7 +99,7 @@ def _alone(state: RunState) -> bool:
     """Return whether the traffic is this process's: no rank beside it, and no other program on its cards."""
     if len(state.ranks) > 1 or len(state.devices) > 1:
         return False
-    used = ours(state)
+    used = used_gpus(state)
     newest = [rows[-1] for uuid, rows in state.gpus.items() if used is None or uuid in used]
     return all(not any(owner is False for *_, owner in gpu.processes or ()) for gpu in newest)
 

@@ -14,7 +14,7 @@ from monitor.model.device.device_report import AccountRow, Device
 from monitor.model.device.device_steps import DeviceLane, DeviceSums, narrowed
 from monitor.model.device.gpu_activity import Range
 from monitor.model.report import PhaseRow
-from monitor.model.state import RunState, ours
+from monitor.model.state import RunState, used_gpus
 from monitor.step_blocks import OTHER
 
 READING_SECONDS = 1.0  # covered by a reading, which comes at their end
@@ -85,7 +85,7 @@ def device_use(state: RunState) -> Device | None:
 
 def _readings(device: Device, state: RunState) -> None:
     """Set the means over the GPUs that the run uses; a figure that one of them lacks stays None."""
-    used = ours(state)
+    used = used_gpus(state)
     uuids = [uuid for uuid in state.gpus if used is None or uuid in used]
     if not uuids or (used is None and len(uuids) > 1):
         return

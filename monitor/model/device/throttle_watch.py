@@ -260,15 +260,15 @@ class ThrottleEvent:
 
 
 def throttle_events(
-    throttles: Throttles, timelines: Timelines, over: bool = False, ours: Collection[str] | None = None
+    throttles: Throttles, timelines: Timelines, over: bool = False, used_gpus: Collection[str] | None = None
 ) -> list[ThrottleEvent]:
     """Return every episode of the run, in order of their beginnings.
 
     Args:
         over: whether the run has ended: no event is open then.
-        ours: UUIDs of the GPUs that the run uses; None: unknown, all count.
+        used_gpus: UUIDs of the GPUs that the run uses; None: unknown, all count.
     """
-    watches = [watch for watch in throttles.gpus.values() if ours is None or watch.uuid in ours]
+    watches = [watch for watch in throttles.gpus.values() if used_gpus is None or watch.uuid in used_gpus]
     episodes = [(watch, episode) for watch in watches for episode in watch.episodes.all()]
     episodes.sort(key=lambda row: row[1].start)
     slowing = [(episode.start, episode.last) for _, episode in episodes if episode.reason not in NO_THROTTLE]

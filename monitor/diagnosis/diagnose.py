@@ -8,8 +8,8 @@ from pkgutil import iter_modules
 
 from monitor.diagnosis import rules
 from monitor.diagnosis.rule import BETWEEN_STEPS, MIN_STEPS, MOST_COST, Evidence, Family, Rule, gpu_evidence, registered
-from monitor.model.comparison.what_if import recoverable
-from monitor.model.device.device_use import bound_in_words, busy_in_words
+from monitor.model.comparison.what_if import recoverable_share
+from monitor.model.device.device_use import bound_text, busy_text
 from monitor.model.report import Finding
 from monitor.model.state import used_gpus
 from monitor.model.steps.pace import SINCE
@@ -44,7 +44,7 @@ def diagnose(evidence: Evidence) -> list[Finding]:
     made = (rule.check(gpus if rule.on_gpus else evidence) for rule in RULES)
     findings = limit_costs(evidence, drop_explained([finding for finding in made if finding is not None]))
     for finding in findings:
-        finding.recoverable = recoverable(report, finding)
+        finding.recoverable = recoverable_share(report, finding)
     return sorted(findings, key=_order)
 
 
@@ -86,7 +86,7 @@ def _is_explained(symptom: Finding, causes: list[Finding], shown_only: bool) -> 
 # The host queues work and then waits. While the GPU is busy, the host's time costs nothing: reducing it can gain at
 # most the GPU's idle time.
 
-MIN_IDLE_SHARE = 0.05  # of the time since the first step: less idle time than this is no finding
+MIN_IDLE_COST = 0.05  # of the time since the first step: less idle time than this is no finding
 MIN_WARNING_SHARE = 0.15  # likewise: what can gain less is information; a wait for data is judged by the same share
 MIN_CRITICAL_SHARE = 0.30  # likewise, for critical findings
 GAIN_UNKNOWN = "gain unknown: neither SM activity nor CUDA events show how busy the GPU is"
@@ -110,7 +110,7 @@ def _limit_cost(evidence: Evidence, finding: Finding) -> bool:
         if evidence.min_idle < MIN_WARNING_SHARE:
             finding.severity = "info"
         return True
-    if most < MIN_IDLE_SHARE:
+    if most < MIN_IDLE_COST:
         return False
     if finding.lost_fraction is not None and finding.lost_fraction > most * evidence.loop_share:
         finding.lost_fraction = most * evidence.loop_share
@@ -135,8 +135,8 @@ NO_FINDING = "none"  # the code of a verdict that is no finding; it has a page, 
 # Information that the verdict shows nevertheless: why there are no steps.
 NO_STEPS = "nothing-reports"
 
-MAX_KINDS, MAX_PHASES = 4, 3  # named in one line; the screens have tables of all
-MIN_SHOWN_SHARE = 0.01  # of step time
+MAX_NAMED_KINDS, MAX_NAMED_PHASES = 4, 3  # named in one line; the screens have tables of all
+MIN_NAMED_SHARE = 0.01  # of step time
 MIN_JUDGED_STEPS = 5
 MIN_OUTSIDE_SHARE = 0.30  # of the time since the first step: with less outside the steps, their phases tell the whole
 
@@ -172,7 +172,7 @@ def _where_the_time_goes(evidence: Evidence, no_findings: bool) -> Finding:
     report = evidence.report
     if evidence.steps < MIN_JUDGED_STEPS:
         return _no_finding("Too few steps to judge")
-    bound = bound_in_words(report.device) if report.device is not None else ""
+    bound = bound_text(report.device) if report.device is not None else ""
     bound = bound[:1].upper() + bound[1:]
     if bound and evidence.host_only:
         return _no_finding(f"{bound}; GPU phases unknown, host clock only", _busy_lines(evidence))
@@ -207,10 +207,10 @@ def _outside_the_steps(evidence: Evidence) -> Finding | None:
     parts["steps, in no named phase"] = max(0.0, inside - sum(parts.values()))
     parts |= {BETWEEN_STEPS: wall.between_steps, **wall.in_loop}
     (name, seconds), *others = sorted(parts.items(), key=lambda row: -row[1])
-    rest = [f"{other} {share(some / loop)}" for other, some in others if some >= MIN_SHOWN_SHARE * loop]
+    rest = [f"{other} {share(some / loop)}" for other, some in others if some >= MIN_NAMED_SHARE * loop]
     return _no_finding(
         f"{share(seconds / loop)} of the time {SINCE} is {name}; steps take {share(inside / loop)}",
-        [f"then {', '.join(rest[:MAX_PHASES])}", *_busy_lines(evidence)] if rest else _busy_lines(evidence),
+        [f"then {', '.join(rest[:MAX_NAMED_PHASES])}", *_busy_lines(evidence)] if rest else _busy_lines(evidence),
     )
 
 
@@ -221,9 +221,9 @@ def _details(evidence: Evidence, slowest: str) -> list[str]:
         for kind, baseline in evidence.state.main.baselines.items()
         if baseline.limit and (name := ", ".join(filter(None, (kind.role, kind.stage and f"stage {kind.stage}"))))
     ]
-    lines = [f"typical steps: {', '.join(kinds)}"] if 1 < len(kinds) <= MAX_KINDS else []
+    lines = [f"typical steps: {', '.join(kinds)}"] if 1 < len(kinds) <= MAX_NAMED_KINDS else []
     others = sorted((row for row in evidence.report.phases if row.name != slowest), key=lambda row: -row.share)
-    phases = [f"{row.name} {share(row.share)}" for row in others[:MAX_PHASES] if row.share >= MIN_SHOWN_SHARE]
+    phases = [f"{row.name} {share(row.share)}" for row in others[:MAX_NAMED_PHASES] if row.share >= MIN_NAMED_SHARE]
     lines += [f"then {', '.join(phases)}"] if phases else []
     return [*lines, *_busy_lines(evidence)]
 
@@ -233,7 +233,7 @@ def _busy_lines(evidence: Evidence) -> list[str]:
     if device is None or device.busy_least is None:
         return []
     limit = f"; without idle time at most {times(device.gain_limit)} as fast" if device.gain_limit is not None else ""
-    return [f"GPU {busy_in_words(device)} of the time in steps{limit}"]
+    return [f"GPU {busy_text(device)} of the time in steps{limit}"]
 
 
 # The log of changed findings, for one reader that follows a run. The moment is passed in.

@@ -14,7 +14,7 @@ from importlib import import_module, resources
 
 from monitor.diagnosis.diagnose import NO_FINDING, RULES
 from monitor.diagnosis.rule import Family
-from monitor.model.comparison.what_if import is_past, without
+from monitor.model.comparison.what_if import is_past, without_finding
 from monitor.model.report import Finding, Report
 from monitor.model.steps.pace import SINCE
 from monitor.units import duration, pace, rough, times
@@ -134,7 +134,7 @@ def gain_line(report: Report, finding: Finding) -> str | None:
 
     As `without it: at most 1.48x faster, 3.11 it/s instead of 2.10 it/s since the first step; done about 41 s earlier`.
     """
-    change = without(report, finding)
+    change = without_finding(report, finding)
     if change is None:
         return None
     if is_past(report, finding):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from monitor.diagnosis.rule import Evidence
-from monitor.model.compute.mfu import OFF, matmul_precision
+from monitor.model.compute.mfu import NOT_MIXED, matmul_precision
 from monitor.model.compute.peaks import Peak, peak_of
 from monitor.model.state import MACHINE, used_gpus
 from trainhooks.protocol.events import Gpu, Host
@@ -108,7 +108,7 @@ def is_mixed(evidence: Evidence) -> bool | None:
     """Return whether it computes in mixed precision; None where unknown."""
     facts, config = evidence.facts, evidence.facts.config
     settings = (facts.autocast, facts.accelerate.mixed_precision, config.precision)
-    if config.bf16 or config.fp16 or any(setting is not None and setting not in OFF for setting in settings):
+    if config.bf16 or config.fp16 or any(setting is not None and setting not in NOT_MIXED for setting in settings):
         return True
     return False if facts.autocast == "off" else None
 

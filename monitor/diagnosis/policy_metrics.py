@@ -17,8 +17,8 @@ from statistics import StatisticsError, correlation, median
 from typing import NamedTuple
 
 from monitor.diagnosis.rule import Evidence
-from monitor.diagnosis.rules.learning_signals import MIN_LONG_SECONDS, MIN_LONG_VALUES
-from monitor.model.ranks.concurrent_roles import STALENESS
+from monitor.diagnosis.rules.learning_signals import MIN_LONG_RUN, MIN_LONG_VALUES
+from monitor.model.ranks.concurrent_roles import STALENESS_NAMES
 from monitor.model.steps.growth import MIN_POINTS, SIGMAS, slope
 from monitor.model.steps.series import Column
 
@@ -115,7 +115,7 @@ _TAILS: dict[Quantity, tuple[str, ...]] = {
         r"sampling/importance_sampling_ratio/mean|importance_(?:sampling_)?ratio(?:[_/]mean)?",
         r"(?:(?:mean|avg)_)?ratio(?:[_/]mean)?",  # of the policies before and after an update; its mean is 1 as well
     ),
-    Quantity.STALENESS: (STALENESS,),
+    Quantity.STALENESS: (STALENESS_NAMES,),
     Quantity.EPISODES: (r"ep_len_mean|episod(?:e|ic)_length(?:_mean)?|episodes|env_steps",),
 }
 
@@ -165,7 +165,7 @@ class Signal:
 
     def has_values(self, evidence: Evidence) -> bool:
         """Return whether there are values for a judgment: many, or some of long steps."""
-        is_long = evidence.report.wall.stepping >= MIN_LONG_SECONDS
+        is_long = evidence.report.wall.stepping >= MIN_LONG_RUN
         return self.count >= (MIN_LONG_VALUES if is_long else MIN_VALUES) and len(self.recent) >= MIN_PART
 
     @property

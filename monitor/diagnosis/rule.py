@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from monitor.model.comparison.compare import Side
 from monitor.model.device.device_report import Device
-from monitor.model.device.throttle_events import MAX_MISSED
+from monitor.model.device.throttle_events import MAX_MISSED_READINGS
 from monitor.model.device.throttle_watch import MIN_CLOCK_DROP, GpuWatch, ThrottleEvent, Throttles, throttle_events
 from monitor.model.report import Finding, PhaseRow, Report
 from monitor.model.state import RunState
@@ -28,7 +28,7 @@ from trainhooks.protocol.places import Place
 MIN_STEPS = 20  # for rules about every step: a reliable median after the warm-up
 # Stack samples: with a dozen, a place that takes 10% of the time is in half of them in only one of 2,000 runs.
 MIN_STACK_SAMPLES = 12
-MIN_PLACE_SHARE, MAX_PLACES = 0.1, 3  # of the samples, for a place to be named; and how many are
+MIN_PLACE_SHARE, MAX_PLACE_LINES = 0.1, 3  # of the samples, for a place to be named; and how many are
 # Limits on the number of steps are meant for short ones. Of steps that take seconds a few show as much: without the
 # first three, the others have to fill this many seconds.
 MIN_LONG_STEPS, MIN_LONG_SECONDS = 5, 5.0
@@ -185,13 +185,13 @@ class Evidence:
         for (_, place), seconds in samples.items():
             line = f"{place}: {place.activity}" if place.activity else str(place)
             lines[line] = lines.get(line, 0.0) + seconds
-        most = sorted(lines.items(), key=lambda row: -row[1])[:MAX_PLACES]
+        most = sorted(lines.items(), key=lambda row: -row[1])[:MAX_PLACE_LINES]
         return [f"{share(spent / total)} of it at {line}" for line, spent in most if spent >= MIN_PLACE_SHARE * total]
 
     def unnamed_places(self) -> list[str]:
         """Return the largest parts of the time in no phase, a line each; none on few samples."""
-        unnamed = self.report.unnamed
-        return [] if unnamed is None else [part.text() for part in unnamed.parts if part.place is not None][:MAX_PLACES]
+        parts = self.report.unnamed.parts if self.report.unnamed is not None else []
+        return [part.text() for part in parts if part.place is not None][:MAX_PLACE_LINES]
 
 
 def _find_setting(table: dict[str, Any], name: str, depth: int = 3) -> Any:
@@ -227,7 +227,7 @@ class GpuEvidence:
     def is_visible(self, row: ThrottleEvent) -> bool:
         """Return whether the newest readings of its GPU show the event; an open one may have ended just now."""
         episode = self.throttles.gpus[row.uuid].episodes.watched.get(row.reason)
-        return episode is not None and episode.start == row.start and episode.missed < MAX_MISSED
+        return episode is not None and episode.start == row.start and episode.missed < MAX_MISSED_READINGS
 
 
 def gpu_evidence(

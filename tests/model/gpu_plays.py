@@ -42,7 +42,7 @@ class Play:
         return self
 
     def _take(self, reading: Gpu) -> None:
-        for episode in self.throttles.take(reading):
+        for episode in self.throttles.add_reading(reading):
             self.news.append((episode.uuid, episode.open, episode.reason))
 
     def train(self, upto: float, seconds: float, pause: float = 0.0, kind: StepKind = ANY_KIND) -> Play:
@@ -63,7 +63,7 @@ class Play:
         return self
 
     def episodes(self, gpu: int = 0) -> list[Episode]:
-        return self.throttles.gpus[f"GPU-{gpu}"].episodes.all()
+        return self.throttles.gpus[f"GPU-{gpu}"].episodes.all_episodes()
 
     def evidence(self, over: bool = False, **more: Any) -> GpuEvidence:
         return gpu_evidence(self.throttles, self.timelines, self.t, over, **more)

@@ -52,14 +52,14 @@ def padding_waste(evidence: Evidence) -> Finding | None:
 
 def _is_of_outliers(evidence: Evidence) -> bool:
     """Return whether a few long sequences cause the padding and all other batches are fine."""
-    outlying = outliers(evidence)
+    outlying = outlier_steps(evidence)
     return outlying is not None and outlying.others.tokens > (1 - MIN_PADDING_SHARE) * outlying.others.padded
 
 
 MIN_GENERATE_CALLS = 32  # calls of generate(): a step that writes texts takes seconds, and a short run has few
 MAX_SEQUENCES_PER_CALL = 1.5  # above, calls are batched to some extent
 MIN_CALLS_PER_STEP = 4.0  # two or three may be different questions
-MIN_GENERATION_SHARE = 0.30  # of step time
+MIN_GENERATE_SHARE = 0.30  # of step time
 
 
 @rule("sequential-generation", Family.MODEL, suppresses=("gpu-starved", LATE_LAUNCHES))
@@ -75,7 +75,7 @@ def sequential_generation(evidence: Evidence) -> Finding | None:
     per_step, part = total / evidence.steps, seconds / around
     if total < MIN_GENERATE_CALLS or per_step < MIN_CALLS_PER_STEP:
         return None
-    if (batch.mean or 0.0) > MAX_SEQUENCES_PER_CALL or part < MIN_GENERATION_SHARE:
+    if (batch.mean or 0.0) > MAX_SEQUENCES_PER_CALL or part < MIN_GENERATE_SHARE:
         return None
     return Finding(
         code="sequential-generation",
@@ -113,7 +113,7 @@ class Outliers:
 )
 def length_outliers(evidence: Evidence) -> Finding | None:
     """Find a few long sequences that take much of the time."""
-    outlying = outliers(evidence)
+    outlying = outlier_steps(evidence)
     if outlying is None or evidence.report.cycle is not None:
         return None  # a policy's answers are as long as it makes them
     few, others, lengths = outlying.few, outlying.others, evidence.state.main.lengths
@@ -136,7 +136,7 @@ def length_outliers(evidence: Evidence) -> Finding | None:
     )
 
 
-def outliers(evidence: Evidence) -> Outliers | None:
+def outlier_steps(evidence: Evidence) -> Outliers | None:
     """Return the steps whose longest sequence is far above the typical one, where they are few and take much time."""
     lengths = evidence.state.main.lengths
     typical = lengths.typical()
@@ -144,7 +144,7 @@ def outliers(evidence: Evidence) -> Outliers | None:
         return None
     few, others = Bin(), Bin()
     for length, row in lengths.rows():
-        _add(few if length >= MIN_LENGTH_RATIO * typical else others, row)
+        _add_bin(few if length >= MIN_LENGTH_RATIO * typical else others, row)
     if not few.steps or not few.seconds or not others.seconds:
         return None
     if (
@@ -177,7 +177,7 @@ def _sequence_share(few: Bin, others: Bin) -> float | None:
     return max(0.0, (few.tokens - rows[0] * typical) / (long - typical)) / sum(rows)
 
 
-def _add(total: Bin, row: Bin) -> None:
+def _add_bin(total: Bin, row: Bin) -> None:
     total.steps += row.steps
     total.seconds += row.seconds
     total.tokens += row.tokens
@@ -235,9 +235,9 @@ MIN_SINGLE_STEPS_SHARE = 0.8  # of the steps consist of such calls
 # Seconds of forward and backward per call, on a core. A longer call has so much work in one sample that batching gains
 # little on a CPU; on a GPU the free memory decides.
 MAX_CALL_SECONDS = 0.02
-MIN_FREE_SHARE = 0.4  # of the memory: room for twice the activations, whatever the weights take
+MIN_FREE_MEMORY = 0.4  # of the memory: room for twice the activations, whatever the weights take
 MAX_SEQUENCE_LENGTH = 2048  # positions of one sequence: longer ones keep a GPU busy by themselves
-MIN_COMPUTING_SHARE = 0.30  # of the time since the first step, in forward and backward
+MIN_SINGLE_COMPUTING = 0.30  # of the time since the first step, in forward and backward
 
 
 @rule("sequential-batching", Family.MODEL, suppresses=("gpu-starved", LATE_LAUNCHES))
@@ -252,7 +252,7 @@ def sequential_batching(evidence: Evidence) -> Finding | None:
         return None
     seconds = hardware.computing_seconds(evidence)
     per_call = seconds / max(1, main.pace.samples)
-    if evidence.loop_part(seconds) < MIN_COMPUTING_SHARE or not _has_room(evidence, per_call):
+    if evidence.loop_part(seconds) < MIN_SINGLE_COMPUTING or not _has_room(evidence, per_call):
         return None
     lines = [f"{samples:.1f} calls per step on one sample each, in {main.called_singly} of {done} steps"]
     lines.append(f"forward and backward {duration(per_call)} per call")
@@ -272,7 +272,7 @@ def sequential_batching(evidence: Evidence) -> Finding | None:
 def _has_room(evidence: Evidence, per_call: float) -> bool:
     """Return whether several samples at once would fit and would likely gain."""
     memory, pace = hardware.model_memory(evidence), evidence.state.main.pace
-    if memory is not None and 1 - memory[0] / memory[1] < MIN_FREE_SHARE:
+    if memory is not None and 1 - memory[0] / memory[1] < MIN_FREE_MEMORY:
         return False
     if pace.samples and pace.tokens / pace.samples >= MAX_SEQUENCE_LENGTH:
         return False

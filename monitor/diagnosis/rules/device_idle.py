@@ -85,9 +85,9 @@ def has_few_launches(evidence: Evidence) -> bool:
 
 # SMs active less than this although work is queued, or with few samples per step: kernels that do not fill the GPU.
 MAX_SMALL_BATCH_ACTIVE = 0.40
-MAX_SAMPLES = 8  # per step: tensor cores work on tiles of 64 rows and more
+MAX_BATCH_SAMPLES = 8  # per step: tensor cores work on tiles of 64 rows and more
 MAX_TOKENS = 4096  # per step: for matrix products a long sequence is like a batch
-MIN_FREE_SHARE = 0.5  # of the memory: twice the batch fits
+MIN_BATCH_ROOM = 0.5  # of the memory: twice the batch fits
 MIN_QUEUED_SHARE = 0.80  # of the time with work in the queue: the GPU works, but its SMs are not all used
 
 
@@ -106,7 +106,7 @@ def small_batch(evidence: Evidence) -> Finding | None:
         return None
     free = 1 - memory[0] / memory[1]
     samples, tokens = pace.samples / pace.steps, pace.tokens / pace.steps
-    if free < MIN_FREE_SHARE or samples > MAX_SAMPLES or tokens >= MAX_TOKENS:
+    if free < MIN_BATCH_ROOM or samples > MAX_BATCH_SAMPLES or tokens >= MAX_TOKENS:
         return None
     if device.bound != "host" and (device.queued or 0.0) < MIN_QUEUED_SHARE:
         return None
@@ -139,16 +139,16 @@ def _idle_lines(device: Device) -> list[str]:
 
 # The host waits for the GPU in the middle of a step and leaves it idle each time.
 
-MIN_SYNCS = 2  # in one forward pass; one at the end of a step reads the loss
+MIN_PASS_SYNCS = 2  # in one forward pass; one at the end of a step reads the loss
 # Of the stack samples in forward and backward: there a training has no reason to wait for the GPU.
 MIN_SYNC_SAMPLES_SHARE = 0.20
 # Of the time that the GPU may be idle. Below it, waiting costs nothing: the queue is full again in time.
-MIN_IDLE_SHARE = 0.20
+MIN_SYNC_IDLE = 0.20
 INSIDE = ("forward", "backward", "optimizer", "training", "generation", "rollout")
 MAX_SYNC_ROWS = 3
 # To one value copied to the host, at most: a launch takes some ten microseconds, and a value not much longer by itself.
 MAX_LAUNCHES_PER_SYNC = 30
-MIN_SYNC_SHARE = 0.5  # of the stack samples in no phase: then most of that time is this
+MIN_SYNC_SAMPLED = 0.5  # of the stack samples in no phase: then most of that time is this
 MIN_READING_SHARE = 0.3  # of the samples in one function, for it to be one that reads values from the GPU
 
 # Time in no phase and launches that come late are what the host does meanwhile: it waits for the GPU.
@@ -159,13 +159,13 @@ HOST_WAITS = ("unaccounted-time", "launch-bound", "small-batch", "gpu-starved")
 def synchronizing(evidence: Evidence) -> Finding | None:
     """Find values copied to the host in the middle of a step."""
     device, idle = evidence.device, evidence.max_idle
-    if device is None or idle is None or idle < MIN_IDLE_SHARE or not evidence.has_steps() or device.bound == "data":
+    if device is None or idle is None or idle < MIN_SYNC_IDLE or not evidence.has_steps() or device.bound == "data":
         return None
     counted, after = _count_syncs(evidence), _share_after_step(evidence)
     samples = calls_seen(evidence.state.main.samples.by_phase(), SYNCHRONIZES, INSIDE)
-    often = counted >= MIN_SYNCS and _syncs_often(evidence, counted)
+    often = counted >= MIN_PASS_SYNCS and _syncs_often(evidence, counted)
     forward = evidence.phase("forward")
-    if samples.whole and not samples.places and (forward is None or forward.share < MIN_IDLE_SHARE):
+    if samples.whole and not samples.places and (forward is None or forward.share < MIN_SYNC_IDLE):
         often = False  # too short to show in any sample
     if not often and samples.share < MIN_SYNC_SAMPLES_SHARE and after < MIN_SYNC_SAMPLES_SHARE:
         return None
@@ -209,12 +209,12 @@ def _share_after_step(evidence: Evidence) -> float:
     if row is None or evidence.host_only or not samples:
         return 0.0
     syncs = calls_seen({OTHER: samples}, SYNCHRONIZES, at_least=MIN_STACK_SAMPLES)
-    if syncs.share >= MIN_SYNC_SHARE:
+    if syncs.share >= MIN_SYNC_SAMPLED:
         return row.share * syncs.share
     # Between two values the same function launches what computes the next one, on a GPU that has run out of work.
     steps = {place for phase, place in evidence.state.main.samples.looks if phase in LAUNCHING}
     reading = alternating(samples, SYNCHRONIZES, MIN_READING_SHARE, steps)
-    return row.share * reading if reading >= MIN_SYNC_SHARE else 0.0
+    return row.share * reading if reading >= MIN_SYNC_SAMPLED else 0.0
 
 
 def _sync_places(evidence: Evidence) -> str:

@@ -49,7 +49,7 @@ def epoch_start(evidence: Evidence) -> Finding | None:
         title=f"Epoch starts: {duration(mean)} of waiting for the first batch of each pass"
         + (", workers started anew" if started_anew else ""),
         evidence=lines,
-        advice=_advice(started_anew, bool(workers is not None and workers[1])),
+        advice=_workers_advice(started_anew, bool(workers is not None and workers[1])),
         lost_fraction=evidence.wall_part(beyond),
         culprit="data",
     )
@@ -61,7 +61,7 @@ def _typical_wait(evidence: Evidence) -> float:
     return stats.seconds.settled().quantiles.at(0.5)[0] if stats is not None else 0.0
 
 
-def _advice(started_anew: bool, has_workers: bool) -> str:
+def _workers_advice(started_anew: bool, has_workers: bool) -> str:
     if started_anew:
         return (
             "Keep the workers: DataLoader(persistent_workers=True), HF dataloader_persistent_workers=True, with one"

@@ -15,10 +15,10 @@ from monitor.units import duration, percent, plural, share, size
 from trainhooks.protocol.calls import COPIES
 from trainhooks.protocol.events import Host
 
-MIN_READINGS = 30  # of the host, one a second, before a warning: a load of half a minute is no problem
+MIN_WARNING_READINGS = 30  # of the host, one a second, before a warning: a load of half a minute is no problem
 MIN_INFO_READINGS = 10  # before any finding
 # Of the time in which the training's threads could run: waiting for a core this much makes it take a quarter longer.
-MIN_WAIT_SHARE = 0.20
+MIN_CORE_WAIT = 0.20
 MIN_WARNING_WAIT_SHARE = 0.50  # likewise, over all readings: steps take twice as long
 MIN_WAITED = 0.20  # seconds of waiting per second; threads that hardly run lose little by waiting
 MIN_OTHERS_PERCENT = 25.0  # of the machine that others use then; with less, its own threads wait for each other
@@ -47,7 +47,7 @@ def cpu_starved(evidence: Evidence) -> Finding | None:
 def _quota(evidence: Evidence) -> Finding | None:
     """Find a container's CPU limit that the training uses in full and that stops its threads."""
     readings = [row for row in _readings(evidence) if row.cpu_limit and row.cpu_throttled is not None]
-    if not evidence.has_steps() or len(readings) < MIN_READINGS:
+    if not evidence.has_steps() or len(readings) < MIN_WARNING_READINGS:
         return None
     limit = readings[-1].cpu_limit or 0.0
     used = median((row.tree_cpu or 0.0) / 100.0 for row in readings)
@@ -85,7 +85,7 @@ def _neighbors(evidence: Evidence) -> Finding | None:
     stolen = sum(row.cpu_stolen or 0.0 for row in readings) / len(readings)
     if stolen >= MIN_STEAL_PERCENT:
         lines.append(f"{percent(stolen)} of CPU time went to other virtual machines (steal)")
-    is_warning = len(readings) >= MIN_READINGS and (waited is None or waited >= MIN_WARNING_WAIT_SHARE)
+    is_warning = len(readings) >= MIN_WARNING_READINGS and (waited is None or waited >= MIN_WARNING_WAIT_SHARE)
     return Finding(
         code="cpu-starved",
         severity="warning" if is_warning else "info",
@@ -97,7 +97,7 @@ def _neighbors(evidence: Evidence) -> Finding | None:
     )
 
 
-def crowded(evidence: Evidence, min_share: float = MIN_CROWDED_SHARE) -> str | None:
+def crowd_line(evidence: Evidence, min_share: float = MIN_CROWDED_SHARE) -> str | None:
     """Return a line that says that other programs held the cores; None where they did not.
 
     Args:
@@ -112,13 +112,13 @@ def crowded(evidence: Evidence, min_share: float = MIN_CROWDED_SHARE) -> str | N
     return f"possible cause: other programs held the cores in {count} of {len(readings)} host readings"
 
 
-def crowded_then(evidence: Evidence, moments: list[float]) -> str | None:
+def crowded_at(evidence: Evidence, moments: list[float]) -> str | None:
     """Return a line that says that others held the cores at most of these moments; None where not, or unknown."""
     readings, cores = _readings(evidence), evidence.report.host.cores
     if not readings or not cores:
         return None
     readings.sort(key=lambda row: row.t)
-    known = [near for t in moments if (near := _near(readings, t)) is not None]
+    known = [near for t in moments if (near := _nearest(readings, t)) is not None]
     held = sum(_is_crowded(row, cores) for row in known)
     if not known or len(known) < MIN_READINGS_SHARE * len(moments) or held < MIN_READINGS_SHARE * len(known):
         return None
@@ -138,7 +138,7 @@ def contention_slowdown(evidence: Evidence) -> float | None:
     if third < MIN_THIRD_READINGS:  # others who leave make no late step longer
         middle, cores = (first + last) / 2, evidence.report.host.cores or 1
         stay = any(row.t >= middle and _is_crowded(row, cores) for row in readings)
-        return None if stay and crowded(evidence) else 1.0
+        return None if stay and crowd_line(evidence) else 1.0
     if readings[0].t > first + (last - first) / 3:
         return 1.0  # only the newest readings are kept: the beginning is unknown
     early, late = (median(map(_lost_share, part)) for part in (readings[:third], readings[-third:]))
@@ -149,7 +149,7 @@ def _readings(evidence: Evidence) -> list[Host]:
     return [row for row in evidence.state.host if row.cpu is not None and row.tree_cpu is not None]
 
 
-def _near(readings: list[Host], t: float) -> Host | None:
+def _nearest(readings: list[Host], t: float) -> Host | None:
     """Return the reading that describes this moment, of readings in order: each view asks for hundreds of moments."""
     at = bisect(readings, t, key=lambda row: row.t)
     nearest = min(readings[max(0, at - 1) : at + 1], key=lambda row: abs(row.t - t))
@@ -182,7 +182,7 @@ def _is_crowded(reading: Host, cores: int) -> bool:
         return True
     if reading.tree_waiting is None:
         return (reading.cpu or 0.0) >= MIN_CPU_PERCENT and _others_percent(reading, cores) >= MIN_LARGER_PERCENT
-    if reading.tree_waiting < MIN_WAIT_SHARE or _others_percent(reading, cores) < MIN_OTHERS_PERCENT:
+    if reading.tree_waiting < MIN_CORE_WAIT or _others_percent(reading, cores) < MIN_OTHERS_PERCENT:
         return False
     ran = (reading.tree_cpu or 0.0) / 100.0  # seconds per second, over all threads
     return ran * reading.tree_waiting >= MIN_WAITED * (1.0 - reading.tree_waiting)
@@ -277,8 +277,8 @@ def _too_many_threads(evidence: Evidence) -> Finding | None:
     if threads * ranks <= cpus or threads * ranks < MIN_THREADS_RATIO * cpus:
         return None
     busy, waiting = evidence.host_values("cpu"), evidence.host_values("tree_waiting")
-    waits = len(waiting) >= MIN_READINGS and median(waiting) >= MIN_THREADS_WAIT_SHARE
-    if len(busy) < MIN_READINGS or (median(busy) < MIN_CPU_PERCENT and not waits):
+    waits = len(waiting) >= MIN_WARNING_READINGS and median(waiting) >= MIN_THREADS_WAIT_SHARE
+    if len(busy) < MIN_WARNING_READINGS or (median(busy) < MIN_CPU_PERCENT and not waits):
         return None
     full = ", all busy" if median(busy) >= MIN_CPU_PERCENT else ""
     lines = [
@@ -311,8 +311,8 @@ MIN_SWAP_IN = 8 * 2**20  # bytes per second, in most readings: 2,000 times a sec
 def swap(evidence: Evidence) -> Finding | None:
     """Find memory that goes to the swap while the training runs."""
     used, back = evidence.host_values("swap_used"), evidence.host_values("swap_in")
-    grown = used[-1] - used[0] if len(used) >= MIN_READINGS else 0
-    read = median(back) if len(back) >= MIN_READINGS else 0.0
+    grown = used[-1] - used[0] if len(used) >= MIN_WARNING_READINGS else 0
+    read = median(back) if len(back) >= MIN_WARNING_READINGS else 0.0
     # Pages that nobody needs go to the swap beside a large page cache: that costs no time.
     costs = any(back) or any(evidence.host_values("pressure_memory"))
     if not used or not (read >= MIN_SWAP_IN or (grown >= MIN_SWAP_GROWTH and costs)):

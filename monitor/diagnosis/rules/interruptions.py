@@ -161,7 +161,7 @@ COLLECTED_BY_ITSELF = (
 )
 
 
-MIN_READINGS = 30  # of the host, one a second
+MIN_DISK_READINGS = 30  # of the host, one a second
 # Percent of the time in which some task waited for I/O; a busy disk that keeps up is below ten.
 MIN_PRESSURE_PERCENT = 40.0
 MIN_DISK_RATE = 4.0  # MiB per second that the training reads and writes: it is not some other program that waits
@@ -172,7 +172,7 @@ def disk_slow(evidence: Evidence) -> Finding | None:
     """Find data or checkpoints that wait for a disk which the training itself keeps busy."""
     cause = input_bound(evidence) or checkpoint_stall(evidence)
     readings = [row for row in evidence.state.host if row.pressure_io is not None]
-    if cause is None or len(readings) < MIN_READINGS:
+    if cause is None or len(readings) < MIN_DISK_READINGS:
         return None
     waited = median(row.pressure_io or 0.0 for row in readings)
     read = median(row.tree_read or 0.0 for row in readings)

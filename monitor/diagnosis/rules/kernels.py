@@ -7,7 +7,7 @@ from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.batching import LATE_LAUNCHES
 from monitor.model.compute.flops import flops_a_token, model_of
 from monitor.model.compute.peaks import Peak
-from monitor.model.operations import operations
+from monitor.model.operations import read_operations
 from monitor.model.report import Finding
 from monitor.units import duration, share, size
 
@@ -27,10 +27,10 @@ MAX_WRITTEN_SHARE = 0.90  # there are matrix products, a loss and an optimizer b
 @rule("slow-attention", Family.MODEL)
 def slow_attention(evidence: Evidence) -> Finding | None:
     """Find attention that writes out its score matrix, where that is a large part of the work."""
-    return _eager(evidence) or _written_out(evidence)
+    return _eager_attention(evidence) or _written_attention(evidence)
 
 
-def _eager(evidence: Evidence) -> Finding | None:
+def _eager_attention(evidence: Evidence) -> Finding | None:
     """Find it by a library's setting."""
     facts, length = evidence.facts.model, typical_length(evidence)
     if facts.attention != "eager" or length is None or not evidence.has_steps():
@@ -52,7 +52,7 @@ def _eager(evidence: Evidence) -> Finding | None:
     )
 
 
-def _written_out(evidence: Evidence) -> Finding | None:
+def _written_attention(evidence: Evidence) -> Finding | None:
     """Find it written by hand: matrix products and a softmax, whose score matrix goes through GPU memory."""
     found, device = evidence.facts.ops.attention_written_out, evidence.device
     seconds, calls = evidence.step_seconds, hardware.calls_per_step(evidence)
@@ -218,7 +218,7 @@ def deterministic_mode(evidence: Evidence) -> Finding | None:
 # The number format of matrix products, compared with those of this GPU.
 
 # Of the time, in which the GPU runs something: below, the step waits for something else than matrix products.
-MIN_BUSY = 0.50
+MIN_COMPUTING = 0.50
 MIN_PEAK_RATIO = 1.5  # times the peak; 10% or 20% is lost to other kernels
 MIN_PRECISION_GAIN = 0.15  # of the time, at most
 MAX_TENSOR_ACTIVE = 0.05  # of the time that tensor cores are active: exact fp32 never uses them
@@ -231,7 +231,7 @@ MIN_CONV_TF32_SHARE = 0.5  # of the operations in convolutions: their own settin
 def _busy_peak(evidence: Evidence) -> tuple[str, Peak, float] | None:
     """Return the GPU's name, its peak and its computing share; None where one is unknown or the GPU mostly waits."""
     known, busy = hardware.gpu_peak(evidence), hardware.computing_share(evidence)
-    if known is None or busy is None or not evidence.has_steps() or busy < MIN_BUSY:
+    if known is None or busy is None or not evidence.has_steps() or busy < MIN_COMPUTING:
         return None
     return *known, busy
 
@@ -291,7 +291,7 @@ def _product_share(evidence: Evidence, busy: float, tflops: float) -> float:
 
     A network on graphs, or one that is solved for a differential equation, hardly has any.
     """
-    ops, seconds = operations(evidence.facts), evidence.step_seconds
+    ops, seconds = read_operations(evidence.facts), evidence.step_seconds
     if ops is None or ops.unknown or not ops.flops or not seconds:
         return busy
     return min(busy, ops.flops * hardware.calls_per_step(evidence) / (REACHED_PEAK_SHARE * tflops * 1e12) / seconds)
@@ -342,7 +342,7 @@ def _mixed_advice(evidence: Evidence, dtype: str) -> str:
 
 # A part of a model may be in float64 on purpose: a loss, a solver. All of it is rarely meant.
 MIN_DOUBLE_SHARE = 0.9
-MIN_COMPUTING_SHARE = 0.3  # of the time since the first step: less to compute gains less than a sixth
+MIN_DOUBLE_COMPUTING = 0.3  # of the time since the first step: less to compute gains less than a sixth
 DOUBLE_GAIN = 0.5  # of the time: a CPU computes and moves half as many float64 as float32
 
 
@@ -355,7 +355,7 @@ def double_precision(evidence: Evidence) -> Finding | None:
     if total <= 0 or double < MIN_DOUBLE_SHARE * total or not evidence.has_steps():
         return None
     on_cpu = hardware.model_device(evidence) == "cpu"
-    if on_cpu and evidence.loop_part(seconds) < MIN_COMPUTING_SHARE:
+    if on_cpu and evidence.loop_part(seconds) < MIN_DOUBLE_COMPUTING:
         return None
     is_meant = evidence.facts.torch.default_dtype == "torch.float64"
     lines = [f"{share(double / total)} of {total:,} trained parameters are float64"]

@@ -9,7 +9,7 @@ from monitor.diagnosis import hardware
 from monitor.diagnosis.rule import COMPUTING, Evidence, Family, Suppress, rule
 from monitor.diagnosis.rules.user_settings import DELAYS_ALL_LAUNCHES
 from monitor.model.report import Finding
-from monitor.model.state import MACHINE, OTHERS, TRAINERS, TREE, used_gpus
+from monitor.model.state import MACHINE, OTHER_PROCESSES, TRAINERS, TREE, used_gpus
 from monitor.model.steps.pace import amounts_per_step
 from monitor.model.trend import MIN_STRETCHES, Climb
 from monitor.step_blocks import OTHER
@@ -132,7 +132,7 @@ MIN_WATCHED_SECONDS = 8.0  # after that: one reading a second in each part that 
 # first pass over the data, in which every item is new.
 MIN_WATCHED_LIVE_SECONDS, MIN_WATCHED_FIRST_PASS_SECONDS = 20.0, 45.0
 MIN_CLIMB_STEPS = 16  # two in each part: growth within a step is work, not a leak
-MIN_GROWTH = 128 * 2**20  # bytes; less is lost among caches and libraries that are loaded late
+MIN_GROWN_BYTES = 128 * 2**20  # bytes; less is lost among caches and libraries that are loaded late
 MIN_GROWTH_SHARE = 0.10  # of what it held at first, likewise
 MIN_CULPRIT_GROWTH_SHARE = 0.7  # of the growth, for one kind of process to be named
 MAX_MORE_WORK = 1.1  # times the tokens or samples a step: longer sequences take more memory, and none is lost
@@ -206,7 +206,7 @@ def _host_leak(evidence: Evidence) -> Finding | None:
     warmup = (evidence.state.main.wall.first_step, WARMUP_SECONDS, WARMUP_SHARE)
     min_watched = _min_watched(evidence)
     climb = _climb(evidence, TREE, warmup, min_watched, least=1)
-    if climb is None or climb.last - climb.first < max(MIN_GROWTH, MIN_GROWTH_SHARE * climb.first):
+    if climb is None or climb.last - climb.first < max(MIN_GROWN_BYTES, MIN_GROWTH_SHARE * climb.first):
         return None
     # Other programs on the machine come and go: its memory need not grow steadily.
     machine = _climb(evidence, MACHINE, warmup, min_watched, least=None)
@@ -244,7 +244,7 @@ def _leak_severity(evidence: Evidence, left: float, is_much: bool) -> str:
 
 def _growing_processes(evidence: Evidence, warmup: tuple[float | None, float, float], grown: float) -> str:
     """Return whose memory it is: the training process's, its workers', or that of all together."""
-    names = {TRAINERS: "training process grows", OTHERS: "workers and other child processes grow"}
+    names = {TRAINERS: "training process grows", OTHER_PROCESSES: "workers and other child processes grow"}
     for what, name in names.items():
         own = _climb(evidence, what, warmup, 0.0, least=None)
         if own is not None and own.last - own.first >= MIN_CULPRIT_GROWTH_SHARE * grown:
@@ -286,7 +286,7 @@ def _gpu_leak(evidence: Evidence) -> Finding | None:
 # Memory left unused, and time spent on saving it.
 
 MIN_UNUSED_SHARE = 0.50  # of the memory: twice the batch fits, and the longest batch may still be to come
-MIN_BUSY = 0.80  # of the time in which the GPU ran something; one that is idle needs other help than memory
+MIN_BUSY_GPU = 0.80  # of the time in which the GPU ran something; one that is idle needs other help than memory
 MIN_LENGTH_STEPS = 100  # steps, so that long batches have been among them
 RECOMPUTED_SHARE = 0.33  # of backward: one forward more, and a backward is about two
 MIN_RECOMPUTED_SHARE = 0.05  # of the time since the first step
@@ -297,7 +297,7 @@ MIN_BACKWARD_RATIO = 1.5  # times forward that a backward takes at least if the 
 def memory_headroom(evidence: Evidence) -> Finding | None:
     """Find GPU memory half of which is never used while the GPU is busy."""
     memory, used = hardware.gpu_memory(evidence), hardware.busy_share(evidence)
-    if memory is None or used is None or used < MIN_BUSY or evidence.steps < MIN_LENGTH_STEPS:
+    if memory is None or used is None or used < MIN_BUSY_GPU or evidence.steps < MIN_LENGTH_STEPS:
         return None
     peak, total = memory
     if 1 - peak / total < MIN_UNUSED_SHARE:

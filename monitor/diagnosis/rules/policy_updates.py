@@ -22,13 +22,13 @@ from monitor.units import number, share, times
 # Entropy
 
 MAX_ENTROPY_LEFT = 0.1  # of that at the start: where ten choices were open, about one is
-BEFORE = 0.5  # of the run: half of it was spent on a policy that tries nothing new
+JUDGED_FROM = 0.5  # of the run: half of it was spent on a policy that tries nothing new
 MIN_ENTROPY = 0.05  # nats at the start; a policy below it was certain from the first step on
-MOST_AFTER = 0.9  # of the values since, which are below it too
+MIN_LOW_SHARE = 0.9  # of the values since, which are below it too
 MIN_FALL = 0.2  # of the reward's range below its best part: noise of a part's median is less
 MIN_SOLVED = 0.9  # of a reward from 0 to 1: one that stays below it is not solved
-FALLING = 2.0  # standard errors, for a fall among few values, whose medians noise moves
-PARTS = 5  # of the run, each with the median of its rewards
+FALL_SIGMAS = 2.0  # standard errors, for a fall among few values, whose medians noise moves
+FIFTHS = 5  # of the run, each with the median of its rewards
 
 
 @rule("entropy-collapse", Family.LEARNING, priority=1)
@@ -39,11 +39,11 @@ def entropy_collapse(evidence: Evidence) -> Finding | None:
         if reward is None or not reward.has_values(evidence):
             continue
         for row in policy.signals(Quantity.ENTROPY):
-            entropy = _positive(row)
+            entropy = _without_sign(row)
             if entropy is None or not entropy.has_values(evidence):
                 continue
-            since = _collapsed(entropy)
-            severity = None if since is None else _not_learning(reward, since)
+            since = _collapse_begin(entropy)
+            severity = None if since is None else _severity(reward, since)
             if since is None or severity is None:
                 continue
             return Finding(
@@ -61,7 +61,7 @@ def entropy_collapse(evidence: Evidence) -> Finding | None:
     return None
 
 
-def _positive(row: Signal) -> Signal | None:
+def _without_sign(row: Signal) -> Signal | None:
     """Return an entropy with its sign; None where it has two signs, as that of a density: ratios say nothing then."""
     if row.least < 0.0 < row.most:
         return None
@@ -69,28 +69,28 @@ def _positive(row: Signal) -> Signal | None:
     return replace(row, points=[(x, abs(y)) for x, y in row.points], least=least, most=most)
 
 
-def _collapsed(entropy: Signal) -> float | None:
+def _collapse_begin(entropy: Signal) -> float | None:
     """Return the share of the run after which the entropy stayed low; None where it did not, or late."""
     limit = MAX_ENTROPY_LEFT * entropy.start
-    late = entropy.values(BEFORE)
-    if entropy.start < MIN_ENTROPY or sum(value <= limit for value in late) < MOST_AFTER * len(late):
+    late = entropy.values(JUDGED_FROM)
+    if entropy.start < MIN_ENTROPY or sum(value <= limit for value in late) < MIN_LOW_SHARE * len(late):
         return None
     first, last = entropy.points[0][0], entropy.points[-1][0]
     return next((x - first for x, y in entropy.points if y <= limit), 0.0) / (last - first)
 
 
-def _not_learning(reward: Signal, since: float) -> str | None:
+def _severity(reward: Signal, since: float) -> str | None:
     """Return how grave it is that a reward rises no more; None where it rises, or stays at its best."""
     if reward.rises(begin=since, sigmas=RISE_SIGMAS):
         return None
-    parts = [values for part in range(PARTS) if (values := reward.values(part / PARTS, (part + 1) / PARTS))]
+    parts = [values for part in range(FIFTHS) if (values := reward.values(part / FIFTHS, (part + 1) / FIFTHS))]
     best, span = max(median(values) for values in parts), reward.most - reward.least
     if span <= 0.0:
         return None  # a constant reward is a finding of its own
     if best - reward.level > MIN_FALL * span or not has_risen(reward):
         if is_zero_one(reward) and reward.level >= MIN_SOLVED:
             return None
-        is_sure = reward.count >= MIN_VALUES or reward.falls(begin=since, sigmas=FALLING)
+        is_sure = reward.count >= MIN_VALUES or reward.falls(begin=since, sigmas=FALL_SIGMAS)
         return "warning" if is_sure else "info"
     # It rose, and stays there: solved, or stuck. Only a reward whose bound is known tells.
     return "info" if is_zero_one(reward) and reward.level < MIN_SOLVED else None
@@ -108,14 +108,14 @@ def kl_blowup(evidence: Evidence) -> Finding | None:
     """Find a policy that has left its reference behind."""
     for policy in policies(evidence):
         for row in policy.signals(Quantity.REFERENCE_KL, Quantity.SUMMED_KL):
-            tokens = 1.0 if row.name in _names(policy, Quantity.REFERENCE_KL) else _tokens(evidence, policy)
+            tokens = 1.0 if row.name in _metric_names(policy, Quantity.REFERENCE_KL) else _tokens(evidence, policy)
             if policy.is_acting or tokens is None or not row.has_values(evidence):
                 continue  # in environments it is another one: between an update's two policies
             begin = min(row.start, row.points[0][1])  # one update may be enough to leave the reference
             if not row.mostly_in(low=MAX_KL * tokens) or begin > MAX_KL_START * row.level:
                 continue
             reward = policy.reward
-            rises = reward is not None and reward.rises(begin=BEFORE, sigmas=RISE_SIGMAS)
+            rises = reward is not None and reward.rises(begin=JUDGED_FROM, sigmas=RISE_SIGMAS)
             lines = [
                 f"{row.name}: median {number(row.level)} in the last third, {number(row.start)} at the start"
                 + (f", over {number(tokens)} tokens" if tokens != 1.0 else "")
@@ -134,7 +134,7 @@ def kl_blowup(evidence: Evidence) -> Finding | None:
     return None
 
 
-def _names(policy: Policy, quantity: Quantity) -> set[str]:
+def _metric_names(policy: Policy, quantity: Quantity) -> set[str]:
     return {name for _, name, _ in policy.names.get(quantity, ())}
 
 
@@ -206,7 +206,7 @@ def policy_frozen(evidence: Evidence) -> Finding | None:
         distance, clipped = policy.first_signal(Quantity.UPDATE_KL), policy.first_signal(Quantity.CLIPPED)
         if distance is None or clipped is None or not distance.has_values(evidence) or not clipped.has_values(evidence):
             continue
-        updates = _updates(evidence, policy)
+        updates = _updates_known(evidence, policy)
         reward = policy.reward
         if updates is None or (reward is not None and reward.rises(sigmas=RISE_SIGMAS)):
             continue
@@ -231,7 +231,7 @@ def _is_zero(row: Signal, limit: float) -> bool:
     return sum(abs(y) <= limit for _, y in row.points) >= FROZEN_SHARE * len(row.points)
 
 
-def _updates(evidence: Evidence, policy: Policy) -> str | None:
+def _updates_known(evidence: Evidence, policy: Policy) -> str | None:
     """Return by what it is known that each batch is used for several updates; None where it is not."""
     counter = policy.first_signal(Quantity.UPDATES)
     if counter is not None and counter.most >= MIN_UPDATES * counter.count:
@@ -254,8 +254,8 @@ def _updates(evidence: Evidence, policy: Policy) -> str | None:
 MAX_DIFFERENCE = 0.2
 # Where it grows: several times what 16-bit arithmetic and other kernels make between equal weights, 0.01 to 0.02.
 MIN_GROWN_DIFFERENCE = 0.05
-MIN_GROWTH = 3.0  # times the start
-MIN_RATIO, MAX_RATIO = 0.5, 2.0  # of importance weights: their mean is 1 where sampler and trainer agree
+MIN_DIFFERENCE_GROWTH = 3.0  # times the start
+MIN_WEIGHT, MAX_WEIGHT = 0.5, 2.0  # of importance weights: their mean is 1 where sampler and trainer agree
 MIN_FAR_SHARE = 0.5  # of the values, which lie beyond
 # Updates, where it grows: asynchronous trainers bound it at 1 to 8, up to which learning was found to hold (AReaL).
 MIN_STALENESS = 8.0
@@ -275,8 +275,8 @@ def off_policy(evidence: Evidence) -> Finding | None:
             if not row.has_values(evidence):
                 continue
             values = row.values()
-            far = max(sum(value <= MIN_RATIO for value in values), sum(value >= MAX_RATIO for value in values))
-            is_far_now = row.mostly_in(high=MIN_RATIO) or row.mostly_in(low=MAX_RATIO)
+            far = max(sum(value <= MIN_WEIGHT for value in values), sum(value >= MAX_WEIGHT for value in values))
+            is_far_now = row.mostly_in(high=MIN_WEIGHT) or row.mostly_in(low=MAX_WEIGHT)
             if is_far_now or far >= MIN_FAR_SHARE * len(values):  # what was learned then is of no use
                 middle = row.level if is_far_now else median(values)
                 lines = [
@@ -288,7 +288,7 @@ def off_policy(evidence: Evidence) -> Finding | None:
 
 def _by_difference(row: Signal) -> Finding | None:
     lines = [f"{row.name}: median {number(row.level)} in the last third, {number(row.start)} at the start"]
-    grows = row.level >= MIN_GROWTH * row.start and row.rises()
+    grows = row.level >= MIN_DIFFERENCE_GROWTH * row.start and row.rises()
     if grows and row.mostly_in(low=MIN_GROWN_DIFFERENCE):
         factor = f", {times(row.level / row.start)} that of the start" if row.start > 0.0 else ""
         title = f"The sampler falls behind the trainer: {number(row.level)} apart{factor}"
@@ -299,7 +299,7 @@ def _by_difference(row: Signal) -> Finding | None:
 
 
 def _by_staleness(row: Signal) -> Finding | None:
-    if row.level < MIN_GROWTH * row.start or not row.mostly_in(low=MIN_STALENESS) or not row.rises():
+    if row.level < MIN_DIFFERENCE_GROWTH * row.start or not row.mostly_in(low=MIN_STALENESS) or not row.rises():
         return None
     title = f"The sampler falls behind the trainer: its samples are {row.level:,.0f} updates old"
     lines = [f"{row.name}: median {row.level:,.0f} updates in the last third, {row.start:,.0f} at the start"]

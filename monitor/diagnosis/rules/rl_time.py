@@ -13,13 +13,13 @@ from monitor.units import duration, plural, share
 from trainhooks.protocol.vocabulary import DECODE_STEPS, ENV_CALLS, ENV_SECONDS, ENV_STEPS, TAIL_STEPS, UNCACHED_CALLS
 
 
-def total(evidence: Evidence, name: str) -> float:
+def metric_total(evidence: Evidence, name: str) -> float:
     """Return the sum of a metric over the run; 0 where there is none."""
     row = evidence.report.metrics.get(name)
     return (row.mean or 0.0) * row.count if row is not None else 0.0
 
 
-def costs_nothing(evidence: Evidence, least: float) -> bool:
+def is_hidden_by_gpu(evidence: Evidence, least: float) -> bool:
     """Return whether only the host's clock times a GPU's steps and the GPU works meanwhile, as far as is known."""
     return evidence.host_only and max(evidence.max_idle or 0.0, evidence.min_idle) < least
 
@@ -49,7 +49,7 @@ class EnvTime:
 def env_bound(evidence: Evidence) -> Finding | None:
     """Find environments that take most of the time, stepped one after the other in one process."""
     time = env_time(evidence)
-    if time is None or not evidence.has_steps() or costs_nothing(evidence, MIN_ENV_SHARE):
+    if time is None or not evidence.has_steps() or is_hidden_by_gpu(evidence, MIN_ENV_SHARE):
         return None
     part, lost = evidence.loop_part(time.seconds), evidence.wall_part(time.seconds)
     if part < MIN_ENV_SHARE or lost < MIN_ENV_SHARE / 2 or time.each < MIN_ENV_STEP_SECONDS:
@@ -89,7 +89,7 @@ def env_time(evidence: Evidence) -> EnvTime | None:
     """Return the time in steps of environments; None where there are none, or it is unknown."""
     rows = evidence.report.host_phases or evidence.report.phases
     row: PhaseRow | None = next((row for row in rows if row.name == "rollout"), None)
-    seconds, steps, calls = (total(evidence, name) for name in (ENV_SECONDS, ENV_STEPS, ENV_CALLS))
+    seconds, steps, calls = (metric_total(evidence, name) for name in (ENV_SECONDS, ENV_STEPS, ENV_CALLS))
     whole = row.mean * row.count if row is not None else 0.0
     if row is None or not (seconds and steps and calls and whole):
         return None
@@ -114,7 +114,7 @@ MIN_TAIL_SHARE = 0.30  # of the decoding steps: lengths spread evenly from nothi
 MIN_WARNING_TAIL = 0.20  # of the time since the first step: answers of random lengths have some tail by nature
 MIN_NATURAL_RATIO = 2 / 3  # of the places that answers of random lengths use: with fewer, some are outliers
 MIN_TAIL_STEPS = 10  # logged figures: one long answer in a few batches is no habit
-FEW = 0.25  # of the sequences: the rest of a batch's places are empty
+FEW_AT_WORK = 0.25  # of the sequences: the rest of a batch's places are empty
 
 
 # The answers that are padded to the longest are what the policy then trains on.
@@ -145,8 +145,8 @@ def _is_natural(evidence: Evidence) -> bool:
 
     Of n such answers the longest has 1 + 1/2 + ... + 1/n times the mean length.
     """
-    answers, calls = total(evidence, "completions"), total(evidence, "generate_calls")
-    tokens, steps = total(evidence, "new_tokens"), total(evidence, DECODE_STEPS)
+    answers, calls = metric_total(evidence, "completions"), metric_total(evidence, "generate_calls")
+    tokens, steps = metric_total(evidence, "new_tokens"), metric_total(evidence, DECODE_STEPS)
     if not (answers and calls and tokens and steps):
         return False
     at_once = answers / calls
@@ -162,17 +162,17 @@ def _tail_share(evidence: Evidence) -> tuple[float, bool, str] | None:
     """
     metrics = evidence.report.metrics
     steps = metrics.get(DECODE_STEPS)
-    decoded = total(evidence, DECODE_STEPS)
+    decoded = metric_total(evidence, DECODE_STEPS)
     if steps is not None and decoded:
         if steps.count < MIN_TAIL_STEPS:
             return None
-        few = total(evidence, TAIL_STEPS)
+        few = metric_total(evidence, TAIL_STEPS)
         return few / decoded, True, f"{few:,.0f} of {decoded:,.0f} decoding steps, by the lengths of all answers"
     mean, longest = metrics.get("completions/mean_length"), metrics.get("completions/max_length")
     if mean is None or longest is None or min(mean.count, longest.count) < MIN_TAIL_STEPS or not longest.mean:
         return None
     line = f"lengths: mean {mean.mean or 0.0:,.0f}, longest {longest.mean:,.0f} on average (logged)"
-    return 1 - (mean.mean or 0.0) / FEW / longest.mean, False, line
+    return 1 - (mean.mean or 0.0) / FEW_AT_WORK / longest.mean, False, line
 
 
 MIN_NEW_TOKENS = 8  # per answer: without a cache the prompt is computed as often
@@ -184,8 +184,8 @@ MIN_LONG_GENERATION = 10.0  # seconds: calls this long need no number of steps t
 @rule("no-kv-cache", Family.MODEL)
 def no_kv_cache(evidence: Evidence) -> Finding | None:
     """Find generation that computes all tokens so far again for each new one."""
-    calls, uncached = total(evidence, "generate_calls"), total(evidence, UNCACHED_CALLS)
-    answers, tokens = total(evidence, "completions"), total(evidence, "new_tokens")
+    calls, uncached = metric_total(evidence, "generate_calls"), metric_total(evidence, UNCACHED_CALLS)
+    answers, tokens = metric_total(evidence, "completions"), metric_total(evidence, "new_tokens")
     if not calls or not answers or uncached < MIN_UNCACHED_CALLS or uncached < MIN_UNCACHED_SHARE * calls:
         return None
     generating = evidence.named_seconds("generation")
@@ -256,7 +256,7 @@ def weight_sync_heavy(evidence: Evidence) -> Finding | None:
     """Find much time in handing new weights to whoever generates."""
     seconds = evidence.named_seconds("weight_sync")
     part = evidence.loop_part(seconds)
-    if part < MIN_SYNC_SHARE or not evidence.has_steps() or costs_nothing(evidence, MIN_SYNC_SHARE):
+    if part < MIN_SYNC_SHARE or not evidence.has_steps() or is_hidden_by_gpu(evidence, MIN_SYNC_SHARE):
         return None
     row = evidence.phase("weight_sync")
     outside = sum(span.name == "weight_sync" for span in evidence.state.main.marks)  # before a step's first forward

@@ -6,7 +6,7 @@ from statistics import median
 
 from monitor.diagnosis.policy_metrics import policies
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
-from monitor.diagnosis.rules.rl_time import costs_nothing, total
+from monitor.diagnosis.rules.rl_time import is_hidden_by_gpu, metric_total
 from monitor.diagnosis.rules.waiting import unnamed_in_steps
 from monitor.diagnosis.rules.worker_waits import worker_seconds
 from monitor.model.report import Finding
@@ -39,7 +39,7 @@ def sequential_rewards(evidence: Evidence) -> Finding | None:
         inside, between = unnamed_in_steps(evidence), evidence.between_steps
         seconds, where, culprit = inside + between, UNNAMED, OTHER if inside >= between else BETWEEN_STEPS
     part = evidence.loop_part(seconds)
-    if part < MIN_REWARD_SHARE or not evidence.has_steps() or costs_nothing(evidence, MIN_REWARD_SHARE):
+    if part < MIN_REWARD_SHARE or not evidence.has_steps() or is_hidden_by_gpu(evidence, MIN_REWARD_SHARE):
         return None
     samples = evidence.sampled_seconds(*where)
     waits = {sample: spent for sample, spent in samples.items() if waits_for_one(sample.place)}
@@ -77,7 +77,7 @@ def _saved_at_once(evidence: Evidence, part: float) -> float:
     Args:
         part: of the time since the first step, in this wait.
     """
-    answers, calls = total(evidence, "completions"), total(evidence, "generate_calls")
+    answers, calls = metric_total(evidence, "completions"), metric_total(evidence, "generate_calls")
     last = calls / answers if calls and answers > calls else 0.0
     used = evidence.host_values("cpu")
     busy = (median(used) / 100.0 - (1.0 - part)) / part if used else 0.0
@@ -108,7 +108,7 @@ MIN_LIMIT_RATIO = 1.5  # times the median: where most calls end at one time, tha
 # the longest steps crowd there, apart from the others, is what decides.
 LIMITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 45, 50, 60, 90, 120, 180, 240, 300, 600)
 GAP = 1.3  # times: the limit divided by this, to the limit, is where fewer steps end than at it
-MIN_LIMIT_SHARE = 0.05  # of the time since the first step
+MIN_LIMITED_SHARE = 0.05  # of the time since the first step
 LOWER_LIMIT = (
     "Lower the limit to what answers that end need, stop what cannot end early (a first test, a limit on CPU time), and"
     " score the others meanwhile."
@@ -135,7 +135,7 @@ def _by_exceptions(evidence: Evidence) -> Finding | None:
     if reached.own < reached.hits / 2:  # in a pool: what the training does not wait for costs nothing
         seconds = min(seconds, worker_seconds(evidence))
     part = evidence.loop_part(seconds)
-    if reached.hits < MIN_HITS or part < MIN_LIMIT_SHARE:
+    if reached.hits < MIN_HITS or part < MIN_LIMITED_SHARE:
         return None
     named = {name: evidence.named_seconds(name) for name in SCORING}
     longest = max(named, key=named.__getitem__)
@@ -167,7 +167,7 @@ def _by_durations(evidence: Evidence) -> Finding | None:
         near = column.quantiles.count(longest / GAP) - hits
         seconds = hits * (limit - typical)
         part = evidence.loop_part(seconds)
-        if hits < max(MIN_HITS, MIN_HIT_SHARE * column.count) or near > hits or part < MIN_LIMIT_SHARE:
+        if hits < max(MIN_HITS, MIN_HIT_SHARE * column.count) or near > hits or part < MIN_LIMITED_SHARE:
             continue
         return Finding(
             code="time-limit",

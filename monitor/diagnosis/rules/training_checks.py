@@ -41,7 +41,7 @@ def weights_unchanged(evidence: Evidence) -> Finding | None:
 
 
 # A schedule that reaches zero does so in its last steps; a tenth of the training without updates is no end of one.
-MIN_ZERO_SHARE = 0.10
+MIN_ZERO_STEPS = 0.10
 
 
 @rule("learning-rate-zero", Family.LEARNING, priority=1, suppresses=("loss-flat",))
@@ -63,7 +63,7 @@ def learning_rate_zero(evidence: Evidence) -> Finding | None:
             lost_fraction=evidence.loop_share if not evidence.is_running else None,
         )
     passed = evidence.loop_part(until - since)
-    if passed < MIN_ZERO_SHARE:
+    if passed < MIN_ZERO_STEPS:
         return None
     return Finding(
         code="learning-rate-zero",
@@ -223,8 +223,8 @@ def dense_embedding(evidence: Evidence) -> Finding | None:
 
 
 # Of the time since the first step, as for a copy: an average that is hidden behind the backward pass costs little.
-MIN_SYNC_SHARE = 0.03
-MIN_WARNING_SYNC_SHARE = 0.10
+MIN_AVERAGE_SHARE = 0.03
+MIN_WARNING_AVERAGE_SHARE = 0.10
 
 
 @rule("accumulation-sync", Family.WAITING)
@@ -236,7 +236,7 @@ def accumulation_sync(evidence: Evidence) -> Finding | None:
         return None
     seconds = _average_seconds(evidence, found, passes / steps)
     part = None if seconds is None else evidence.loop_part(seconds * found.unneeded / steps * evidence.steps)
-    if part is not None and part < MIN_SYNC_SHARE:
+    if part is not None and part < MIN_AVERAGE_SHARE:
         return None
     lines = [f"{plural(averaged, 'average', 'averages')} in {passes:,} passes of {steps:,} steps; {steps:,} are needed"]
     if seconds is not None:
@@ -246,7 +246,7 @@ def accumulation_sync(evidence: Evidence) -> Finding | None:
         )
     return Finding(
         code="accumulation-sync",
-        severity="warning" if part is not None and part >= MIN_WARNING_SYNC_SHARE else "info",
+        severity="warning" if part is not None and part >= MIN_WARNING_AVERAGE_SHARE else "info",
         title=f"Gradients averaged over the ranks {averaged / steps:.0f} times per optimizer step",
         evidence=lines,
         advice="Call model and backward() under `with model.no_sync():` in all passes of an accumulation but the last"

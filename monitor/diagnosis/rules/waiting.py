@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitor.diagnosis.rule import BETWEEN_STEPS, Evidence, Family, Suppress, rule
-from monitor.diagnosis.rules.host_limits import crowded
+from monitor.diagnosis.rules.host_limits import crowd_line
 from monitor.model.report import Finding, Straggler
 from monitor.model.steps.sampled_calls import kind_of
 from monitor.model.steps.stack_samples import Sample
@@ -142,7 +142,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
     if is_small:
         lines.append("fetching any batch takes about as long: the step is small")
     # Workers wait for cores, too: on a crowded machine a lesser wait may be the neighbors' doing.
-    crowd = crowded(evidence) if part < MIN_CRITICAL_INPUT_SHARE else None
+    crowd = crowd_line(evidence) if part < MIN_CRITICAL_INPUT_SHARE else None
     lines += [crowd] if crowd else []
     return Finding(
         code="input-bound",
@@ -237,8 +237,8 @@ def _is_planned(evidence: Evidence, inside: float, outside: float) -> bool:
     return in_bursts and max(samples.values()) < MIN_ACTIVITY_SHARE * sum(samples.values())
 
 
-MIN_STARTUP_SECONDS = 10.0  # besides imports; less is not slow
-MIN_STARTUP_SHARE = 0.25  # of the whole run; a long run pays any start back
+MIN_OWN_STARTUP = 10.0  # besides imports; less is not slow
+MIN_RUN_STARTUP = 0.25  # of the whole run; a long run pays any start back
 MAX_STARTUP_ROWS = 4
 
 
@@ -246,10 +246,10 @@ MAX_STARTUP_ROWS = 4
 def slow_startup(evidence: Evidence) -> Finding | None:
     """Find a start-up that is long in itself and compared to the run."""
     wall, rows = evidence.report.wall, evidence.report.startup
-    if wall.startup is None or evidence.wall_part(wall.startup) < MIN_STARTUP_SHARE:
+    if wall.startup is None or evidence.wall_part(wall.startup) < MIN_RUN_STARTUP:
         return None
     imports = sum(row.seconds for row in rows if row.name.startswith("import "))
-    if wall.startup - imports < MIN_STARTUP_SECONDS:
+    if wall.startup - imports < MIN_OWN_STARTUP:
         return None  # every run has imports
     if evidence.is_running or not evidence.steps:
         return None  # its share is unknown before the end

@@ -15,7 +15,7 @@ from monitor.sources.journal_reader import JournalTail, Sequencer
 from monitor.sources.step_lines import single_events, single_step_lines
 from trainhooks.protocol import rundir
 from trainhooks.protocol.events import Event, Hello, Metrics, Note, Span, Step
-from trainhooks.protocol.limits import escaped
+from trainhooks.protocol.limits import escape
 
 # The events in the journals of a run, up to their current ends.
 
@@ -239,7 +239,7 @@ def show_jsonl(run: Path, target: IO[bytes]) -> int:
     count = 0
     for line in lines(run):
         for single in single_step_lines(line):
-            target.write(escaped(single.decode("utf-8", "backslashreplace")).encode() + b"\n")
+            target.write(escape(single.decode("utf-8", "backslashreplace")).encode() + b"\n")
             count += 1
     return count
 

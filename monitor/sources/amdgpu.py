@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from monitor.gpu_lines import AMD
-from monitor.sources.polling import text_of
+from monitor.sources.polling import RARE_EVERY, text_of
 from monitor.sources.process_tree import process_name
 from trainhooks.protocol.events import Gpu, GpuProcess
 from trainhooks.protocol.limits import MAX_GPU_PROCESSES, MAX_NAME, clean
@@ -21,7 +21,6 @@ from trainhooks.protocol.limits import MAX_GPU_PROCESSES, MAX_NAME, clean
 DRM = Path("/sys/class/drm")
 PROC = Path("/proc")
 VENDOR = "0x1002"
-RARE_EVERY = 10.0  # seconds between readings of values that rarely change
 SEARCH_SECONDS = 0.05  # for the processes on all GPUs; the run's own come first
 UNTESTED = "untested on hardware"
 

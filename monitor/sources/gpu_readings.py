@@ -26,6 +26,7 @@ from monitor.sources.nvml import (
     is_split,
     slowdown_counters,
 )
+from monitor.sources.polling import RARE_EVERY
 from monitor.sources.process_tree import process_name
 from trainhooks.protocol.events import Gpu, GpuProcess
 from trainhooks.protocol.limits import MAX_GPU_PROCESSES, MAX_INTEGER, MAX_NAME, clean
@@ -74,7 +75,6 @@ def _process_name(driver: Driver, pid: int, host: bool) -> str:
     return clean(name, MAX_NAME)
 
 
-RARE_EVERY = 10.0  # seconds between readings of values that rarely change
 MAX_SHARE = 1.05  # of the time; a larger rate means that the field is not a counter of nanoseconds
 SIMULATED = "SIMULATED"  # in the driver's version or a card's name: a simulated driver for tests and demos
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from monitor.sources.decode import Unknown
-from monitor.sources.sparse_files import FREED, end_of_freed
+from monitor.sources.sparse_files import FREED, end_of_freed, file_size
 from monitor.sources.step_lines import without_first
 from trainhooks.protocol import rundir
 from trainhooks.protocol.events import Event, Hello, Steps
@@ -35,10 +35,7 @@ class JournalTail:
 
     def size(self) -> int:
         """Return the current size of the file in bytes; 0 where it cannot be read."""
-        try:
-            return os.stat(self.path).st_size
-        except OSError:
-            return 0
+        return file_size(self.path)
 
     def read(self) -> list[bytes]:
         """Return the next whole lines, about a chunk of them; empty when there are none yet."""
@@ -47,7 +44,7 @@ class JournalTail:
     def read_block(self) -> bytes:
         """Return the next whole lines in one piece, line ends included, about a chunk of them."""
         try:
-            with open(self.path, "rb", buffering=0, opener=rundir.at_once) as source:
+            with open(self.path, "rb", buffering=0, opener=rundir.open_at_once) as source:
                 there = os.fstat(source.fileno()).st_size - self.offset
                 if there > 0:
                     there -= self._skip_long_line(source)

@@ -242,7 +242,7 @@ def _by_rank(path: Path) -> tuple[bool, int, float, str]:
 def _begin(path: Path) -> float:
     """Return the time of a journal's first line; 0 where it cannot be read yet."""
     try:
-        with open(path, "rb", opener=rundir.at_once) as source:
+        with open(path, "rb", opener=rundir.open_at_once) as source:
             first = decode(source.readline(MAX_LINE + 1).rstrip(b"\n"))
     except OSError:
         return 0.0

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from monitor import run_facts
 from monitor.sources.decode import decode
+from monitor.sources.sparse_files import file_size
 from trainhooks.protocol import rundir
 from trainhooks.protocol.events import Event, Hello
 from trainhooks.protocol.limits import MAX_LINE, MAX_TEXT, clean
@@ -61,7 +62,7 @@ class Stream:
         self.of_rank[life.hello.rank] = life
 
     def size(self) -> int:
-        return sum(_file_size(life.path) for life in self.lives)
+        return sum(file_size(life.path) for life in self.lives)
 
     def title(self) -> str:
         """Return its program and pid, for a person."""
@@ -107,7 +108,7 @@ def leading_place(found: list[Stream]) -> int:
 
 def is_known(path: Path) -> bool:
     """Return whether it is known whose journal this is: a training process's has its first line."""
-    return _RANK.fullmatch(path.name) is None or _file_size(path) > 0
+    return _RANK.fullmatch(path.name) is None or file_size(path) > 0
 
 
 def has_several(journals: list[Path]) -> bool:
@@ -148,7 +149,7 @@ def _read_process(path: Path) -> StreamProcess | None:
 def _read_event(path: Path, last: bool = False) -> Event | None:
     """Return the event in the first or the last whole line of a journal."""
     try:
-        with open(path, "rb", opener=rundir.at_once) as source:
+        with open(path, "rb", opener=rundir.open_at_once) as source:
             if last:
                 source.seek(max(0, os.fstat(source.fileno()).st_size - LAST_BYTES))
             lines = source.read(LAST_BYTES).split(b"\n")[:-1]
@@ -156,10 +157,3 @@ def _read_event(path: Path, last: bool = False) -> Event | None:
         return None
     event = decode(lines[-1 if last else 0]) if lines else None
     return event if isinstance(event, Event) else None
-
-
-def _file_size(path: Path) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0

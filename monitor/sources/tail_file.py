@@ -159,7 +159,7 @@ class Console:
     def poll(self) -> tuple[tuple[str, ...], int]:
         """Return the newest lines, and the number of all lines seen."""
         try:
-            with open(self._path, "rb", buffering=0, opener=rundir.at_once) as source:
+            with open(self._path, "rb", buffering=0, opener=rundir.open_at_once) as source:
                 self._advance(source.fileno())
         except OSError:
             pass  # no output yet, or removed: keep the lines seen
@@ -210,7 +210,7 @@ OpenImports = tuple[tuple[str, float], ...]  # outermost first: name, and monoto
 def starting_imports(run: Path) -> OpenImports:
     """Return the imports open in the live process that started first. Only for runs of this machine."""
     try:
-        with open(run / rundir.STARTING, "rb", opener=rundir.at_once) as source:
+        with open(run / rundir.STARTING, "rb", opener=rundir.open_at_once) as source:
             lines = source.read(2 * rundir.MAX_STARTING)
     except OSError:
         return ()

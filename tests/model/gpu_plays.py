@@ -30,14 +30,14 @@ class Play:
         self.news: list[tuple[str, bool, str]] = []  # uuid, whether it began, reason
         self.steps = 0
         self._gpus = gpus
-        self._always = {**BUSY, **always}
+        self._true = {**BUSY, **always}
 
     def read(self, seconds: int = 1, gpu: int | None = None, every: float = 1.0, **fields: Any) -> Play:
         """So many readings of every GPU; `fields` are of one, or of all where `gpu` is None."""
         for _ in range(seconds):
             self.t += every
             for index in range(self._gpus):
-                told = {**self._always, **(fields if gpu in (None, index) else {})}
+                told = {**self._true, **(fields if gpu in (None, index) else {})}
                 self._take(Gpu("r", 0, self.t, f"GPU-{index}", index, **told))
         return self
 

@@ -125,7 +125,7 @@ def test_no_step_is_timed_until_the_device_has_made_up_for_it() -> None:
         now += 100_000_000
         if sampling.due(now):
             sampling.begins(now)
-            sampling.costs(1000)
+            sampling.add_cost(1000)
     sampling.settle(2_000_000_000)
     began = now
     while not sampling.due(now):

@@ -42,24 +42,28 @@ def ranks(steps: int = 40, late: int | None = 1, extra: float = 0.04, where: str
     return found
 
 
+def late(timed: dict[int, DeviceSteps]) -> LateRank | None:
+    return late_rank(typical_steps(timed), min(len(stats.latest) for stats in timed.values()))
+
+
 def test_the_late_one_is_charged_with_the_phase_that_makes_it_late() -> None:
     for where in ("data", "forward", "other"):
-        found = late_rank(ranks(where=where))
+        found = late(ranks(where=where))
         assert isinstance(found, LateRank) and (found.rank, found.culprit) == (1, where)
         assert 0.03 < found.seconds < 0.05 and 0.08 < found.share < 0.16
 
 
 def test_nobody_is_charged_where_it_is_not_clear() -> None:
-    assert late_rank(ranks(late=None)) is None
-    assert late_rank(ranks(extra=0.005)) is None, "less than is worth a word"
-    assert late_rank(ranks(steps=MIN_TIMED_STEPS)) is None, "the first steps do not count"
-    assert late_rank({0: ranks()[0]}) is None
+    assert late(ranks(late=None)) is None
+    assert late(ranks(extra=0.005)) is None, "less than is worth a word"
+    assert late(ranks(steps=MIN_TIMED_STEPS)) is None, "the first steps do not count"
+    assert late({0: ranks()[0]}) is None
     waits_only = ranks()
     waits_only[1] = ranks(late=None)[1]  # the others wait, and nothing of this one is longer
-    assert late_rank(waits_only) is None
+    assert late(waits_only) is None
     apart = ranks()
     apart[0] = ranks(late=0, extra=0.5)[0]
-    assert late_rank(apart) is None, "they do not keep step"
+    assert late(apart) is None, "they do not keep step"
 
 
 def test_a_run_s_straggler_on_gpus_is_told_by_their_clocks_alone() -> None:

@@ -14,7 +14,7 @@ from monitor.model.steps.pace import SINCE
 from monitor.model.steps.unnamed_time import UNNAMED
 from monitor.step_blocks import OTHER
 from monitor.units import duration, share
-from trainhooks.protocol.calls import HTTP, RUNS_PROCESS, SLEEP, SUBPROCESS, does
+from trainhooks.protocol.calls import HTTP, RUNS_PROCESS, SLEEP, SUBPROCESS, effects_of
 from trainhooks.protocol.places import Line, Place
 
 REWARDS = ("reward", "execution")
@@ -93,7 +93,7 @@ def waits_for_one(place: Place) -> bool:
         return True
     lines: list[Line] = [place.users, *([] if place.library is None else [place.library])]
     if place.activity == SUBPROCESS:  # a started process may be one of many; `run` may be imported by its own name
-        return any((does(line.call) | does(f"subprocess.{line.call}")) & RUNS_PROCESS for line in lines)
+        return any((effects_of(line.call) | effects_of(f"subprocess.{line.call}")) & RUNS_PROCESS for line in lines)
     names = [line.function.lower() for line in lines]
     return place.activity == SLEEP and not any(word in name for name in names for word in _OF_MANY)
 

@@ -10,7 +10,7 @@ from monitor.model.steps.stack_samples import Sample
 from monitor.model.steps.unnamed_time import UNNAMED
 from monitor.step_blocks import OTHER
 from monitor.units import duration, share
-from trainhooks.protocol.calls import COMPUTED, COMPUTES, OPTIMIZER, does
+from trainhooks.protocol.calls import COMPUTED, COMPUTES, OPTIMIZER, effects_of
 from trainhooks.protocol.places import Place
 
 # Time in no phase, and what stack samples show in it.
@@ -49,7 +49,7 @@ def _computed_share(evidence: Evidence) -> float:
     has_phase = evidence.phase(OPTIMIZER) is not None
     computed = sum(part for (_, place), part in samples.items() if _is_computing(place, has_phase))
     # A line of the program's that computes with tensors, by what it calls: a loss, a target, a mask.
-    tensors = [part for (_, place), part in samples.items() if not place.activity and does(place.call) & COMPUTES]
+    tensors = [part for (_, place), part in samples.items() if not place.activity and effects_of(place.call) & COMPUTES]
     if tensors and max(tensors) <= MAX_LINE_SHARE * sum(samples.values()):
         computed += sum(tensors)
     part = computed / sum(samples.values()) if computed else 0.0

@@ -16,7 +16,7 @@ from monitor.model.device.device_steps import DeviceLane, DeviceSums
 from monitor.model.state import RunState, used_gpus
 from monitor.model.steps.sampled_calls import CHECKPOINT, LOGGING, kind_of
 from monitor.units import duration, plural, share
-from trainhooks.protocol.calls import COPIES, LOGS, SYNCHRONIZES, WAITS, does
+from trainhooks.protocol.calls import COPIES, LOGS, SYNCHRONIZES, WAITS, effects_of
 from trainhooks.protocol.facts import Batch
 from trainhooks.protocol.limits import clean
 from trainhooks.protocol.places import Place
@@ -234,7 +234,7 @@ def _sample_rows(samples: Mapping[str, Mapping[Place, list[int]]], unsure: _Unsu
 
 def _activity(place: Place) -> str:
     """Return `synchronizing at train.py:107`: by the innermost call of the stack sample."""
-    done = does(place.innermost_call)
+    done = effects_of(place.innermost_call)
     at = (place.library or place.users)._replace(function="", call="")
     if done & SYNCHRONIZES and not done & LOGS:
         return f"{_SYNCHRONIZING} at {at}"

@@ -66,11 +66,6 @@ class Episode:
         """The mean clock of the run's other GPUs of the same kind meanwhile, in MHz."""
         return round(self.others_sum / self.others_count) if self.others_count else None
 
-    def clock_loss(self) -> float | None:
-        """Return the share of the clock that is gone, 0 to 1; None where the clock before is unknown."""
-        to = self.clock_to
-        return None if to is None or not self.clock_from else max(0.0, 1.0 - to / self.clock_from)
-
 
 @dataclass(slots=True)
 class Sighting:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from monitor.model import wall_time
 from monitor.model.device.device_use import uses_device
-from monitor.model.ranks.rank_waits import RankComparison, late_by_steps, typical_steps
+from monitor.model.ranks.rank_waits import RankComparison, late_rank, typical_steps
 from monitor.model.report import RankRow, Straggler
 from monitor.model.state import RankState, RunState
 
@@ -64,7 +64,7 @@ def find_straggler(
 ) -> Straggler | None:
     """Return the rank that the others wait for; None where there is none, or none is clear."""
     if uses_device(state):
-        late = late_by_steps(typical, min((len(state.ranks[rank].device.latest) for rank in typical), default=0))
+        late = late_rank(typical, min((len(state.ranks[rank].device.latest) for rank in typical), default=0))
         return (
             None
             if late is None

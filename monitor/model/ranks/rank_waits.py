@@ -79,12 +79,7 @@ def wait_by_rank(typical: Mapping[int, Mapping[str, float]]) -> dict[int, float]
     return {rank: seconds - least for rank, seconds in shared.items()}
 
 
-def late_rank(ranks: Mapping[int, DeviceSteps]) -> LateRank | None:
-    """Return the rank that the others wait for; None: there is none, or it is not clear."""
-    return late_by_steps(typical_steps(ranks), min((len(stats.latest) for stats in ranks.values()), default=0))
-
-
-def late_by_steps(typical: Mapping[int, Mapping[str, float]], steps: int) -> LateRank | None:
+def late_rank(typical: Mapping[int, Mapping[str, float]], steps: int) -> LateRank | None:
     """Return the late rank by these typical steps; None: there is none.
 
     Args:

@@ -11,7 +11,7 @@ import sys
 import weakref
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from trainhooks.auto.instrumentation import harmless, put_facts
+from trainhooks.auto.instrumentation import call_safely, put_facts
 from trainhooks.auto.models.gradient_sync import GradientSyncs
 from trainhooks.auto.models.pass_checks import EvalModeWatch, RetainedGraphs
 from trainhooks.auto.models.sparse_rows import dense_embedding
@@ -24,11 +24,11 @@ from trainhooks.lane_entries import NANOSECOND, host_clock
 MIN_INTERVAL, MAX_INTERVAL, INTERVAL_PART = 50_000_000, 1_000_000_000, 20
 FIRST_CHECKS = 20  # steps of the start, of which all are checked
 CHECKS_AGAIN = 2  # in a row: what happens to gradients between two steps shows in the second one
-FIRST_REPORT = 8  # times that something was found; and again whenever that has doubled
+FIRST_FOUND_REPORT = 8  # times that something was found; and again whenever that has doubled
 MAX_ASSIGNED = 0.1  # of the steps, before which a program loads weights; more often, that is how it trains
 EMBEDDING_STEP = 4  # in which the gradient of an embedding is inspected: optimizers have made their state by then
 MAX_OPTIMIZERS = 8
-MAX_SCANNED = 64  # parameters among which the smallest one is chosen
+MAX_SCANNED_PARAMETERS = 64  # parameters among which the smallest one is chosen
 MAX_WITNESS = 65_536  # elements of a gradient that is looked at
 NEGLIGIBLE_RATE = 1e-6  # of the highest learning rate so far: a cosine gets there in its last thousandth
 ROLLOUTS = ("gymnasium", "gym", "pettingzoo", "procgen", "ale_py", "dm_control", "envpool")  # packages of environments
@@ -142,7 +142,7 @@ class UpdateChecks:
             self._count("eval_mode", count, self.modes.eval_mode)
         if known.steps == EMBEDDING_STEP and "embedding" not in self._table:
             module = model() if model is not None else None
-            found = harmless(dense_embedding, module, self._embedding_read) if module is not None else None
+            found = call_safely(dense_embedding, module, self._embedding_read) if module is not None else None
             if found:
                 self._put("embedding", found)
 
@@ -198,7 +198,7 @@ class UpdateChecks:
     def _count(self, name: str, count: int, make: Callable[[], Dict[str, Any]], last: bool = False) -> None:
         """Report a count that has doubled, or, at the `last` time, that has grown."""
         before = self._published.get(name, 0)
-        if count >= FIRST_REPORT and (count >= 2 * before or (last and count > before)):
+        if count >= FIRST_FOUND_REPORT and (count >= 2 * before or (last and count > before)):
             self._published[name] = count
             self._put(name, make())
 
@@ -282,8 +282,8 @@ class _OptimizerCheck:
         elif gradient.is_cpu:
             # Zeroed by way of `.data`, which leaves no trace but the values.
             self._cleared = self._cleared or not bool(gradient.any())
-        elif self._arriving is None and cuda.started() is not None and cuda.is_quiet():
-            self._arriving = deferred.on_device("gradient", gradient.detach()[gradient.shape[0] // 2])
+        elif self._arriving is None and cuda.started_cuda() is not None and cuda.is_quiet():
+            self._arriving = deferred.start_copy("gradient", gradient.detach()[gradient.shape[0] // 2])
             if self._arriving is not None:
                 self._arriving.wanted = False
 
@@ -404,9 +404,9 @@ def _smallest(groups: List[Dict[str, Any]], kind: Any) -> Optional[Tuple[int, in
     first = [
         (number, place, parameter)
         for number, group in enumerate(groups)
-        for place, parameter in enumerate(group["params"][:MAX_SCANNED])
+        for place, parameter in enumerate(group["params"][:MAX_SCANNED_PARAMETERS])
     ]
-    for number, place, parameter in first[:MAX_SCANNED]:
+    for number, place, parameter in first[:MAX_SCANNED_PARAMETERS]:
         gradient = parameter.grad if type(parameter) is kind else None
         if gradient is None or type(gradient) is not tensor or gradient.is_sparse or not 0 < gradient.numel() < size:
             continue
@@ -418,5 +418,5 @@ def _smallest(groups: List[Dict[str, Any]], kind: Any) -> Optional[Tuple[int, in
 def _number(rate: Any) -> Optional[float]:
     if type(rate) in (float, int):
         return float(rate)
-    value = deferred.at_hand(rate)  # None for a tensor on a device
+    value = deferred.host_value(rate)  # None for a tensor on a device
     return float(value) if type(value) in (float, int) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from trainhooks.auto.instrumentation import framework, harmless
+from trainhooks.auto.instrumentation import call_safely, framework
 from trainhooks.auto.steps import step_order
 from trainhooks.auto.steps.open_step import MIN_STREAK, OpenStep
 from trainhooks.auto.steps.parameter_updates import ManualUpdate
@@ -17,7 +17,7 @@ from trainhooks.auto.steps.step_order import Counts
 from trainhooks.lane_entries import BACKWARD, COUNT, DATA, FORWARD, NO_PHASE, OPTIMIZER, PhaseMarker, host_clock
 
 MAX_ITERATOR_GAP = 1_000_000  # nanoseconds between the creation of an iterator and its first use, in a `for`
-MAX_NODES = 256  # nodes of a loss's graph that are searched for a parameter: the last layer's are near
+MAX_LOSS_NODES = 256  # nodes of a loss's graph that are searched for a parameter: the last layer's are near
 
 REPLAY = PhaseMarker("step")  # a CUDA graph that holds the whole step
 
@@ -279,7 +279,7 @@ class StepTracker(OpenStep):
     def backward_ends(self, t: int) -> None:
         self.in_backward = False
         if self.checks.left:
-            harmless(self.checks.backward_ends)
+            call_safely(self.checks.backward_ends)
         if self.open:
             self.put((OPTIMIZER if self.nested else NO_PHASE, t))
             self.order.append(step_order.BACKWARD_ENDED)
@@ -415,7 +415,7 @@ class StepTracker(OpenStep):
 def near_parameter(loss: Any) -> Optional[Any]:
     """Return a parameter that this loss depends on; None if none is near."""
     nodes, seen = [loss.grad_fn], 0
-    while nodes and seen < MAX_NODES:
+    while nodes and seen < MAX_LOSS_NODES:
         node = nodes.pop()
         if node is None:
             continue

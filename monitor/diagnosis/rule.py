@@ -131,8 +131,6 @@ class Evidence:
         once = sum(once_in(self.state.main.gaps.settled().quantiles, ()))
         return max(0.0, self.report.wall.between_steps - once)
 
-    # Facts of the program and its framework
-
     @property
     def facts(self) -> RunFacts:
         return self.state.facts
@@ -155,13 +153,9 @@ class Evidence:
         setting = self.setting(*names)
         return f" ({setting[0]}={setting[1]} now)" if setting is not None else ""
 
-    # Host readings
-
     def host_values(self, name: str) -> list[float]:
         """Return one field of the host readings, in order of time, where it is known."""
         return [value for reading in self.state.host if (value := getattr(reading, name)) is not None]
-
-    # Stack samples
 
     def stack_samples(self, *phases: str) -> dict[Place, int]:
         """Return the number of stack samples by place while one of these phases was open; empty on few samples."""

@@ -153,9 +153,6 @@ _TRIALS: tuple[tuple[Callable[[Evidence], Ranked | None], tuple[str, ...]], ...]
 )
 
 
-# Settings without effect
-
-
 def _ignored_settings(evidence: Evidence) -> list[Suggestion]:
     """Return settings that the user chose and that have no effect in this run."""
     rows = [f"{name}: {why}" for name, why in _settings_without_effect(evidence)]

@@ -81,9 +81,6 @@ def _first_time(times: FloatArray | float) -> float:
     return times if isinstance(times, float | int) else float(times[0])
 
 
-# Producers and facts
-
-
 def _introduce(state: RunState, hello: Hello) -> Producer:
     offset = hello.wall - hello.t if hello.wall else 0.0
     known = Producer(
@@ -177,9 +174,6 @@ def _facts(state: RunState, facts: Facts, producer: Producer) -> None:
     state.name = facts.name or state.name
     run_facts.update(state.facts, facts.facts)
     _devices(state, known.devices, producer)
-
-
-# Steps, spans, readings and other events
 
 
 def _step(state: RunState, step: Step, producer: Producer) -> None:

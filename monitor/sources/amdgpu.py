@@ -117,9 +117,6 @@ def _read_rare(card: Card, gpu: Gpu) -> None:
         gpu.temperature_shutdown = _scaled(card.hwmon, f"{sensor}_emergency", 1e3)
 
 
-# Files that hold one value
-
-
 def _number(directory: Path, name: str) -> int | None:
     text = (text_of(f"{directory}/{name}") or "").strip()
     return int(text) if text.isascii() and text.isdigit() else None
@@ -157,9 +154,6 @@ def _highest(device: Path, name: str) -> int | None:
 
 def _generation(device: Path, name: str) -> int | None:
     return _GENERATIONS.get((text_of(f"{device}/{name}") or "").partition(" ")[0])
-
-
-# Processes, by the files that they hold open
 
 
 def _gpu_processes(proc: Path, members: Set[int]) -> dict[str, list[GpuProcess]]:

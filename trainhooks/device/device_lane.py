@@ -133,8 +133,6 @@ class DeviceLane:
         self._anchor: Any = None  # the first event of the step resolved last
         self._anchored = 0  # when it was recorded
 
-    # Steps begin
-
     def begins(self, lane: Lane, loop: Loop) -> Put:
         """Prepare for a step that is about to begin. To be called by its thread while `watching`.
 
@@ -205,8 +203,6 @@ class DeviceLane:
                 cuda.keep_forever(self)  # and so its events
         self.watching = self._on and self._cuda is not None
         return self.watching
-
-    # A timed step
 
     def put(self, entry: Entry) -> None:
         """Append an entry of a timed step, in place of the lane's own `put`."""
@@ -339,8 +335,6 @@ class DeviceLane:
             self._pool.release([self._delayed.event])
         self._events = self._delayed = None
 
-    # Steps that the device is done with
-
     def _poll(self) -> None:
         """Resolve the oldest steps that the device is done with. On the timed thread, and not inside a capture."""
         for _ in range(MAX_POLLED_STEPS):
@@ -392,8 +386,6 @@ class DeviceLane:
         self.resolved.append(Resolved([begin, end], [], None, (), every, None, apart))
         self.sampling.add_failure(self._spent)
         self._spent = 0
-
-    # Ends
 
     def finish(self) -> None:
         """Resolve what is done by the end of the program. For the main thread."""

@@ -20,9 +20,6 @@ def sent_as(key: str, null: Any = None) -> Any:
     return field(default=None, metadata={"key": key, "null": null})
 
 
-# The process
-
-
 @dataclass(frozen=True)
 class PythonTools:
     """What Python itself calls in the training thread; only what is on is sent."""
@@ -87,9 +84,6 @@ class Download:
     files: Optional[int] = None
     bytes: Optional[int] = None
     seconds: Optional[float] = None
-
-
-# Settings
 
 
 @dataclass(frozen=True)
@@ -162,9 +156,6 @@ class Plan:
     updates: Optional[int] = None  # of the optimizer, by the loops around them
 
 
-# Model and optimizer
-
-
 @dataclass(frozen=True)
 class TrainedModel:
     """The trained model. Sizes count elements; fields from `model_type` on are named like Hugging Face's."""
@@ -229,9 +220,6 @@ class GeneratorWeights:
 
     updated: int = 0  # calls of generate() before which the trained weights had changed
     unchanged: int = 0  # those of them before which the copy's had not
-
-
-# Batches and passes
 
 
 @dataclass(frozen=True)
@@ -360,9 +348,6 @@ class Census:
     copies: Copies = Copies()
 
 
-# What checks of some of the steps found
-
-
 @dataclass(frozen=True)
 class NoGradient:
     """Steps in which no parameter of an optimizer had a gradient."""
@@ -475,9 +460,6 @@ class Forwards:
     calls: int = 0
     repeated: int = 0  # on the input of the call before, without a backward pass in between
     without_gradients: int = 0  # other calls, on the input of the last of these
-
-
-# All of them
 
 
 @dataclass

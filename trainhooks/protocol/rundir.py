@@ -46,9 +46,6 @@ class UnsafeDirectory(OSError):
     """A directory that must be private is a link, foreign, or open to others. The message says what to do."""
 
 
-# Directories
-
-
 def state_dir() -> Path:
     """Return ``$TRAINMON_DIR``, or the platform's user state directory (the same as platformdirs gives).
 
@@ -150,9 +147,6 @@ def _socket_key(run: Path) -> str:
     """Return a short name that only this run has, by whatever path it is reached. Sockets never leave their host."""
     found = os.stat(run)
     return f"{found.st_dev:x}-{found.st_ino:x}"
-
-
-# Runs
 
 
 def slug(text: str, limit: int = 40) -> str:
@@ -268,9 +262,6 @@ def _names(directory: Path) -> List[str]:
         return os.listdir(directory)
     except OSError:
         return []
-
-
-# Liveness
 
 
 class Lock:

@@ -21,8 +21,6 @@ from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.model.report import Finding
 from monitor.units import number, plural, share, times
 
-# Rewards without differences
-
 MIN_ZERO_GROUPS = 0.5  # of the groups: more than half of what is generated and scored is thrown away
 # Times the largest reward. GRPO divides by the standard deviation plus 1e-4, which below it is no longer noticed.
 MAX_ZERO_STD = 1e-4
@@ -145,8 +143,6 @@ def _at_most_seen(evidence: Evidence, policy: Policy, reward: Signal) -> bool:
         return groups.level >= MIN_SAME_GROUPS
     return spread is not None and spread.has_values(evidence) and spread.mostly_in(high=MAX_ALIKE * span)
 
-
-# Lengths of completions
 
 # Of the completions: a quarter is cut off before its answer. These are the longest, so they take more than a quarter
 # of the tokens that are generated.
@@ -272,8 +268,6 @@ def reward_by_length(evidence: Evidence) -> Finding | None:
         )
     return None
 
-
-# Answers that cannot be scored, and tests that nothing passes
 
 MIN_UNUSABLE = 0.25  # of the answers: a quarter of the generation is scored by its form and not by what it says
 MOST_UNUSABLE = 0.5  # likewise: more of the rewards are about the form than about the task

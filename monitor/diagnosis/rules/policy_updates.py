@@ -19,8 +19,6 @@ from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.model.report import Finding
 from monitor.units import number, share, times
 
-# Entropy
-
 MAX_ENTROPY_LEFT = 0.1  # of that at the start: where ten choices were open, about one is
 JUDGED_FROM = 0.5  # of the run: half of it was spent on a policy that tries nothing new
 MIN_ENTROPY = 0.05  # nats at the start; a policy below it was certain from the first step on
@@ -96,8 +94,6 @@ def _severity(reward: Signal, since: float) -> str | None:
     return "info" if is_zero_one(reward) and reward.level < MIN_SOLVED else None
 
 
-# Distance to the reference
-
 # Nats a token: each token has become e times less likely to the reference, which itself is uncertain by about as much.
 MAX_KL = 1.0
 MAX_KL_START = 0.1  # of that now, at the start: a policy that begins elsewhere has another reference
@@ -147,8 +143,6 @@ def _tokens(evidence: Evidence, policy: Policy) -> float | None:
     known = setting[1] if setting is not None else None
     return float(known) if isinstance(known, int | float) and known > 0 else None
 
-
-# Clipping
 
 # Of tokens or actions: usual is 0.1 to 0.2. What is clipped in the direction of its advantage gives no gradient.
 MIN_CLIPPED = 0.3
@@ -248,8 +242,6 @@ def _updates_known(evidence: Evidence, policy: Policy) -> str | None:
     return f"{cycle.steps:,.0f} optimizer steps learn from each rollout"
 
 
-# A sampler that is not the policy that trains
-
 # Nats a token: as far as PPO's usual clip range, so that a typical token is at its end before any update.
 MAX_DIFFERENCE = 0.2
 # Where it grows: several times what 16-bit arithmetic and other kernels make between equal weights, 0.01 to 0.02.
@@ -319,8 +311,6 @@ def _off_policy(title: str, lines: list[str], is_stale: bool = False) -> Finding
         advice=advice,
     )
 
-
-# A generator with weights of its own
 
 MIN_UPDATED = 8  # calls of generate() with new weights in the trained model before each
 SURE_UPDATED = 20  # likewise; a program may hand over its weights every ten steps

@@ -24,8 +24,6 @@ def is_hidden_by_gpu(evidence: Evidence, least: float) -> bool:
     return evidence.host_only and max(evidence.max_idle or 0.0, evidence.min_idle) < least
 
 
-# Environments
-
 MIN_ENV_SHARE = (
     0.5  # of the time since the first step: below, learning takes as long, and twice as fast gains a quarter
 )
@@ -106,8 +104,6 @@ def _steps_in_parallel(evidence: Evidence, part: float) -> bool:
     # All else in the loop may keep all cores busy.
     return bool(used and cores) and median(used) / 100.0 > part * MAX_STEP_CORES + (1 - part) * (cores or 0)
 
-
-# Generation
 
 MIN_GENERATION_SHARE = 0.20  # of the time since the first step: a third of less is 6%, and changes no loop
 MIN_TAIL_SHARE = 0.30  # of the decoding steps: lengths spread evenly from nothing to the longest have 25%
@@ -209,8 +205,6 @@ def no_kv_cache(evidence: Evidence) -> Finding | None:
     )
 
 
-# A reference
-
 MIN_COPY_CALLS = 8  # of the copy, that were watched
 MIN_AGAIN_SHARE = 0.3  # of its calls: in two passes over each batch, half of them
 MAX_MIXED_SHARE = 0.1  # likewise, with new rows and known ones: samples from a replay buffer
@@ -244,8 +238,6 @@ def reference_recomputed(evidence: Evidence) -> Finding | None:
         culprit=OTHER,
     )
 
-
-# Weights for an inference server
 
 MIN_SYNC_SHARE = 0.15  # of the time since the first step, as for a wait for data: without it 1.18x as fast
 MIN_SYNCS = 3  # the first one sets up connections

@@ -98,8 +98,6 @@ def waits_for_one(place: Place) -> bool:
     return place.activity == SLEEP and not any(word in name for name in names for word in _OF_MANY)
 
 
-# A sandbox or a judge that ends by its time limit
-
 SCORING = (*REWARDS, "test_generation")
 MIN_HITS, MIN_HIT_SHARE = 5, 0.03  # steps at the limit; of all steps with the phase
 LIMIT_WIDTH = 1.04  # times the limit: what starts and ends a call takes some hundredths

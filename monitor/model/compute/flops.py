@@ -213,8 +213,6 @@ def _flops(value: float) -> str:
     return f"{value / 1e12:,.4g} TFLOPS"
 
 
-# The model, by the facts of a run
-
 _EXPERT_TYPES = re.compile(r"moe|mixtral|dbrx|deepseek_v[23]|gpt_oss|llama4|jamba|switch_transformers", re.IGNORECASE)
 _HALF = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "half": "fp16"}
 

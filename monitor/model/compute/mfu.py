@@ -94,8 +94,6 @@ def _printed_mfu(metrics: Mapping[str, Column]) -> float | None:
     return None
 
 
-# The MFU as computed here
-
 _WITHOUT_GRADIENTS = ("generation", "test_generation", "log_probs", "reward", "execution", "advantage")
 NOT_MIXED = ("off", "no", "None", "32", "32-true", "64-true")  # what stands for "no mixed precision" in the facts
 MIN_CALLS_RATIO = 1.2  # calls of the model for the samples of one step: more is not gradient accumulation

@@ -87,8 +87,6 @@ def _by_phase(rows: list[tuple[str, float]]) -> dict[str, float]:
     return phases
 
 
-# The device lane
-
 MAX_ROW_NAMES = 200  # names that get a row of their own, as for the host's times
 MAX_STANDS_FOR = 4096  # steps in curves that one timed step represents
 MAX_PHASE_PLACES = 200  # places of stack samples in each phase

@@ -110,8 +110,6 @@ def _collective_seconds(row: Mapping[str, float]) -> float:
     return sum(seconds for name, seconds in row.items() if name in COLLECTIVE_PHASES)
 
 
-# Ranks by the host's clock
-
 RANK_WINDOW = 64  # steps kept of each rank
 FIRST_STEPS = 3  # first steps of a process, left out: every rank compiles, allocates and fills its caches
 # Before a rank is named: of two equal ranks one waits less in 24 of 30 steps in one of 1,400 comparisons.

@@ -115,9 +115,6 @@ def _compilers(torch: Any) -> Tuple[Check, Check]:
     return getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", None) or is_compiling, is_compiling
 
 
-# Steps
-
-
 def _wrap_gradients(torch: Any, tracker: StepTracker, models: Models, is_traced: Check, is_compiling: Check) -> None:
     run_grad = torch.autograd.grad
     tensor = torch.Tensor
@@ -341,9 +338,6 @@ def _watch_graphs(graph: Any, tracker: StepTracker) -> None:
         return
 
 
-# Start-up: CUDA initialization, and the model's move to the GPU
-
-
 def _time_cuda_start(torch: Any, tracker: StepTracker) -> None:
     """Time the initialization of CUDA, on the first call that needs it; then restore torch's own function."""
     module = torch.cuda
@@ -392,9 +386,6 @@ def _is_to_gpu(args: Any, kwargs: Any) -> bool:
     if type(device) is int:
         return True
     return str(getattr(device, "type", device)).startswith("cuda")
-
-
-# Keep the hooks out of compiled graphs and printed tracebacks
 
 
 def _keep_out_of_graphs(torch: Any) -> None:

@@ -194,9 +194,6 @@ def _shape(value: Any) -> Tuple[int, ...]:
     return () if shape is None else tuple(int(size) for size in shape)
 
 
-# Loading
-
-
 def _wrap_loader(class_name: str, spans: Dict[str, str], module: ModuleType) -> None:
     owner = getattr(module, class_name, None)
     if owner is not None:

@@ -56,9 +56,6 @@ def _dtype(dtype: Any) -> str:
     return str(dtype).rpartition(".")[2]
 
 
-# The model
-
-
 def model_facts(model: Any) -> Dict[str, Any]:
     """Return facts of an `nn.Module`, wrapped or not; a model of transformers has more of them."""
     known.is_model_recorded = True
@@ -213,9 +210,6 @@ def optimizer_facts(optimizer: Any) -> Dict[str, Any]:
     }
     first = optimizer.param_groups[0] if optimizer.param_groups else {}
     return {**facts, **{name: first[name] for name in ("fused", "foreach") if name in first}}
-
-
-# Mixed precision
 
 
 def watch_autocast(module: Any) -> None:

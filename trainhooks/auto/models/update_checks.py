@@ -63,8 +63,6 @@ class UpdateChecks:
         self._since = 0  # when the first step was checked
         self._kind: Any = None  # torch.nn.Parameter
 
-    # Which steps are checked
-
     def step_ended(self, t: int, has_rollouts: bool) -> None:
         """Count a checked step that ended at `t`; `has_rollouts`: the model is called without gradients before each."""
         self.left -= 1
@@ -87,8 +85,6 @@ class UpdateChecks:
         """Check the next steps from `t` on."""
         self.left = max(self.left, CHECKS_AGAIN)
         self.due = t + min(MAX_INTERVAL, max(MIN_INTERVAL, (t - self._first) // INTERVAL_PART))
-
-    # Gradients
 
     def backward_begins(self, loss: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
         """Check the gradients that a backward pass is going to add to; `loss` is a plain tensor, or None."""
@@ -113,8 +109,6 @@ class UpdateChecks:
             for known in self._optimizers.values():
                 known.backward_ends()
             self.syncs.backward_ends()
-
-    # Optimizers
 
     def optimizer_begins(self, optimizer: Any) -> None:
         if cuda.modes_active():
@@ -163,14 +157,10 @@ class UpdateChecks:
         """Take the share of rows with a gradient, as it arrives from the device."""
         self._put("embedding", {**self._table.get("embedding", {}), "touched": round(touched, 6)})
 
-    # Calls of the model
-
     def evaluation_over(self, last: bool = False) -> None:
         """Report model calls that recorded gradients for nothing, as a training call or the program's end follows."""
         self.modes.called_in_training()
         self._count("eval_gradients", self.modes.wasted, self.modes.evaluations, last)
-
-    # Reports
 
     def finish(self) -> None:
         """Report the last counts of what was found, at the end of the program."""
@@ -261,8 +251,6 @@ class _OptimizerCheck:
         self._cleared = self._accumulated = False
         self._arriving: Any = None  # an element of it, on its way from a device
 
-    # Gradients kept from step to step
-
     def _gradient(self) -> Any:
         optimizer = self.optimizer() if self._witness is not None else None
         if optimizer is None or self._witness is None:
@@ -320,8 +308,6 @@ class _OptimizerCheck:
     def kept_facts(self) -> Dict[str, Any]:
         return {"steps": self.kept, "checked": self.judged}
 
-    # Steps
-
     def begins(self, groups: List[Dict[str, Any]], now: int) -> None:
         self._judge()
         self.steps += 1
@@ -356,8 +342,6 @@ class _OptimizerCheck:
         self._noted = None if gradient is None else (gradient.data_ptr(), gradient._version)
         self._cleared = self._accumulated = False
         self._arriving = None
-
-    # Learning rates
 
     def _read_rates(self, groups: List[Dict[str, Any]], now: float) -> None:
         rates = [_number(group.get("lr")) for group in groups]

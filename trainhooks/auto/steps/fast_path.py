@@ -100,8 +100,6 @@ class FastPath:
 
         return put
 
-    # For the tracker and the hooks
-
     @property
     def in_fetch(self) -> bool:
         """Return whether a fetch is under way here."""
@@ -458,8 +456,6 @@ class FastPath:
         self._starts = True
         if not self._on_gpu:
             self.end_step(t)
-
-    # A loss scaler, around the optimizer's step
 
     def loss_scaled(self, loss: Any) -> bool:
         """Take a loss that a scaler multiplies. Return whether the step is recorded here."""

@@ -179,9 +179,6 @@ def read_nest(frames: List[FrameType], arguments: Mapping[str, int]) -> Nest:
     return Nest(tuple(loops), is_certain, counted, tuple(around))
 
 
-# The source of a frame
-
-
 def _path(code: CodeType, line: int) -> Optional[List[Any]]:
     """Return the nodes around a line of this code, from the function or module inward; None where it is unclear."""
     found = _tree(code)
@@ -243,9 +240,6 @@ def _line(function: Any, code: CodeType, node: Any) -> int:
     return int(node.lineno + (0 if isinstance(function, ast.Module) else code.co_firstlineno - 1))
 
 
-# Whether each pass of a loop comes to the step
-
-
 def _may_not_run(node: Any, child: Any, loop: Optional[ast.For], function: Any, is_called_in_loop: bool) -> bool:
     """Return whether a part of a statement may be left out in some passes of the loops around it."""
     if isinstance(node, ast.If):
@@ -298,9 +292,6 @@ def _repeats(statement: Any) -> bool:
     parts = list(ast.walk(statement))
     calls = {_name(part.func) for part in parts if isinstance(part, ast.Call)}
     return any(isinstance(part, _COMPREHENSIONS) for part in parts) or not calls.isdisjoint(("map", "starmap"))
-
-
-# How often a loop runs
 
 
 def _times(loop: ast.For, frame: FrameType, function: Any, arguments: Mapping[str, int]) -> Optional[int]:

@@ -108,8 +108,6 @@ class OpenStep:
         self.call_counts: Optional[Counts] = None  # of the last model call that gradients may be computed for
         self.fresh = True  # the next model call is the first of a batch
 
-    # The step
-
     def begin(self, t: int) -> None:
         """Begin a step; `t` may lie in the past, back to the end of the last one."""
         if self.silent or session.has_explicit_steps():
@@ -252,8 +250,6 @@ class OpenStep:
         self.unseen_updates += 1
         self.end(t)
 
-    # On a GPU
-
     def may_lag(self) -> bool:
         """Return whether a GPU may still be working on the last call when that has returned."""
         return self.on_gpu or (self.optimizers.none_stepped and cuda.started_cuda() is not None)
@@ -280,8 +276,6 @@ class OpenStep:
         if self.open and self.on_gpu and self.stepped and self.optimizers.all_in(self.stepped):
             self.end(t)
             self.fast_path.stop()  # the next step decides itself whether it is timed on the device
-
-    # Evaluation
 
     def evaluation_begins(self, t: int, iterator: int) -> None:
         self.fast_path.stop()

@@ -27,8 +27,6 @@ class StepTracker(OpenStep):
 
     __slots__ = ()
 
-    # Data
-
     def fetch_begins(self, iterator: int, t: int) -> None:
         """Record the begin of a fetch."""
         self.in_forward = False
@@ -132,8 +130,6 @@ class StepTracker(OpenStep):
         elif self.calls_without_grad or self.fetched_again or self.exhausted:
             self._becomes_evaluation(t)
 
-    # The model
-
     def forward_begins(self, in_training: bool, t: int) -> bool:
         """Record the begin of a model call. Return whether its inputs are to be counted."""
         if self.in_backward or self.in_forward or self.silent:
@@ -227,8 +223,6 @@ class StepTracker(OpenStep):
         if not self.open:
             self.begin(self.since(t))
 
-    # Gradients
-
     def backward_begins(self, loss: Any, t: int) -> None:
         """Record the begin of a backward pass.
 
@@ -288,8 +282,6 @@ class StepTracker(OpenStep):
             if self.stepped and not self.nested and self.optimizers.all_in(self.stepped):
                 self._all_stepped()  # the optimizers stepped in the backward pass itself
 
-    # CUDA graphs
-
     def capture_begins(self, t: int) -> bool:
         """Note that calls are captured from here on, not executed. Return whether recording pauses meanwhile."""
         if self.silent or self.in_forward or self.in_backward or self.nested:
@@ -330,8 +322,6 @@ class StepTracker(OpenStep):
             self.optimizers.all_stepped(self.stepped)
             self.stepped_at = t
             self._all_stepped()
-
-    # Optimizers
 
     def optimizer_begins(self, key: int, t: int) -> None:
         """Record the begin of an optimizer's step; `key` is the optimizer's id."""

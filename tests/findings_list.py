@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from monitor.diagnosis import explain
-from monitor.diagnosis.diagnose import NO_FINDING
 from monitor.diagnosis.explain import CODES, FAMILIES
+from monitor.diagnosis.verdict import NO_FINDING
 
 PATH = Path(__file__).resolve().parents[1] / "docs" / "findings.md"
 HEAD = f"""# Findings

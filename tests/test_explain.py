@@ -17,10 +17,11 @@ import pytest
 
 from monitor import gpu_lines
 from monitor.diagnosis import explain
-from monitor.diagnosis.diagnose import BY_CODE, NO_FINDING, RULES
+from monitor.diagnosis.diagnose import BY_CODE, RULES
 from monitor.diagnosis.explain import CODES, HEADINGS
 from monitor.diagnosis.rule import Family, Rule, rule
 from monitor.diagnosis.rules import waiting
+from monitor.diagnosis.verdict import NO_FINDING
 from monitor.reports.finding_pages import page_text
 from tests import findings_list
 from trainhooks.protocol import calls

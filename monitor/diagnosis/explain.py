@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module, resources
 
-from monitor.diagnosis.diagnose import NO_FINDING, RULES
+from monitor.diagnosis.diagnose import RULES
 from monitor.diagnosis.rule import Family
+from monitor.diagnosis.verdict import NO_FINDING
 from monitor.model.comparison.what_if import is_past, without_finding
 from monitor.model.report import Finding, Report
 from monitor.model.steps.pace import SINCE

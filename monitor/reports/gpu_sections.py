@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from monitor.model.device import device_account
+from monitor.model.device import account_table
 from monitor.model.device.device_report import Device
 from monitor.model.device.device_use import bound_text, busy_text
 from monitor.model.report import GpuRow, PhaseRow, Report
@@ -74,8 +74,8 @@ def account(report: Report) -> Section | None:
         lines.append(f"at most {times(device.gain_limit)} as fast without idle time")
     else:
         lines.append("gain without idle time unknown: no SM activity, no CUDA events")
-    lines += [*device_account.outside_lines(device), *device_account.table_notes(device)]
-    return Section("GPU time in steps", lines, device_account.table_rows(device), left=2)
+    lines += [*account_table.outside_lines(device), *account_table.table_notes(device)]
+    return Section("GPU time in steps", lines, account_table.table_rows(device), left=2)
 
 
 def _delayed(device: Device) -> list[str]:

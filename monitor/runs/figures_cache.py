@@ -10,7 +10,8 @@ from statistics import median
 
 import msgspec
 
-from monitor.model.comparison.compare import Side, same_kind_of_machine, same_program
+from monitor.model.comparison.changes import same_kind_of_machine, same_program
+from monitor.model.comparison.compare import Side
 from monitor.model.comparison.likeness import differences
 from monitor.model.report import Report
 from monitor.runs import catalogue

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from monitor import settings
-from monitor.diagnosis.diagnose import FindingLog, diagnose, verdict
+from monitor.diagnosis.diagnose import diagnose
+from monitor.diagnosis.finding_log import FindingLog
 from monitor.diagnosis.rule import Evidence
 from monitor.diagnosis.suggestions import suggest
+from monitor.diagnosis.verdict import verdict
 from monitor.errors import UserError
-from monitor.model.comparison.compare import Side, find_changes
+from monitor.model.comparison.changes import find_changes
+from monitor.model.comparison.compare import Side
 from monitor.model.fold import fold
 from monitor.model.report import Alert, Report
 from monitor.model.state import Ending, RunState
@@ -27,8 +30,9 @@ from monitor.model.wall_time import RunContext
 from monitor.runs import catalogue, figures_cache, state_cache
 from monitor.runs.run_files import ending, identity
 from monitor.sources import streams
+from monitor.sources.console_lines import Console, LineTimestamps
 from monitor.sources.run_directory import POLL, RunDirectory
-from monitor.sources.tail_file import Console, LineTimestamps, OpenImports, starting_imports
+from monitor.sources.starting_imports import OpenImports, starting_imports
 from monitor.step_blocks import StepBlock
 from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.events import Event, Frames, Gpu, GpuTime, Host, Pulse

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 FREED = b"\0"
-READ_BYTES = 1 << 18
+SCAN_BYTES = 1 << 18
 
 # linux/falloc.h
 _KEEP_SIZE = 1
@@ -66,7 +66,7 @@ def end_of_freed(handle: int, offset: int) -> int:
     """
     while True:
         offset = next_data(handle, offset)
-        data = os.pread(handle, READ_BYTES, offset)
+        data = os.pread(handle, SCAN_BYTES, offset)
         kept = data.lstrip(FREED)
         if kept or not data:
             return offset + len(data) - len(kept)

@@ -11,7 +11,7 @@ import pytest
 
 from monitor.model.view import OpenWork, View
 from monitor.runs.follow import Run
-from monitor.sources.tail_file import all_imports
+from monitor.sources.starting_imports import all_imports
 from tests.auto.watched import LIMIT, ROOT, environment
 from trainhooks.auto.imports import STARTING
 

@@ -64,9 +64,10 @@ def fold_speed(steps: int = 50_000) -> dict[str, float]:
 
 def diagnosis(times: int = 20) -> dict[str, float]:
     """What the rules cost while a run lives, once a whole view: on the recordings of the demos, and on a long run."""
-    from monitor.diagnosis.diagnose import diagnose, verdict
+    from monitor.diagnosis.diagnose import diagnose
     from monitor.diagnosis.rule import Evidence
     from monitor.diagnosis.suggestions import suggest
+    from monitor.diagnosis.verdict import verdict
     from monitor.model.summary import make_report, open_work
     from monitor.model.wall_time import RunContext
     from monitor.runs.follow import WHOLE_FRAME

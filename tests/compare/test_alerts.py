@@ -12,7 +12,7 @@ import pytest
 
 from monitor import alerts
 from monitor.alerts import MAX_COMMAND_SECONDS, MAX_WAITING, MIN_REPEAT_SECONDS, MIN_START_SECONDS, AlertRunner
-from monitor.diagnosis.diagnose import CLEARED_AFTER, FindingLog
+from monitor.diagnosis.finding_log import CLEARED_AFTER, FindingLog
 from monitor.model.report import Finding, Outcome
 from monitor.model.view import FindingChange, View
 from monitor.tui.feed import NewAlerts, notification

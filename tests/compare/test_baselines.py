@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from monitor.model.comparison.compare import GIVEN, Side, parse_command, same_program
+from monitor.model.comparison.changes import GIVEN, parse_command, same_program
+from monitor.model.comparison.compare import Side
 from monitor.runs import catalogue, figures_cache, follow
 from monitor.runs.run_files import identity
 from trainhooks.protocol import rundir

@@ -19,9 +19,9 @@ from monitor.reports import comparison, report_json, run_summary, run_text, runs
 from monitor.reports.log_lines import as_mapping, row, summary_text
 from monitor.runs import catalogue
 from monitor.runs.follow import load
+from monitor.sources.console_lines import Lines
 from monitor.sources.decode import UNKNOWN_KIND, decode
 from monitor.sources.journal_reader import Sequencer
-from monitor.sources.tail_file import Lines
 from tests.fuzz import inputs
 from trainhooks.protocol.events import Event
 from trainhooks.protocol.limits import MAX_INTEGER, MAX_METRICS, MAX_TEXT

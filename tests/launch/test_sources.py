@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from monitor.sources.console_lines import MAX_LINES, Console, Lines, displayed_text
 from monitor.sources.host import HostSource
-from monitor.sources.tail_file import MAX_LINES, Console, Lines, displayed_text
 
 from .conftest import python, wait_for
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from monitor.diagnosis.diagnose import diagnose, verdict
+from monitor.diagnosis.diagnose import diagnose
 from monitor.diagnosis.rule import Evidence
+from monitor.diagnosis.verdict import verdict
 from monitor.model.fold import fold
 from monitor.model.report import Finding, Report, Wall
 from monitor.model.state import RunState

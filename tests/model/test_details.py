@@ -8,7 +8,7 @@ from monitor.model.state import MAX_OPEN_PARTS, MAX_SPAN_MARKS, OpenStep, RunSta
 from monitor.model.steps.latest_steps import MAX_LATEST
 from monitor.model.steps.series import Quantiles
 from monitor.model.view import MAX_BARS, distribution, make_details
-from monitor.sources.tail_file import LineTimestamps
+from monitor.sources.console_lines import LineTimestamps
 from trainhooks.protocol.events import Gpu, Hello, Metrics, Pulse, Span, Step
 
 from .conftest import Story, folded

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from monitor.model.device.account_table import outside_lines, table_notes, table_rows
 from monitor.model.device.device_account import (
     GARBAGE,
     LAUNCHING,
@@ -18,10 +19,7 @@ from monitor.model.device.device_account import (
     UNKNOWN_COPIES,
     Copied,
     device_account,
-    outside_lines,
     sampled_range,
-    table_notes,
-    table_rows,
 )
 from monitor.model.device.device_report import AccountRow, Device
 from monitor.model.device.device_steps import WARM_UP_STEPS, DeviceSums

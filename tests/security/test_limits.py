@@ -18,10 +18,11 @@ from monitor.run_facts import MAX_FACTS
 from monitor.running.console_recorder import ConsoleRecorder
 from monitor.runs import catalogue
 from monitor.runs.follow import load
+from monitor.sources.console_lines import Console
 from monitor.sources.decode import decode
 from monitor.sources.journal_reader import MAX_HELD, JournalTail, Sequencer
 from monitor.sources.run_directory import RunDirectory
-from monitor.sources.tail_file import READ_BYTES, Console
+from monitor.sources.tail_file import READ_BYTES
 from tests.model.conftest import around
 from trainhooks.protocol import process_identity, rundir
 from trainhooks.protocol.events import Event, Facts, Gpu, Hello, Metrics, Note, Span, Step

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from monitor.diagnosis.rule import Evidence, Family, rule
 from monitor.diagnosis.rules.host_limits import cpu_starved, crowd_line
+from monitor.model.comparison.changes import Change, same_amount
 from monitor.model.comparison.compare import (
     MAX_SKIPPED_DIFFERENCE,
     MIN_BUCKETS,
-    Change,
     Comparison,
     Side,
     compare_runs,
-    same_amount,
     skipped_share,
 )
 from monitor.model.compute.flops import work_ratio

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from monitor.model.device.device_account import (
-    LAUNCHES_NOTHING,
-    WAITING_FOR_DATA,
-    busy_range,
-    copies,
-    device_account,
-    idle_places,
-)
+from monitor.model.device.account_table import busy_range
+from monitor.model.device.device_account import LAUNCHES_NOTHING, WAITING_FOR_DATA, copies, device_account, idle_places
 from monitor.model.device.device_report import AccountRow, Device
 from monitor.model.device.device_steps import DeviceLane, DeviceSums, narrow
 from monitor.model.device.gpu_activity import Range

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from monitor import units
 from monitor.model.cycle import PART_PHASES, phase_part, steps_text
-from monitor.model.device import device_account
+from monitor.model.device import account_table
 from monitor.model.device.device_report import Device
 from monitor.model.report import RankRow, Report, Straggler, Wall
 from monitor.model.view import View
@@ -26,7 +26,7 @@ _TONES = {"busy": "text", "copy": "text", "idle": "muted"}
 
 def account_rows(device: Device, width: int) -> list[Row]:
     """Return the account of GPU time in steps: title, table, notes; empty if no steps were timed or it does not fit."""
-    head, *parts = device_account.table_rows(device) or [[]]
+    head, *parts = account_table.table_rows(device) or [[]]
     if not parts:
         return []
     longest = max(text_width(_TITLE) - 2, *(text_width(part[0]) for part in parts))
@@ -40,7 +40,7 @@ def account_rows(device: Device, width: int) -> list[Row]:
         tone = _TONES.get(state, "text")
         figures = "".join(column(cell, _NUMBER, right=True) for cell in cells)
         rows.append([(f"   {column(fit(name, names), names)}  {column(state, _STATE)}", tone), (figures, "text")])
-    for line in [*device_account.table_notes(device), *device_account.outside_lines(device)]:
+    for line in [*account_table.table_notes(device), *account_table.outside_lines(device)]:
         rows += wrap([(f"   {line}", "muted")], width - 1, 3)
     return [cut(row, width) for row in rows]
 

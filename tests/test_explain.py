@@ -29,7 +29,9 @@ from trainhooks.protocol import calls
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "monitor" / "diagnosis" / "pages"
 MAX_LINES, MAX_TITLE = 30, 52  # of a page as it is written; beside the longest code on 80 columns
-DISPLAY = re.compile(r"SHOWN|MAX_LINES|MAX_\w*ROWS|MAX_SHAPES|MAX_REASONS|MAX_STEPS|MAX_CHANGES|MAX_PHASES")
+DISPLAY = re.compile(
+    r"MAX_EVENTS|MAX_TESTS|MAX_NOTE_LINES|MAX_\w*ROWS|MAX_SHAPES|MAX_\w+_REASONS|MAX_STEPS|MOST_CHANGES|MAX_GROWN_PHASES"
+)
 
 
 def section(code: str, heading: str, text: str | None = None) -> str:

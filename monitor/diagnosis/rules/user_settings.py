@@ -76,7 +76,7 @@ MIN_RECOMPILES = 5  # a dynamic shape takes one or two before torch generalizes 
 MIN_FREQUENT_RECOMPILES, MIN_RECOMPILED_SHARE = 2, 0.5
 MIN_COMPILE_SHARE = 0.03  # of the elapsed time: what a long run recompiled at its start costs it nothing
 MIN_WARMUP_SHARE = 0.10  # of the elapsed time
-MAX_RECOMPILE_REASONS = 3
+MAX_SHOWN_REASONS = 3
 
 
 @rule("recompiling", Family.COMPILE, suppresses=(Suppress(("gpu-starved",), if_most=True), LATE_LAUNCHES))
@@ -87,7 +87,7 @@ def recompiling(evidence: Evidence) -> Finding | None:
     often = times >= MIN_FREQUENT_RECOMPILES and times >= MIN_RECOMPILED_SHARE * (evidence.steps - 1)
     if times < MIN_RECOMPILES and not often:
         return None
-    seconds, reasons = compiled.seconds or 0.0, compiled.reasons[:MAX_RECOMPILE_REASONS]
+    seconds, reasons = compiled.seconds or 0.0, compiled.reasons[:MAX_SHOWN_REASONS]
     # Where torch has given up, recompiling is over and what it runs now counts; lengths can still be fixed.
     is_over = bool(compiled.fallback) and not any("size" in reason for reason in reasons)
     is_small = evidence.wall_part(seconds) < MIN_COMPILE_SHARE
@@ -111,7 +111,7 @@ def compile_fallback(evidence: Evidence) -> Finding | None:
         code="compile-fallback",
         severity="warning",
         title="torch.compile fell back to eager execution",
-        evidence=evidence.facts.compile.reasons[:MAX_RECOMPILE_REASONS],
+        evidence=evidence.facts.compile.reasons[:MAX_SHOWN_REASONS],
         advice="Past its recompile limit torch runs the function eagerly without a message. Remove what changes from"
         " call to call, or raise torch._dynamo.config.recompile_limit; TORCH_LOGS=recompiles,graph_breaks shows where.",
     )

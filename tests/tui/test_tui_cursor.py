@@ -19,7 +19,7 @@ def test_the_value_is_that_of_the_step_or_of_the_newest_before_it() -> None:
     curve = Curve([10.0, 20.0, 30.0], [1.0, 2.0, 3.0], [], [], 1)
     assert value_at(curve, 9) is None
     assert value_at(curve, 20).value == 2.0
-    assert (value_at(curve, 29).first_signal, value_at(curve, 29).name) == (20, "step 20")
+    assert (value_at(curve, 29).first, value_at(curve, 29).name) == (20, "step 20")
 
 
 def test_a_bucket_names_both_ends_and_no_step_that_has_not_been() -> None:
